@@ -1,0 +1,56 @@
+# make run    sets up by itself, trains a first network and says where its pictures are
+# make test   sets up by itself and runs the fast tests
+# Both need Python 3.11 or newer, make and a package index, and nothing else.
+
+PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+  "$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo "$$p" && break; \
+  done)
+BIN := .venv/bin
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
+BENCHMARKS := $(filter-out benchmarks/side_by_side.py,$(wildcard benchmarks/*.py))
+
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: run test check test-all bench docs clean environment needs-data
+
+run: environment
+	@$(BIN)/everynet run lenet
+
+test: environment
+	@$(PYTEST) -m 'not slow'
+
+check: environment
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Also the learning tests, on real data.
+test-all: needs-data environment
+	@$(PYTEST)
+
+# Ours beside each peer, in environments of their own; the tables go to benchmarks/RESULTS.md.
+bench: environment
+	@for name in $(PEERS); do \
+	  $(PYTHON) tools/environment.py .bench/$$name benchmarks/peers/$$name.txt \
+	    || echo "the peers of $$name are left out: they cannot be installed here"; \
+	done
+	@for file in $(BENCHMARKS); do $(BIN)/python "$$file" || exit; done
+
+# The generated pages, then the whole as HTML under docs/_build.
+docs: environment
+	@$(BIN)/python docs/make_curriculum.py
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
+	  -c constraints.txt -e '.[docs]'
+	@$(BIN)/sphinx-build -W -q docs docs/_build
+
+clean:
+	rm -rf .venv .bench docs/_build
+
+environment:
+	$(if $(PYTHON),,$(error Python 3.11 or newer was not found: install it or name it, as in make PYTHON=/path/to/python3))
+	@$(PYTHON) tools/environment.py .venv constraints.txt '.[test,check]'
+
+needs-data:
+	$(if $(EVERYNET_DATA),@:,$(error make test-all trains on real data: set EVERYNET_DATA to the folder that holds mnist, fashion-mnist and cifar10))

@@ -1,0 +1,255 @@
+"""Time ours and its peers at the same work, taking turns in one run.
+
+A benchmark names its contestants: each has a function that prepares the work and gives back one
+that does it once. A contestant lives in a process of its own, in the environment of its peers and
+with the threads it was given, and works only when it is told to. They take turns, so that a slow
+minute of the machine hits all of them, and the best of several turns counts. One that cannot
+start, because a tool or a package is missing, is left out by name.
+"""
+
+import argparse
+import importlib
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+
+Job = Mapping[str, Any]
+"""What a contestant is told of the work: plain JSON."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One way to do the work."""
+
+    name: str
+    prepare: Callable[[Job], Callable[[], object]]
+    imports: str = ""
+    """The module a user imports to begin with; its time is shown."""
+    package: str = ""
+    """The distribution whose version is shown."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    reach: float | None = None
+    """The least ratio of its time to ours; none: shown, not judged."""
+
+
+@dataclass
+class Result:
+    """What was measured of one contestant."""
+
+    contestant: Contestant
+    version: str = ""
+    imports: float = 0.0  # s
+    peak: float = 0.0  # MB
+    seconds: list[float] = field(default_factory=list)
+    missing: str = ""
+    """Why it was left out."""
+
+    @property
+    def best(self) -> float:
+        return min(self.seconds)
+
+
+# --------------------------------------------------------------------------------------- a worker
+
+
+def serve(contestants: Sequence[Contestant], name: str, job: Job) -> None:
+    """Be one contestant: say when ready, work when told, report each time."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what a peer prints is no answer
+
+    def answer(**values: Any) -> None:
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    chosen = next(one for one in contestants if one.name == name)
+    try:
+        start = time.perf_counter()
+        if chosen.imports:
+            importlib.import_module(chosen.imports)
+        imports = time.perf_counter() - start
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(job["threads"])
+        work = chosen.prepare(job)
+        version = importlib.metadata.version(chosen.package) if chosen.package else ""
+        answer(version=version, imports=imports)
+        clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
+        for _ in sys.stdin:
+            start = clock()
+            work()
+            answer(seconds=clock() - start, peak=peak_memory())
+    except Exception as error:  # whatever a peer raises is the reason it is left out
+        answer(missing=f"{type(error).__name__}: {error}".splitlines()[0])
+
+
+def peak_memory() -> float:
+    """The most memory this process ever held, in MB."""
+    try:
+        status = Path("/proc/self/status").read_text()
+        return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
+    except (OSError, TypeError):
+        import resource
+
+        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return most / 2**20 if sys.platform == "darwin" else most / 1024
+
+
+class Worker:
+    """The process of one contestant, seen from outside."""
+
+    def __init__(self, script: Path, contestant: Contestant, job: Job, python: Path) -> None:
+        self.result = Result(contestant)
+        threads = str(job["threads"])
+        counts = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        self.process = subprocess.Popen(
+            [python, script, "--contestant", contestant.name, "--job", json.dumps(job)],
+            env={**os.environ, **dict.fromkeys(counts, threads), **contestant.environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.take()
+
+    def take(self) -> None:
+        """Take one answer into the result."""
+        line = self.process.stdout.readline()
+        said = json.loads(line) if line else {"missing": f"ended with {self.process.wait()}"}
+        for name, value in said.items():
+            if name == "seconds":
+                self.result.seconds.append(value)
+            else:
+                setattr(self.result, name, value)
+
+    def turn(self) -> None:
+        """Let it do the work once."""
+        if not self.result.missing:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+            self.take()
+
+    def end(self) -> None:
+        self.process.stdin.close()
+        self.process.stdout.close()
+        self.process.wait()
+
+
+def race(
+    script: Path, contestants: Sequence[Contestant], job: Job, python: Path, repeats: int
+) -> list[Result]:
+    """Every contestant `repeats` times in turn, each round begun by another."""
+    workers = [Worker(script, contestant, job, python) for contestant in contestants]
+    try:
+        for number in range(repeats):
+            first = number % len(workers)
+            for worker in workers[first:] + workers[:first]:
+                worker.turn()
+    finally:
+        for worker in workers:
+            worker.end()
+    for worker in workers:
+        if worker.result.missing:
+            print(f"{worker.result.contestant.name} is left out: {worker.result.missing}")
+    return [worker.result for worker in workers]
+
+
+# ----------------------------------------------------------------------------------- the command
+
+
+def python_of(group: str) -> Path:
+    """The Python of a peer environment that `make bench` made; our own where there is none."""
+    python = ROOT / ".bench" / group / "bin" / "python"
+    return python if python.exists() else Path(sys.executable)
+
+
+def arguments(
+    description: str, contestants: Sequence[Contestant], repeats: int = 5, **sizes: int
+) -> argparse.Namespace:
+    """The command line of a benchmark: repeats, sizes of the work, and the call of a worker."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--repeats", type=int, default=repeats, help="turns each has")
+    parser.add_argument("--only", default="", help="names of contestants, separated by commas")
+    for name, value in sizes.items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: if busy")
+    parser.add_argument("--contestant", help=argparse.SUPPRESS)
+    parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    given.whole = given.repeats >= repeats and not given.only and given.clock == "wall"
+    given.whole &= all(getattr(given, name) >= value for name, value in sizes.items())
+    if given.contestant:
+        serve(contestants, given.contestant, given.job)
+        sys.exit(0)
+    return given
+
+
+# -------------------------------------------------------------------------------------- the table
+
+
+def machine(python: Path) -> str:
+    """The machine and the versions in words."""
+    try:
+        names = re.findall(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+    except OSError:
+        names = []
+    processor = names[0] if names else platform.processor() or platform.machine()
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    ask = "import platform, torch; print(platform.python_version(), torch.__version__)"
+    done = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    versions = done.stdout.split()
+    return (
+        f"{os.cpu_count()} x {processor}, {memory:.0f} GB, {platform.system()}; "
+        f"Python {versions[0]}, torch {versions[1]}; {datetime.now(UTC):%Y-%m-%d}; "
+        f"load {os.getloadavg()[0]:.1f} at the end"
+    )
+
+
+def table(results: Sequence[Result], unit: str) -> str:
+    """Times and ratios to the first result, which is ours."""
+    ours = results[0]
+    if ours.missing:
+        sys.exit(f"{ours.contestant.name} cannot run: {ours.missing}")
+    lines = [
+        f"| | version | best {unit} | median | ratio to ours | to reach | import s | peak MB |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for result in results:
+        contestant = result.contestant
+        if result.missing:
+            lines.append(f"| {contestant.name} | | left out: {result.missing} | | | | | |")
+            continue
+        ratio = result.best / ours.best
+        reach = ""
+        if contestant.reach is not None:
+            verdict = "reached" if ratio >= contestant.reach else "**not reached**"
+            reach = f">= {contestant.reach:.2f}: {verdict}"
+        lines.append(
+            f"| {contestant.name} | {result.version} | {result.best:.3f} "
+            f"| {statistics.median(result.seconds):.3f} | {ratio:.2f} | {reach} "
+            f"| {result.imports:.1f} | {result.peak:.0f} |"
+        )
+    return "\n".join(lines)
+
+
+def write(name: str, parts: Iterable[str], path: Path = RESULTS) -> None:
+    """Put the section of one benchmark into the page of results, in place of its last one."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    section = "\n\n".join([begin, *parts, end])
+    head = "# Results\n\nWritten by `make bench`, never by hand; a ratio is (peer's time / ours).\n"
+    page = path.read_text(encoding="utf-8") if path.exists() else head
+    before, found, rest = page.partition(begin)
+    after = rest.partition(end)[2] if found else "\n"
+    path.write_text(f"{before if found else before + chr(10)}{section}{after}", encoding="utf-8")

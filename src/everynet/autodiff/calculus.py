@@ -1,0 +1,89 @@
+"""Vector calculus on the engine: slopes along directions, matrix layouts, critical points.
+
+    D_u f(x) = u . grad f(x),  |u| = 1                                       (1)  directional
+    df/dx in numerator layout: a row for each output, a column for each input    (2)
+    f(x + d) ~ f + g.d + d^T H d / 2                                         (3)  Taylor
+    eps* = g^T g / (g^T H g)  if g^T H g > 0                                 (4)  best step
+    all eigenvalues of H > 0: minimum; all < 0: maximum; both signs: saddle;
+    else inconclusive                                                        (5)  critical point
+
+g and H are the gradient and the Hessian at x. Among unit vectors the slope (1) is largest along g,
+where it is |g|, and zero along a level surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from jaxtyping import Float
+
+from everynet.autodiff.arraylike import Array, Value, value
+from everynet.autodiff.derivatives import grad, hessian, hvp, jacobian, jvp
+
+Scalar = Callable[[Value], Value]
+
+
+def directional_derivative(f: Scalar, x: Array, u: Array) -> float:
+    """The slope of f at x along u, whatever the length of u."""
+    return float(jvp(f, x, np.asarray(u) / np.linalg.norm(u)))  # (1)
+
+
+def numerator_layout(f: Callable[[Value], Value], x: Array) -> Array:
+    """The derivative of f at x as a matrix, for the five cases that have one.
+
+    vector by scalar: a column; scalar by vector: a row; vector by vector: the Jacobian;
+    matrix by scalar: its shape; scalar by matrix: the shape of its transpose.
+    """
+    x = np.asarray(x, np.float64)
+    j: Array = jacobian(f)(x)
+    match j.ndim - x.ndim, x.ndim:  # (2)
+        case 1, 0:
+            return j[:, None]
+        case 0, 1:
+            return j[None, :]
+        case (1, 1) | (2, 0):
+            return j
+        case 0, 2:
+            return j.T
+    shape = np.shape(value(f(x)))
+    raise ValueError(
+        f"numerator_layout of shape {shape} by shape {x.shape}: must be one of vector by scalar, "
+        "scalar by vector, vector by vector, matrix by scalar, scalar by matrix; use jacobian"
+    )
+
+
+def taylor(f: Scalar, x: Array) -> Callable[[Array], float]:
+    """The second-order Taylor polynomial of f at x, as a function of the displacement."""
+    at, g, h = float(f(x)), grad(f)(x), hessian(f)(x)
+    return lambda d: float(at + g @ d + 0.5 * d @ h @ d)  # (3)
+
+
+def curvature(f: Scalar, x: Array, d: Array) -> float:
+    """The second derivative of f at x along d, whatever the length of d."""
+    d = np.asarray(d) / np.linalg.norm(d)
+    return float(d @ hvp(f, x, d))
+
+
+def optimal_step(f: Scalar, x: Array) -> float:
+    """The step along -grad f that the second-order Taylor polynomial likes best."""
+    g = grad(f)(x)
+    bend = float(g @ hvp(f, x, g))
+    if bend <= 0:
+        raise ValueError(
+            f"the curvature along the gradient ({bend:.3g}) must be positive, because else the "
+            "polynomial falls for ever; take any small step"
+        )
+    return float(g @ g) / bend  # (4)
+
+
+def critical_point(h: Float[np.ndarray, "n n"], tolerance: float = 1e-9) -> str:
+    """What a point with zero gradient and Hessian h is, by the signs of the eigenvalues."""
+    values = np.linalg.eigvalsh(h)
+    zero = tolerance * max(1.0, float(np.abs(values).max()))
+    up, down = bool((values > zero).any()), bool((values < -zero).any())
+    if up and down:
+        return "saddle"
+    if (np.abs(values) <= zero).any():
+        return "inconclusive"
+    return "minimum" if up else "maximum"  # (5)

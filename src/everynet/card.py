@@ -1,0 +1,100 @@
+"""card.md: what a run was, in one page that a person can read and repeat."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shlex
+import sys
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import everynet
+from everynet.device import Setup, denormals_flushed, describe
+from everynet.recipe import Recipe
+from everynet.settings import settings
+from everynet.types import Spec
+
+VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
+
+
+def environment(setup: Setup, processes: int) -> dict[str, Any]:
+    """The machine, the versions and the way of computing: what environment.json holds."""
+    return {
+        "everynet": everynet.__version__,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "platform": platform.platform(),
+        "device": str(setup.device),
+        "device_name": describe(setup.device),
+        "precision": setup.precision,
+        "compile": setup.compile,
+        "threads": setup.threads,
+        "processes": processes,
+        "denormals_flushed": denormals_flushed(),
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def command(recipe: Recipe, file: str) -> str:
+    """The command that repeats a run."""
+    name = f"{file}:{recipe.name}" if file else recipe.name
+    given = [f"{key}={text(getattr(recipe, key))}" for key in recipe.changed]
+    if recipe.seed:
+        given.append(f"seed={recipe.seed}")
+    return shlex.join(["everynet", "run", name, *given])
+
+
+def text(value: object) -> str:
+    """A setting as it is written on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def verdict(recipe: Recipe, reached: bool | None) -> str:
+    """The goal and whether it was reached, in words."""
+    if reached is None:
+        why = f"settings changed: {', '.join(recipe.changed)}" if recipe.changed else "it has none"
+        return f"no goal is claimed ({why})"
+    return f"{recipe.goal}: {'reached' if reached else 'NOT reached'}"
+
+
+def card(
+    recipe: Recipe,
+    *,
+    spec: Spec,
+    digest: str,
+    where: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    reached: bool | None,
+    seconds: float,
+    file: str = "",
+    parameters: int | None = None,
+) -> str:
+    """The page: data and its hash, settings, seed, metrics, device, time, versions, command."""
+    doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
+    lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
+    lines += [
+        f"| data | {spec.get('name', 'none')}, SHA-256 `{digest or 'none'}` |",
+        f"| split | {spec.get('split', 'none')} |",
+        f"| seed | {recipe.seed} |",
+        f"| goal | {verdict(recipe, reached)} |",
+    ]
+    if parameters is not None:
+        lines.append(f"| parameters | {parameters:,} |")
+    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+    lines += [
+        f"| device | {where['device_name']}, {where['precision']}, {where['threads']} thread(s), "
+        f"{where['processes']} process(es) |",
+        f"| time | {seconds:.1f} s |",
+        f"| versions | everynet {where['everynet']}, Python {where['python']}, {versions} |",
+        f"| begun | {where['begun']} |",
+        f"| repeat with | `{command(recipe, file)}` |",
+    ]
+    lines += ["", "## Figures on the test split", "", "| metric | value |", "|---|---|"]
+    lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
+    lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
+    lines += [f"| {name} | {text(value)} |" for name, value in settings(recipe).items()]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,430 @@
+"""Finds recipes by reading the files of the zoo as text, without importing them.
+
+What a file says of itself (its recipes, classes, base classes and settings) is kept in an index
+in the user's cache, each file under its size and time of change. Only the network that is asked
+for is imported, so that listing the zoo costs no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+if TYPE_CHECKING:
+    from everynet.recipe import Recipe
+
+PACKAGE = Path(__file__).parent
+ZOO = PACKAGE / "zoo"
+
+
+class Entry(NamedTuple):
+    """What the text of the zoo says of one recipe."""
+
+    name: str
+    family: str
+    kind: str
+    summary: str
+    goal: str
+    covers: tuple[str, ...]
+    file: str
+    cls: str
+    settings: tuple[str, ...]
+
+
+class Class(TypedDict):
+    """What the text of one class says: its bases, fields and class facts."""
+
+    bases: list[str]
+    fields: list[str]
+    facts: dict[str, Any]
+
+
+class Source(TypedDict):
+    """What the text of one file says of itself."""
+
+    summary: str
+    imports: dict[str, list[str]]
+    classes: dict[str, Class]
+    recipes: dict[str, dict[str, Any]]
+    fault: str
+
+
+# ---------------------------------------------------------------------------------- text of a file
+
+_SUMMARY = re.compile(r'\A(?:\s|#[^\n]*\n)*[rR]?"""\s*([^\n]*?)\s*(?:"""|\n)')
+_IMPORT = re.compile(r"^from (everynet[\w.]*) import (\([^)]*\)|[^\n]*)", re.M)
+_IMPORTED = re.compile(r"(\w+)(?: as (\w+))?")
+_CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
+_OUTSIDE = re.compile(r"^\S", re.M)
+_FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
+_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = ", re.M)
+_RECIPES = re.compile(r"^RECIPES\b", re.M)
+
+
+def parse(text: str) -> Source:
+    """Read a file: classes by pattern, and only what follows `RECIPES` as Python."""
+    start = _RECIPES.search(text)
+    above = text[: start.start()] if start else text
+    found = _SUMMARY.match(above)
+    source: Source = {
+        "summary": found[1] if found else "",
+        "imports": {},
+        "classes": {match[1]: _class(above, match) for match in _CLASS.finditer(above)},
+        "recipes": {},
+        "fault": "",
+    }
+    for match in _IMPORT.finditer(above):
+        names = re.sub(r"#.*", "", match[2])
+        source["imports"] |= {m[2] or m[1]: [match[1], m[1]] for m in _IMPORTED.finditer(names)}
+    if start:
+        try:
+            source["recipes"] = dict(_recipes(text[start.start() :]))
+        except (SyntaxError, ValueError, AttributeError) as error:
+            line = above.count("\n") + (getattr(error, "lineno", None) or 1)
+            source["fault"] = f"line {line}: RECIPES must be a dict of literal recipes"
+    return source
+
+
+def _class(text: str, match: re.Match[str]) -> Class:
+    bases, shorter = match[2] or "", None
+    while bases != shorter:  # Training[dict[str, Tensor]] -> Training
+        bases, shorter = re.sub(r"\[[^\[\]]*\]", "", bases), bases
+    end = _OUTSIDE.search(text, match.end())
+    body = text[match.end() : end.start() if end else len(text)]
+    facts = {found[1]: _literal(body[found.end() :]) for found in _FACT.finditer(body)}
+    return {
+        "bases": [base.strip() for base in bases.split(",") if base.strip()],
+        "fields": _FIELD.findall(body),
+        "facts": {name: value for name, value in facts.items() if value is not None},
+    }
+
+
+def _literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
+    """The literal at the beginning of a text, plain or as `fact(...)`; None if there is none."""
+    lines = text.split("\n", 20)
+    for count in range(1, len(lines) + 1):
+        try:
+            value = ast.parse("\n".join(lines[:count]), mode="eval").body
+        except SyntaxError:
+            continue
+        try:
+            return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
+        except (ValueError, IndexError):
+            return None
+    return None
+
+
+def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of the recipes with the class and the facts each is given."""
+    table: Any = ast.parse(text).body[0]  # AttributeError where it has another form
+    for key, call in zip(table.value.keys, table.value.values, strict=True):
+        facts = {
+            word.arg: ast.literal_eval(word.value)
+            for word in call.keywords
+            if word.arg in ("goal", "covers")
+        }
+        yield key.value, {"class": ast.unparse(call.func), **facts}
+
+
+# -------------------------------------------------------------------------------------- the index
+
+
+def cache() -> Path:
+    """The folder of everynet in the user's cache."""
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "everynet"
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+def sources() -> dict[str, Source]:
+    """What every file of the zoo and `recipe.py` says, by its path inside the package."""
+    files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
+    index = cache() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
+    maker = _stamp(Path(__file__))
+    known = _read_index(index, maker)
+    fresh: dict[str, tuple[list[int], Source]] = {}
+    for path in (*files, PACKAGE / "recipe.py"):
+        name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
+        kept = known.get(name, (None, None))
+        fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
+    if len(known) != len(fresh) or any(known[name] is not fresh[name] for name in known):
+        _write_index(index, maker, fresh)
+    return {name: source for name, (_, source) in fresh.items()}
+
+
+def _read(path: Path) -> Source:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return {**parse(""), "fault": "is not text in UTF-8"}
+
+
+def _read_index(path: Path, maker: list[int]) -> dict[str, Any]:
+    """The index, if every byte of it is what this very file of code wrote."""
+    try:
+        head, _, body = path.read_bytes().partition(b"\n")
+        made = json.loads(head)
+        whole = made == {"maker": maker, "crc32": zlib.crc32(body)}
+        return dict(json.loads(body)) if whole else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _write_index(path: Path, maker: list[int], files: Mapping[str, object]) -> None:
+    body = json.dumps(files).encode()
+    head = json.dumps({"maker": maker, "crc32": zlib.crc32(body)}).encode()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(head + b"\n" + body)
+        beside.replace(path)
+    except OSError:
+        return  # without an index the zoo is read again next time
+
+
+# -------------------------------------------------------------------------------------- the recipes
+
+
+def entries() -> tuple[list[Entry], list[str]]:
+    """Every recipe of the zoo by name, and what is wrong with files that cannot be read."""
+    texts = sources()
+    found: dict[str, Entry] = {}
+    faults = [f"{file}: {text['fault']}" for file, text in texts.items() if text["fault"]]
+    for file, text in texts.items():
+        for name, given in text["recipes"].items():
+            if name in found:
+                faults.append(f"{file}: the name {name} is taken by {found[name].file}")
+                continue
+            facts, settings = _followed(texts, file, given["class"])
+            facts |= given
+            found[name] = Entry(
+                name,
+                file.split("/")[1],
+                facts.get("kind", ""),
+                text["summary"],
+                facts.get("goal", ""),
+                tuple(facts.get("covers", ())),
+                file,
+                given["class"].split(".")[-1],
+                settings,
+            )
+    return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
+
+
+def _followed(
+    texts: Mapping[str, Source], file: str, cls: str, depth: int = 8
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Class facts and settings of a class, those of its base classes first."""
+    source = texts.get(file)
+    if source is None or depth == 0:
+        return {}, ()
+    if cls not in source["classes"]:  # imported as it is, or as module.Class
+        head, _, tail = cls.partition(".")
+        module, name = source["imports"].get(head, ["", ""])
+        path = f"{module}.{name}" if tail else module
+        file = path.removeprefix("everynet.").replace(".", "/") + ".py"
+        return _followed(texts, file, tail or name, depth - 1)
+    own = source["classes"][cls]
+    facts: dict[str, Any] = {}
+    settings: dict[str, None] = {}  # an ordered set
+    for base in reversed(own["bases"]):
+        inherited, names = _followed(texts, file, base, depth - 1)
+        facts |= inherited
+        settings |= dict.fromkeys(names)
+    return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
+
+
+def find(name: str) -> Recipe:
+    """The recipe of that name in the zoo, or of a file outside it: `./mine.py` or `mine.py:name`.
+
+    Only the file that holds it is imported.
+    """
+    from everynet.types import UserError, nearest  # noqa: PLC0415 -- imports torch
+
+    if is_path(name):
+        return outside(name)
+    known = {entry.name: entry for entry in entries()[0]}
+    if name not in known:
+        raise UserError(f"there is no recipe {name}{nearest(name, known)}")
+    return _named(_module(known[name].file), name)
+
+
+def _module(file: str) -> ModuleType:
+    return import_module("everynet." + file.removesuffix(".py").replace("/", "."))
+
+
+def _named(module: ModuleType, name: str) -> Recipe:
+    from dataclasses import replace  # noqa: PLC0415 -- a light verb needs none
+
+    recipe: Recipe = replace(module.RECIPES[name], name=name)
+    return recipe
+
+
+# ---------------------------------------------------------------------------- outside the package
+
+
+def is_path(name: str) -> bool:
+    """Whether a name means a file outside the zoo."""
+    return "/" in name or os.sep in name or re.search(r"\.py(:|$)", name) is not None
+
+
+def outside(name: str) -> Recipe:
+    """The recipe `file.py:name`; with one recipe in the file its name may be left out."""
+    from everynet.recipe import Recipe  # noqa: PLC0415 -- imports torch
+    from everynet.types import UserError, nearest  # noqa: PLC0415
+
+    path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    if not path.endswith(".py"):
+        raise UserError(f"{name} must be a recipe or a Python file: NAME, FILE.py or FILE.py:NAME")
+    module = _import_file(path)
+    recipes = getattr(module, "RECIPES", None)
+    if not isinstance(recipes, dict) or not recipes:
+        raise UserError(f'{path} must end in RECIPES = {{"name": Recipe(...)}}')
+    if not wanted and len(recipes) > 1:
+        raise UserError(f"{path} holds {len(recipes)} recipes; name one of {', '.join(recipes)}")
+    wanted = wanted or next(iter(recipes))
+    if wanted not in recipes:
+        raise UserError(f"{path} has no recipe {wanted}{nearest(wanted, recipes)}")
+    if not isinstance(recipes[wanted], Recipe):
+        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {recipes[wanted]!r}")
+    return _named(module, wanted)
+
+
+def _import_file(path: str) -> ModuleType:
+    """Import a file the user named, as a module of its own; its neighbours can be imported."""
+    from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
+
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
+    file = Path(path).resolve()
+    if not file.is_file():
+        raise UserError(f"there is no file {path}")
+    spec = spec_from_file_location(f"everynet_{zlib.crc32(str(file).encode()):08x}", file)
+    assert spec is not None  # the name ends in .py
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        where = f" line {error.lineno}" if error.lineno else ""
+        raise UserError(f"{error.filename or path}{where}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+    return module
+
+
+# -------------------------------------------------------------------------- back from a run folder
+
+
+def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
+    """The recipe a run was made with, from its recipe.json.
+
+    A folder does not choose code: it names a class of the zoo, or one of the `file` the caller
+    trusts, and gives it settings.
+    """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from everynet.recipe import Goal  # noqa: PLC0415 -- imports torch
+    from everynet.settings import override, setting_types  # noqa: PLC0415
+    from everynet.types import UserError  # noqa: PLC0415
+
+    path = Path(folder) / "recipe.json"
+    stored = _stored(path)
+    recipe = _of_class(stored, None if file is None else str(file), path)
+    if missing := [name for name in setting_types(recipe) if name not in stored["settings"]]:
+        raise UserError(
+            f"{path} has no setting {missing[0]}, because it was changed or another version of "
+            "everynet wrote it; add the setting to the file"
+        )
+    try:
+        Goal.parse(stored["goal"])
+        recipe = replace(recipe, name=stored["name"], goal=stored["goal"])
+        recipe = override(recipe, stored["settings"])
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    return replace(recipe, changed=tuple(stored["changed"]))
+
+
+_FORM = {**{"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}}
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
+    if not path.parent.is_dir():
+        raise UserError(f"there is no run folder {path.parent}; `everynet runs` lists them")
+    try:
+        stored = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"{path.parent} is not a run folder: cannot read its recipe.json ({error.strerror})"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
+    for name, kind in _FORM.items():
+        if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
+            raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
+    if not all(isinstance(name, str) for name in stored["changed"]):
+        raise UserError(f"{path} is damaged: changed must hold names of settings")
+    return dict(stored)
+
+
+def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
+    """A recipe of the class that recipe.json names: that of its name, or another of the class."""
+    from everynet.recipe import Recipe  # noqa: PLC0415 -- imports torch
+    from everynet.types import UserError  # noqa: PLC0415
+
+    module = _home(stored, path) if file is None else _import_file(file)
+    cls = getattr(module, stored["class"], None)
+    if not isinstance(cls, type) or not issubclass(cls, Recipe):
+        raise UserError(f"{path}: {stored['class']} is not a recipe of {module.__file__}")
+    known = getattr(module, "RECIPES", {})
+    for recipe in (known.get(stored["name"]), *known.values()):
+        if type(recipe) is cls:
+            return recipe
+    try:
+        return cls()
+    except TypeError as error:
+        raise UserError(f"{path}: {error}; give every setting of it a default") from error
+
+
+def _home(stored: Mapping[str, Any], path: Path) -> ModuleType:
+    """The module of the zoo that holds the class of a run."""
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
+    name, cls = stored["name"], stored["class"]
+    if stored["file"]:
+        raise UserError(
+            f"{path.parent} was made by {stored['file']}, which is not in the zoo; "
+            "if you trust that file, name it with --file"
+        )
+    texts = sources()
+    homes = [file for file, text in texts.items() if cls in text["classes"]]
+    homes = [file for file in homes if name in texts[file]["recipes"]] or homes
+    if len(homes) != 1:
+        why = f"{len(homes)} files have it; name one with --file" if homes else "was it removed?"
+        raise UserError(f"{path}: the class {cls} must be in one file of the zoo: {why}")
+    return _module(homes[0])
+
+
+def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
+    """The trained model of a run folder, ready to use."""
+    from everynet import run  # noqa: PLC0415 -- imports torch
+
+    return run.load(of_run(folder, file), Path(folder))

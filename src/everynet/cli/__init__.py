@@ -1,0 +1,192 @@
+"""The command line: one file a verb, imported only when it is called.
+
+A verb has `HELP`, `add_arguments(parser)` and `main(arguments)`. A mistake of the user ends in
+one line and exit code 2; the other codes are those of `everynet.types.Failure`. (The verb `list`
+becomes `everynet.cli.list` when it is imported, so the built-in of that name is not used here.)
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import everynet
+
+if TYPE_CHECKING:
+    from everynet.recipe import Recipe
+
+VERBS = (
+    *("list", "show", "run", "resume", "runs", "draw", "predict", "data", "doctor"),
+    "completion",
+)
+
+
+class UsageError(ValueError):
+    """A command line that cannot be understood."""
+
+
+class Parser(argparse.ArgumentParser):
+    """argparse whose errors are one line, and whose options cannot be shortened."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:  # noqa: ANN401 -- handed on to argparse
+        super().__init__(*args, **{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog.removeprefix('everynet ')}: {message}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Like `everynet.types.nearest`, for verbs that do not import torch."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, [*known], 3, 0.0)
+    return "; the nearest are " + ", ".join(close) if close else ""
+
+
+def verb(name: str) -> ModuleType:
+    """The module of a verb."""
+    return import_module(f"everynet.cli.{name}")
+
+
+def parser_of(name: str) -> Parser:
+    """The parser of a verb."""
+    module = verb(name)
+    parser = Parser(prog=f"everynet {name}", description=module.HELP)
+    module.add_arguments(parser)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def usage() -> str:
+    """What `everynet --help` prints."""
+    verbs = table([(f"  {name}", verb(name).HELP) for name in VERBS])
+    return (
+        "everynet: every network of the deep-learning curriculum, trained by one command\n\n"
+        f"usage: everynet VERB ...        (everynet VERB --help says more)\n\n{verbs}\n\n"
+        "options: --help, --version, --debug (show the traceback of an error)\n\n"
+        "try: everynet run lenet\n     everynet list vision\n     everynet show mlp sizes=2,8,1"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and give its exit code; what went wrong is one line on standard error."""
+    words = [*(sys.argv[1:] if argv is None else argv)]
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a narrow terminal is no error
+    try:
+        code = _call(words)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever read our output has gone, which is no error of anyone's
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        print("everynet: stopped", file=sys.stderr)
+        return 130
+    except SystemExit as exit:  # argparse, after --help
+        return exit.code if isinstance(exit.code, int) else 0
+    except Exception as error:  # the one place where an error becomes a line
+        if "--debug" in words:
+            import traceback
+
+            traceback.print_exc()
+        code, line = explained(error)
+        print(f"everynet: {line}", file=sys.stderr)
+        return code
+
+
+def explained(error: Exception) -> tuple[int, str]:
+    """The exit code of an error and what to say of it in one line."""
+    types = sys.modules.get("everynet.types")  # not imported: then it cannot be a Failure
+    line = " ".join(str(error).split())
+    if types is not None and isinstance(error, types.Failure):
+        return int(error.code), line
+    if isinstance(error, ValueError):
+        return 2, line
+    return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"
+
+
+def _call(words: Sequence[str]) -> int:
+    before = [word for word in words if word != "--debug"]
+    if not before or before[0] in ("-h", "--help"):
+        print(usage())
+        return 0
+    if before[0] == "--version":
+        print(f"everynet {everynet.__version__}")
+        return 0
+    name, rest = before[0], before[1:]
+    if name not in VERBS:
+        what = "option" if name.startswith("-") else "verb"
+        known = ("--help", "--version", "--debug") if name.startswith("-") else VERBS
+        raise UsageError(f"unknown {what} {name}{nearest(name, known)}")
+    code: int = verb(name).main(parsed(parser_of(name), rest))
+    return code
+
+
+def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of a verb; options and settings may stand in any order."""
+    rest = (argparse.PARSER, argparse.REMAINDER)
+    nested = any(action.nargs in rest for action in parser._actions)
+    parse = parser.parse_known_args if nested else parser.parse_known_intermixed_args
+    arguments, unknown = parse(words)
+    for word in unknown:
+        if word.startswith("-"):
+            known = [option for action in parser._actions for option in action.option_strings]
+            parser.error(f"unknown option {word}{nearest(word.partition('=')[0], known)}")
+        parser.error(f"unexpected argument {word}")
+    return arguments
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of text in aligned columns, two spaces apart."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def pairs(words: Iterable[str]) -> dict[str, str]:
+    """Settings written `name=value`, by name."""
+    given: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{word} must be a setting written name=value, such as seed=1")
+        if name in given:
+            raise UsageError(f"{name} is given twice; keep one of them")
+        given[name] = value
+    return given
+
+
+def overridden(recipe: Recipe, words: Iterable[str]) -> Recipe:
+    """The recipe with the settings of the command line; `epochs` is turned into steps."""
+    from everynet.recipe import Training
+    from everynet.settings import convert, override, setting_types
+    from everynet.types import UserError
+
+    given = pairs(words)
+    counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)
+    if "epochs" not in given or not counts:
+        return override(recipe, given)
+    text = given.pop("epochs")
+    if "steps" in given:
+        raise UserError("epochs and steps must not both be given: each says how long; keep one")
+    epochs = convert("epochs", text, float)
+    if epochs <= 0:
+        raise UserError(f"epochs ({text}) must be a positive number")
+    recipe = override(recipe, given)
+    assert isinstance(recipe, Training)
+    each = recipe.dataset().steps_per_epoch
+    if each == 0:
+        raise UserError(f"epochs ({text}) must be steps: {recipe.name} has no set to go through")
+    return override(recipe, {"steps": max(1, round(epochs * each))})

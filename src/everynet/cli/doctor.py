@@ -1,0 +1,118 @@
+"""`everynet doctor`: what this machine offers, and whether everynet can work on it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from everynet.cli import table
+
+HELP = "versions, devices, threads, data, cache and free space on this machine"
+ENOUGH = 1 << 30  # bytes that a few runs and one real set take
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Where runs would be written."""
+    parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print what was found; exit code 4 where nothing can be written."""
+    out = Path(arguments.out)
+    problems = [*_problems(out)]
+    rows = [*_versions(), *_devices(), *_data(), *_places(out)]
+    print(table(rows))
+    print("\n".join(f"problem: {problem}" for problem in problems) or "all is well")
+    return 4 if problems else 0
+
+
+def _versions() -> Iterator[tuple[str, str]]:
+    import importlib.metadata
+    import platform
+
+    import everynet
+    from everynet.card import VERSIONS
+    from everynet.catalog import entries
+
+    yield "everynet", f"{everynet.__version__}, {len(entries()[0])} recipes"
+    yield "python", f"{platform.python_version()} on {platform.platform()}"
+    for name in VERSIONS:
+        yield name, importlib.metadata.version(name)
+
+
+def _devices() -> Iterator[tuple[str, str]]:
+    import torch
+
+    from everynet.device import choose, describe
+
+    yield "device", f"{describe(choose('auto').device)}, chosen by --device auto"
+    for index in range(torch.cuda.device_count()):
+        memory = torch.cuda.get_device_properties(index).total_memory
+        yield f"cuda:{index}", f"{torch.cuda.get_device_name(index)}, {_size(memory)}"
+    yield "mps", "present" if torch.backends.mps.is_available() else "none"
+    limit = os.environ.get("OMP_NUM_THREADS")
+    threads = f"{torch.get_num_threads()} of {os.cpu_count()} cores"
+    yield "threads", threads + (f", OMP_NUM_THREADS is {limit}" if limit else "")
+
+
+def _data() -> Iterator[tuple[str, str]]:
+    from everynet.data import OFFLINE
+    from everynet.data.known import where
+    from everynet.data.sets import SETS
+
+    yield "data", f"{len(OFFLINE)} sets are always here: {' '.join(OFFLINE)}"
+    yield "EVERYNET_DATA", os.environ.get("EVERYNET_DATA") or "not set"
+    for name, known in SETS.items():
+        yield name, where(known)
+
+
+def _places(out: Path) -> Iterator[tuple[str, str]]:
+    from everynet.catalog import cache
+
+    yield "cache", f"{cache()}, {_size(_used(cache()))} used, {_size(_free(cache()))} free"
+    yield "runs", f"{out}, {_size(_free(out))} free"
+
+
+def _problems(out: Path) -> Iterator[str]:
+    """Why runs or fetched data could not be written."""
+    import tempfile
+
+    from everynet.catalog import cache, entries
+
+    for fault in entries()[1]:
+        yield f"{fault}; its recipes are left out"
+    for folder in (out, cache()):
+        try:
+            with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+                file.write(b"a few bytes")
+                file.flush()
+        except OSError as error:
+            yield f"cannot write in {_existing(folder)}: {error.strerror}"
+        if _free(folder) < ENOUGH:
+            yield f"only {_size(_free(folder))} are free for {folder}"
+
+
+def _existing(folder: Path) -> Path:
+    """The folder, or the nearest above it that is there."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+
+
+def _free(folder: Path) -> int:
+    import shutil
+
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def _used(folder: Path) -> int:
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def _size(count: int | float) -> str:
+    """Bytes as a person writes them."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} TB"

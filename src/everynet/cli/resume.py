@@ -1,0 +1,40 @@
+"""`everynet resume`: go on with a run after a stop, a kill or a crash, or for longer."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from everynet.cli import UsageError, overridden, pairs
+
+HELP = "go on with a run after a stop, a kill or a crash; or longer"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run and how long."""
+    add_run(parser)
+    parser.add_argument("settings", metavar="steps=N", nargs="*", help="how long in all")
+    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """A run folder, and the file of its recipe where that is not in the zoo."""
+    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("--file", metavar="FILE.py", help="the recipe's file, if not of the zoo")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Go on with it and say what it reached."""
+    for name in pairs(arguments.settings):
+        if name not in ("steps", "epochs"):
+            raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
+    from everynet.catalog import of_run
+    from everynet.cli.run import ending
+    from everynet.run import resume
+
+    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
+    result = resume(recipe, arguments.run, show=not arguments.quiet)
+    named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
+    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        print(result.folder if arguments.quiet else "\n".join(ending(recipe, result, named)))
+    return 0

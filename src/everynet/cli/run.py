@@ -1,0 +1,130 @@
+"""`everynet run`: train a network, fit an estimator or run a simulation, into a folder."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from everynet.cli import overridden, pairs, table
+
+if TYPE_CHECKING:
+    from everynet.recipe import Recipe
+    from everynet.run import Result
+
+HELP = "train a network (or fit, or simulate) and draw its pictures"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A network, settings and how to compute."""
+    parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
+    parser.add_argument("settings", metavar="key=value", nargs="*", help="settings to change")
+    add_computing(parser)
+    parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
+    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
+
+
+def add_computing(parser: argparse.ArgumentParser) -> None:
+    """Options that say how to compute."""
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp64"), default="fp32")
+    parser.add_argument("--compile", action="store_true", help="let torch compile the network")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run it and say what it reached."""
+    from everynet.catalog import find
+
+    found = find(arguments.name)
+    recipe = overridden(found, arguments.settings)
+    if arguments.dry_run:
+        print("\n".join(dry(found, recipe, arguments)))
+        return 0
+    from everynet.run import run
+
+    result = run(
+        recipe,
+        arguments.out,
+        device=arguments.device,
+        precision=arguments.precision,
+        compile=arguments.compile,
+        show=not arguments.quiet,
+    )
+    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+        print(
+            result.folder if arguments.quiet else "\n".join(ending(recipe, result, arguments.name))
+        )
+    return 0
+
+
+def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
+    """Each setting, its value and where it came from; then how it would be computed."""
+    from everynet.card import text
+    from everynet.device import choose, describe
+    from everynet.settings import settings
+
+    given = pairs(arguments.settings)
+    if "epochs" in given and "epochs" not in settings(recipe):
+        given["steps"] = given["epochs"]
+    rows = [("setting", "value", "from")]
+    for name, value in settings(recipe).items():
+        origin = "command line" if name in given else _origin(found, name, arguments.name)
+        rows.append((name, text(value), origin))
+    device = choose(arguments.device, arguments.precision, arguments.compile).device
+    rows += [
+        ("--device", describe(device), "chosen" if arguments.device == "auto" else "command line"),
+        ("--precision", arguments.precision, ""),
+        ("--compile", text(arguments.compile), ""),
+        ("--out", arguments.out, ""),
+    ]
+    yield table(rows)
+    yield f"goal: {recipe.goal or 'none'}" + (" (not claimed)" if recipe.changed else "")
+
+
+def _origin(recipe: Recipe, name: str, named: str) -> str:
+    default = next(field.default for field in fields(recipe) if field.name == name)
+    if getattr(recipe, name) != default:
+        return f"recipe {named}"
+    classes = type(recipe).__mro__
+    owner = next(cls for cls in classes if name in vars(cls).get("__annotations__", {}))
+    return f"default of {owner.__name__}"
+
+
+def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
+    """What was reached, where the pictures are and three things to try next."""
+    from everynet.card import verdict
+
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
+    yield f"{recipe.name}: {figures}"
+    yield f"goal: {verdict(recipe, result.reached)}"
+    names = ", ".join(path.name for path in result.pictures)
+    yield f"pictures: {result.folder / 'pictures'} ({names})"
+    yield "try next:"
+    yield table([*suggestions(recipe, result, named)][:3])
+
+
+def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
+    """Commands that lead on from this run, the best first; at least three."""
+    from everynet.catalog import entries
+    from everynet.recipe import Fitting, Training
+    from everynet.settings import settings
+
+    values = settings(recipe)
+    absent = (None, Training.predict, Fitting.predict)
+    if getattr(type(recipe), "predict", None) not in absent:
+        yield f"  everynet predict {result.folder} FILE", "ask the network about a file"
+    if "lr" in values:
+        yield f"  everynet run {named} lr={values['lr'] * 3:g}", "learn three times as fast"
+    if "data" in values:
+        yield f"  everynet run {named} data=PATH", "learn from files of your own"
+    found = {entry.name: entry for entry in entries()[0]}
+    if named in found:
+        family = found[named].family
+        others = [e.name for e in found.values() if e.family == family and e.name != named]
+        yield from [(f"  everynet run {name}", f"another of {family}") for name in others[:1]]
+    yield f"  everynet show {named}", "its equations, layers and settings"
+    yield f"  everynet run {named} seed={values['seed'] + 1}", "the same with other random numbers"
+    yield f"  everynet runs {result.folder}", "its settings and figures"

@@ -1,0 +1,107 @@
+"""`everynet runs`: list run folders, or compare some of them; read as text, without torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from everynet.cli import UsageError, table
+
+HELP = "list runs; with names, compare their settings and figures"
+
+
+class Run(NamedTuple):
+    """What the files of a run folder say."""
+
+    folder: Path
+    recipe: str
+    settings: Mapping[str, Any]
+    changed: Sequence[str]
+    step: int
+    split: str
+    """test once the run has ended, valid before, nothing before its first evaluation."""
+    figures: Mapping[str, float]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Runs, or the folder they are in."""
+    parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders to compare")
+    parser.add_argument("--out", metavar="DIR", help="the folder whose runs are listed (runs)")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """List or compare them."""
+    if arguments.runs:
+        print(comparison([read(Path(folder)) for folder in arguments.runs]))
+        return 0
+    out = Path(arguments.out or "runs")
+    if arguments.out and not out.is_dir():
+        raise UsageError(f"there is no folder {out}")
+    folders = sorted(path.parent for path in out.glob("*/recipe.json"))
+    print(listing(folders) if folders else f"no runs in {out}; try everynet run lenet")
+    return 0
+
+
+def read(folder: Path) -> Run:
+    """Read a run folder."""
+    if not (folder / "recipe.json").is_file():
+        raise UsageError(f"{folder} is not a run folder: it has no recipe.json")
+    try:
+        about = json.loads((folder / "recipe.json").read_bytes())
+        lines = (folder / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
+        last = json.loads(lines[-1]) if lines else {"step": 0}
+        shown = next((x for x in reversed(lines) if b'"test"' in x or b'"valid"' in x), b"{}")
+        row = json.loads(shown)
+        split = next((name for name in ("test", "valid") if name in row), "")
+        figures = {name: float(value) for name, value in row.get(split, {}).items()}
+        settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
+        return Run(folder, str(about["name"]), settings, changed, last["step"], split, figures)
+    except OSError as error:
+        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
+
+
+def text(value: object) -> str:
+    """A setting as it is written on the command line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return ",".join(map(text, value)) if isinstance(value, list) else str(value)
+
+
+def listing(folders: Iterable[Path]) -> str:
+    """One line for each run; a folder that cannot be read says why."""
+    rows, damaged = [("run", "recipe", "step", "state", "figures", "changed")], []
+    for folder in folders:
+        try:
+            run = read(folder)
+        except UsageError as error:
+            damaged.append(str(error))
+            continue
+        figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())
+        changed = " ".join(f"{name}={text(run.settings.get(name))}" for name in run.changed)
+        state = "ended" if run.split == "test" else "open"
+        rows.append((str(folder), run.recipe, f"{run.step:,}", state, figures, changed))
+    return "\n".join([table(rows), *damaged])
+
+
+def comparison(runs: Sequence[Run]) -> str:
+    """Settings and figures side by side; of several runs only the settings that differ."""
+    names = [run.folder.resolve().name for run in runs]
+    rows = [("", *names), ("recipe", *(run.recipe for run in runs))]
+    alike = 0
+    for name in dict.fromkeys(name for run in runs for name in run.settings):
+        values = [text(run.settings[name]) if name in run.settings else "-" for run in runs]
+        if len(runs) > 1 and len({*values}) == 1:
+            alike += 1
+        else:
+            rows.append((name, *values))
+    rows.append(("step", *(f"{run.step:,}" for run in runs)))
+    rows.append(("figures of", *(run.split or "-" for run in runs)))
+    for name in dict.fromkeys(name for run in runs for name in run.figures):
+        figures = (f"{run.figures[name]:.6g}" if name in run.figures else "-" for run in runs)
+        rows.append((name, *figures))
+    return table(rows) + (f"\n{alike} settings are the same in all" if alike else "")

@@ -1,0 +1,85 @@
+"""CIFAR-10 in its binary form, and in the form of our small share of it, numpy's npz.
+
+    binary   a record of 3,073 bytes an image: its label, then 1,024 red, green and blue values
+    npz      x_train, y_train, x_test, y_test; images are height x width x colour
+
+Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images".
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Iterable
+
+import numpy as np
+from jaxtyping import Int64, Shaped, UInt8
+
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE
+CLASSES = 10
+SMALL_TRAIN = 1000
+"""Images of each class in the training part of the small share: the first of the whole set."""
+SMALL_TEST = 200
+
+Pictures = UInt8[np.ndarray, "count 3 32 32"]
+Labels = Int64[np.ndarray, " count"]
+
+
+def binary(contents: Iterable[bytes]) -> tuple[Pictures, Labels]:
+    """Images and labels of some batch files, in order."""
+    records = np.concatenate([_records(content) for content in contents])
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), _labels(records[:, 0])
+
+
+def _records(content: bytes) -> UInt8[np.ndarray, "count record"]:
+    if not content or len(content) % RECORD:
+        raise ValueError(
+            f"{len(content):,} bytes are not a whole number of records of {RECORD:,} bytes"
+        )
+    return np.frombuffer(content, np.uint8).reshape(-1, RECORD)
+
+
+def _labels(found: UInt8[np.ndarray, " count"]) -> Labels:
+    if found.max(initial=0) >= CLASSES:
+        raise ValueError(f"label {found.max()} must be below {CLASSES}")
+    return found.astype(np.int64)
+
+
+def first_of_each(
+    x: Pictures, y: Labels, number: int
+) -> tuple[UInt8[np.ndarray, "kept 3 32 32"], Int64[np.ndarray, " kept"]]:
+    """The first `number` images of each class, in the order they stand in."""
+    rows = [np.flatnonzero(y == label)[:number] for label in range(CLASSES)]
+    kept = np.sort(np.concatenate(rows))
+    return x[kept], y[kept]
+
+
+def npy(images: bytes, labels: bytes) -> tuple[Pictures, Labels]:
+    """Images and labels of two npy files, colours first."""
+    x, y = _array(images), _array(labels)
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE, 3):
+        raise ValueError(f"images must be uint8, count x 32 x 32 x 3, not {x.dtype} {x.shape}")
+    if y.dtype != np.uint8 or y.shape != x.shape[:1]:
+        raise ValueError(f"labels must be {len(x)} of uint8, not {y.dtype} {y.shape}")
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)), _labels(y)
+
+
+def _array(content: bytes) -> Shaped[np.ndarray, "*shape"]:
+    """The array of an npy file, as a view: no objects, and no more bytes than are there."""
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise ValueError(f"its version is {version}, not (1, 0)")
+        shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as error:  # a damaged header is read as whatever Python it looks like
+        raise ValueError(f"the npy header cannot be read: {error}") from error
+    if dtype.hasobject or columns_first:
+        raise ValueError(f"an npy array must be plain and row-major, not {dtype}")
+    start = stream.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - start:
+        raise ValueError(
+            f"the npy header promises {shape} of {dtype}, but {len(content) - start:,} bytes follow"
+        )
+    return np.frombuffer(content, dtype, offset=start).reshape(shape)

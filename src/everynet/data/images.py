@@ -1,0 +1,131 @@
+"""Images as tensors: whole sets of them, brought to one size and standardised.
+
+    x = (pixels / peak - mean) / std
+
+with one mean and one standard deviation a channel, taken over the training images alone. The
+sums behind them are of whole numbers and exact, so they do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int64, Shaped, UInt8
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
+
+from everynet.types import Batch, Spec, UserError
+
+MARGIN = 4
+"""So many missing pixels are padded; where more are missing the image is enlarged."""
+
+
+@dataclass(frozen=True)
+class Images:
+    """A set of images that ships with its own test part; `classes[y]` names the class of y."""
+
+    train_x: UInt8[Tensor, "train channels height width"]
+    train_y: Int64[Tensor, " train"]
+    test_x: UInt8[Tensor, "test channels height width"]
+    test_y: Int64[Tensor, " test"]
+    classes: tuple[str, ...]
+    digest: str
+    """SHA-256 of the contents."""
+    name: str
+    peak: float = 255.0
+    """The value of white."""
+
+
+def digest(*tensors: Tensor) -> str:
+    """SHA-256 of the types, shapes and contents of some tensors."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def resize(
+    x: Shaped[Tensor, "batch channels height width"], size: int
+) -> Shaped[Tensor, "batch channels {size} {size}"]:
+    """Bring images to `size` x `size`; whole-number images stay whole numbers.
+
+    A size that both sides divide repeats each pixel; where at most four pixels are missing the
+    image gets a black border; anything else is bilinear (averaging where it shrinks), which
+    changes the proportions of an image that is not square.
+    """
+    height, width = x.shape[-2:]
+    if size < 1:
+        raise UserError(f"size ({size}) must be at least 1")
+    if (height, width) == (size, size):
+        return x
+    if size % height == 0 and size % width == 0:
+        return x.repeat_interleave(size // height, -2).repeat_interleave(size // width, -1)
+    down, across = size - height, size - width
+    if 0 <= down <= MARGIN and 0 <= across <= MARGIN:
+        top, left = down // 2, across // 2
+        return pad(x, (left, across - left, top, down - top))
+    kind = x.dtype if x.is_floating_point() else torch.float32
+    parts = [
+        interpolate(part.to(kind), (size, size), mode="bilinear", antialias=True)
+        for part in x.split(1000)
+    ]
+    if x.is_floating_point():
+        return torch.cat(parts)
+    return torch.cat([part.round_().clamp_(0, 255).to(x.dtype) for part in parts])
+
+
+def moments(
+    x: Shaped[Tensor, "batch channels height width"], peak: float
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel in units of `peak`; 1 for a constant one."""
+    mean, std = [], []
+    for channel in range(x.shape[1]):
+        if x.dtype == torch.uint8:
+            counts = torch.zeros(256, dtype=torch.int64)
+            for part in x[:, channel].split(10_000):
+                counts += torch.bincount(part.reshape(-1), minlength=256)
+            count, level = int(counts.sum()), torch.arange(256)
+            total, square = int((counts * level).sum()), int((counts * level**2).sum())
+            mean.append(total / count / peak)
+            std.append((square * count - total**2) ** 0.5 / count / peak or 1.0)
+        else:
+            values = x[:, channel].double() / peak
+            mean.append(values.mean().item())
+            std.append(values.std(correction=0).item() or 1.0)
+    return mean, std
+
+
+@dataclass(frozen=True)
+class Standardize:
+    """Makes stored pixels into what the network sees; also the `prepare` of a large set."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    peak: float = 255.0
+
+    @staticmethod
+    def of(spec: Spec) -> Standardize:
+        """As the data of `spec` was standardised."""
+        return Standardize(spec["mean"], spec["std"], spec["peak"])
+
+    def images(
+        self, x: Shaped[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """Float32, standardised channel by channel."""
+        scale = [1 / (self.peak * s) for s in self.std]
+        offset = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
+        affine = torch.tensor([scale, offset], dtype=torch.float32)[..., None, None].to(x.device)
+        return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same for a batch of images and labels."""
+        return (self.images(batch[0]), *batch[1:])
+
+
+def black(spec: Spec) -> list[float]:
+    """What a black pixel is after standardising: the `fill` of an augmentation, by channel."""
+    return [-m / s for m, s in zip(spec["mean"], spec["std"], strict=True)]

@@ -1,0 +1,154 @@
+"""The real sets: where their files are now, and the images in them.
+
+A file is looked for in the folder that EVERYNET_DATA names, then in the cache, then at the
+sources of the set. A file that is there and damaged is an error: nothing is taken in its place.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from everynet.data.contents import Content, Damaged, take
+from everynet.data.sets import SETS, Form, Known
+
+if TYPE_CHECKING:
+    from everynet.data.images import Images
+    from everynet.types import UserError
+
+NAMES = tuple(SETS)
+
+
+def find(name: str) -> Known:
+    """The real set of that name."""
+    if name not in SETS:
+        from everynet.types import nearest  # noqa: PLC0415 -- imports torch
+
+        raise _error(f"data ({name}) must be a known set{nearest(name, NAMES)}")
+    return SETS[name]
+
+
+def cache() -> Path:
+    """The folder into which sets are fetched."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "everynet" / "data"
+
+
+def given() -> Path | None:
+    """The folder that EVERYNET_DATA names."""
+    named = os.environ.get("EVERYNET_DATA")
+    if not named:
+        return None
+    if not Path(named).is_dir():
+        raise _error(f"EVERYNET_DATA ({named}) must be a folder that exists; make it or unset it")
+    return Path(named)
+
+
+def places(form: Form, roots: Sequence[Path] = ()) -> dict[Content, Path]:
+    """Which file holds each content of a form; those that no folder holds are left out."""
+    roots = roots or tuple(root for root in (given(), cache()) if root)
+    found = {content: _place(form, content, roots) for content in form.contents}
+    return {content: path for content, path in found.items() if path}
+
+
+def _place(form: Form, content: Content, roots: Sequence[Path]) -> Path | None:
+    for root in roots:
+        folder = root / form.folder
+        files = [folder / (name + suffix) for name in content.names for suffix in ("", ".gz")]
+        if form.unpacked:
+            files.append(folder / form.unpacked / content.name)
+        if form.archive:
+            files.append(folder / form.archive.name)
+        for file in files:
+            if os.path.lexists(file):
+                return file
+    return None
+
+
+def where(known: Known) -> str:
+    """Where a set is now, in the words of `everynet data list`; no file is opened."""
+    roots = {"EVERYNET_DATA": given(), "cache": cache()}
+    for name, root in roots.items():
+        if root and any(len(places(form, [root])) == len(form.contents) for form in known.forms):
+            return name
+    partly = [name for name, root in roots.items() if root and places(known.forms[0], [root])]
+    return f"in part in {' and '.join(partly)}" if partly else "not here"
+
+
+def whole(known: Known) -> tuple[Form, dict[Content, Path]] | None:
+    """The first form of which every file is here."""
+    for form in known.forms:
+        found = places(form)
+        if len(found) == len(form.contents):
+            return form, found
+    return None
+
+
+def contents(known: Known, found: Mapping[Content, Path]) -> dict[Content, bytes]:
+    """What the files of a set hold, checked."""
+    files: dict[Path, list[Content]] = {}
+    for content, path in found.items():
+        files.setdefault(path, []).append(content)
+    held: dict[Content, bytes] = {}
+    for path, wanted in files.items():
+        try:
+            held.update(take(path, wanted))
+        except Damaged as damage:
+            raise _error(f"{path} is damaged: it {damage}; {_remedy(known, path)}") from damage
+        except OSError as error:
+            raise _error(f"{path} cannot be read: {error.strerror or error}") from error
+    return held
+
+
+def _remedy(known: Known, path: Path) -> str:
+    if path.is_relative_to(cache()):
+        return f"everynet data get {known.name} fetches it again"
+    return "put a whole copy in its place or remove it"
+
+
+def read(name: str) -> Images:
+    """A real set, fetched if no folder holds it."""
+    from everynet.data import fetch  # noqa: PLC0415 -- this and what follows import torch
+
+    known = find(name)
+    form, found = whole(known) or fetch.missing(known)
+    held = contents(known, found)
+    return _images(known, form, [held[content] for content in form.contents])
+
+
+def _images(known: Known, form: Form, held: Sequence[bytes]) -> Images:
+    import numpy as np  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    from everynet.data import cifar, idx  # noqa: PLC0415
+    from everynet.data.images import Images  # noqa: PLC0415
+
+    match form.layout:
+        case "idx":
+            train = idx.images(held[0]), idx.labels(held[1], len(known.classes))
+            test = idx.images(held[2]), idx.labels(held[3], len(known.classes))
+        case "npz":
+            train, test = cifar.npy(held[0], held[1]), cifar.npy(held[2], held[3])
+        case _:
+            train, test = cifar.binary(held[:-1]), cifar.binary(held[-1:])
+            if form.layout == "first":
+                train = cifar.first_of_each(*train, cifar.SMALL_TRAIN)
+                test = cifar.first_of_each(*test, cifar.SMALL_TEST)
+    (train_x, train_y), (test_x, test_y) = train, test
+    return Images(
+        train_x=torch.from_numpy(np.require(train_x, requirements=("C", "W"))),
+        train_y=torch.from_numpy(train_y),
+        test_x=torch.from_numpy(np.require(test_x, requirements=("C", "W"))),
+        test_y=torch.from_numpy(test_y),
+        classes=known.classes,
+        digest=known.digest,
+        name=known.name,
+    )
+
+
+def _error(message: str) -> UserError:
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
+    return UserError(message)

@@ -1,0 +1,102 @@
+"""Arrays out of npy and npz files that are not trusted.
+
+What a header says is held against the length of the file before any memory is taken, checksums
+are looked at, and no Python object is ever made from a file.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+import zipfile
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Shaped
+from numpy.lib import format as npy
+
+from everynet.data.given import regular, shown, unreadable
+from everynet.types import UserError
+
+MOST_RATIO, RATIO_FROM = 200, 2**26
+"""An array of more than 64 MB that was packed more than two hundredfold is not unpacked."""
+
+Array = Shaped[np.ndarray, "..."]
+
+
+@runtime_checkable
+class Stream(Protocol):
+    """An open file or a member of an archive."""
+
+    def read(self, size: int = -1, /) -> bytes: ...
+
+    def tell(self) -> int: ...
+
+
+def read_npy(path: Path) -> Array:
+    """The one array of an npy file."""
+    try:
+        with regular(path).open("rb") as stream:
+            return _array(shown(path), stream, path.stat().st_size)
+    except OSError as error:
+        raise unreadable(path, error) from None
+
+
+def read_npz(path: Path) -> dict[str, Array]:
+    """Every array of an npz file by its name."""
+    arrays: dict[str, Array] = {}
+    try:
+        with zipfile.ZipFile(regular(path)) as archive:
+            for member in archive.infolist():
+                name = member.filename.removesuffix(".npy")
+                place = f"{shown(path)}: {shown(name, 40)}"
+                if name in arrays:
+                    raise UserError(f"{place} is there twice")
+                size, packed = member.file_size, max(1, member.compress_size)
+                if size > RATIO_FROM and size > MOST_RATIO * packed:
+                    raise UserError(f"{place} would unpack to {size:,} bytes from {packed:,}")
+                with archive.open(member) as stream:
+                    arrays[name] = _array(place, stream, size)
+                    stream.read(1)  # at the end of a member its checksum is looked at
+    except UserError:
+        raise
+    except OSError as error:
+        raise unreadable(path, error) from None
+    except Exception as error:  # zipfile and zlib raise whatever a damaged file leads them to
+        why = shown(str(error) or type(error).__name__, 120)
+        raise UserError(f"{shown(path)} is damaged or no npz file: {why}") from None
+    if not arrays:
+        raise UserError(f"{shown(path)} holds no array")
+    return arrays
+
+
+def _array(place: str, stream: Stream, size: int) -> Array:
+    """One array, read only if its header agrees with the number of bytes that are there."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # numpy warns where it has to mend a header
+            version = npy.read_magic(stream)
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, fortran, dtype = header(stream)
+    except (OSError, zipfile.BadZipFile):
+        raise
+    except Exception:  # a damaged header is read as whatever Python it looks like
+        raise UserError(f"{place} is no array of numpy, or is damaged") from None
+    if dtype.kind not in "biufU" or not dtype.itemsize:
+        kind = "Python objects" if dtype.hasobject else f"values of type {shown(dtype, 40)}"
+        raise UserError(f"{place} must hold numbers, not {kind}")
+    left = size - stream.tell()
+    wanted = math.prod(map(int, shape)) * dtype.itemsize
+    if wanted != left or min(shape, default=0) < 0:
+        raise UserError(
+            f"{place} should take {wanted:,} bytes by its header, with shape {shown(shape, 60)}, "
+            f"but has {left:,}; it is damaged or cut short"
+        )
+    content = stream.read(left)
+    if len(content) != left:
+        raise UserError(f"{place} is cut short")
+    array = np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C")
+    if dtype.kind == "f" and not np.isfinite(array).all():
+        raise UserError(f"{place} must be finite, but holds NaN or infinity")
+    return array.astype(dtype.newbyteorder("="), order="C")

@@ -1,0 +1,146 @@
+"""One image file as whole numbers: height x width x 1 or 3, from 0 to 255.
+
+Grey, colour, palette and 16-bit files are read (16-bit ones in steps of 257), and turned as their
+orientation tag says. Transparent pixels, animations and other colour spaces are refused, because
+what they look like on paper is for the user to say.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image, UnidentifiedImageError
+
+from everynet.data.given import read_bytes, regular, shown, unreadable
+from everynet.types import UserError
+
+SUFFIXES = frozenset(
+    {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm", ".pnm"}
+)
+_GREY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I;16N")
+_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
+MOST_BYTES = 2**28
+MOST_PIXELS = 40_000_000
+MOST_SIDE = 30_000
+
+_TURNED = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""What the orientation tag (exif 0x0112) asks for."""
+
+Pixels = UInt8[np.ndarray, "height width channels"]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Within it pillow's warnings, say of a broken tag, are kept from the user's terminal."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def decode(path: Path, content: bytes) -> Pixels:
+    """The pixels of an image file of that content, or one line that says why not."""
+    try:
+        image = _open(path, content)
+        if image.format == "PNG":
+            # Pillow looks at the checksums of the pixels only here.
+            _open(path, content).verify()
+        turn = _TURNED.get(image.getexif().get(0x0112, 1))
+        image.load()
+        image = _plain(path, image)
+        image = image if turn is None else image.transpose(turn)
+        pixels = np.asarray(image)
+        if image.mode.startswith("I;16"):
+            pixels = (pixels.astype(np.uint32) + 128) // 257
+        pixels = pixels.astype(np.uint8)
+    except UserError:
+        raise
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        raise unreadable(path, error) from None
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+
+
+def read(path: Path) -> Pixels:
+    """The pixels of an image file; the header is looked at before the rest is read."""
+    with quiet():
+        probe(path)
+        return decode(path, read_bytes(path, MOST_BYTES))
+
+
+def probe(path: Path) -> tuple[int, int, int]:
+    """Height, width and channels of an image file, from its header alone."""
+    if path.suffix.lower() not in SUFFIXES:
+        raise UserError(
+            f"{shown(path)} must be an image, its name ending in {', '.join(sorted(SUFFIXES))}"
+        )
+    try:
+        with regular(path).open("rb") as stream:
+            if not stream.read(1):
+                raise UserError(f"{shown(path)} is empty")
+            stream.seek(0)
+            image = _open(path, stream)
+            width, height = image.size
+            if image.getexif().get(0x0112, 1) >= 5:  # lies on its side
+                height, width = width, height
+    except UserError:
+        raise
+    except Exception as error:  # decoders raise whatever a damaged file leads them to
+        raise unreadable(path, error) from None
+    return height, width, 1 if image.mode in _GREY else 3
+
+
+def _open(path: Path, content: bytes | IO[bytes]) -> Image.Image:
+    """The image with its header read and its pixels not yet decoded."""
+    try:
+        stream = io.BytesIO(content) if isinstance(content, bytes) else content
+        image = Image.open(stream, formats=_FORMATS)
+    except Image.DecompressionBombError:
+        raise UserError(f"{shown(path)} must have at most {MOST_PIXELS:,} pixels") from None
+    except UnidentifiedImageError:
+        raise UserError(f"{shown(path)} is not an image that can be read, or is damaged") from None
+    width, height = image.size
+    if width * height > MOST_PIXELS or max(width, height) > MOST_SIDE:
+        raise UserError(
+            f"{shown(path)} ({width}x{height}) must have at most {MOST_PIXELS:,} pixels and sides "
+            f"of at most {MOST_SIDE:,}"
+        )
+    # A phone's jpg may carry more pictures (MPO); the first is the one that was taken.
+    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
+        raise UserError(f"{shown(path)} must hold one image, not an animation or several pages")
+    return image
+
+
+def _plain(path: Path, image: Image.Image) -> Image.Image:
+    """The image as 8-bit grey, 16-bit grey or RGB."""
+    if image.mode.startswith("I;16"):
+        return image
+    if image.mode not in (*_GREY, "RGB", "RGBA", "P", "PA"):
+        raise UserError(f"{shown(path)} has colour mode {image.mode}; save it as grey or RGB")
+    if "transparency" in image.info or image.mode.endswith("A"):
+        solid = image.convert("RGBA")
+        if solid.getchannel("A").getextrema() != (255, 255):
+            raise UserError(
+                f"{shown(path)} has transparent pixels; put it on a background and save it without"
+            )
+        return solid.convert("RGB").convert("L" if image.mode in _GREY else "RGB")
+    return image.convert("L" if image.mode in _GREY else "RGB")
+
+
+def luma(pixels: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 1"]:
+    """Colour as grey, by the weights of ITU-R BT.601; equal channels keep their value."""
+    weighted = pixels.astype(np.uint32) @ np.array([19595, 38470, 7471], dtype=np.uint32)
+    return ((weighted + 2**15) >> 16).astype(np.uint8)[:, :, None]

@@ -1,0 +1,67 @@
+"""What every source of data gives: samples in three parts, as they were found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from everynet.data.split import PARTS
+from everynet.types import UserError
+
+Pair = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Samples before standardising: images are 4-D, tables 2-D."""
+
+    name: str
+    """A known name or the path: the first word of an error message."""
+    parts: Mapping[str, Pair]
+    """(x, y) of "train", "valid" and "test"."""
+    digest: str
+    split: str
+    """One sentence that says how the parts were made."""
+    classes: tuple[str, ...] = ()
+    """`classes[y]` names the class of y; empty where the target is a real number."""
+    features: tuple[str, ...] = ()
+    peak: float = 255.0
+    """The value of white; images only."""
+    task: str = "classification"
+    advice: str = "add some"
+    """What to do where a class has no training sample."""
+    rows: Mapping[str, Tensor] = field(default_factory=dict)
+    """For parts that were taken out of one table, where in it each sample is, from 0."""
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            x, y = self.parts[part]
+            if len(x) == 0:
+                raise UserError(f"{self.name}: the {part} part holds no sample; add some")
+            if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+                raise UserError(f"{self.name}: x of {part} must be finite, but holds NaN or inf")
+            if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+                raise UserError(f"{self.name}: y of {part} must be finite, but holds NaN or inf")
+        if self.task == "classification":
+            self._check_labels()
+
+    def _check_labels(self) -> None:
+        count = len(self.classes)
+        if count < 2:
+            raise UserError(
+                f"{self.name}: {count} class ({', '.join(self.classes)}) is not enough to learn "
+                "from; give at least 2"
+            )
+        for part, (_, y) in self.parts.items():
+            if int(y.min()) < 0 or int(y.max()) >= count:
+                wrong = int(y.min()) if int(y.min()) < 0 else int(y.max())
+                raise UserError(
+                    f"{self.name}: label {wrong} of y of {part} must be from 0 to {count - 1}"
+                )
+        found = torch.bincount(self.parts["train"][1], minlength=count)
+        if not bool(found.all()):
+            missing = self.classes[int((found == 0).nonzero()[0])]
+            raise UserError(f"{self.name}: class {missing} has no training sample; {self.advice}")

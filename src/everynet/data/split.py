@@ -1,0 +1,71 @@
+"""Which samples train, which choose and which judge: splits that no seed and no run can change.
+
+A sample's place follows from a hash of its key (the number of its row, or its file name), so it
+stays where it is when others are added. The sets of scikit-learn, which never grow, give a
+stratified fifth to the test: of each class the rows with the lowest hashes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Bool, Int64, Shaped
+from torch import Tensor
+
+PARTS = ("train", "valid", "test")
+TEST, VALID = 0.2, 0.1
+"""The fifth of all that is tested on and the tenth of the rest that chooses the weights."""
+
+
+def place(key: str, purpose: str) -> float:
+    """A number in [0, 1) that follows from the key alone; each purpose has its own."""
+    sha = hashlib.sha256(f"everynet {purpose} {key}".encode("utf-8", "surrogateescape"))
+    return int.from_bytes(sha.digest()[:7]) / 2**56
+
+
+def held_out(keys: Sequence[str], share: float, purpose: str) -> Bool[Tensor, " rows"]:
+    """Marks about `share` of the keys: those whose place is below it, or else the lowest one."""
+    places = torch.tensor([place(key, purpose) for key in keys], dtype=torch.float64)
+    marked = places < share
+    if len(keys) > 1 and not marked.any():
+        marked[places.argmin()] = True
+    return marked
+
+
+def rows(count: int) -> list[str]:
+    """The keys of samples that have no name: their numbers."""
+    return [str(row) for row in range(count)]
+
+
+def by_hash(keys: Sequence[str], parts: Sequence[str] = PARTS) -> list[str]:
+    """The part of each key; `parts` are those wanted, "train" and one or both of the others."""
+    test = held_out(keys, TEST, "test") if "test" in parts else torch.zeros(len(keys)).bool()
+    part = ["test" if marked else "train" for marked in test.tolist()]
+    if "valid" in parts:
+        rest = [row for row, name in enumerate(part) if name == "train"]
+        chosen = held_out([keys[row] for row in rest], VALID, "valid")
+        for row in torch.tensor(rest)[chosen].tolist():
+            part[row] = "valid"
+    return part
+
+
+def stratified(
+    y: Shaped[Tensor, " rows"], share: float = TEST, purpose: str = "test"
+) -> Bool[Tensor, " rows"]:
+    """Marks `share` of each class, rounded: a random choice, and always the same one."""
+    places = torch.tensor([place(key, purpose) for key in rows(len(y))], dtype=torch.float64)
+    marked = torch.zeros(len(y), dtype=torch.bool)
+    for value in y.unique():
+        members = (y == value).nonzero()[:, 0]
+        lowest = places[members].argsort()[: round(share * len(members))]
+        marked[members[lowest]] = True
+    return marked
+
+
+def three(test: Bool[Tensor, " rows"]) -> dict[str, Int64[Tensor, " part"]]:
+    """The rows of each part of a set that never grows, when its test rows are given."""
+    rest = (~test).nonzero()[:, 0]
+    valid = stratified(torch.zeros(len(rest)), VALID, "valid")  # of all alike: just a tenth
+    return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}

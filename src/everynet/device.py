@@ -1,0 +1,127 @@
+"""Where and how a network is computed: device, precision, threads, random numbers."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from everynet.types import Batch, UserError, mix, nearest
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+PRECISIONS = ("fp32", "bf16", "fp64")
+SMALL = 2e7
+"""Multiplications an update, roughly, below which a second thread costs more than it brings."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How a run is computed. With the same setup on the CPU the same bits come out."""
+
+    device: torch.device
+    precision: str = "fp32"
+    compile: bool = False
+    threads: int = 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What parameters are held in; bf16 is autocast, so they stay float32."""
+        return torch.float64 if self.precision == "fp64" else torch.float32
+
+    def autocast(self) -> torch.autocast:
+        """Computes matrix products in bfloat16 where that was asked for."""
+        return torch.autocast(
+            self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"
+        )
+
+    def place(self, batch: Batch, *, images: bool) -> Batch:
+        """A batch on the device, in the precision, images channels-last for convolutions."""
+        return tuple(
+            tensor.to(
+                device=self.device,
+                dtype=self.dtype if tensor.is_floating_point() else tensor.dtype,
+                memory_format=(
+                    torch.channels_last if images and tensor.dim() == 4 else torch.preserve_format
+                ),
+            )
+            for tensor in batch
+        )
+
+
+def choose(device: str = "auto", precision: str = "fp32", compile: bool = False) -> Setup:
+    """The setup by names; `auto` takes cuda, else mps, else the CPU."""
+    if device.partition(":")[0] not in DEVICES:
+        raise UserError(f"device ({device}) must be one we have{nearest(device, DEVICES)}")
+    if precision not in PRECISIONS:
+        raise UserError(f"precision ({precision}) must be one of {', '.join(PRECISIONS)}")
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    if device == "auto":
+        device = "cuda" if cuda else "mps" if mps else "cpu"
+    if (device.startswith("cuda") and not cuda) or (device == "mps" and not mps):
+        kind = device.partition(":")[0]
+        raise UserError(f"device ({device}) must be present: torch finds no {kind}; try cpu")
+    if device == "mps" and precision == "fp64":
+        raise UserError("precision (fp64) must be fp32 on mps, which has no float64; try cpu")
+    place = torch.device(device)
+    if place.type == "cuda" and place.index is None:
+        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return Setup(place, precision, compile)
+
+
+def threads_for(model: nn.Module, batch_size: int) -> int:
+    """One thread for a small network, all cores for a larger one; OMP_NUM_THREADS decides first.
+
+    The work is guessed from the weights, those of a convolution counted 64 times because they
+    are used at every pixel.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    work = 0
+    for module in model.modules():
+        reuse = 64 if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) else 1
+        work += reuse * sum(p.numel() for p in module.parameters(recurse=False))
+    return 1 if work * batch_size < SMALL else max(1, os.cpu_count() or 1)
+
+
+def describe(device: torch.device) -> str:
+    """The device in words."""
+    if device.type == "cuda":
+        return f"{device} ({torch.cuda.get_device_name(device)})"
+    return f"{device} ({platform.processor() or platform.machine()})"
+
+
+def seed(device: torch.device, *parts: int) -> None:
+    """Seed torch's default generators from `parts` (`torch.manual_seed` costs a hundred times)."""
+    number = mix(*parts)
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
+    elif device.type == "mps":
+        torch.mps.manual_seed(number)
+
+
+def denormals_flushed() -> str:
+    """Whether numbers near zero are flushed to it: "yes", "no", or "partly" over the threads."""
+    tiny = torch.full((1 << 18,), 1e-40).mul_(0.5)
+    zeros = int((tiny == 0).sum())
+    return "yes" if zeros == tiny.numel() else "no" if zeros == 0 else "partly"
+
+
+@contextmanager
+def computing(setup: Setup) -> Iterator[None]:
+    """Set threads and denormals for a run, and give the caller's state back afterwards."""
+    flushed, threads = denormals_flushed() == "yes", torch.get_num_threads()
+    cuda = [setup.device] if setup.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=cuda):
+        torch.set_flush_denormal(True)
+        torch.set_num_threads(setup.threads)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+            torch.set_flush_denormal(flushed)

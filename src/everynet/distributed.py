@@ -1,0 +1,130 @@
+"""Data-parallel training under torchrun: every process runs the same loop on its own rows.
+
+Messages between processes go through the rendezvous store as text; nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]  # public, not in its __all__
+
+from everynet.types import Batch, Failure, UserError
+
+
+@dataclass(frozen=True)
+class World:
+    """One process among those of the run; alone it is rank 0 of 1."""
+
+    rank: int = 0
+    size: int = 1
+    store: Store | None = None
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes files and prints: rank 0 alone does."""
+        return self.rank == 0
+
+    def shard(self, batch: Batch) -> Batch:
+        """The rows of a global batch that are for this process."""
+        if self.size == 1:
+            return batch
+        return tuple(tensor.chunk(self.size)[self.rank] for tensor in batch)
+
+    def average(self, tensors: Sequence[Tensor]) -> None:
+        """Replace each tensor by its mean over the processes: one message for all of them."""
+        flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
+        dist.all_reduce(flat)
+        flat /= self.size
+        parts = flat.split([tensor.numel() for tensor in tensors])
+        for tensor, part in zip(tensors, parts, strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def any(self, flag: bool, device: torch.device) -> bool:
+        """Whether any process says so; all of them get the same answer."""
+        if self.size == 1:
+            return flag
+        votes = torch.tensor(float(flag), device=device)
+        dist.all_reduce(votes)
+        return bool(votes.item() > 0)
+
+    def share_buffers(self, module: nn.Module) -> None:
+        """Give every process rank 0's buffers (the running statistics of batch norm)."""
+        if self.size > 1:
+            for buffer in module.buffers():
+                dist.broadcast(buffer, 0)
+
+    def share_text(self, key: str, text: str) -> str:
+        """Give every process rank 0's text."""
+        if self.store is None:
+            return text
+        if self.rank == 0:
+            self.store.set(key, text)
+        return str(self.store.get(key), "utf-8")
+
+    def check(self, batch_size: int, per_rank: bool, name: str) -> None:
+        """Refuse what cannot be trained by several processes."""
+        if self.size > 1 and batch_size % self.size:
+            raise UserError(
+                f"batch_size ({batch_size}) must be divisible by the {self.size} processes; "
+                f"try {(batch_size // self.size + 1) * self.size}"
+            )
+        if self.size > 1 and per_rank:
+            raise UserError(f"{name} cannot be trained by several processes: run it without them")
+
+    def missing(self, patience: float = 5.0) -> str:
+        """Which processes are gone, with what they said last; asked when a message failed."""
+        assert self.store is not None
+        self.store.set(f"here/{self.rank}", "")
+        deadline = time.monotonic() + patience
+        others = [rank for rank in range(self.size) if rank != self.rank]
+        while time.monotonic() < deadline:
+            if all(self.store.check([f"here/{r}"]) for r in others):
+                break
+            time.sleep(0.1)
+        gone = [r for r in others if not self.store.check([f"here/{r}"])]
+        words = []
+        for r in gone:
+            said = self.store.check([f"raised/{r}"])
+            words.append(
+                f"rank {r} stopped: {self.store.get(f'raised/{r}').decode()}"
+                if said
+                else f"rank {r} was killed"
+            )
+        return "; ".join(words) or "the processes lost touch with each other"
+
+
+@contextmanager
+def joined(device: torch.device) -> Iterator[World]:
+    """The world of this run: torchrun's processes, or this one alone."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
+        yield World()
+        return
+    store, rank, size = next(rendezvous("env://"))
+    prefixed = PrefixStore("everynet", store)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size
+    )
+    world = World(rank, size, prefixed)
+    try:
+        yield world
+    except (Failure, ValueError) as error:
+        prefixed.set(f"raised/{rank}", str(error))
+        raise
+    except RuntimeError as error:  # a message that could not be sent or received
+        if not isinstance(error, dist.DistError) and "onnection" not in str(error):
+            prefixed.set(f"raised/{rank}", f"{type(error).__name__}: {error}")
+            raise
+        raise Failure(f"rank {rank} stops: {world.missing()}") from error
+    finally:
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,145 @@
+"""scikit-learn's contract for our estimators, written once.
+
+An estimator computes on float64 tensors. It asks `regression` or `classification` for them in
+`fit` and `inputs` for them afterwards; each also gives a `Form`, which hands results back the way
+the caller's data came: tensors for tensors (on their device), arrays for anything else.
+
+    class Mean(RegressorMixin, BaseEstimator):
+        def fit(self, X: Array, y: Array) -> Self:
+            _, targets, form = regression(self, X, y)
+            self.mean_ = form.give(targets.mean())
+            return self
+
+        def predict(self, X: Array) -> Array:
+            x, form = inputs(self, X)
+            return form.give(form.take(self.mean_).expand(len(x)))
+
+`__init__` stores its arguments and nothing else; what is learned ends in `_`; a method called
+before `fit` raises scikit-learn's NotFittedError, which names `fit`.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+Array: TypeAlias = Any
+"""A tensor, or what scikit-learn takes for an array: checked when called, so not typed here."""
+Estimator: TypeAlias = Any
+"""One of scikit-learn's estimators; their learned attributes are declared nowhere."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """How the caller speaks: tensors on a device, or arrays (None)."""
+
+    device: torch.device | None
+
+    @staticmethod
+    def of(X: Array) -> Form:
+        """The form of the caller's data."""
+        return Form(X.device if isinstance(X, Tensor) else None)
+
+    def take(self, value: Array) -> Tensor:
+        """A tensor to compute with: on the caller's device if that has float64, else the CPU."""
+        tensor = value if isinstance(value, Tensor) else torch.tensor(np.ascontiguousarray(value))
+        on_device = self.device is not None and self.device.type != "mps"
+        return tensor.to(self.device if on_device else torch.device("cpu"))
+
+    def give(self, value: Tensor | NDArray[Any]) -> Array:
+        """The result as the caller speaks; labels that are no numbers stay an array."""
+        if self.device is None:
+            return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
+        if not isinstance(value, Tensor) and value.dtype.kind not in "biuf":
+            return value
+        tensor = value.detach() if isinstance(value, Tensor) else torch.tensor(value)
+        narrow = self.device.type == "mps" and tensor.dtype == torch.float64
+        return (tensor.float() if narrow else tensor).to(self.device)
+
+
+def regression(
+    estimator: Estimator, X: Array, y: Array
+) -> tuple[Float[Tensor, "samples features"], Float[Tensor, " samples"], Form]:
+    """Checked rows and targets to learn from, and the form to give results in."""
+    form = Form.of(X)
+    rows, targets = validate_data(
+        estimator, _array(X), _array(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
+    )
+    return form.take(rows), form.take(np.asarray(targets, dtype=np.float64)), form
+
+
+def classification(
+    estimator: Estimator, X: Array, y: Array
+) -> tuple[Float[Tensor, "samples features"], Int[Tensor, " samples"], Form]:
+    """Checked rows and the number of each row's class in `classes_`, which is set here."""
+    form = Form.of(X)
+    rows, targets = validate_data(
+        estimator, _array(X), _array(y), dtype=np.float64, ensure_min_samples=2
+    )
+    check_classification_targets(targets)
+    classes, index = np.unique(targets, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"y holds 1 class ({classes[0]}) and must hold at least 2, because there is nothing "
+            "to tell apart; add samples of another class"
+        )
+    estimator.classes_ = form.give(classes)
+    return form.take(rows), form.take(index), form
+
+
+def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples features"], Form]:
+    """Checked rows for an estimator that was fitted; before that, an error that names `fit`."""
+    check_is_fitted(estimator)
+    rows = validate_data(estimator, _array(X), dtype=np.float64, reset=False)
+    form = Form.of(X)
+    return form.take(rows), form
+
+
+def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Form) -> Array:
+    """The classes that go by these numbers."""
+    classes = np.asarray(_array(estimator.classes_))
+    return form.give(classes[index.cpu().numpy()])
+
+
+def converge(
+    iterates: Iterable[tuple[Tensor, Tensor]], tol: float, max_iter: int
+) -> tuple[Tensor, Float[Tensor, " iterates"]]:
+    """Follow (weights, gradient) until no entry of the gradient is above `tol`.
+
+    Gives the last weights and the largest entry of each gradient, the start's first. Warns as
+    scikit-learn does where the iterates end, or `max_iter` of them are made, before that.
+    """
+    curve: list[Tensor] = []
+    for last, gradient in islice(iterates, max_iter + 1):
+        weights = last
+        curve.append(gradient.abs().max())
+        if curve[-1] <= tol:
+            break
+    else:
+        warnings.warn(
+            f"the largest entry of the gradient is {curve[-1]:.2g} after {len(curve) - 1} steps, "
+            f"above tol ({tol}); standardise the features or raise max_iter",
+            ConvergenceWarning,
+            stacklevel=3,
+        )
+    return weights, torch.stack(curve)
+
+
+def _array(value: Array) -> Array:
+    """A tensor as an array scikit-learn can check; anything else is left to its own checks."""
+    if not isinstance(value, Tensor):
+        return value
+    value = value.detach().cpu()
+    return (value.double() if value.is_floating_point() else value).numpy()

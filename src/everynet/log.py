@@ -1,0 +1,102 @@
+"""The two logs of a run: metrics.jsonl, the same bytes however often it stopped, and the clock."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from everynet import files
+from everynet.distributed import World
+from everynet.types import Record, UserError
+
+
+@dataclass
+class Log:
+    """metrics.jsonl: no clock times, so that a resumed run writes the very same bytes."""
+
+    path: Path | None = None
+    rows: list[dict[str, Any]] = field(default_factory=list)
+    length: int = 0
+    pending: list[Record] = field(default_factory=list)
+
+    @staticmethod
+    def of(folder: Path, length: int | None = None) -> Log:
+        """The log of a run, cut at the length a checkpoint remembers."""
+        path = folder / "metrics.jsonl"
+        content = files.read(path)
+        whole = content[:length] if length is not None else content
+        whole = whole[: whole.rfind(b"\n") + 1]  # a kill can leave half a line
+        try:
+            rows = [json.loads(line) for line in whole.splitlines()]
+        except ValueError as error:
+            raise UserError(f"{path} is damaged: {error}") from None
+        return Log(path, rows, len(whole))
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """The rows that schedules may look at."""
+        return [row for row in self.rows if "valid" in row]
+
+    def add(self, row: dict[str, Any]) -> None:
+        """Keep a row and write it."""
+        self.rows.append(row)
+        self._write([row])
+
+    def flush(self, world: World) -> None:
+        """Write the terms that are waiting; raise if one of them is not finite."""
+        if not self.pending:
+            return
+        names = list(self.pending[0].terms)
+        table = torch.stack([torch.stack([r.terms[n] for n in names]) for r in self.pending])
+        if world.size > 1:
+            world.average([table])
+        rows = []
+        for record, values in zip(self.pending, table.tolist(), strict=True):
+            terms = dict(zip(names, values, strict=True))
+            if not all(map(math.isfinite, values)):
+                raise NonFiniteAt(record.step)
+            if worth_logging(record.step):
+                rows.append({"step": record.step, "train": terms})
+        self.pending.clear()
+        self.rows += rows
+        self._write(rows)
+
+    def _write(self, rows: list[dict[str, Any]]) -> None:
+        content = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
+        self.length += len(content)
+        if self.path is not None and content:
+            files.append(self.path, content)
+
+
+def worth_logging(step: int) -> bool:
+    """Every step up to a thousand, every tenth up to ten thousand, and so on."""
+    every = 10 ** max(0, len(str(step - 1)) - 3)
+    return step % int(every) == 0
+
+
+class NonFiniteAt(ArithmeticError):
+    """A value that is not finite was seen after this update."""
+
+    def __init__(self, step: int) -> None:
+        super().__init__(step)
+        self.step = step
+
+
+def seconds(folder: Path) -> float:
+    """How long the sessions of a run took so far, as far as they wrote it down."""
+    try:
+        last = files.read(folder / "timing.jsonl").splitlines()[-1]
+        return float(json.loads(last)["seconds"])
+    except (UserError, ValueError, IndexError, KeyError):
+        return 0.0
+
+
+def note_seconds(folder: Path, step: int, seconds: float) -> None:
+    """Add a clock time to timing.jsonl."""
+    row = {"step": step, "seconds": round(seconds, 3)}
+    files.append(folder / "timing.jsonl", json.dumps(row).encode() + b"\n")

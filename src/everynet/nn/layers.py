@@ -1,0 +1,305 @@
+"""What the layers of a network are, cost and see, found by sending shapes without numbers through.
+
+    n_l = floor((n_{l-1} + 2 p_l - d_l (k_l - 1) - 1) / s_l) + 1            output size
+    r_l = r_{l-1} + (k_l - 1) d_l j_{l-1},    r_0 = 1                       receptive field
+    j_l = j_{l-1} s_l,                        j_0 = 1                       distance of neighbours
+
+for kernel k, stride s, dilation d and padding p, along each axis, and over the longest path where
+paths meet. Padding is not subtracted, so a deep layer can see more than the image. The statistics
+of a norm are not counted as seeing, and a convolution or pool that is called as a function, not as
+a module, is not noticed. A multiplication is a product of two numbers in the forward pass of one
+sample, products with padded zeros included; additions, comparisons, roots, exponentials are none.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.hooks import RemovableHandle
+
+
+class Layer(NamedTuple):
+    """One row of the table: one call of one layer."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    """Of the output, for one sample."""
+    parameters: int
+    """Its own; 0 where an earlier row has counted them."""
+    multiplications: int | None
+    """None where there is no formula for the layer here."""
+    receptive_field: tuple[int, ...] | None
+    """Pixels that one output sees, by axis; None without axes or where no formula is known."""
+
+
+def layer_table(
+    model: nn.Module, shape: Sequence[int], *, dtype: torch.dtype | None = None
+) -> list[Layer]:
+    """Every layer in the order it is called, for one sample of this shape.
+
+    A layer is a module without children, or one with parameters that no row has counted before.
+    Nothing is computed: the network may be on any device, also on "meta", and is left as it was.
+    """
+    if dtype is None:
+        dtype = next((p.dtype for p in model.parameters()), torch.float32)
+    x = torch.empty(1, *shape, dtype=dtype, device="meta")
+    slides = any(isinstance(module, _SLIDING) for module in model.modules())
+    fields = _Fields(x, tuple(shape[1:]) if slides else ())
+    rows: list[Layer] = []
+    counted: set[Tensor] = set()
+
+    def add_row(name: str, module: nn.Module, given: object, output: object) -> None:
+        inputs, made = list(_tensors(given)), next(_tensors(output), None)
+        if not inputs or made is None:
+            return
+        field = fields.through(module, inputs[0], made)
+        leaf = next(module.children(), None) is None
+        own = [p for p in module.parameters() if p not in counted]  # those of children uncalled too
+        counted.update(own)
+        if leaf or own:
+            rows.append(
+                Layer(
+                    name=name or type(module).__name__,
+                    kind=type(module).__name__,
+                    shape=tuple(made.shape[1:]),
+                    parameters=sum(p.numel() for p in own),
+                    multiplications=_multiplications(module, inputs[0], made),
+                    receptive_field=field.sizes if field and field.sizes else None,
+                )
+            )
+
+    with _shapes_only(model) as tensors, _hooked(model, add_row), fields, torch.no_grad():
+        torch.func.functional_call(model, tensors, (x,))
+    return rows
+
+
+def activations(model: nn.Module, x: Tensor, names: Iterable[str] = ()) -> dict[str, Tensor]:
+    """The outputs of the named modules for a batch, in the order they were made.
+
+    Without names, those of the children of the model.
+    """
+    wanted = set(names) or {name for name, _ in model.named_children()}
+    known = {name for name, _ in model.named_modules() if name}
+    if not wanted <= known:
+        raise ValueError(
+            f"names ({', '.join(sorted(wanted - known))}) must be modules of "
+            f"{type(model).__name__}, which are {', '.join(sorted(known))}"
+        )
+    made: dict[str, Tensor] = {}
+
+    def keep(name: str, _module: nn.Module, _given: object, output: object) -> None:
+        if name in wanted and isinstance(output, Tensor):
+            made[name] = output.detach()
+
+    with _hooked(model, keep), torch.no_grad():
+        model(x)
+    return made
+
+
+# ------------------------------------------------------------------------------- multiplications
+
+_CONV = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_MAX_POOL = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d)
+_AVG_POOL = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+_ADAPTIVE_AVG = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
+_ADAPTIVE_MAX = (nn.AdaptiveMaxPool1d, nn.AdaptiveMaxPool2d, nn.AdaptiveMaxPool3d)
+_SLIDING = _CONV + _MAX_POOL + _AVG_POOL
+_BATCH_NORM = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+
+
+_MULTIPLY_NOTHING = {
+    f"torch.nn.modules.{name}"
+    for name in ("activation", "dropout", "flatten", "linear", "padding", "pooling")
+}
+
+
+def _multiplications(module: nn.Module, x: Tensor, y: Tensor) -> int | None:
+    values = y[0].numel()
+    each: int | None = None  # products for one value of the output
+    if isinstance(module, nn.Linear):
+        each = module.in_features
+    elif isinstance(module, _CONV):
+        each = module.in_channels // module.groups * math.prod(module.kernel_size)
+    elif isinstance(module, _TRANSPOSED):
+        kernels = module.out_channels // module.groups * math.prod(module.kernel_size)
+        return x[0].numel() * kernels
+    elif isinstance(module, _AVG_POOL + _ADAPTIVE_AVG):
+        each = 1  # 1 / n of the mean
+    elif isinstance(module, _BATCH_NORM):
+        each = 1  # gain / sigma, one factor after training
+    elif isinstance(module, nn.LayerNorm):
+        return _norm(values, values // math.prod(module.normalized_shape), module.weight)
+    elif isinstance(module, nn.GroupNorm):
+        return _norm(values, module.num_groups, module.weight)
+    elif isinstance(module, nn.Embedding) or _is_plain(module):
+        each = 0
+    return None if each is None else values * each
+
+
+def _norm(values: int, groups: int, gain: Tensor | None) -> int:
+    """A square, 1 / sigma and the gain for each value; 1 / n of mean and variance for a group."""
+    return values * (2 if gain is None else 3) + 2 * groups
+
+
+def _is_plain(module: nn.Module) -> bool:
+    """Whether a module without weights is one of torch's that multiply nothing."""
+    bare = next(module.parameters(), None) is None and next(module.children(), None) is None
+    return bare and type(module).__module__ in _MULTIPLY_NOTHING
+
+
+# ------------------------------------------------------------------------------- receptive field
+
+
+class Field(NamedTuple):
+    """How many input pixels a value sees along each axis, and how far apart neighbours are."""
+
+    sizes: tuple[int, ...]
+    jumps: tuple[int, ...]
+
+
+_MIXES = re.compile(
+    r"conv|pool|interpolate|fold|shuffle|linear|matmul|mm|einsum|attention|fft|rnn|lstm|gru"
+)
+"""Functions that join values of several places: what they make is known only to their layer."""
+
+
+class _Fields(TorchFunctionMode):
+    """The fields of all tensors made from `x`: functions hand them on, layers widen them.
+
+    The field of what a function makes that joins places is None until its layer, if torch has
+    one, says better.
+    """
+
+    def __init__(self, x: Tensor, image: tuple[int, ...]) -> None:
+        super().__init__()
+        self.image = image
+        one = (1,) * len(image)
+        # Tensors are kept beside their fields, so that no number is given to a second one.
+        self.known: dict[int, tuple[Tensor, Field | None]] = {id(x): (x, Field(one, one))}
+
+    def of(self, tensor: Tensor) -> Field | None:
+        return self.known[id(tensor)][1] if id(tensor) in self.known else None
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 -- whatever the function returns
+        """Call a function of torch; what it makes sees all that its arguments see."""
+        result = func(*args, **(kwargs or {}))
+        given = [t for t in _tensors((args, kwargs or {})) if id(t) in self.known]
+        if given:
+            mixes = _MIXES.search(getattr(func, "__name__", ""))
+            field = None if mixes else _joined([self.of(tensor) for tensor in given])
+            for tensor in _tensors(result):
+                self.known[id(tensor)] = (tensor, field)
+        return result
+
+    def through(self, module: nn.Module, x: Tensor, y: Tensor) -> Field | None:
+        """The field of what a layer made of `x`, kept for what follows."""
+        before, field = self.of(x), self.of(y)
+        axes = len(self.image)
+        parts = y.shape[2:] if isinstance(module, _ADAPTIVE_AVG + _ADAPTIVE_MAX) else ()
+        if (isinstance(module, nn.Linear) and x.dim() == 2) or (parts and max(parts) == 1):
+            field = Field(self.image, (1,) * axes)
+        elif isinstance(module, nn.Linear):
+            field = before
+        elif before and isinstance(module, _SLIDING):
+            kernel, stride, dilation = (
+                _by_axis(getattr(module, name, 1), axes)
+                for name in ("kernel_size", "stride", "dilation")
+            )
+            field = _slide(before, kernel, stride, dilation)
+        elif before and parts:
+            shares = [size // part for size, part in zip(x.shape[2:], parts, strict=True)]
+            even = all(size % part == 0 for size, part in zip(x.shape[2:], parts, strict=True))
+            field = _slide(before, shares, shares, [1] * axes) if even else None
+        self.known[id(y)] = (y, field)
+        return field
+
+
+def _slide(
+    before: Field, kernel: Sequence[int], stride: Sequence[int], dilation: Sequence[int]
+) -> Field:
+    return Field(
+        tuple(
+            size + (k - 1) * d * jump
+            for size, k, d, jump in zip(before.sizes, kernel, dilation, before.jumps, strict=True)
+        ),
+        tuple(jump * s for jump, s in zip(before.jumps, stride, strict=True)),
+    )
+
+
+def _joined(fields: Sequence[Field | None]) -> Field | None:
+    known = [field for field in fields if field is not None]
+    if len(known) < len(fields):
+        return None
+    return Field(
+        tuple(map(max, zip(*(field.sizes for field in known), strict=True))),
+        tuple(map(max, zip(*(field.jumps for field in known), strict=True))),
+    )
+
+
+def _by_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
+    return (value,) * axes if isinstance(value, int) else value
+
+
+# ----------------------------------------------------------------------------------------- hooks
+
+
+@contextmanager
+def _hooked(
+    model: nn.Module, after: Callable[[str, nn.Module, object, object], None]
+) -> Iterator[None]:
+    """Call `after` with the name, module, inputs and output of each module that is called."""
+
+    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
+        return lambda module, given, output: after(name, module, given, output)
+
+    handles: list[RemovableHandle] = [
+        module.register_forward_hook(hook(name)) for name, module in model.named_modules()
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def _shapes_only(model: nn.Module) -> Iterator[dict[str, Tensor]]:
+    """Parameters and buffers without their numbers, the model in eval mode meanwhile."""
+    training = [module for module in model.modules() if module.training]
+    model.eval()
+    try:
+        yield {
+            name: torch.empty_like(tensor, device="meta")
+            for name, tensor in chain(model.named_parameters(), model.named_buffers())
+        }
+    finally:
+        for module in training:
+            module.training = True
+
+
+def _tensors(value: object) -> Iterator[Tensor]:
+    match value:
+        case Tensor():
+            yield value
+        case list() | tuple():
+            for part in value:
+                yield from _tensors(part)
+        case Mapping():
+            for part in value.values():
+                yield from _tensors(part)

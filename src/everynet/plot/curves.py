@@ -1,0 +1,126 @@
+"""Learning curves: every term of the training and every metric of the validation, by step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from torch import Tensor
+
+from everynet.plot.style import CYCLE, INK, figure, grid
+from everynet.types import History
+
+Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
+"""Steps and the values logged there."""
+
+_WIDE = 30.0  # a ratio of largest to smallest value from which a log axis shows more
+_MANY = 100  # points from which a line is drawn through their moving mean
+
+
+def learning_curve(history: History) -> Figure:
+    """One panel for each name that was logged: its training curve, its validation, or both."""
+    train, valid = _collect(history, "train"), _collect(history, "valid")
+    if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
+        del valid["loss"]  # the sum of one term: that term has its panel
+    names = list(dict.fromkeys([*train, *valid]))
+    if not names:
+        return _nothing()
+    columns = min(len(names), 3)
+    rows = math.ceil(len(names) / columns)
+    drawn = figure(4.4 * columns, 3.2 * rows, rows, columns)
+    for axes, name in zip(drawn.axes, names, strict=False):
+        _panel(axes, name, train.get(name), valid.get(name))
+    for axes in drawn.axes[len(names) :]:
+        axes.remove()
+    return drawn
+
+
+def _collect(history: History, split: str) -> dict[str, Curve]:
+    """The finite values of a split, by name, in the order the names first appeared."""
+    points: dict[str, tuple[list[float], list[float]]] = {}
+    for row in history:
+        for name, value in row.get(split, {}).items():
+            if math.isfinite(value):
+                steps, values = points.setdefault(name, ([], []))
+                steps.append(float(row["step"]))
+                values.append(float(value))
+    double = torch.float64
+    return {
+        name: (torch.tensor(steps, dtype=double), torch.tensor(values, dtype=double))
+        for name, (steps, values) in points.items()
+    }
+
+
+def _terms(train: dict[str, Curve]) -> list[str]:
+    return [name for name in train if not name.startswith("_")]
+
+
+def moving_mean(values: Float[Tensor, " points"], window: int) -> Float[Tensor, " points"]:
+    """The mean of up to `window` points around each, fewer at the ends: no point is invented."""
+    sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
+    middle = torch.arange(len(values))
+    first = (middle - window // 2).clamp(min=0)
+    last = (middle + window // 2 + 1).clamp(max=len(values))
+    return (sums[last] - sums[first]) / (last - first)
+
+
+def _panel(axes: Axes, name: str, train: Curve | None, valid: Curve | None) -> None:
+    shown = []  # what the eye follows, which decides on a log axis
+    if train is not None:
+        steps, values = train
+        if len(values) >= _MANY:
+            axes.plot(steps, values, color=CYCLE[0], linewidth=0.6, alpha=0.25)
+            values = moving_mean(values, len(values) // 50)
+        alone = "o" if len(values) == 1 else None
+        axes.plot(steps, values, marker=alone, color=CYCLE[0], linewidth=1.6, label="training")
+        shown.append(values)
+    if valid is not None:
+        steps, values = valid
+        every = max(1, len(values) // 12)
+        axes.plot(steps, values, "o-", color=CYCLE[1], ms=3.5, markevery=every, label="validation")
+        axes.plot(steps[-1:], values[-1:], "o", color=CYCLE[1], ms=3.5)
+        shown.append(values)
+    _scale(axes, torch.cat(shown))
+    axes.set_xlabel("step")
+    axes.set_ylabel(name.lstrip("_").replace("_", " "))
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    last = valid or train
+    if last is not None:
+        axes.set_title(f"at the end {_short(float(last[1][-1]))}", color=INK, fontsize="medium")
+    axes.legend(frameon=False, fontsize="small")
+    grid(axes)
+
+
+def _scale(axes: Axes, values: Float[Tensor, " points"]) -> None:
+    """A log axis where the values are positive and span more than a factor of 30."""
+    low, high = float(values.min()), float(values.max())
+    bottom, top = axes.get_ylim()
+    if high <= 1 < top:  # a share: leave no room for more than all
+        axes.set_ylim(bottom, 1 + 0.03 * (1 - bottom))
+    if not (low > 0 and high / low > _WIDE):
+        return
+    axes.set_yscale("log")
+    if high / low > 1e3:
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        return
+    # Under three decades the powers of ten alone leave the axis almost bare.
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}" if 1e-3 <= abs(value) < 10 else f"{value:.4g}"
+
+
+def _nothing() -> Figure:
+    """What is drawn for a recipe that learned without steps: a line that says so."""
+    drawn = figure(4.4, 1.2)
+    drawn.axes[0].set_axis_off()
+    drawn.text(0.5, 0.5, "learned in one go: no steps were logged", ha="center", va="center")
+    return drawn

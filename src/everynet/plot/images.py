@@ -1,0 +1,266 @@
+"""Pictures made of pictures: samples, filters, activation maps, and what was taken for what.
+
+Many small images go into one pair of axes as a mosaic, which draws in a tenth of the time that
+one pair of axes for each would take. Images with one channel are grey, with three in colour;
+values with a sign are blue below zero, white at zero and red above it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import torch
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+from torch.nn.functional import pad
+
+from everynet.plot.style import CYCLE, FAINT, INK, MAGNITUDE, SIGNED, bare, figure, symmetric
+
+LINE = 0.17  # inches that one line of a caption takes
+GAP = 3  # pixels between enlarged tiles, whose sides are at least 24
+
+
+def image_grid(
+    images: Float[Tensor, "samples channels height width"],
+    *,
+    captions: Sequence[str] = (),
+    columns: int = 8,
+    title: str = "",
+) -> Figure:
+    """Images side by side on one common scale, each with its caption above it."""
+    return _captioned(_brightness(images), captions, columns, title)
+
+
+def misclassified(
+    images: Float[Tensor, "samples channels height width"],
+    predicted: Int[Tensor, " samples"],
+    true: Int[Tensor, " samples"],
+    probability: Float[Tensor, " samples"],
+    *,
+    classes: Sequence[str],
+    split: str = "",
+    most: int = 18,
+    columns: int = 6,
+) -> Figure:
+    """The samples whose class was missed, the surest first, with both classes and probability.
+
+    All samples are given, `probability` being that of the predicted class. Where fewer were
+    missed than a row holds, the least sure of those that were right follow.
+    """
+    missed = predicted != true
+    wrong, right = missed.nonzero().flatten(), (~missed).nonzero().flatten()
+    wrong = wrong[probability[wrong].argsort(descending=True, stable=True)]
+    right = right[probability[right].argsort(stable=True)]
+    title = f"{len(wrong):,} of {len(true):,} {split} samples missed".replace("  ", " ")
+    if len(wrong) > most:
+        title += f"; the {most} surest"
+    elif len(wrong) < columns:
+        title += "; then the least sure that were right"
+    shown = torch.cat([wrong[:most], right[: max(0, columns - len(wrong))]])
+    captions = [
+        f"{classes[int(predicted[i])]}  {float(probability[i]):.0%}\n"
+        + (f"true: {classes[int(true[i])]}" if missed[i] else "right")
+        for i in shown
+    ]
+    colours = [CYCLE[1] if missed[i] else CYCLE[0] for i in shown]
+    return _captioned(_brightness(images[shown]), captions, columns, title, colours)
+
+
+def filters(
+    weight: Float[Tensor, "out in height width"], *, most: int = 32, title: str = "filters"
+) -> Figure:
+    """The kernels of a convolution, one scale for all; at most the first `most` of either axis.
+
+    Those on one channel are signed, those on three are colours with grey at zero; otherwise
+    each filter is a column with one signed kernel for each channel it looks at.
+    """
+    weight = weight.detach().cpu()
+    outputs, inputs, height, width = weight.shape
+    title = f"{title}: {outputs} of {height} x {width}"
+    title += f", the first {most}" if outputs > most else ""
+    low, high = symmetric(weight)
+    weight = _enlarged(weight[:most, :most])
+    if inputs == 3:
+        made = _captioned((weight / (2 * high) + 0.5).clamp(0, 1), (), 8, title)
+        made.axes[0].set_xlabel(f"grey is 0, the strongest colour {high:.2g}", fontsize="small")
+        return made
+    columns = min(8, outputs) if inputs == 1 else len(weight)
+    kernels = weight if inputs == 1 else weight.transpose(0, 1).reshape(-1, 1, *weight.shape[2:])
+    rows = math.ceil(len(kernels) / columns)
+    tile = min(0.8, 9.0 / columns)  # inches
+    made = figure(columns * tile + 1.2, rows * tile + 0.6)
+    axes = made.axes[0]
+    tiles = mosaic(kernels, columns, gap=(GAP, GAP))[..., 0]
+    image = axes.imshow(tiles.numpy(), cmap=SIGNED, vmin=low, vmax=high, interpolation="nearest")
+    _frame(axes, kernels, columns)
+    bare(axes)
+    if inputs > 1:
+        axes.set_xlabel("filter", fontsize="small")
+        axes.set_ylabel("input channel", fontsize="small")
+    axes.set_title(title, color=INK, fontsize="medium")
+    bar = made.colorbar(image, ax=axes, aspect=12, pad=0.02)
+    bar.set_label("weight", fontsize="small")
+    bar.ax.tick_params(labelsize="small")
+    bar.outline.set_visible(False)
+    return made
+
+
+def activation_maps(
+    image: Float[Tensor, "channels height width"],
+    layers: Mapping[str, Float[Tensor, "*axes"]],  # channels height width, or units
+    *,
+    classes: Sequence[str] = (),
+    columns: int = 16,
+    most: int = 32,
+    title: str = "input",
+) -> Figure:
+    """What each layer makes of one image: a row of maps for each, a strip for a vector.
+
+    At most `most` maps of a layer are drawn. The scale of a layer is its own: its limits stand
+    beside its name. A strip of as many units as there are `classes` bears their names.
+    """
+    columns = min(columns, max(_tiles(values, most) for values in layers.values()))
+    tile = min(0.62, 9.0 / columns)  # inches
+    heights = [_lines(values, most, columns) * tile + 0.38 for values in layers.values()]
+    width = columns * tile
+    made = Figure(figsize=(width + 2.2, sum(heights) + 0.3), layout="constrained")
+    spec = made.add_gridspec(len(layers), 2, width_ratios=[1.7, width], height_ratios=heights)
+    first = made.add_subplot(spec[:, 0])
+    pixels = _brightness(image[None])[0].permute(1, 2, 0)
+    first.imshow(_drawable(pixels).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    first.set_title(title, color=INK, fontsize="medium")
+    bare(first)
+    for row, (name, values) in enumerate(layers.items()):
+        axes = made.add_subplot(spec[row, 1], anchor="W")
+        _layer(axes, name, values.detach().cpu(), columns, most)
+        if values.dim() == 1 and len(values) == len(classes):
+            axes.set_xticks(range(len(classes)), classes, fontsize="small")
+    return made
+
+
+def mosaic(
+    images: Float[Tensor, "tiles channels height width"],
+    columns: int,
+    *,
+    gap: tuple[int, int] = (1, 1),
+) -> Float[Tensor, "rows columns channels"]:
+    """The images beside and below each other, `gap` pixels of nothing (NaN) above and left of each.
+
+    The first row and column of pixels of the whole are gaps too.
+    """
+    empty = -len(images) % columns
+    down, right = gap
+    tiles = pad(images.detach().cpu(), (right, 0, down, 0), value=torch.nan)
+    tiles = torch.cat([tiles, tiles.new_full((empty, *tiles.shape[1:]), torch.nan)])
+    _, channels, height, width = tiles.shape
+    grid = tiles.reshape(-1, columns, channels, height, width)
+    return grid.permute(0, 3, 1, 4, 2).reshape(-1, columns * width, channels)
+
+
+def _brightness(images: Tensor) -> Tensor:
+    """The same images between 0 and 1, on one scale for all."""
+    if images.shape[1] not in (1, 3):
+        raise ValueError(
+            f"images ({images.shape[1]} channels) must have 1 channel (grey) or 3 (colour), "
+            "because no other number has a colour; draw one channel at a time"
+        )
+    images = images.detach().cpu().double()
+    low, high = images.amin(), images.amax()
+    return (images - low) / (high - low).clamp(min=1e-12)
+
+
+def _drawable(pixels: Tensor) -> Tensor:
+    """What imshow draws: one channel without its axis, three with gaps made transparent."""
+    if pixels.shape[-1] == 1:
+        return pixels[..., 0]
+    opaque = pixels.isfinite().all(-1, keepdim=True)
+    return torch.cat([pixels.nan_to_num(0.0), opaque.to(pixels.dtype)], -1)
+
+
+def _captioned(
+    images: Tensor,
+    captions: Sequence[str],
+    columns: int,
+    title: str,
+    colours: Sequence[str] = (),
+) -> Figure:
+    """Images between 0 and 1 in a mosaic whose gaps leave room for captions.
+
+    A caption may have two lines; the upper one is drawn in the colour of its image.
+    """
+    count, _, height, width = images.shape
+    columns = max(1, min(columns, count))
+    rows = math.ceil(count / columns)
+    lines = max((caption.count("\n") + 1 for caption in captions), default=0)
+    tile = 1.15 if lines else 0.8  # inches
+    down = max(1, math.ceil(height * (lines * LINE + 0.06) / tile))
+    right = max(1, round(width * (0.16 if lines else 0.06)))
+    tall = tile * (height + down) / height
+    made = figure(columns * tile * (width + right) / width + 0.1, rows * tall + 0.4)
+    axes = made.axes[0]
+    pixels = _drawable(mosaic(images, columns, gap=(down, right)))
+    axes.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+    axes.set_xlim(right - 0.5, pixels.shape[1] - 0.5)
+    for index, caption in enumerate(captions):
+        row, column = divmod(index, columns)
+        x = column * (width + right) + right + width / 2 - 0.5
+        y = row * (height + down) + down - 0.5 - 0.02 * height
+        head, _, rest = caption.partition("\n")
+        axes.text(x, y, rest or head, ha="center", va="bottom", fontsize=7.5, color=INK)
+        if rest:
+            above, ink = y - height * LINE / tile, colours[index] if colours else INK
+            axes.text(x, above, head, ha="center", va="bottom", fontsize=7.5, color=ink)
+    axes.set_title(title, color=INK, fontsize="medium")
+    bare(axes)
+    return made
+
+
+def _enlarged(images: Tensor, least: int = 24) -> Tensor:
+    """Small images with each pixel repeated, so that the gap between tiles is narrow."""
+    times = math.ceil(least / images.shape[-1])
+    return images.repeat_interleave(times, -1).repeat_interleave(times, -2)
+
+
+def _frame(axes: Axes, tiles: Tensor, columns: int) -> None:
+    """A faint line around each tile of a mosaic, so that white pixels have an edge."""
+    height, width = tiles.shape[-2:]
+    for index in range(len(tiles)):
+        row, column = divmod(index, columns)
+        corner = (column * (width + GAP) + GAP - 0.5, row * (height + GAP) + GAP - 0.5)
+        axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=FAINT, linewidth=0.6))
+
+
+def _tiles(values: Tensor, most: int) -> int:
+    return min(len(values), most) if values.dim() == 3 else 1
+
+
+def _lines(values: Tensor, most: int, columns: int) -> float:
+    """How many tiles high the row of a layer is."""
+    return math.ceil(_tiles(values, most) / columns) if values.dim() == 3 else 0.35
+
+
+def _layer(axes: Axes, name: str, values: Tensor, columns: int, most: int) -> None:
+    low, high = float(values.min()), float(values.max())
+    cmap, limits = (SIGNED, symmetric(values)) if low < 0 else (MAGNITUDE, (0.0, max(high, 1e-12)))
+    if values.dim() == 3:
+        count, height, width = values.shape
+        small = _enlarged(values[:most, None])
+        tiles = mosaic(small, columns, gap=(GAP, GAP))[..., 0]
+        axes.imshow(
+            tiles.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest"
+        )
+        axes.set_xlim(
+            GAP - 0.5, columns * (small.shape[-1] + GAP) - 0.5
+        )  # the same tile size in every layer
+        what = f"{count} maps of {height} x {width}"
+        what += f", the first {most}" if count > most else ""
+    else:
+        axes.imshow(values[None].numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1], aspect="auto")
+        what = f"{len(values)} units"
+    text = f"{name}: {what}, {low:.2g} to {high:.2g}"
+    axes.set_title(text, loc="left", color=INK, fontsize="small")
+    bare(axes)

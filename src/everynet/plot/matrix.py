@@ -1,0 +1,111 @@
+"""Matrices as pictures: a heat map of any values, and the confusion matrix of a classifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int, Real
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator, PercentFormatter
+from torch import Tensor
+
+from everynet.plot.style import INK, MAGNITUDE, SIGNED, array, figure, symmetric
+
+_READABLE = 20  # classes up to which every cell carries its numbers
+
+
+def heatmap(
+    values: Real[Tensor, "rows columns"],
+    *,
+    xlabel: str,
+    ylabel: str,
+    title: str = "",
+    unit: str = "",
+    signed: bool | None = None,
+) -> Figure:
+    """The values by colour; `signed` puts zero at white, and is true where any value is below 0."""
+    values = values.detach().double().cpu()
+    if signed is None:
+        signed = bool((values < 0).any())
+    rows, columns = values.shape
+    width = min(9.0, max(3.6, 1.8 + 3.4 * columns / max(rows, 1)))
+    drawn = figure(width, min(7.0, max(2.6, 3.4 * rows / max(columns, 1) + 0.8)))
+    axes = drawn.axes[0]
+    low, high = symmetric(values) if signed else (float(values.min()), float(values.max()))
+    image = axes.imshow(
+        array(values),
+        cmap=SIGNED if signed else MAGNITUDE,
+        vmin=low,
+        vmax=high,
+        aspect="auto",
+        interpolation="nearest",
+    )
+    axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True))
+    drawn.colorbar(image, label=unit, shrink=0.9)
+    return drawn
+
+
+def confusion_matrix(counts: Int[Tensor, "classes classes"], classes: Sequence[str] = ()) -> Figure:
+    """True classes down, predicted ones across: counts, and their share of the true class.
+
+    What is right is blue. What is wrong is orange on a scale of its own, up to the worst cell,
+    so that few mistakes can be seen beside many right answers.
+    """
+    counts = counts.detach().cpu()
+    shares = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
+    right = torch.eye(len(counts), dtype=torch.bool)
+    worst = float(shares[~right].max()) if len(counts) > 1 else 0.0
+    side = 2.0 + 0.45 * min(len(counts), _READABLE)
+    drawn = figure(side + 1.6, side)
+    axes = drawn.axes[0]
+    for where, cmap, most, label in (
+        (~right, "Oranges", worst or 1.0, "wrong"),
+        (right, "Blues", 1.0, "right"),
+    ):
+        cells = np.ma.masked_array(array(shares), (~where | (counts == 0)).numpy())
+        image = axes.imshow(cells, cmap=cmap, vmin=0, vmax=most)
+        bar = drawn.colorbar(image, label=label, shrink=0.8, format=PercentFormatter(1), pad=0.02)
+        bar.ax.tick_params(labelsize="small")
+    axes.set(xlabel="predicted class", ylabel="true class")
+    _name_ticks(axes, [str(name) for name in classes] or [str(i) for i in range(len(counts))])
+    if len(counts) <= _READABLE:
+        _write_cells(axes, counts, shares, worst)
+    hits, samples = int(counts.trace()), int(counts.sum())
+    share = hits / max(samples, 1)
+    axes.set_title(f"{hits:,} of {samples:,} right ({share:.1%})", color=INK, fontsize="medium")
+    return drawn
+
+
+def _name_ticks(axes: Axes, names: Sequence[str]) -> None:
+    """Name the classes on both axes; long names across are turned, every k-th where crowded."""
+    ticks = list(range(0, len(names), -(-len(names) // _READABLE)))
+    labels = [names[tick] for tick in ticks]
+    axes.set_xticks(ticks, labels)
+    axes.set_yticks(ticks, labels)
+    if max(map(len, labels), default=0) > 3:
+        for label in axes.get_xticklabels():
+            label.set(rotation=40, ha="right", rotation_mode="anchor")
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _write_cells(
+    axes: Axes,
+    counts: Int[Tensor, "classes classes"],
+    shares: Float[Tensor, "classes classes"],
+    worst: float,
+) -> None:
+    """The count in every cell that is not empty, and its share beneath."""
+    for row, column in counts.nonzero().tolist():
+        share = float(shares[row, column])
+        dark = share > 0.6 * (1.0 if row == column else worst)
+        digits = 0 if share >= 0.0995 else 1
+        text = f"{int(counts[row, column]):,}\n{share:.{digits}%}"
+        ink = "white" if dark else INK
+        axes.text(column, row, text, color=ink, ha="center", va="center", fontsize="x-small")

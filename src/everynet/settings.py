@@ -1,0 +1,111 @@
+"""The settings of a recipe: their types and meanings, and how text becomes a value."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import math
+import textwrap
+import typing
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from everynet.recipe import Recipe
+from everynet.types import UserError, nearest
+
+
+def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:
+    """The settings of a recipe with their types, in the order they were declared."""
+    cls = recipe if isinstance(recipe, type) else type(recipe)
+    hints = typing.get_type_hints(cls)
+    return {f.name: hints[f.name] for f in fields(cls) if f.metadata.get("setting", True)}
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings of a recipe with their values."""
+    return {name: getattr(recipe, name) for name in setting_types(recipe)}
+
+
+def setting_docs(recipe: Recipe) -> dict[str, str]:
+    """The docstring line under each field, over all base classes."""
+    docs: dict[str, str] = {}
+    for cls in reversed(type(recipe).__mro__):
+        if cls is object or not issubclass(cls, Recipe):
+            continue
+        body = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+        assert isinstance(body, ast.ClassDef)
+        for statement, after in zip(body.body, body.body[1:], strict=False):
+            match statement, after:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(text))),
+                ):
+                    docs[name] = " ".join(text.split())
+    return {name: docs.get(name, "") for name in setting_types(recipe)}
+
+
+def _type_name(kind: Any) -> str:  # noqa: ANN401 -- a type hint
+    if typing.get_origin(kind) is tuple:
+        inner = [a for a in typing.get_args(kind) if a is not Ellipsis]
+        return f"{_type_name(inner[0])}s separated by commas"
+    return {int: "whole number", float: "number", bool: "true or false", str: "text"}.get(
+        kind, str(kind)
+    )
+
+
+def _convert_one(text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint
+    if kind is bool:
+        return {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}[
+            text.lower()
+        ]
+    if kind is float and not math.isfinite(float(text)):
+        raise ValueError(text)
+    return kind(text)
+
+
+def convert(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint
+    """The value of setting `name` written as `text`, in the type its recipe declares."""
+    try:
+        if typing.get_origin(kind) is not tuple:
+            return _convert_one(text, kind)
+        inner = typing.get_args(kind)
+        parts = [part for part in text.strip("()").split(",") if part.strip()]
+        if Ellipsis not in inner and len(parts) != len(inner):
+            raise ValueError(text)
+        kinds: Iterator[Any] = iter(inner if Ellipsis not in inner else inner[:1] * len(parts))
+        return tuple(_convert_one(part.strip(), next(kinds)) for part in parts)
+    except (ValueError, KeyError):
+        raise UserError(f"{name} ({text}) must be {_type_name(kind)}") from None
+
+
+def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
+    """The recipe with some settings replaced; text is converted to the setting's type."""
+    kinds = setting_types(recipe)
+    values: dict[str, Any] = {}
+    for name, value in given.items():
+        if name not in kinds:
+            raise UserError(
+                f"{recipe.name or type(recipe).__name__} has no setting {name}"
+                + nearest(name, kinds)
+            )
+        if isinstance(value, str) and kinds[name] is not str:
+            value = convert(name, value, kinds[name])  # noqa: PLW2901 -- typed from here on
+        values[name] = tuple(value) if isinstance(value, list) else value
+        _check_type(name, values[name], kinds[name])
+    changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
+    order = tuple(name for name in kinds if name in changed | set(recipe.changed))
+    return replace(recipe, **values, changed=order)
+
+
+def _check_type(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 -- a type hint
+    if typing.get_origin(kind) is tuple:
+        inner = typing.get_args(kind)
+        if not isinstance(value, tuple):
+            raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
+        for part in value:
+            _check_type(name, part, inner[0])
+        return
+    whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
+    if not whole and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
+        raise UserError(f"{name} ({value}) must be {_type_name(kind)}")

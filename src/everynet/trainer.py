@@ -1,0 +1,202 @@
+"""The loop: begin a state, train it record by record, evaluate, and find what went non-finite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from everynet.device import Setup, choose, seed, threads_for
+from everynet.distributed import World
+from everynet.recipe import Fitting, M, State, Training, X
+from everynet.types import Batch, Data, History, Record
+
+INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
+UPDATE = 3
+
+
+def begin(
+    recipe: Training[M, X], data: Data, setup: Setup | None = None, world: World | None = None
+) -> State[M, X]:
+    """The state before the first update: everything in it follows from the recipe's seed."""
+    setup, world = setup or choose("cpu"), world or World()
+    seed(setup.device, recipe.seed, INITIAL)
+    model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
+    if has_images(model):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    if world.size > 1 and setup.device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
+    optimizers = recipe.optimizers(model)
+    for optimizer in optimizers.values():
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+    if setup.compile:
+        model.compile()  # in place, so that names do not change
+    return State(model, extra, optimizers, reduce=world.average if world.size > 1 else None)
+
+
+def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
+    """The setup with the number of threads that suits a network."""
+    return replace(setup, threads=threads_for(model, recipe.batch_size))
+
+
+def has_images(model: nn.Module) -> bool:
+    """Whether a network convolves images, which is faster with the channels last."""
+    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
+
+
+def train(
+    recipe: Training[M, X],
+    state: State[M, X],
+    data: Data,
+    *,
+    history: History = (),
+    setup: Setup | None = None,
+    world: World | None = None,
+) -> Iterator[Record]:
+    """Train `state` in place, one record an update: the caller's loop body replaces callbacks.
+
+    Between two records the state is whole and may be saved. `history` may grow meanwhile.
+    """
+    setup, world = setup or choose("cpu"), world or World()
+    images = has_images(state.model)
+    groups = [g for optimizer in state.optimizers.values() for g in optimizer.param_groups]
+    state.model.train()
+    while state.step < recipe.steps:
+        rate = recipe.rate(state.step, history)
+        for group in groups:
+            group["lr"] = group["initial_lr"] * rate
+        batch = setup.place(world.shard(data.train(state.step)), images=images)
+        seed(setup.device, recipe.seed, UPDATE, state.step, world.rank)
+        with setup.autocast():
+            terms = recipe.step(state, batch)
+        state.step += 1
+        yield Record(state.step, {name: term.detach() for name, term in terms.items()})
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Put a network in eval mode without gradients, and back as it was."""
+    training = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module) and training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if isinstance(model, nn.Module) and training:
+            model.train()
+
+
+def evaluate(
+    recipe: Training[Any, Any] | Fitting[Any],
+    model: object,
+    batches: Iterable[Batch],
+    setup: Setup | None = None,
+) -> dict[str, float]:
+    """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
+    setup = setup or choose("cpu")
+    images = isinstance(model, nn.Module) and has_images(model)
+    seed(setup.device, recipe.seed, EVALUATION)
+    values: dict[str, list[Tensor]] = {}
+    with evaluating(model), setup.autocast():
+        for batch in _at_least_one(batches):
+            for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
+                one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
+                values.setdefault(name, []).append(one_each.reshape(-1))
+    return recipe.summarise({name: torch.cat(parts) for name, parts in values.items()})
+
+
+def _at_least_one(batches: Iterable[Batch]) -> Iterator[Batch]:
+    count = 0
+    for batch in batches:
+        count += 1
+        yield batch
+    if count == 0:
+        yield ()
+
+
+# ----------------------------------------------------------------------------------- non-finite
+
+
+def finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number is finite; one look at the device for all of them."""
+    flags = [t.isfinite().all() for t in tensors if t.is_floating_point()]
+    return not flags or bool(torch.stack(flags).all())
+
+
+def find_non_finite(
+    recipe: Training[M, X],
+    state: State[M, X],
+    data: Data,
+    *,
+    history: History,
+    setup: Setup,
+    until: int,
+) -> str:
+    """Train on from a good state with every layer watched; say where and when it breaks."""
+    try:
+        with _watched(state):
+            for record in train(recipe, state, data, history=history, setup=setup):
+                for name, term in record.terms.items():
+                    if not finite([term]):
+                        return f"the term {name} became non-finite at step {record.step}"
+                for name, parameter in state.model.named_parameters():
+                    if not finite([parameter]):
+                        return f"parameter {name} became non-finite at step {record.step}"
+                if record.step >= until:
+                    return ""
+    except _Broken as broken:
+        return f"{broken} became non-finite at step {state.step + 1}"
+    return ""
+
+
+class _Broken(ArithmeticError):
+    """The first value that is not finite."""
+
+
+@contextmanager
+def _watched(state: State[M, X]) -> Iterator[None]:
+    handles: list[RemovableHandle] = []
+
+    def watch(name: str, module: nn.Module) -> None:
+        def after(_module: nn.Module, _inputs: object, output: object) -> None:
+            if not finite(_tensors_in(output)):
+                raise _Broken(f"layer {name}")
+
+        handles.append(module.register_forward_hook(after))
+
+    def watch_gradient(name: str, parameter: nn.Parameter) -> None:
+        def after(parameter: Tensor) -> None:
+            if parameter.grad is not None and not finite([parameter.grad]):
+                raise _Broken(f"the gradient of {name}")
+
+        handles.append(parameter.register_post_accumulate_grad_hook(after))
+
+    for name, module in state.model.named_modules():
+        watch(name or type(state.model).__name__, module)
+    for name, parameter in state.model.named_parameters():
+        if parameter.requires_grad:
+            watch_gradient(name, parameter)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors_in(value: object) -> list[Tensor]:
+    match value:
+        case Tensor():
+            return [value]
+        case list() | tuple():
+            return [t for part in value for t in _tensors_in(part)]
+        case Mapping():
+            return [t for part in value.values() for t in _tensors_in(part)]
+    return []

@@ -1,0 +1,107 @@
+"""Linear least squares: the straight line, plane or hyperplane nearest to the targets.
+
+    y_hat = x theta + b                                 (1)  prediction
+    J     = (1/n) sum_i (y_hat_i - y_i)^2               (2)  mean squared error, to be least
+    theta = (X^T X)^-1 X^T y,  X and y centred          (3)  where the gradient of J is zero
+    b     = mean(y) - mean(x) theta                     (4)  intercept
+    R^2   = 1 - J / ((1/n) sum_i (y_i - mean(y))^2)     (5)  share of the variance explained
+
+The pseudoinverse stands for (X^T X)^-1 X^T in (3): where X^T X has no inverse it gives the
+shortest of the many best theta, and it never forms X^T X, whose condition is that of X squared.
+
+Legendre (1805), "Nouvelles methodes pour la determination des orbites des cometes", appendix;
+Gauss (1809), "Theoria motus corporum coelestium", book 2, section 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, RegressorMixin
+from torch import Tensor
+
+from everynet.data import load
+from everynet.estimator import Array, inputs, regression
+from everynet.plot.linear import coefficients, fitted, residuals
+from everynet.recipe import Fitting, Pictures
+from everynet.types import Batch, Data, History, Spec, UserError
+
+
+class LeastSquares(RegressorMixin, BaseEstimator):
+    """Learns `coef_` (one a feature) and `intercept_`; predicts a number from each row."""
+
+    coef_: Array
+    intercept_: float
+
+    def fit(self, X: Array, y: Array) -> Self:
+        x, targets, form = regression(self, X, y)
+        centre, mean = x.mean(dim=0), targets.mean()
+        theta = torch.linalg.pinv(x - centre) @ (targets - mean)  # (3)
+        self.coef_ = form.give(theta)
+        self.intercept_ = (mean - centre @ theta).item()  # (4)
+        return self
+
+    def predict(self, X: Array) -> Array:
+        x, form = inputs(self, X)
+        return form.give(x @ form.take(self.coef_) + self.intercept_)  # (1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regression(Fitting[LeastSquares]):
+    """Predict a number from a row of a table."""
+
+    data: str = "diabetes"
+    """A known set or a csv file whose target is a number."""
+    target: str = ""
+    """The column of the csv file that is to be predicted."""
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=1, target=self.target)
+        if data.spec["task"] != "regression":
+            raise UserError(
+                f"data ({self.data}) must have a number as its target, because least squares "
+                "measures distances; for classes try logistic or softmax-regression"
+            )
+        return data
+
+    def model(self, data: Data) -> LeastSquares:
+        return LeastSquares()
+
+    def fit(self, model: LeastSquares, data: Data) -> LeastSquares:
+        x, y = data.whole
+        return model.fit(x.flatten(1), y)
+
+    def metrics(self, model: LeastSquares, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        error = (model.predict(x.flatten(1)) - y) ** 2  # (2)
+        return {"squared_error": error, "_target": y}
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        error, target = outputs["squared_error"].double(), outputs["_target"].double()
+        r2 = 1 - error.mean() / (target - target.mean()).square().mean()  # (5)
+        return {"r2": r2.item(), "rmse": error.mean().sqrt().item()}
+
+    def pictures(self, model: LeastSquares, data: Data, history: History) -> Pictures:
+        parts = {}
+        for name, split in (("training", "train"), ("validation", "valid")):
+            x, y = data.splits[split]
+            parts[name] = (model.predict(x.flatten(1)), y)
+        return {
+            "fit": fitted(parts),
+            "residuals": residuals(*parts["training"]),
+            "coefficients": coefficients(torch.as_tensor(model.coef_), data.spec["features"]),
+        }
+
+    def predict(
+        self, model: LeastSquares, inputs: Float[Tensor, "batch ..."], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        return [{"value": value} for value in model.predict(inputs.flatten(1)).tolist()]
+
+
+RECIPES = {
+    "least-squares": Regression(goal="r2 >= 0.45", covers=("M18",)),
+}

@@ -1,0 +1,258 @@
+"""Logistic regression: the log-odds of two classes are a linear function of the input.
+
+    s      = x theta                                                     (1)  log-odds
+    y_hat  = 1 / (1 + e^-s) = p(y=1|x)                                   (2)  probability
+    J      = -(1/n) sum_i [y_i log y_hat_i + (1-y_i) log(1-y_hat_i)]
+             + l2/(2n) |theta|^2                                         (3)  objective
+    g      = X^T (y_hat - y) / n + l2/n theta                            (4)  its gradient
+    H      = X^T diag(y_hat (1-y_hat)) X / n + l2/n I                    (5)  its Hessian
+    theta <- theta - g / L,   L = lambda_max(X^T X) / (4n) + l2/n        (6)  gradient descent
+    theta <- theta - t H^-1 g,   t = 1, 1/2, 1/4, ... until J falls      (7)  Newton's method
+
+X ends in a column of ones for the intercept, which the penalty leaves out. J is scikit-learn's
+objective for C = 1/l2, divided by n. Its minimum has no closed form, but J is convex and L bounds
+its curvature, so (6) falls at every step. Without a penalty the minimum is finite only where no
+hyperplane separates the classes; a linear program decides that before the first step.
+
+Cox (1958), "The regression analysis of binary sequences", J. R. Stat. Soc. B 20,
+doi:10.1111/j.2517-6161.1958.tb00292.x.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import Tags
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, pad
+
+from everynet.data import load
+from everynet.estimator import Array, Form, classification, converge, inputs, labels
+from everynet.metrics.separability import separating_weights
+from everynet.plot.linear import coefficients, probability_curve
+from everynet.plot.paths import decay
+from everynet.recipe import Fitting, Pictures
+from everynet.types import Batch, Data, History, Spec, UserError, nearest
+
+
+@dataclass(frozen=True)
+class Objective:
+    """J and its derivatives for one training set; the last column of x is ones."""
+
+    x: Float[Tensor, "samples weights"]
+    y: Float[Tensor, " samples"]
+    penalty: Float[Tensor, " weights"]
+    """l2/n for each weight, 0 for the intercept."""
+
+    @staticmethod
+    def of(
+        x: Float[Tensor, "samples features"], y: Float[Tensor, " samples"], l2: float
+    ) -> Objective:
+        """The objective with an intercept."""
+        penalty = torch.full_like(x[0], l2 / len(x))
+        return Objective(pad(x, (0, 1), value=1.0), y, pad(penalty, (0, 1)))
+
+    def value(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, ""]:
+        loss = binary_cross_entropy_with_logits(self.x @ theta, self.y)
+        return loss + (self.penalty * theta**2).sum() / 2  # (3)
+
+    def gradient(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, " weights"]:
+        y_hat = (self.x @ theta).sigmoid()
+        return self.x.T @ (y_hat - self.y) / len(self.x) + self.penalty * theta  # (4)
+
+    def hessian(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, "weights weights"]:
+        y_hat = (self.x @ theta).sigmoid()
+        curved = (y_hat * (1 - y_hat))[:, None] * self.x
+        return self.x.T @ curved / len(self.x) + self.penalty.diag()  # (5)
+
+
+Iterates = Iterator[tuple[Float[Tensor, " weights"], Float[Tensor, " weights"]]]
+"""theta and the gradient there, step after step."""
+
+
+def descend(objective: Objective) -> Iterates:
+    """Gradient descent with the largest fixed step that cannot overshoot."""
+    x, theta = objective.x, torch.zeros_like(objective.penalty)
+    largest = torch.linalg.eigvalsh(x.T @ x)[-1] / (4 * len(x)) + objective.penalty.max()
+    while True:
+        g = objective.gradient(theta)
+        yield theta, g
+        theta = theta - g / largest  # (6)
+
+
+def newton(objective: Objective) -> Iterates:
+    """Newton's method with a line search; ends where rounding leaves no step that lowers J."""
+    theta, t = torch.zeros_like(objective.penalty), 1.0
+    while t > 1e-10:
+        g = objective.gradient(theta)
+        yield theta, g
+        # The pseudoinverse also serves where two features are the same and H has no inverse.
+        direction = torch.linalg.pinv(objective.hessian(theta), hermitian=True) @ g
+        start, slope, t = objective.value(theta), g @ direction, 1.0
+        while objective.value(theta - t * direction) > start - 1e-4 * t * slope and t > 1e-10:
+            t /= 2
+        theta = theta - t * direction  # (7)
+
+
+SOLVERS = {"newton": newton, "gradient-descent": descend}
+
+
+class LogisticRegression(ClassifierMixin, BaseEstimator):
+    """Learns `coef_` (1 x features) and `intercept_`; `gradient_curve_` is max |g| by step."""
+
+    classes_: Array
+    coef_: Array
+    intercept_: Array
+    gradient_curve_: Array
+    n_iter_: int
+
+    def __init__(
+        self,
+        l2: float = 1.0,
+        solver: str = "newton",
+        tol: float = 1e-8,
+        max_iter: int = 200_000,
+    ) -> None:
+        self.l2 = l2
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Array, y: Array) -> Self:
+        if not self.l2 >= 0:
+            raise UserError(f"l2 ({self.l2}) must be at least 0, because it is a penalty; try 1.0")
+        if self.solver not in SOLVERS:
+            raise UserError(
+                f"solver ({self.solver}) must be one we have" + nearest(self.solver, SOLVERS)
+            )
+        x, index, form = classification(self, X, y)
+        if len(self.classes_) > 2:
+            raise UserError(
+                f"y ({len(self.classes_)} classes) must hold 2 classes. Only binary classification "
+                "is supported. For more use SoftmaxRegression, the recipe softmax-regression"
+            )
+        if self.l2 == 0 and separating_weights(x, index) is not None:
+            raise UserError(
+                "l2 (0) must be positive for these data, because a hyperplane separates the "
+                "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
+            )
+        objective = Objective.of(x, index.to(x.dtype), self.l2)
+        theta, curve = converge(SOLVERS[self.solver](objective), self.tol, self.max_iter)
+        self.coef_, self.intercept_ = form.give(theta[None, :-1]), form.give(theta[-1:])
+        self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
+        return self
+
+    def _log_odds(self, X: Array) -> tuple[Float[Tensor, " samples"], Form]:
+        x, form = inputs(self, X)
+        return x @ form.take(self.coef_)[0] + form.take(self.intercept_), form  # (1)
+
+    def decision_function(self, X: Array) -> Array:
+        """The log-odds of the second class."""
+        s, form = self._log_odds(X)
+        return form.give(s)
+
+    def predict_proba(self, X: Array) -> Array:
+        """The probability of each class."""
+        s, form = self._log_odds(X)
+        return form.give(torch.stack([-s, s], dim=1).sigmoid())  # (2)
+
+    def predict(self, X: Array) -> Array:
+        s, form = self._log_odds(X)
+        return labels(self, (s > 0).long(), form)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]  # scikit-learn
+        assert tags.classifier_tags is not None
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+@dataclass(frozen=True, kw_only=True)
+class TwoClasses(Fitting[LogisticRegression]):
+    """Tell two classes apart, with a probability."""
+
+    data: str = "breast-cancer"
+    """A known set or a csv file whose target has two classes."""
+    target: str = ""
+    """The column of the csv file that is to be predicted."""
+    l2: float = 1.0
+    """Penalty on the squared weights, 1/C of scikit-learn; 0 is none."""
+    solver: str = "newton"
+    """newton or gradient-descent: two ways to the same weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.l2 < math.inf, "l2", "a number from 0 up")
+        self.require(
+            self.solver in SOLVERS, "solver", "one we have" + nearest(self.solver, SOLVERS)
+        )
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=1, target=self.target)
+        if len(data.spec["classes"]) != 2:
+            raise UserError(
+                f"data ({self.data}) must have two classes, because log-odds compare two; for "
+                "more try softmax-regression, for numbers least-squares"
+            )
+        return data
+
+    def model(self, data: Data) -> LogisticRegression:
+        return LogisticRegression(self.l2, self.solver)
+
+    def fit(self, model: LogisticRegression, data: Data) -> LogisticRegression:
+        x, y = data.whole
+        return model.fit(x.flatten(1), y)
+
+    def metrics(self, model: LogisticRegression, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        s = model.decision_function(x.flatten(1))
+        loss = binary_cross_entropy_with_logits(s, y.to(s.dtype), reduction="none")
+        return {"accuracy": (s > 0) == (y == 1), "cross_entropy": loss}
+
+    def pictures(self, model: LogisticRegression, data: Data, history: History) -> Pictures:
+        x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
+        train_x, train_y = data.whole
+        objective = Objective.of(train_x.flatten(1).double(), train_y.double(), self.l2)
+        iterates = {
+            "Newton's method": islice(newton(objective), 10),
+            "gradient descent": islice(descend(objective), 3_000),
+        }
+        curves = {
+            name: torch.stack([g.abs().max() for _, g in steps]) for name, steps in iterates.items()
+        }
+        first, second = data.spec["classes"]
+        return {
+            "probability": probability_curve(
+                model.decision_function(x.flatten(1)), y, [first, second]
+            ),
+            "coefficients": coefficients(
+                torch.as_tensor(model.coef_)[0],
+                data.spec["features"],
+                xlabel=f"{first}  \N{LEFTWARDS ARROW}  weight  \N{RIGHTWARDS ARROW}  {second}",
+            ),
+            "convergence": decay(curves, ylabel="largest entry of the gradient", log_steps=True),
+        }
+
+    def predict(
+        self, model: LogisticRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        probability = model.predict_proba(inputs.flatten(1))
+        return [
+            {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
+            for p in probability
+        ]
+
+
+RECIPES = {
+    "logistic": TwoClasses(goal="accuracy >= 0.95", covers=("M19",)),
+    "logistic-descent": TwoClasses(
+        solver="gradient-descent", goal="accuracy >= 0.95", covers=("M19",)
+    ),
+}

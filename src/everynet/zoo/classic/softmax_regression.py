@@ -1,0 +1,245 @@
+"""Softmax regression: a linear score for each class, turned into probabilities.
+
+    s      = x Theta                                                    (1)  scores of the classes
+    p_k    = e^{s_k} / sum_j e^{s_j}                                    (2)  probabilities
+    J      = -(1/n) sum_i log p_{y_i} + l2/(2n) |Theta|^2               (3)  objective
+    G      = X^T (P - Y) / n + l2/n Theta,  Y one-hot                   (4)  its gradient
+    H[V]   = X^T (P * (S - rowsum(P * S))) / n + l2/n V,  S = X V       (5)  its Hessian along V
+    Theta <- Theta - t V,  H[V] = G,  t = 1, 1/2, ... until J falls     (6)  Newton's method
+
+X ends in a column of ones for the intercepts, which the penalty leaves out. J is scikit-learn's
+objective for C = 1/l2, divided by n. H is never formed: conjugate gradients solve (6) with
+products (5), each as cheap as a gradient, and only as exactly as the distance to go deserves.
+
+Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs, with
+relationships to statistical pattern recognition", doi:10.1007/978-3-642-76153-9_28.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from sklearn.base import BaseEstimator, ClassifierMixin
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot, pad
+
+from everynet.data import load
+from everynet.estimator import Array, Form, classification, converge, inputs, labels
+from everynet.metrics.classification import confusion
+from everynet.metrics.separability import separating_weights
+from everynet.plot.images import misclassified
+from everynet.plot.linear import class_images, class_table
+from everynet.plot.matrix import confusion_matrix
+from everynet.plot.paths import decay
+from everynet.recipe import Fitting, Pictures
+from everynet.types import Batch, Data, History, Spec, UserError
+
+
+@dataclass(frozen=True)
+class Objective:
+    """J and its derivatives for one training set; the last column of x is ones."""
+
+    x: Float[Tensor, "samples weights"]
+    y: Int[Tensor, " samples"]
+    targets: Float[Tensor, "samples classes"]
+    penalty: Float[Tensor, "weights 1"]
+    """l2/n for each weight, 0 for the intercepts."""
+
+    @staticmethod
+    def of(
+        x: Float[Tensor, "samples features"], y: Int[Tensor, " samples"], l2: float
+    ) -> Objective:
+        """The objective with an intercept for each class."""
+        penalty = torch.full_like(x[0], l2 / len(x))
+        return Objective(
+            pad(x, (0, 1), value=1.0), y, one_hot(y).to(x.dtype), pad(penalty, (0, 1))[:, None]
+        )
+
+    def value(self, theta: Float[Tensor, "weights classes"]) -> Float[Tensor, ""]:
+        return cross_entropy(self.x @ theta, self.y) + (self.penalty * theta**2).sum() / 2  # (3)
+
+    def gradient(
+        self, theta: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
+    ) -> Float[Tensor, "weights classes"]:
+        return self._back(p - self.targets) + self.penalty * theta  # (4)
+
+    def curvature(
+        self, v: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
+    ) -> Float[Tensor, "weights classes"]:
+        s = self.x @ v
+        change = p * (s - (p * s).sum(dim=1, keepdim=True))
+        return self._back(change) + self.penalty * v  # (5)
+
+    def _back(self, change: Float[Tensor, "samples classes"]) -> Float[Tensor, "weights classes"]:
+        """X^T change / n, written so that x is read in the order it lies: three times faster."""
+        return (change.T @ self.x).T / len(self.x)
+
+
+MOST_PRODUCTS = 250
+"""Of (5) in one step of (6)."""
+
+
+def newton(
+    objective: Objective,
+) -> Iterator[tuple[Float[Tensor, "weights classes"], Float[Tensor, "weights classes"]]]:
+    """Theta and the gradient there, step after step; ends where rounding leaves no step down."""
+    theta, t = objective.x.new_zeros(objective.x.shape[1], objective.targets.shape[1]), 1.0
+    while t > 1e-10:
+        p = (objective.x @ theta).softmax(dim=1)
+        g = objective.gradient(theta, p)
+        yield theta, g
+        direction = solve(objective, p, g)
+        start, slope, t = objective.value(theta), (g * direction).sum(), 1.0
+        while objective.value(theta - t * direction) > start - 1e-4 * t * slope and t > 1e-10:
+            t /= 2
+        theta = theta - t * direction  # (6)
+
+
+def solve(
+    objective: Objective, p: Float[Tensor, "samples classes"], g: Float[Tensor, "weights classes"]
+) -> Float[Tensor, "weights classes"]:
+    """V with H[V] = g, by conjugate gradients, to an error that shrinks with |g|."""
+    v, rest = torch.zeros_like(g), g
+    way, left = rest, (rest * rest).sum()
+    goal = left * min(0.25, left.sqrt().item())  # squares, as `left` is
+    for _ in range(MOST_PRODUCTS):
+        product = objective.curvature(way, p)
+        length = left / (way * product).sum()
+        v, rest = v + length * way, rest - length * product
+        before, left = left, (rest * rest).sum()
+        if left <= goal:
+            break
+        way = rest + left / before * way
+    return v
+
+
+class SoftmaxRegression(ClassifierMixin, BaseEstimator):
+    """Learns `coef_` (classes x features), `intercept_` and `gradient_curve_`, max |G| by step."""
+
+    classes_: Array
+    coef_: Array
+    intercept_: Array
+    gradient_curve_: Array
+    n_iter_: int
+
+    def __init__(self, l2: float = 1.0, tol: float = 1e-7, max_iter: int = 200) -> None:
+        self.l2 = l2
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Array, y: Array) -> Self:
+        if not self.l2 >= 0:
+            raise UserError(f"l2 ({self.l2}) must be at least 0, because it is a penalty; try 1.0")
+        x, index, form = classification(self, X, y)
+        if self.l2 == 0 and separating_weights(x, index) is not None:
+            raise UserError(
+                "l2 (0) must be positive for these data, because hyperplanes separate some "
+                "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
+            )
+        objective = Objective.of(x, index, self.l2)
+        theta, curve = converge(newton(objective), self.tol, self.max_iter)
+        self.coef_, self.intercept_ = form.give(theta[:-1].T), form.give(theta[-1])
+        self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
+        return self
+
+    def _scores(self, X: Array) -> tuple[Float[Tensor, "samples classes"], Form]:
+        x, form = inputs(self, X)
+        return x @ form.take(self.coef_).T + form.take(self.intercept_), form  # (1)
+
+    def decision_function(self, X: Array) -> Array:
+        """The scores of the classes; of two, how far the second is above the first."""
+        s, form = self._scores(X)
+        return form.give(s if s.shape[1] > 2 else s[:, 1] - s[:, 0])
+
+    def predict_proba(self, X: Array) -> Array:
+        """The probability of each class."""
+        s, form = self._scores(X)
+        return form.give(s.softmax(dim=1))  # (2)
+
+    def predict(self, X: Array) -> Array:
+        s, form = self._scores(X)
+        return labels(self, s.argmax(dim=1), form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyClasses(Fitting[SoftmaxRegression]):
+    """Tell any number of classes apart, with a probability for each."""
+
+    data: str = "digits"
+    """A known set, a csv file or a folder with one subfolder per class."""
+    target: str = ""
+    """The column of a csv file that is to be predicted."""
+    l2: float = 1.0
+    """Penalty on the squared weights, 1/C of scikit-learn; 0 is none."""
+    tol: float = 1e-7
+    """Largest entry of the gradient at which fitting ends."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.l2 < math.inf, "l2", "a number from 0 up")
+        self.require(0 < self.tol < 1, "tol", "between 0 and 1")
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=1, target=self.target)
+        if data.spec["task"] != "classification":
+            raise UserError(
+                f"data ({self.data}) must have classes, because softmax gives each a probability; "
+                "for numbers try least-squares"
+            )
+        return data
+
+    def model(self, data: Data) -> SoftmaxRegression:
+        return SoftmaxRegression(self.l2, self.tol)
+
+    def fit(self, model: SoftmaxRegression, data: Data) -> SoftmaxRegression:
+        x, y = data.whole
+        return model.fit(x.flatten(1), y)
+
+    def metrics(self, model: SoftmaxRegression, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        p = model.predict_proba(x.flatten(1))
+        truth = p.gather(1, y[:, None])[:, 0]
+        return {"accuracy": p.argmax(dim=1) == y, "cross_entropy": -truth.log()}
+
+    def pictures(self, model: SoftmaxRegression, data: Data, history: History) -> Pictures:
+        x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
+        spec, p = data.spec, model.predict_proba(x.flatten(1))
+        guess = p.argmax(dim=1)
+        weights = torch.as_tensor(model.coef_)
+        made = {
+            "confusion": confusion_matrix(confusion(guess, y, p.shape[1]), spec["classes"]),
+            "convergence": decay(
+                {"Newton's method": torch.as_tensor(model.gradient_curve_)},
+                ylabel="largest entry of the gradient",
+            ),
+        }
+        if spec["kind"] == "table":
+            return made | {"weights": class_table(weights, spec["classes"], spec["features"])}
+        return made | {
+            "weights": class_images(weights.reshape(-1, *spec["shape"]), spec["classes"]),
+            "misclassified": misclassified(x, guess, y, p.amax(dim=1), classes=spec["classes"]),
+        }
+
+    def predict(
+        self, model: SoftmaxRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        return [
+            {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
+            for p in model.predict_proba(inputs.flatten(1))
+        ]
+
+    def tiny(self) -> Self:
+        return replace(self, data="iris")
+
+
+RECIPES = {
+    "softmax-regression": ManyClasses(goal="accuracy >= 0.95", covers=("M20",)),
+    "softmax-regression-mnist": ManyClasses(
+        data="mnist", tol=1e-3, goal="accuracy >= 0.92", covers=("M20",)
+    ),
+}

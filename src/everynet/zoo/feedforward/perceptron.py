@@ -1,0 +1,221 @@
+"""Perceptron, one threshold unit that learns from its mistakes until it makes none.
+
+    y       = step(w . x + b),  step(z) = 1 if z > 0 else 0     (1)  answer
+    (w, b) <- (w, b) + eta (t - y) (x, 1)                       (2)  rule, after each sample
+    R       = max_i |(x_i, 1)|                                  (3)  longest sample
+    gamma   = max over |(w, b)| = 1 of min_i s_i (w . x_i + b)  (4)  margin, s_i = 2 t_i - 1
+    k      <= (R / gamma)^2                                     (5)  mistakes, where gamma > 0
+
+The boundary is the line (plane, hyperplane) w . x = -b: the threshold on w . x is -b. The rule is
+no descent of a gradient, for that of the step is zero almost everywhere. It begins at zero, so that
+eta scales w and b and changes no answer. Where no hyperplane separates the classes it goes on for
+ever (XOR); where one does, (5) holds for any order of the samples.
+
+Rosenblatt (1958), "The perceptron: a probabilistic model for information storage and organization
+in the brain", Psychological Review 65, doi:10.1037/h0042519. The bound: Novikoff (1962), "On
+convergence proofs on perceptrons", Symposium on the Mathematical Theory of Automata 12.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy.optimize import nnls
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import Tags
+from torch import Tensor
+
+from everynet.data import load
+from everynet.estimator import Array, classification, inputs, labels
+from everynet.kernels.perceptron import perceptron
+from everynet.plot.separation import mistake_bound, separating_line
+from everynet.recipe import Fitting, Pictures
+from everynet.types import Batch, Data, History, Spec, UserError, nearest
+
+
+class Perceptron(ClassifierMixin, BaseEstimator):
+    """Learns which of two classes a row belongs to."""
+
+    coef_: Array
+    intercept_: Array
+    classes_: Array
+    mistakes_: int
+    """Updates made, over all passes."""
+    passes_: int
+    converged_: bool
+    """Whether the last pass was without a mistake."""
+    radius_: float
+    margin_: float
+
+    def __init__(self, max_passes: int = 1000, lr: float = 1.0) -> None:
+        self.max_passes = max_passes
+        self.lr = lr
+
+    def fit(self, X: Array, y: Array) -> Perceptron:
+        x, t, form = classification(self, X, y)
+        self._check(len(self.classes_))
+        learned = perceptron(x, t, self.lr, self.max_passes)  # (2)
+        self.coef_ = form.give(learned.weight[None])
+        self.intercept_ = form.give(learned.weight.new_tensor([learned.bias]))
+        self.mistakes_, self.passes_ = learned.mistakes, learned.passes
+        self.converged_ = learned.converged
+        if not self.converged_:
+            warnings.warn(
+                f"max_passes ({self.max_passes}) ended before a pass without a mistake: no line "
+                "may separate the classes; raise max_passes or use logistic regression",
+                ConvergenceWarning,
+                stacklevel=2,
+            )
+        return self
+
+    def decision_function(self, X: Array) -> Array:
+        """The value w . x + b of each row, whose sign decides."""
+        x, form = inputs(self, X)
+        return form.give(x @ form.take(self.coef_)[0] + form.take(self.intercept_))
+
+    def predict(self, X: Array) -> Array:
+        _, form = inputs(self, X)
+        answers = form.take(self.decision_function(X)) > 0  # (1)
+        return labels(self, answers.long(), form)
+
+    def _check(self, classes: int) -> None:
+        if classes > 2:
+            raise ValueError(
+                f"y ({classes} classes) must hold 2 classes, because one line parts the space in "
+                "two; tell one class from the rest, or use softmax regression. Only binary "
+                "classification is supported. The type of the target is multiclass."
+            )
+        if not self.lr > 0 or math.isinf(self.lr):
+            raise ValueError(
+                f"lr ({self.lr}) must be a positive number, because (2) is scaled by it"
+            )
+        if self.max_passes < 1:
+            raise ValueError(f"max_passes ({self.max_passes}) must be at least 1 to learn at all")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
+
+
+def radius(x: Float[Tensor, "samples features"]) -> float:
+    """R of (3)."""
+    return float((1 + x.square().sum(1)).sqrt().max())  # (3)
+
+
+def margin(x: Float[Tensor, "samples features"], t: Int[Tensor, " samples"]) -> float:
+    """The margin of (4), or 0 where no hyperplane separates the classes.
+
+    1 / gamma is the least |v| with s_i v . (x_i, 1) >= 1 for all i, which is a problem of
+    non-negative least squares (Lawson and Hanson 1974, chapter 23).
+    """
+    rows = np.column_stack([x.double().cpu().numpy(), np.ones(len(x))])
+    rows *= 2 * t.cpu().numpy()[:, None] - 1
+    system = np.vstack([rows.T, np.ones(len(rows))])
+    goal = np.zeros(len(system))
+    goal[-1] = 1
+    solution, distance = nnls(system, goal)
+    residual = goal - system @ solution
+    if distance < 1e-9:
+        return 0.0
+    return float(residual[-1] / np.linalg.norm(residual[:-1]))  # (4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneFromTheRest(Fitting[Perceptron]):
+    """Tell one class of a table from the others."""
+
+    data: str = "iris"
+    """A known set or a csv file whose target is a class."""
+    target: str = ""
+    """The column of the csv file that holds the class."""
+    positive: str = "setosa"
+    """The class to be told from the rest."""
+    max_passes: int = 1000
+    """Passes over the samples before giving up."""
+    lr: float = 1.0
+    """Step eta of the rule; it scales the weights and changes no answer."""
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=1, target=self.target)
+        classes = data.spec["classes"]
+        if self.positive not in classes:
+            raise UserError(
+                f"positive ({self.positive}) must be a class of {self.data}"
+                + nearest(self.positive, classes)
+            )
+        index = classes.index(self.positive)
+        splits = {part: (x, (y == index).long()) for part, (x, y) in data.splits.items()}
+        spec = data.spec | {"classes": ["the rest", self.positive]}
+        return replace(data, splits=splits, spec=spec)
+
+    def model(self, data: Data) -> Perceptron:
+        return Perceptron(max_passes=self.max_passes, lr=self.lr)
+
+    def fit(self, model: Perceptron, data: Data) -> Perceptron:
+        x, t = data.whole
+        model.fit(x.flatten(1), t)
+        model.radius_, model.margin_ = radius(x.flatten(1)), margin(x.flatten(1), t)
+        return model
+
+    def metrics(self, model: Perceptron, batch: Batch) -> dict[str, Tensor]:
+        x, t = batch
+        right = (model.predict(x.flatten(1)) == t).double()
+        share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
+        return {
+            "accuracy": right,
+            "mistakes": torch.tensor(float(model.mistakes_)),
+            "share_of_bound": torch.tensor(share),
+        }
+
+    def pictures(self, model: Perceptron, data: Data, history: History) -> Pictures:
+        x, t = data.whole
+        x, classes = x.flatten(1), data.spec["classes"]
+        w, b = torch.as_tensor(model.coef_)[0], float(model.intercept_[0])
+        plane, names = _plane(x, w)
+        if x.shape[1] == 2:
+            names = data.spec["features"]
+        line = separating_line(x @ plane, t, w @ plane, b, labels=names, classes=classes)
+        if not model.margin_:
+            return {"line": line}
+        norms = perceptron(x, t, 1.0, self.max_passes, record=model.mistakes_).norms
+        return {"line": line, "bound": mistake_bound(norms, model.radius_, model.margin_)}
+
+    def predict(
+        self, model: Perceptron, inputs: Float[Tensor, "batch ..."], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        answers = model.predict(inputs.flatten(1)).tolist()
+        scores = model.decision_function(inputs.flatten(1)).tolist()
+        return [
+            {"class": spec["classes"][answer], "score": score}
+            for answer, score in zip(answers, scores, strict=True)
+        ]
+
+
+def _plane(
+    x: Float[Tensor, "samples features"], w: Float[Tensor, " features"]
+) -> tuple[Float[Tensor, "features 2"], Sequence[str]]:
+    """Two directions to look along: w, and at right angles to it the one of greatest spread."""
+    if x.shape[1] == 2:
+        return torch.eye(2, dtype=x.dtype), ()
+    along = w / w.norm()
+    rest = x - x.mean(0)
+    rest = rest - torch.outer(rest @ along, along)
+    across = torch.linalg.svd(rest, full_matrices=False).Vh[0]
+    return torch.stack([along, across], 1), (
+        r"$w \cdot x\, /\, |w|$",
+        "direction of greatest spread at right angles to w",
+    )
+
+
+RECIPES = {
+    "perceptron": OneFromTheRest(goal="accuracy >= 1 and share_of_bound <= 1", covers=("F1", "F2")),
+}

@@ -1,0 +1,139 @@
+"""What every recipe that tells images apart shares: data, loss, figures, pictures, prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.data.augment import Augment, affine, compose, flip, shift
+from everynet.metrics.classification import accuracy, confusion
+from everynet.nn.layers import activations
+from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
+from everynet.recipe import Goal, M, Pictures, Training
+from everynet.types import Batch, Data, History, Spec, Terms, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageClassification(Training[M]):
+    """Name the class of an image, by a network that gives logits."""
+
+    data: str = "digits"
+    """A known set, or a folder with one subfolder of images for each class."""
+    target: str = ""
+    """What holds the classes, in a file that names its columns."""
+    size: int = 0
+    """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
+    pixels: float = 0.0
+    """Training images are moved by up to so many pixels along each axis."""
+    degrees: float = 0.0
+    """Training images are turned by up to so many degrees."""
+    scale: float = 0.0
+    """Training images are stretched by up to this fraction along each axis."""
+    mirror: bool = False
+    """Half of the training images are seen in a mirror."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.size >= 0, "size", "at least 0")
+        self.require(0 <= self.pixels < math.inf, "pixels", "a number from 0 up")
+        self.require(0 <= self.degrees < math.inf, "degrees", "a number from 0 up")
+        self.require(0 <= self.scale < 1, "scale", "at least 0 and below 1")
+
+    def drawn(self, model: M) -> Sequence[str]:
+        """The layers whose activations are drawn."""
+        return [name for name, _ in model.named_children()]
+
+    def augment(self) -> Augment | None:
+        """What is done to training images at random; whole pixels where that is all."""
+        steps = [flip()] if self.mirror else []
+        if self.degrees or self.scale or self.pixels != int(self.pixels):
+            steps.append(affine(self.degrees, self.pixels, self.scale))
+        elif self.pixels:
+            steps.append(shift(int(self.pixels)))
+        return compose(*steps) if steps else None
+
+    def dataset(self) -> Data:
+        data = load(
+            self.data,
+            batch_size=self.batch_size,
+            seed=self.seed,
+            target=self.target,
+            size=self.size,
+            augment=self.augment(),
+        )
+        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
+            raise UserError(
+                f"data ({self.data}) must be images with a class each, because a convolution looks "
+                "at neighbouring pixels; try digits, or mlp for a table"
+            )
+        return data
+
+    def objective(self, model: M, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}
+
+    def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        logits = model(x)
+        return {
+            "accuracy": accuracy(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
+        }
+
+    def judge(self) -> Goal | None:
+        """A rate that falls to zero ends at its best, so the last weights are kept then."""
+        return super().judge() if self.schedule in ("constant", "plateau") else None
+
+    def pictures(self, model: M, data: Data, history: History) -> Pictures:
+        """First filters, what the layers make of a sample, and what is taken for what."""
+        classes = data.spec["classes"]
+        parts = [(x.cpu(), y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
+        x, y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
+        sure, predicted = probabilities.max(1)
+        seen = next(iter(data.valid))[0][:1]
+        maps = {name: maps[0] for name, maps in activations(model, seen, self.drawn(model)).items()}
+        first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+        images = _as_photographed(x, data.spec)
+        return {
+            "filters": filters(first.weight, title="first layer"),
+            "activations": activation_maps(
+                images[0],
+                {**maps, "probability": probabilities[0]},
+                classes=classes,
+                title=f"a {classes[int(y[0])]}",
+            ),
+            "confusion": confusion_matrix(confusion(predicted, y, len(classes)), classes),
+            "misclassified": misclassified(
+                images, predicted, y, sure, classes=classes, split="validation"
+            ),
+        }
+
+    def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """The most likely class of each image, and the probability of every class."""
+        classes = spec["classes"]
+        parts = [model(x).softmax(1).double().cpu() for x in inputs.split(1000)]
+        return [
+            {
+                "class": classes[max(range(len(row)), key=row.__getitem__)],
+                "probability": max(row),
+                "probabilities": dict(zip(classes, row, strict=True)),
+            }
+            for row in torch.cat(parts).tolist()
+        ]
+
+    def tiny(self) -> Self:
+        few, small = min(self.steps, 4), min(self.batch_size, 8)
+        return replace(self, steps=few, batch_size=small, data="digits", target="")
+
+
+def _as_photographed(x: Tensor, spec: Spec) -> Tensor:
+    """Images with the standardisation of their channels undone, so that colours are right."""
+    std, mean = (torch.tensor(spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean"))
+    return x * std + mean

@@ -1,0 +1,131 @@
+"""A small convolutional network of today: four blocks, each halving the picture, then a mean.
+
+    a_k = sum_c w_kc * x_c                                  (1)  convolution, 3 x 3, same size
+    m_k(i, j) = max of a_k over 2 x 2 pixels                (2)  pooling; none in the last block
+    n_k = g_k (m_k - mean(m_k)) / std(m_k) + b_k            (3)  batch normalisation
+    h_k = max(0, n_k)                                       (4)  rectifier
+    v_k = mean of h_k over all pixels                       (5)  global average
+    y = W v + b                                             (6)  logits, one for each class
+
+where the mean and standard deviation of (3) are taken over the pixels of a batch while training,
+and are running averages afterwards. Pooling comes before (3) and (4), which gives the same as
+after them where g_k > 0, since both rise with m, and saves three quarters of their work.
+With the global average the same weights take images of any size.
+
+Springenberg, Dosovitskiy, Brox, Riedmiller (2014), "Striving for Simplicity: The All
+Convolutional Net", arXiv:1412.6806; Ioffe, Szegedy (2015), "Batch Normalization",
+arXiv:1502.03167; Lin, Chen, Yan (2013), "Network In Network", arXiv:1312.4400 for (5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from everynet.types import Data, UserError
+from everynet.zoo.vision.classifier import ImageClassification
+
+
+class Block(nn.Module):
+    """Maps images to feature maps, half as high and wide where it pools."""
+
+    def __init__(self, channels: int, width: int, *, pools: bool) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(channels, width, 3, padding=1, bias=False)  # the norm has one
+        self.pool = nn.MaxPool2d(2) if pools else nn.Identity()
+        self.norm = nn.BatchNorm2d(width)
+        self.relu = nn.ReLU()
+
+    def forward(
+        self, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch maps rows columns"]:
+        a = self.conv(x)  # (1)
+        m = self.pool(a)  # (2)
+        n = self.norm(m)  # (3)
+        h: Tensor = self.relu(n)  # (4)
+        return h
+
+
+class CNN(nn.Module):
+    """Maps images to logits through one block for each of `widths`; all but the last halve them."""
+
+    def __init__(self, channels: int, classes: int, widths: tuple[int, ...]) -> None:
+        super().__init__()
+        last = len(widths) - 1
+        self.blocks = nn.Sequential(
+            *(
+                Block(before, width, pools=number < last)
+                for number, (before, width) in enumerate(pairwise((channels, *widths)))
+            )
+        )
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.output = nn.Linear(widths[-1], classes)
+
+    def forward(
+        self, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch classes"]:
+        h = self.blocks(x)
+        v = self.mean(h).flatten(1)  # (5)
+        y: Tensor = self.output(v)  # (6)
+        return y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographs(ImageClassification[CNN]):
+    """Tell images of any size apart."""
+
+    widths: tuple[int, ...] = (16, 32, 64, 64)
+    """Feature maps of the blocks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(min(self.widths, default=0) >= 1, "widths", "one or more numbers from 1 up")
+
+    def model(self, data: Data) -> CNN:
+        channels, *sides = data.spec["shape"]
+        least = 2 ** (len(self.widths) - 1)
+        if min(sides) < least:
+            raise UserError(
+                f"size ({min(sides)}) must be at least {least}, because every block but the last "
+                f"halves the image; do size={least} or give fewer widths"
+            )
+        return CNN(channels, len(data.spec["classes"]), self.widths)
+
+    def drawn(self, model: CNN) -> Sequence[str]:
+        return [f"blocks.{number}" for number in range(len(model.blocks))]
+
+
+RECIPES = {
+    "cnn-mnist": Photographs(
+        data="mnist",
+        steps=2526,
+        batch_size=128,
+        lr=1e-2,
+        optimizer="adamw",
+        weight_decay=0.05,
+        schedule="one-cycle",
+        pixels=2.0,
+        degrees=10.0,
+        scale=0.1,
+        goal="accuracy >= 0.994",
+        covers=("C21",),
+    ),
+    "cnn-cifar": Photographs(
+        data="cifar10-small",
+        widths=(32, 64, 128, 128),
+        steps=2800,
+        batch_size=64,
+        lr=1e-2,
+        optimizer="adamw",
+        weight_decay=0.05,
+        schedule="one-cycle",
+        pixels=3.0,
+        mirror=True,
+        goal="accuracy >= 0.72",
+        covers=("C21",),
+    ),
+}

@@ -1,0 +1,143 @@
+"""Recipes outside the zoo, one of each kind, small enough to run in every test.
+
+z = W x + b  (1)  a line for each class
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.recipe import Fitting, Simulation, Training
+from everynet.types import Batch, Data, History, Spec, Terms, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flowers(Training[nn.Linear]):
+    """Name the species of a flower."""
+
+    data: str = "iris"
+    """A known set or a csv file."""
+    target: str = ""
+    """The column of a csv file that is to be learned."""
+    steps: int = 12
+    batch_size: int = 16
+    lr: float = 0.1
+
+    def dataset(self) -> Data:
+        return load(self.data, batch_size=self.batch_size, seed=self.seed, target=self.target)
+
+    def model(self, data: Data) -> nn.Linear:
+        return nn.Linear(data.spec["shape"][0], len(data.spec["classes"]))
+
+    def objective(self, model: nn.Linear, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}  # (1)
+
+    def pictures(self, model: nn.Linear, data: Data, history: History) -> dict[str, Figure]:
+        return {"empty": Figure(figsize=(1, 1))}
+
+    def predict(self, model: nn.Linear, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        return [{"class": spec["classes"][k]} for k in model(inputs).argmax(1).tolist()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wide(Flowers):
+    """A network that asks nothing of the data, of any width."""
+
+    width: int = 4
+    """Inputs and outputs."""
+
+    def dataset(self) -> Data:
+        raise AssertionError("the data must not be read")
+
+    def model(self, data: Data) -> nn.Linear:
+        return nn.Linear(self.width, self.width)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts(Flowers):
+    """A network that cannot be called as a whole."""
+
+    def model(self, data: Data) -> nn.ModuleDict:
+        assert "shape" in data.spec
+        assert data.spec.get("nothing", 3) == 3
+        return nn.ModuleDict({"first": nn.Linear(4, 2), "second": nn.Linear(2, 3)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stray(Flowers):
+    """A network that asks the data for what it does not say."""
+
+    def model(self, data: Data) -> nn.Linear:
+        return nn.Linear(data.spec["vocabulary"], 1)
+
+
+class Mean:
+    """Learns the mean of the targets."""
+
+    def fit(self, x: Tensor, y: Tensor) -> Mean:
+        self.mean_ = y.double().mean()
+        return self
+
+
+@dataclass(frozen=True, kw_only=True)
+class Average(Fitting[Mean]):
+    """The mean of a column."""
+
+    def dataset(self) -> Data:
+        return load("diabetes", batch_size=1)
+
+    def model(self, data: Data) -> Mean:
+        return Mean()
+
+    def metrics(self, model: Mean, batch: Batch) -> dict[str, Tensor]:
+        return {"error": (batch[1] - model.mean_).abs()}
+
+    def pictures(self, model: Mean, data: Data, history: History) -> dict[str, Figure]:
+        return {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doubling(Simulation):
+    """Doubles a number."""
+
+    value: float = 1.0
+    """What is doubled."""
+    fails: str = ""
+    """How to fail: user, value, fault or pipe."""
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        errors = {
+            "user": UserError("the user's\nmistake"),
+            "value": ValueError("a wrong value"),
+            "fault": IndexError("our mistake"),
+            "interrupt": KeyboardInterrupt(),
+        }
+        if self.fails:
+            raise errors[self.fails]
+        return {"y": torch.tensor(2 * self.value)}
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        return {"y": result["y"].item()}
+
+    def pictures(self, result: Mapping[str, Tensor]) -> dict[str, Figure]:
+        return {}
+
+
+RECIPES = {
+    "flowers": Flowers(goal="cross_entropy <= 10", covers=("M20",)),
+    "ambitious": Flowers(goal="cross_entropy <= 0"),
+    "wide": Wide(),
+    "parts": Parts(),
+    "stray": Stray(),
+    "average": Average(goal="error <= 1000"),
+    "double": Doubling(goal="y >= 2"),
+}

@@ -1,0 +1,155 @@
+"""Every mistake ends in exactly one line that names it, exit code 2, quickly and in little memory.
+
+The cases come from three seeded generators: files of the user (tests/data/mutants.py), files of the
+real sets (tests/data/damaged.py) and words of the command line (below). All are run in process;
+twenty are run again as real processes.
+"""
+
+import random
+import resource
+import subprocess
+import sys
+import time
+
+import pytest
+
+from everynet.catalog import entries, find
+from everynet.cli import main
+from everynet.settings import setting_types
+from tests.data.damaged import cases
+from tests.data.mutants import mutants
+
+SECONDS, MEGABYTES = 2.0, 1000  # of CPU, and beyond the imports
+NETWORKS = {"image": "cnn-mnist", "table": "mlp"}
+
+
+def words_of_the_command_line(seed=0):
+    """Wrong verbs, names, settings and values, each with what the line must hold."""
+    draw = random.Random(seed)
+
+    def misspelt(word):
+        at = draw.randrange(len(word))
+        return word[:at] + draw.choice("qzxj#") + word[at + 1 :]
+
+    for verb in ("list", "show", "run", "resume", "runs", "draw", "predict", "doctor"):
+        yield [misspelt(verb)], ("unknown verb", "nearest")
+    names = [entry.name for entry in entries()[0]]
+    for name in names:
+        yield ["run", misspelt(name)], ("nearest",)
+        kinds = setting_types(find(name))
+        for field in draw.sample(list(kinds), 2):
+            yield ["run", name, f"{misspelt(field)}=1"], ("no setting", "nearest")
+        for field in [f for f, kind in kinds.items() if kind in (int, float)]:
+            wrong = draw.choice(["", "abc", "1e999", "nan", "--", "0x10", "1,2"])
+            yield ["run", name, f"{field}={wrong}"], (field,)
+    for setting, *said in (
+        ("steps=0", "steps (0)"),
+        ("steps=-5", "steps (-5)"),
+        ("lr=0", "lr (0.0)"),
+        ("lr=-1", "lr (-1.0)"),
+        ("seed=-1", "seed (-1)"),
+        ("seed=99999999999999999999", "seed"),
+        ("batch_size=0", "batch_size (0)"),
+        ("batch_size=10000000", "batch_size (10000000)"),
+        ("optimizer=adm", "optimizer (adm)", "adam"),
+        ("schedule=cosin", "schedule (cosin)", "cosine"),
+        ("epochs=0", "epochs (0)"),
+        ("epochs=x", "epochs (x)"),
+        ("clip=-1", "clip (-1.0)"),
+        ("weight_decay=-0.1", "weight_decay (-0.1)"),
+        ("lr", "name=value"),
+        ("=3", "name=value"),
+    ):
+        yield ["run", "mlp", setting], tuple(said)
+    yield ["run", "mlp", "lr=1", "lr=2"], ("lr is given twice",)
+    yield ["run", "mlp", "--device", "gpu"], ("--device",)
+    yield ["run", "mlp", "--precision", "fp8"], ("--precision",)
+    yield ["run", "mlp", "--devise", "cpu"], ("unknown option --devise", "--device")
+    yield ["run", "./none.py"], ("none.py",)
+    yield ["resume", "no-such-run"], ("no-such-run",)
+    yield ["draw", "no-such-run"], ("no-such-run",)
+    yield ["predict", "no-such-run", "x.png"], ("no-such-run",)
+    yield ["runs", "no-such-run"], ("no-such-run",)
+    yield ["data", "get", "minst"], ("minst", "mnist")
+    yield ["data", "check", "no-such-folder"], ("no-such-folder",)
+    yield ["list", "visoin"], ("visoin", "vision")
+    yield ["completion", "csh"], ("csh",)
+    yield ["show", "lenett"], ("lenett", "lenet")
+
+
+def commands(folder):
+    """(title, words of the command line, environment, what the line must hold)."""
+    for mutant in mutants(folder / "mutants"):
+        given = [f"{name}={value}" for name, value in mutant.arguments.items()]
+        words = ["run", NETWORKS[mutant.kind], f"data={mutant.data}", *given]
+        yield mutant.name, words, {}, mutant.words
+    for case in cases(folder / "damaged"):
+        network = "cnn-mnist" if case.name.startswith("cifar") else "mlp-mnist"
+        words = ["run", network, f"data={case.name}"]
+        yield case.title, words, {"EVERYNET_DATA": str(case.folder)}, case.words
+    for words, said in words_of_the_command_line():
+        yield " ".join(words), words, {}, said
+
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+@pytest.fixture(scope="module")
+def trials(tmp_path_factory):
+    return list(commands(tmp_path_factory.mktemp("bad")))
+
+
+def test_there_are_at_least_two_hundred(trials):
+    assert len(trials) >= 200
+
+
+def test_each_is_one_line_exit_two_and_cheap(trials, capfd, monkeypatch, tmp_path):
+    main(["run", "mlp", "--dry-run"])  # the imports
+    main(["run", "lenet", "data=none"])
+    capfd.readouterr()
+    monkeypatch.chdir(tmp_path)
+    faults = []
+    for title, words, environment, said in trials:
+        before, begun = peak(), time.process_time()
+        with monkeypatch.context() as patch:
+            patch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            code = main(words)
+        seconds, megabytes = time.process_time() - begun, peak() - before
+        out, err = capfd.readouterr()
+        lines = err.splitlines()
+        good = (
+            code == 2
+            and out == ""
+            and len(lines) == 1
+            and all(word in err for word in said)
+            and "Traceback" not in err
+            and seconds < SECONDS
+            and megabytes < MEGABYTES
+        )
+        if not good:
+            faults.append((title, words, said, code, out, err[:300], seconds, megabytes))
+    assert not faults, "\n".join(map(str, faults[:20])) + f"\n{len(faults)} of {len(trials)}"
+    assert not list(tmp_path.glob("runs*")), "a mistake leaves no folder behind"
+
+
+def test_twenty_as_real_processes(trials, tmp_path):
+    import os
+
+    for title, words, environment, said in random.Random(0).sample(trials, 20):
+        if any("\0" in word for word in words):
+            continue  # no such process can be started
+        done = subprocess.run(
+            [sys.executable, "-m", "everynet", *words],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **environment},
+            timeout=120,
+        )
+        assert (done.returncode, done.stdout) == (2, ""), (title, done)
+        assert len(done.stderr.splitlines()) == 1, (title, done.stderr)
+        assert all(word in done.stderr for word in said), (title, said, done.stderr)

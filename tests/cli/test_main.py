@@ -1,0 +1,183 @@
+"""What every verb shares: how words are parsed, and how an error ends in one line."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import everynet
+from everynet import cli
+from everynet.cli import VERBS, explained, main, nearest, table
+from everynet.types import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
+
+MINE = Path(__file__).parent / "mine.py"
+
+
+def process(*words, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "everynet", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        **options,
+    )
+
+
+# ------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["--debug"]])
+def test_help_names_every_verb(call, words):
+    code, out, error = call(*words)
+    assert (code, error) == (0, "")
+    for verb in VERBS:
+        assert re.search(rf"^  {verb} +\S", out, re.M)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_a_verb(call, verb):
+    code, out, error = call(verb, "--help")
+    assert (code, error) == (0, "")
+    assert out.startswith(f"usage: everynet {verb}")
+    assert "--debug" in out
+    assert len(cli.verb(verb).HELP) < 80
+
+
+def test_version(call):
+    assert call("--version") == (0, f"everynet {everynet.__version__}\n", "")
+
+
+def test_a_real_process():
+    ran = process("--version")
+    assert (ran.returncode, ran.stdout) == (0, f"everynet {everynet.__version__}\n")
+    ran = process("rnu")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert ran.stderr == "everynet: unknown verb rnu; the nearest are run, runs, resume\n"
+
+
+# ------------------------------------------------------------------------- words it cannot follow
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["rnu"], r"unknown verb rnu; the nearest are run, runs, \w+"),
+        (["--verbose"], r"unknown option --verbose; the nearest are --version, --\w+, --\w+"),
+        (["run"], r"run: the following arguments are required: NAME.*"),
+        (["resume"], r"resume: the following arguments are required: RUN.*"),
+        (["predict", "x"], r"predict: the following arguments are required: INPUT.*"),
+        (
+            ["run", "a", "--devcie", "cpu"],
+            r"run: unknown option --devcie; the nearest are --dev.*",
+        ),
+        (
+            ["run", "a", "--devcie=cpu"],
+            r"run: unknown option --devcie=cpu; the nearest are.*",
+        ),
+        (["run", "a", "--dev", "cpu"], r"run: unknown option --dev; the nearest are --device.*"),
+        (["run", "a", "--device", "gpu"], r"run: argument --device: invalid choice: 'gpu'.*"),
+        (["run", "a", "--device"], r"run: argument --device: expected one argument"),
+        (["run", "a", "--precision", "fp16"], r"run: argument --precision: invalid choice: .*"),
+        (["list", "a", "b"], r"list: unexpected argument b"),
+        (["draw", "a", "b"], r"draw: unexpected argument b"),
+        (["completion"], r"completion: the following arguments are required: bash\|zsh\|fish.*"),
+        (["completion", "tcsh"], r"completion: argument bash\|zsh\|fish: invalid choice: 'tcsh'.*"),
+    ],
+)
+def test_words_that_cannot_be_followed(refused, words, message):
+    assert re.fullmatch(message, refused(*words))
+
+
+def test_options_and_settings_stand_in_any_order(call):
+    orders = (
+        ("run", "--dry-run", f"{MINE}:double", "value=3", "--device", "cpu", "seed=1"),
+        ("run", f"{MINE}:double", "value=3", "seed=1", "--device=cpu", "--dry-run"),
+        ("--debug", "run", "--device", "cpu", f"{MINE}:double", "--dry-run", "value=3", "seed=1"),
+    )
+    assert len({call(*words) for words in orders}) == 1
+
+
+# ---------------------------------------------------------------------------------- how it ends
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        (Failure("plain"), 1, "plain"),
+        (UserError("two\n  lines"), 2, "two lines"),
+        (ValueError("wrong"), 2, "wrong"),
+        (NonFinite("nan"), 3, "nan"),
+        (CannotWrite("full"), 4, "full"),
+        (NoCheckpoint("none"), 5, "none"),
+        (Stopped("asked", 2), 130, "asked"),
+        (Stopped("asked", 15), 143, "asked"),
+        (KeyError("x"), 1, "a fault of ours: KeyError: 'x' (--debug shows where)"),
+        (OSError("y"), 1, "a fault of ours: OSError: y (--debug shows where)"),
+        (MemoryError(), 1, "a fault of ours: MemoryError:  (--debug shows where)"),
+    ],
+)
+def test_every_error_has_its_code_and_line(error, code, line):
+    assert explained(error) == (code, line)
+
+
+@pytest.mark.parametrize(
+    ("fails", "code", "line"),
+    [
+        ("user", 2, "the user's mistake"),
+        ("value", 2, "a wrong value"),
+        ("fault", 1, "a fault of ours: IndexError: our mistake (--debug shows where)"),
+    ],
+)
+def test_an_error_is_one_line_and_a_traceback_only_if_asked(call, refused, fails, code, line):
+    words = ("run", f"{MINE}:double", f"fails={fails}", "--quiet")
+    assert refused(*words, code=code) == line
+    got, _, error = call(*words, "--debug")
+    assert got == code
+    assert error.startswith("Traceback (most recent call last)")
+    assert error.endswith(f"everynet: {line}\n")
+
+
+def test_ctrl_c(refused):
+    assert refused("run", f"{MINE}:double", "fails=interrupt", "--quiet", code=130) == "stopped"
+
+
+def test_a_pipe_that_closes_is_quiet():
+    program = "import sys\nfrom everynet.cli import main\nsys.exit(main(['list']))"
+    reader, writer = os.pipe()
+    os.close(reader)
+    ran = subprocess.run(
+        [sys.executable, "-c", program], stdout=writer, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writer)
+    assert (ran.returncode, ran.stderr) == (141, b"")
+
+
+def test_a_narrow_encoding_is_no_error(tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        MINE.read_text().replace("Doubles a number.", "Doubles \N{GREEK SMALL LETTER PI}.")
+    )
+    ran = process("show", f"{path}:double", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert ran.returncode == 0, ran.stderr
+    assert "Doubles \\u03c0." in ran.stdout
+
+
+def test_arguments_come_from_the_command_line_unless_given(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["everynet", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("everynet ")
+
+
+# -------------------------------------------------------------------------------- small functions
+
+
+def test_nearest():
+    assert nearest("lenett", ["mlp", "lenet", "x", "lent"]) == "; the nearest are lenet, lent, mlp"
+    assert nearest("x", []) == ""
+
+
+def test_table():
+    assert table([("a", "bb", ""), ("ccc", "d", "e")]) == "a    bb\nccc  d   e"

@@ -1,0 +1,48 @@
+"""What every test runs under: checked shapes, one thread, a cache of its own, no real data unasked.
+
+Nothing of everynet is imported here, because the hook must come first.
+"""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+from jaxtyping import install_import_hook
+
+import tests.checker  # noqa: F401 -- the hook below looks it up by name
+
+os.environ["OMP_NUM_THREADS"] = "1"  # two workers with two threads each run far slower
+CACHE = tempfile.TemporaryDirectory(prefix="everynet-tests-")
+os.environ["XDG_CACHE_HOME"] = CACHE.name  # the user's cache stays out of the tests
+
+SOURCE = Path(__file__).parent.parent / "src" / "everynet"
+UNCHECKED = {"__init__", "__main__", "kernels"}  # the hook breaks what numba compiles
+PARTS = {p.stem for p in SOURCE.glob("*.py")} | {p.parent.name for p in SOURCE.glob("*/*.py")}
+install_import_hook([f"everynet.{part}" for part in PARTS - UNCHECKED], "tests.checker.checked")
+
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile("repeatable")
+
+WHY = "needs real data: EVERYNET_DATA is not set"
+
+
+def pytest_runtest_setup(item):
+    """Skip a test of real data unless the folder is named; then whatever is missing fails."""
+    if item.get_closest_marker("real_data") and not os.environ.get("EVERYNET_DATA"):
+        pytest.skip(WHY)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter):
+    """Say how many tests of real data were left out, and why."""
+    skipped = terminalreporter.stats.get("skipped", [])
+    count = sum("EVERYNET_DATA" in str(report.longrepr) for report in skipped)
+    data = os.environ.get("EVERYNET_DATA")
+    why = "EVERYNET_DATA is set" if data else "EVERYNET_DATA, the folder of real data, is not set"
+    terminalreporter.write_line(f"real-data tests skipped: {count} ({why})")
+
+
+def pytest_unconfigure():
+    CACHE.cleanup()

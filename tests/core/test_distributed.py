@@ -1,0 +1,107 @@
+"""Two processes under torchrun learn what one does, and a lost one is named."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+import torch
+
+from everynet.distributed import World
+from everynet.types import UserError
+
+RECIPES = Path(__file__).with_name("recipes.py")
+
+
+@contextmanager
+def torchrun(*words):
+    """Two processes of everynet; whatever happens, none of them outlives the test."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
+         "--rdzv-backend=c10d", "--rdzv-endpoint=localhost:0", "-m", "everynet", *words],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield started
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        started.communicate()
+
+
+def losses(folder, count):
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    terms = [sum(row["train"].values()) for row in rows if "train" in row]
+    assert len(terms) >= count
+    return torch.tensor(terms[:count], dtype=torch.float64)
+
+
+@pytest.mark.parametrize(("precision", "steps", "close"), [("fp32", 50, 1e-6), ("fp64", 300, 1e-9)])
+def test_two_processes_learn_what_one_does(precision, steps, close, tmp_path):
+    """`mlp-mnist` itself on generated digits, so that it needs no download."""
+    from everynet.cli import main
+
+    words = ["run", "mlp-mnist", "data=strokes:1000", f"steps={steps}", "--precision", precision,
+             "--device", "cpu", "--quiet", "--out"]  # fmt: skip
+    assert main([*words, str(tmp_path / "one")]) == 0
+    with torchrun(*words, str(tmp_path / "two")) as both:
+        said, errors = both.communicate(timeout=240)
+    assert both.returncode == 0, errors
+    (one,), (two,) = (tmp_path / "one").iterdir(), (tmp_path / "two").iterdir()
+    assert said.split() == [str(two)]  # one process writes and speaks
+    torch.testing.assert_close(losses(two, steps), losses(one, steps), rtol=0, atol=close)
+
+
+def test_a_killed_process_is_named_and_the_others_end(tmp_path):
+    words = ("run", f"{RECIPES}:endless", "--out", str(tmp_path), "--device", "cpu")
+    with torchrun(*words) as both:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.glob("endless-*/checkpoints/1*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(process_of(1, tmp_path), signal.SIGKILL)
+        begun = time.monotonic()
+        _, errors = both.communicate(timeout=60)
+        assert time.monotonic() - begun < 30
+    assert both.returncode != 0
+    assert "rank 0 stops: rank 1 was killed" in errors
+
+
+def process_of(rank, out):
+    """The process of a rank, found as the system lists it."""
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            command = (path / "cmdline").read_bytes().decode(errors="replace")
+            environment = (path / "environ").read_bytes().split(b"\0")
+            if str(out) in command and f"RANK={rank}".encode() in environment:
+                return int(path.name)
+    raise AssertionError(f"no process of rank {rank}")
+
+
+def test_a_process_that_raises_prints_its_line(tmp_path):
+    words = ("run", f"{RECIPES}:raises", "--out", str(tmp_path), "--device", "cpu")
+    with torchrun(*words) as both:
+        _, errors = both.communicate(timeout=120)
+    assert both.returncode != 0
+    assert "the data of rank 1 is bad" in errors
+
+
+def test_a_batch_that_cannot_be_shared_out_is_refused():
+    with pytest.raises(UserError, match=r"batch_size \(7\) must be divisible by the 2 .* try 8"):
+        World(0, 2).check(7, False, "mlp")
+    with pytest.raises(UserError, match="replay cannot be trained by several processes"):
+        World(0, 2).check(8, True, "replay")
+    World(0, 1).check(7, True, "replay")
+
+
+def test_rows_are_shared_out_in_order():
+    batch = (torch.arange(8), torch.arange(8) * 2)
+    parts = [World(rank, 4).shard(batch) for rank in range(4)]
+    assert torch.equal(torch.cat([x for x, _ in parts]), batch[0])
+    assert torch.equal(torch.cat([y for _, y in parts]), batch[1])

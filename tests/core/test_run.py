@@ -1,0 +1,213 @@
+"""The run folder, what is printed while it grows, and what comes back from it."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import everynet
+from everynet import run
+from everynet.log import Log, note_seconds, seconds, worth_logging
+from everynet.progress import Progress, duration, signals
+from everynet.recipe import Recipe
+from everynet.types import UserError
+from tests.core.recipes import RECIPES
+
+RECIPE = replace(RECIPES["small"], name="small")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return run.run(RECIPE, tmp_path_factory.mktemp("runs"), device="cpu")
+
+
+def test_the_folder_holds_what_the_design_says(finished):
+    names = {path.name for path in finished.folder.iterdir()}
+    assert names == {
+        "recipe.json", "environment.json", "spec.json", "metrics.jsonl", "timing.jsonl",
+        "checkpoints", "pictures", "card.md", "lock",
+    }  # fmt: skip
+    assert {p.name for p in (finished.folder / "checkpoints" / "12").iterdir()} == {
+        "manifest.json", "model.safetensors", "state.json", "state.safetensors",
+    }  # fmt: skip
+
+
+def test_the_newest_two_checkpoints_and_the_best_are_kept(finished):
+    steps = {int(p.name) for p in (finished.folder / "checkpoints").iterdir()}
+    rows = [json.loads(x) for x in (finished.folder / "metrics.jsonl").read_text().splitlines()]
+    valid = {r["step"]: r["valid"]["cross_entropy"] for r in rows if "valid" in r}
+    assert steps == {10, 12, min(valid, key=valid.get)}
+
+
+def test_the_card_tells_all(finished):
+    page = (finished.folder / "card.md").read_text()
+    for words in ("SHA-256 `noise`", "| seed | 0 |", "cross_entropy <= 0.5", "torch 2.", "cpu",
+                  "| parameters | 44 |", "| lr | 0.05 |", "| time |", "everynet run"):  # fmt: skip
+        assert words in page, words
+
+
+def test_the_weights_kept_are_the_best_of_validation(finished):
+    model = run.load(RECIPE, finished.folder)
+    data = RECIPE.dataset()
+    x, y = data.splits["valid"]
+    loss = torch.nn.functional.cross_entropy(model(x), y).item()
+    rows = [json.loads(x) for x in (finished.folder / "metrics.jsonl").read_text().splitlines()]
+    assert loss == pytest.approx(min(r["valid"]["cross_entropy"] for r in rows if "valid" in r))
+
+
+def test_nothing_is_printed_unless_asked(tmp_path, capfd):
+    run.run(RECIPE, tmp_path, device="cpu")
+    assert capfd.readouterr() == ("", "")
+    run.run(RECIPE, tmp_path, device="cpu", show=True)
+    assert "small on cpu" in capfd.readouterr().err
+
+
+def test_a_run_in_a_thread_works(tmp_path):
+    found = []
+    work = threading.Thread(target=lambda: found.append(run.run(RECIPE, tmp_path, device="cpu")))
+    work.start()
+    work.join()
+    assert found[0].metrics
+
+
+def test_a_summary_reads_a_folder_without_building_it(finished):
+    summary = run.read(finished.folder)
+    assert (summary.name, summary.step, summary.finished) == ("small", 12, True)
+    assert summary.metrics == finished.metrics
+    assert summary.settings["lr"] == 0.05
+
+
+def test_changed_settings_claim_no_goal(tmp_path):
+    changed = replace(RECIPE, lr=0.01, changed=("lr",))
+    result = run.run(changed, tmp_path, device="cpu")
+    assert result.reached is None
+    assert "no goal is claimed (settings changed: lr)" in (result.folder / "card.md").read_text()
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    with pytest.raises(UserError, match=r"is not a run: it has no recipe\.json"):
+        run.read(tmp_path)
+    (tmp_path / "recipe.json").write_text("{")
+    with pytest.raises(UserError, match=r"recipe\.json is damaged"):
+        run.read(tmp_path)
+    (tmp_path / "recipe.json").write_text("[]")
+    with pytest.raises(UserError, match="must hold an object"):
+        run.read(tmp_path)
+
+
+def test_changed_data_is_noticed_before_a_resume(finished):
+    class Other(type(RECIPE)):
+        def dataset(self):
+            return replace(super().dataset(), digest="other")
+
+    with pytest.raises(UserError, match="has changed since the run began"):
+        run.resume(Other(name="small"), finished.folder)
+
+
+def test_a_damaged_log_is_named(finished, tmp_path):
+    (tmp_path / "metrics.jsonl").write_text("{\n{}\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl is damaged"):
+        Log.of(tmp_path)
+
+
+def test_rows_grow_thinner_as_a_run_grows_longer():
+    logged = [step for step in range(1, 100_001) if worth_logging(step)]
+    assert logged[:1000] == list(range(1, 1001))
+    assert len(logged) == 1000 + 900 + 900
+    assert logged[-1] == 100_000
+
+
+def test_seconds_add_up_over_sessions(tmp_path):
+    assert seconds(tmp_path) == 0
+    note_seconds(tmp_path, 4, 1.5)
+    note_seconds(tmp_path, 8, 3.25)
+    assert seconds(tmp_path) == 3.25
+
+
+def test_a_terminal_gets_one_live_line_and_a_log_plain_lines(tmp_path):
+    reader, writer = pty.openpty()
+    with open(writer, "w") as terminal, (tmp_path / "log").open("w") as log:
+        for stream in (terminal, log):
+            progress = Progress(steps=1000, shown=True, stream=stream)
+            progress.show(10, {"loss": 0.5})
+            progress.show(20, {"loss": 0.25})
+            progress.close()
+        terminal.flush()
+        live = ""
+        while live.count("\n") == 0:
+            live += os.read(reader, 10_000).decode()
+    os.close(reader)
+    assert live.count("\rstep") == 2
+    assert live.count("\n") == 1
+    first, second = (tmp_path / "log").read_text().splitlines()
+    assert first.startswith("step 10/1,000  loss 0.5")
+    assert "left" in second
+
+
+def test_a_line_is_due_every_ten_seconds_in_a_log(monkeypatch, tmp_path):
+    now = [0.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    with (tmp_path / "log").open("w") as log:
+        progress = Progress(steps=10, shown=True, stream=log, _begun=0.0, _last=0.0)
+        dues = []
+        for now[0] in (9.0, 10.0):
+            dues.append(progress.due())
+        progress.show(1, {})
+        assert dues == [False, True]
+        assert not progress.due()
+    assert not Progress(steps=10, shown=False).due()
+
+
+def test_durations_read_well():
+    assert [duration(s) for s in (5, 200, 7500)] == ["5 s", "3 min 20 s", "2 h 05 min"]
+
+
+SECOND = """
+import signal, sys
+from everynet.progress import signals
+with signals() as stop:
+    signal.raise_signal(signal.SIGINT)
+    print(stop.signal, flush=True)
+    signal.raise_signal(signal.SIGTERM)
+    print("still here")
+"""
+
+
+def test_the_second_signal_stops_at_once():
+    command = [sys.executable, "-c", SECOND]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (done.stdout, done.returncode) == (f"{int(signal.SIGINT)}\n", -signal.SIGTERM)
+
+
+def test_signals_are_given_back():
+    before = signal.getsignal(signal.SIGINT)
+    with signals():
+        assert signal.getsignal(signal.SIGINT) != before
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_python_does_what_the_command_line_does(tmp_path):
+    recipe = everynet.recipe("mlp-xor", steps=4)
+    assert isinstance(recipe, Recipe)
+    assert recipe.changed == ("steps",)
+    result = everynet.run.run(recipe, out=tmp_path)
+    net = everynet.load(result.folder)
+    assert not net.training
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        everynet.nothing  # noqa: B018 -- the look-up is the test
+
+
+def test_import_is_light():
+    script = "import sys, everynet; print('torch' in sys.modules, 'numpy' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert done.stdout == "False False\n"
+    assert Path(everynet.__file__).with_name("py.typed").exists()

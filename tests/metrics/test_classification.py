@@ -1,0 +1,38 @@
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, confusion_matrix
+
+from everynet.metrics import accuracy, chosen, confusion
+
+
+@given(seed=st.integers(0, 10_000), samples=st.integers(1, 40), classes=st.integers(2, 6))
+@settings(max_examples=25)
+def test_equal_to_scikit_learn(seed, samples, classes):
+    random = torch.Generator().manual_seed(seed)
+    logits = torch.randn(samples, classes, generator=random)
+    targets = torch.randint(classes, (samples,), generator=random)
+    predicted = logits.argmax(1)
+    reference = confusion_matrix(targets, predicted, labels=range(classes))
+    assert confusion(chosen(logits), targets, classes).tolist() == reference.tolist()
+    share = accuracy(logits, targets).mean().item()
+    assert share == pytest.approx(accuracy_score(targets, predicted))
+
+
+def test_one_logit_tells_two_classes_by_its_sign():
+    logits, targets = torch.tensor([[-2.0], [3.0], [0.5]]), torch.tensor([0, 0, 1])
+    assert chosen(logits).tolist() == [0, 1, 1]
+    assert accuracy(logits, targets).tolist() == [1.0, 0.0, 1.0]
+
+
+def test_true_classes_are_rows():
+    counts = confusion(torch.tensor([1, 1, 2]), torch.tensor([0, 0, 2]), 3)
+    assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [0, 0, 1]]
+
+
+def test_labels_beyond_the_classes_are_refused():
+    with pytest.raises(ValueError, match=r"targets \(0 to 3\) must be at least 0 and below 3"):
+        confusion(torch.tensor([0, 1]), torch.tensor([0, 3]), 3)
+    with pytest.raises(ValueError, match=r"predicted \(-1 to 1\) must be at least 0"):
+        confusion(torch.tensor([-1, 1]), torch.tensor([0, 1]), 3)

@@ -1,0 +1,325 @@
+"""The table of layers against naive loops that count, published totals and gradients."""
+
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from everynet.nn.layers import activations, layer_table
+
+
+def seen(model, channels, size, *, dtype=torch.float64):
+    """How far the non-zero input gradient of the middle output reaches, along each axis."""
+    model = model.to(dtype).eval()
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 0.1)  # nothing cancels
+    x = torch.rand(1, channels, *size, dtype=dtype, requires_grad=True)
+    y = model(x)
+    middle = tuple(side // 2 for side in y.shape[2:])
+    y[(0, 0, *middle)].backward()
+    places = x.grad[0].sum(0).nonzero()
+    return tuple((places.amax(0) - places.amin(0) + 1).tolist())
+
+
+# --------------------------------------------------------------------------------- output size
+
+
+@pytest.mark.covers("C4")
+def test_output_size_formula():
+    """floor((n + 2p - f) / s) + 1 for every size up to 32, and AlexNet's 227 -> 55."""
+    sizes = itertools.product(range(1, 33), range(1, 8), range(4), range(1, 5))
+    for n, f, p, s in sizes:
+        if n + 2 * p >= f:
+            x = torch.empty(1, 1, n, device="meta")
+            kernel = torch.empty(1, 1, f, device="meta")
+            made = torch.nn.functional.conv1d(x, kernel, stride=s, padding=p)
+            assert made.shape[-1] == (n + 2 * p - f) // s + 1, (n, f, p, s)
+    assert layer_table(nn.Conv2d(3, 96, 11, stride=4), (3, 227, 227))[0].shape == (96, 55, 55)
+    for f in (1, 3, 5, 7):  # size is kept by p = (f - 1) / 2, with stride s by (ns - n - s + f) / 2
+        same = nn.Conv2d(1, 1, f, padding=(f - 1) // 2)
+        assert layer_table(same, (1, 9, 9))[0].shape == (1, 9, 9)
+    strided = nn.Conv1d(1, 1, 5, stride=2, padding=(9 * 2 - 9 - 2 + 5) // 2)
+    assert layer_table(strided, (1, 9))[0].shape == (1, 9)
+
+
+# ----------------------------------------------------------------------------- multiplications
+
+
+class Counted:
+    """A number that counts the products it takes part in."""
+
+    products = 0
+
+    def __mul__(self, other):
+        Counted.products += 1
+        return Counted()
+
+    def __add__(self, other):
+        return Counted()
+
+
+def numbers(*shape):
+    return {place: Counted() for place in itertools.product(*map(range, shape))}
+
+
+def count_convolution(channels, size, width, kernel, *, stride, padding, groups):
+    """Seven nested loops; outside the image stand zeros, which are multiplied too."""
+    Counted.products = 0
+    x = numbers(channels, size + 2 * padding, size + 2 * padding)
+    w = numbers(width, channels // groups, kernel, kernel)
+    side = (size + 2 * padding - kernel) // stride + 1
+    for k, i, j in itertools.product(range(width), range(side), range(side)):
+        first = k // (width // groups) * (channels // groups)
+        for c, u, v in itertools.product(range(channels // groups), range(kernel), range(kernel)):
+            w[k, c, u, v] * x[first + c, stride * i + u, stride * j + v]
+    return Counted.products
+
+
+@pytest.mark.parametrize(
+    ("stride", "padding", "groups"), [(1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 1, 4)]
+)
+def test_products_of_a_convolution(stride, padding, groups):
+    options = {"stride": stride, "padding": padding, "groups": groups}
+    row = layer_table(nn.Conv2d(4, 8, 3, **options), (4, 7, 7))[0]
+    assert row.multiplications == count_convolution(4, 7, 8, 3, **options)
+    assert row.parameters == 8 * (4 // groups) * 9 + 8
+
+
+def test_products_of_a_transposed_convolution():
+    """Each input value meets each kernel once for each output channel of its group."""
+    row = layer_table(nn.ConvTranspose2d(4, 6, 3, stride=2, groups=2), (4, 5, 5))[0]
+    Counted.products = 0
+    for _ in itertools.product(range(4), range(5), range(5), range(3), range(3), range(3)):
+        Counted() * Counted()
+    assert row.multiplications == Counted.products == 4 * 25 * 3 * 9
+
+
+def test_products_of_a_linear_layer_at_every_place():
+    assert layer_table(nn.Linear(7, 3), (7,))[0].multiplications == 21
+    assert layer_table(nn.Linear(7, 3), (5, 7))[0].multiplications == 5 * 21
+
+
+def count_norm(values, groups, *, gain):
+    """Mean, variance, 1 / sigma and gain, each product written out."""
+    Counted.products = 0
+    for _ in range(groups):
+        total = Counted()
+        total * Counted()  # mean = sum / n
+        for _ in range(values // groups):
+            Counted() * Counted()  # the square of a deviation
+        total * Counted()  # variance = sum / n
+        for _ in range(values // groups):
+            normed = Counted() * Counted()  # times 1 / sigma
+            if gain:
+                normed * Counted()
+    return Counted.products
+
+
+@pytest.mark.parametrize("gain", [True, False])
+def test_products_of_norms(gain):
+    layer = nn.LayerNorm(6, elementwise_affine=gain)
+    assert layer_table(layer, (5, 6))[0].multiplications == count_norm(30, 5, gain=gain)
+    group = nn.GroupNorm(2, 4, affine=gain)
+    assert layer_table(group, (4, 3, 3))[0].multiplications == count_norm(36, 2, gain=gain)
+    assert layer_table(nn.BatchNorm2d(4, affine=gain), (4, 3, 3))[0].multiplications == 36
+
+
+def test_products_of_pools():
+    assert layer_table(nn.AvgPool2d(2), (3, 8, 6))[0].multiplications == 3 * 4 * 3
+    assert layer_table(nn.MaxPool2d(2), (3, 8, 6))[0].multiplications == 0
+    assert layer_table(nn.AdaptiveAvgPool2d(1), (3, 8, 6))[0].multiplications == 3
+
+
+def stacked(plan, channels):
+    """Conv layers 3x3 of these widths with rectifiers, a max pool for each "M"."""
+    layers = []
+    for width in plan:
+        if width == "M":
+            layers.append(nn.MaxPool2d(2))
+        else:
+            layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU()]
+            channels = width
+    return layers
+
+
+VGG16 = [64, 64, "M", 128, 128, "M", *[256] * 3, "M", *[512] * 3, "M", *[512] * 3, "M"]
+
+
+def total(model, shape):
+    rows = layer_table(model, shape)
+    return sum(row.multiplications for row in rows), sum(row.parameters for row in rows)
+
+
+@pytest.mark.covers("C14")
+def test_published_totals():
+    """VGG-16, AlexNet without groups and the two inception modules of the notes."""
+    head = [nn.Flatten(), nn.Linear(25088, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU()]
+    with torch.device("meta"):
+        vgg = nn.Sequential(*stacked(VGG16, 3), *head, nn.Linear(4096, 1000))
+        assert total(vgg, (3, 224, 224)) == (15_470_264_320, 138_357_544)
+        alex = nn.Sequential(
+            *(nn.Conv2d(3, 96, 11, stride=4), nn.ReLU(), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(96, 256, 5, padding=2), nn.ReLU(), nn.MaxPool2d(3, 2)),
+            *(nn.Conv2d(256, 384, 3, padding=1), nn.Conv2d(384, 384, 3, padding=1)),
+            *(nn.Conv2d(384, 256, 3, padding=1), nn.MaxPool2d(3, 2), nn.Flatten()),
+            *(nn.Linear(9216, 4096), nn.Linear(4096, 4096), nn.Linear(4096, 1000)),
+        )
+        multiplications, parameters = total(alex, (3, 227, 227))
+        assert round(multiplications / 1e9, 3) == 1.135
+        assert parameters == 62_378_344
+        naive = [(256, 128, 1), (256, 192, 3), (256, 96, 5)]
+        narrow = [(256, 128, 1), (256, 64, 1), (64, 192, 3), (256, 64, 1), (64, 96, 5)]
+        narrow.append((256, 64, 1))  # after the pool
+        for branches, expected in ((naive, 854_196_224), (narrow, 271_351_808)):
+            convolutions = [nn.Conv2d(a, b, k, padding=k // 2) for a, b, k in branches]
+            assert sum(total(c, (c.in_channels, 28, 28))[0] for c in convolutions) == expected
+
+
+# ----------------------------------------------------------------------------- receptive field
+
+sliding = st.tuples(
+    st.sampled_from(["conv", "avg"]), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3)
+)
+
+
+@pytest.mark.covers("C7")
+@settings(max_examples=25)
+@given(stack=st.lists(sliding, min_size=1, max_size=4))
+def test_receptive_field_is_where_the_gradient_is_not_zero(stack):
+    layers = [
+        nn.Conv1d(1, 1, kernel, stride, dilation=dilation)
+        if kind == "conv"
+        else nn.AvgPool1d(kernel, stride)
+        for kind, kernel, stride, dilation in stack
+    ]
+    model = nn.Sequential(*layers)
+    row = layer_table(model, (1, 2000))[-1]
+    assert row.receptive_field == seen(model, 1, (2000,))
+
+
+@pytest.mark.covers("C7")
+def test_receptive_fields_of_known_stacks():
+    three = nn.Sequential(*(nn.Conv2d(1, 1, 3) for _ in range(3)))
+    assert layer_table(three, (1, 20, 20))[-1].receptive_field == (7, 7) == seen(three, 1, (20, 20))
+    vgg = nn.Sequential(*stacked([8, 8, "M", 8, 8, "M", 8, 8, 8, "M"], 3))
+    for layer in vgg:
+        if isinstance(layer, nn.MaxPool2d):
+            layer.__class__ = nn.AvgPool2d  # the gradient of a maximum reaches one pixel only
+            layer.ceil_mode, layer.count_include_pad, layer.divisor_override = False, True, None
+    assert layer_table(vgg, (3, 96, 96))[-1].receptive_field == seen(vgg, 3, (96, 96)) == (44, 44)
+    waves = nn.Sequential(*(nn.Conv1d(1, 1, 2, dilation=2**i) for i in range(10)))
+    assert layer_table(waves, (1, 3000))[-1].receptive_field == seen(waves, 1, (3000,)) == (1024,)
+    oblong = nn.Sequential(nn.Conv2d(1, 1, (1, 7), stride=(2, 1)), nn.Conv2d(1, 1, (3, 2)))
+    assert (
+        layer_table(oblong, (1, 30, 30))[-1].receptive_field == (5, 8) == seen(oblong, 1, (30,) * 2)
+    )
+
+
+class Branches(nn.Module):
+    """A block whose longer path decides what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Conv2d(1, 4, 3, padding=1, stride=2)
+        self.wide = nn.Conv2d(4, 4, 5, padding=2)
+        self.norm = nn.BatchNorm2d(4)
+        self.last = nn.Conv2d(8, 2, 3, padding=1)
+
+    def forward(self, x):
+        h = self.first(x).relu()
+        return self.last(torch.cat([h, self.norm(self.wide(h)).relu() + h], 1))
+
+
+def test_the_longest_path_counts():
+    rows = {row.name: row.receptive_field for row in layer_table(Branches(), (1, 40, 40))}
+    assert rows == {"first": (3, 3), "wide": (11, 11), "norm": (11, 11), "last": (15, 15)}
+    assert seen(Branches(), 1, (40, 40)) == (15, 15)
+
+
+def test_what_sees_the_whole_image():
+    model = nn.Sequential(
+        nn.Conv2d(1, 2, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(2, 2)
+    )
+    fields = [row.receptive_field for row in layer_table(model, (1, 12, 9))]
+    assert fields == [(3, 3), (12, 9), (12, 9), (12, 9)]
+    shared = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveMaxPool2d((5, 2)))
+    assert layer_table(shared, (1, 12, 8))[-1].receptive_field == (4, 5)
+    uneven = nn.Sequential(nn.Conv2d(1, 2, 3), nn.AdaptiveMaxPool2d(4))
+    assert layer_table(uneven, (1, 12, 12))[-1].receptive_field is None
+
+
+class Hidden(nn.Module):
+    """Convolves by a function, which no table can notice."""
+
+    def __init__(self):
+        super().__init__()
+        self.kernel = nn.Parameter(torch.ones(1, 1, 3, 3))
+        self.after = nn.Conv2d(1, 1, 3)
+
+    def forward(self, x):
+        return self.after(torch.nn.functional.conv2d(x, self.kernel))
+
+
+def test_nothing_is_guessed():
+    after, hidden = layer_table(Hidden(), (1, 9, 9))
+    assert after.multiplications == 25 * 9
+    assert after.receptive_field is None
+    assert (hidden.parameters, hidden.multiplications) == (9, None)
+    blown_up = layer_table(
+        nn.Sequential(nn.Conv2d(1, 1, 3), nn.Upsample(scale_factor=2)), (1, 9, 9)
+    )
+    assert blown_up[-1][4:] == (None, None)
+    assert layer_table(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), (4,))[-1].receptive_field is None
+
+
+# ------------------------------------------------------------------------------------- the rest
+
+
+def test_the_network_is_left_as_it_was():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Dropout(), nn.Flatten())
+    model[2].eval()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = [module.training for module in model.modules()]
+    layer_table(model, (1, 5, 5))
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(RuntimeError):
+        layer_table(model, (2, 5, 5))
+    assert [module.training for module in model.modules()] == modes
+    assert not any(module._forward_hooks for module in model.modules())
+
+
+def test_shared_and_uncalled_parameters_are_counted_once():
+    first = nn.Linear(3, 3)
+    model = nn.Sequential(first, nn.Tanh(), first)
+    assert [row.parameters for row in layer_table(model, (3,))] == [12, 0, 0]
+    attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    counted = sum(row.parameters for row in layer_table(attention, (5, 8)))
+    assert counted == sum(p.numel() for p in attention.parameters())
+
+
+def test_a_network_too_large_for_any_memory():
+    """77,309,804,544 parameters, the example of the notes."""
+    with torch.device("meta"):
+        model = nn.Sequential(nn.Linear(196608, 196608), nn.Tanh(), nn.Linear(196608, 196608))
+    rows = layer_table(model, (196608,))
+    assert sum(row.parameters for row in rows) == 77_309_804_544
+    assert sum(row.multiplications for row in rows) == 2 * 196608**2
+
+
+def test_activations_are_those_of_the_named_modules():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Tanh(), nn.Linear(4, 2)))
+    x = torch.randn(5, 3)
+    found = activations(model, x, ["1.0", "0"])
+    assert list(found) == ["0", "1.0"]
+    torch.testing.assert_close(found["1.0"], model[0](x).tanh())
+    assert list(activations(model, x)) == ["0", "1"]
+    assert not any(module._forward_hooks for module in model.modules())
+    with pytest.raises(
+        ValueError, match=r"names \(conv\) must be modules of Sequential, which are"
+    ):
+        activations(model, x, ["conv", "0"])

@@ -1,0 +1,94 @@
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.datasets import load_diabetes
+from sklearn.linear_model import LinearRegression
+from sklearn.metrics import r2_score
+
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.classic.least_squares import RECIPES, LeastSquares, Regression
+
+
+def test_a_line_through_points_on_a_line():
+    x = torch.tensor([[0.0], [1.0], [5.0]], dtype=torch.float64)
+    model = LeastSquares().fit(x, 2 * x[:, 0] + 1)
+    assert model.coef_.tolist() == pytest.approx([2])
+    assert model.intercept_ == pytest.approx(1)
+    assert model.predict(torch.tensor([[10.0]])).tolist() == pytest.approx([21])
+
+
+def test_three_points_by_hand():
+    """(0,0), (1,0), (2,3): slope 3/2 and intercept -1/2, by the normal equations on paper."""
+    model = LeastSquares().fit([[0], [1], [2]], [0, 0, 3])
+    assert model.coef_[0] == pytest.approx(1.5)
+    assert model.intercept_ == pytest.approx(-0.5)
+
+
+@pytest.mark.covers("M18")
+@pytest.mark.parametrize("scaled", [True, False])
+def test_equal_to_lstsq_and_scikit_learn_on_diabetes(scaled):
+    x, y = load_diabetes(return_X_y=True, scaled=scaled)
+    ours, theirs = LeastSquares().fit(x, y), LinearRegression().fit(x, y)
+    solved = np.linalg.lstsq(np.column_stack([x, np.ones(len(x))]), y, rcond=None)[0]
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-8)
+    np.testing.assert_allclose(ours.coef_, solved[:-1], rtol=1e-8)
+    np.testing.assert_allclose(ours.intercept_, theirs.intercept_, rtol=1e-8)
+    np.testing.assert_allclose(ours.intercept_, solved[-1], rtol=1e-8)
+    assert ours.score(x, y) == pytest.approx(theirs.score(x, y), abs=1e-8)
+
+
+@given(seed=st.integers(0, 10_000), features=st.integers(1, 6), rows=st.integers(8, 40))
+@settings(max_examples=25, deadline=None)
+def test_the_gradient_of_the_error_is_zero(seed, features, rows):
+    """At the optimum of (2) the residuals sum to zero and are orthogonal to every feature."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(rows, features, generator=generator, dtype=torch.float64)
+    y = torch.randn(rows, generator=generator, dtype=torch.float64)
+    model = LeastSquares().fit(x, y)
+    theta = model.coef_.requires_grad_()
+    b = torch.tensor(model.intercept_, dtype=torch.float64, requires_grad=True)
+    loss = (x @ theta + b - y).square().mean()
+    for gradient in torch.autograd.grad(loss, [theta, b]):
+        assert gradient.abs().max() < 1e-12
+    worse = (model.predict(x + 0.1) - y).square().mean()
+    assert loss <= worse
+
+
+def test_of_many_best_weights_the_shortest_is_taken():
+    """With a feature twice, or fewer rows than features, as scikit-learn and lstsq do."""
+    x = torch.randn(5, 9, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.arange(5.0, dtype=torch.float64)
+    ours, theirs = LeastSquares().fit(x, y), LinearRegression().fit(x.numpy(), y.numpy())
+    np.testing.assert_allclose(ours.coef_, theirs.coef_, rtol=1e-8)
+    torch.testing.assert_close(ours.predict(x), y)
+    twice = LeastSquares().fit(torch.cat([x[:, :1], x[:, :1]], 1), y)
+    assert twice.coef_[0].item() == pytest.approx(twice.coef_[1].item())
+
+
+def test_the_recipe_reaches_its_goal_and_its_figures_are_scikit_learns(tmp_path):
+    """The split is fixed and nothing is random, so one seed says it for all."""
+    recipe = RECIPES["least-squares"]
+    result = run(recipe, tmp_path)
+    data = recipe.dataset()
+    (x, y), (test_x, test_y) = data.splits["train"], data.splits["test"]
+    theirs = LinearRegression().fit(x.numpy(), y.numpy()).predict(test_x.numpy())
+    assert result.reached
+    assert result.metrics["r2"] == pytest.approx(r2_score(test_y, theirs), abs=1e-8)
+    assert result.metrics["rmse"] == pytest.approx(((theirs - test_y.numpy()) ** 2).mean() ** 0.5)
+
+
+def test_predict_gives_a_value_for_each_input():
+    recipe = RECIPES["least-squares"]
+    data = recipe.dataset()
+    model = recipe.fit(recipe.model(data), data)
+    rows = data.splits["test"][0][:3]
+    answers = recipe.predict(model, rows, data.spec)
+    assert [a["value"] for a in answers] == pytest.approx(model.predict(rows).tolist())
+
+
+def test_classes_are_refused():
+    with pytest.raises(UserError, match=r"data \(iris\) must have a number as its target"):
+        Regression(data="iris").dataset()
