@@ -16,6 +16,7 @@ unexport PYTHONPATH PYTHONHOME
 
 run: environment
 	@$(BIN)/everynet run lenet
+	@echo "everynet is in $(BIN): type . $(BIN)/activate once to use it as above"
 
 test: environment
 	@$(PYTEST) -m 'not slow'

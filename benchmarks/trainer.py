@@ -298,7 +298,7 @@ def save(folder: Path, name: str, rows: int) -> dict:
 
 def main() -> None:
     everyone = contestants("mlp")
-    given = arguments(__doc__.splitlines()[0], everyone, repeats=5, rows=60_000)
+    given = arguments(__doc__.splitlines()[0], everyone, repeats=7, rows=60_000)
     python = python_of("trainer")
     only = given.only.split(",") if given.only else [one.name for one in everyone]
     parts = []

@@ -711,6 +711,15 @@ def test_two_files_with_one_class(zoo, tmp_path):
         of_run(write(tmp_path / "run", about))
 
 
+def test_of_two_files_with_one_class_the_name_decides(zoo, tmp_path, monkeypatch):
+    (zoo / "zoo/b/again.py").write_text('class Fit(Fitting):\n    pass\n\nRECIPES = {"x": Fit()}\n')
+    monkeypatch.setattr(catalog, "_module", lambda file: pytest.fail(f"the module of {file}"))
+    about = {"class": "Fit", "file": "", "settings": {}, "changed": [], "goal": ""}
+    for name, file in (("fit", "user.py"), ("x", "again.py")):
+        with pytest.raises(pytest.fail.Exception, match=f"the module of zoo/b/{file}"):
+            of_run(write(tmp_path / "run", about | {"name": name}))
+
+
 def test_a_class_that_cannot_be_made_without_settings(tmp_path, mine):
     without = MINE.replace("value: float = 1.0", "value: float").replace("RECIPES = ", "OTHERS = ")
     mine.write_text(without.replace("Doubling(goal", "Doubling(value=1.0, goal"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
@@ -33,11 +33,11 @@ class Setup:
         """What parameters are held in; bf16 is autocast, so they stay float32."""
         return torch.float64 if self.precision == "fp64" else torch.float32
 
-    def autocast(self) -> torch.autocast:
+    def autocast(self) -> AbstractContextManager[None]:
         """Computes matrix products in bfloat16 where that was asked for."""
-        return torch.autocast(
-            self.device.type, dtype=torch.bfloat16, enabled=self.precision == "bf16"
-        )
+        if self.precision != "bf16":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=torch.bfloat16)
 
     def place(self, batch: Batch, *, images: bool) -> Batch:
         """A batch on the device, in the precision, images channels-last for convolutions."""

@@ -71,13 +71,13 @@ class World:
 
     def check(self, batch_size: int, per_rank: bool, name: str) -> None:
         """Refuse what cannot be trained by several processes."""
+        if self.size > 1 and per_rank:
+            raise UserError(f"{name} cannot be trained by several processes: run it without them")
         if self.size > 1 and batch_size % self.size:
             raise UserError(
                 f"batch_size ({batch_size}) must be divisible by the {self.size} processes; "
                 f"try {(batch_size // self.size + 1) * self.size}"
             )
-        if self.size > 1 and per_rank:
-            raise UserError(f"{name} cannot be trained by several processes: run it without them")
 
     def missing(self, patience: float = 5.0) -> str:
         """Which processes are gone, with what they said last; asked when a message failed."""

@@ -135,11 +135,11 @@ class State(Generic[M, X]):
 
         def gradient() -> Tensor:
             value = loss() if callable(loss) else loss
-            optimizer.zero_grad(set_to_none=True)
-            with torch.autocast(value.device.type, enabled=False):
-                # Only what this optimiser was given: a GAN's two players do not leave gradients
-                # on each other.
-                value.backward(inputs=given if len(self.optimizers) > 1 else None)
+            for parameter in given:  # what zero_grad does, without its profiling
+                parameter.grad = None
+            # Only for what this optimiser was given: the two players of a GAN leave no gradients
+            # on each other.
+            value.backward(inputs=given if len(self.optimizers) > 1 else None)
             if self.reduce is not None:
                 self.reduce([p.grad for p in given if p.grad is not None])
             if clip > 0:
@@ -155,7 +155,8 @@ class State(Generic[M, X]):
 
 def minimised(terms: Terms) -> Tensor:
     """The sum of the terms that are minimised."""
-    return torch.stack([v for name, v in terms.items() if not name.startswith("_")]).sum()
+    first, *others = (value for name, value in terms.items() if not name.startswith("_"))
+    return sum(others, start=first)
 
 
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
@@ -176,6 +177,8 @@ def make_optimizer(
 ) -> Optimizer:
     """A fused optimiser of torch by name; decay acts on matrices and filters, not on biases."""
     given = [p for p in parameters if p.requires_grad]
+    if weight_decay == 0:
+        return OPTIMIZERS[optimizer](given, lr)
     groups = [
         {"params": [p for p in given if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in given if p.dim() <= 1], "weight_decay": 0.0},

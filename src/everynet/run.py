@@ -87,7 +87,7 @@ def run(
         stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
         made = files.write_new_folder(Path(out), stem, contents) if world.writes else Path()
         job.folder = Path(world.share_text("folder", str(made)))
-        job.say(f"{recipe.name} on {job.where()} -> {job.folder}")
+        job.progress.say(f"{recipe.name} on {job.where()} -> {job.folder}")
         with job.held():
             return start()
 
@@ -182,19 +182,14 @@ class Job:
     recipe: Any  # one of the three kinds
     setup: Setup
     world: World
-    show: bool = False
+    progress: Progress = field(default_factory=lambda: Progress(1))
     folder: Path = Path()
     data: Data = field(default_factory=Data.none)
     log: Log = field(default_factory=Log)
     stop: Stop = field(default_factory=Stop)
-    progress: Progress = field(default_factory=lambda: Progress(0))
     begun: float = field(default_factory=time.monotonic)
     before: float = 0.0
     """Seconds that earlier sessions of this run took."""
-
-    def say(self, line: str) -> None:
-        if self.world.writes and self.show:
-            self.progress.say(line)
 
     def where(self) -> str:
         """The device and threads in words."""
@@ -213,6 +208,8 @@ class Job:
     def prepare(self) -> Callable[[], Result]:
         """Read the data and build the model, so that mistakes show before a folder is made."""
         recipe = self.recipe
+        if not isinstance(recipe, Training):
+            self.world.check(1, True, recipe.name)
         if isinstance(recipe, Simulation):
             return self.simulate
         self.data = recipe.dataset()
@@ -225,7 +222,7 @@ class Job:
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
             torch.set_num_threads(self.setup.threads)
-        self.progress = Progress(recipe.steps, self.show and self.world.writes)
+        self.progress.steps = recipe.steps
         return lambda: self.train(state)
 
     # ------------------------------------------------------------------------------- training
@@ -235,9 +232,9 @@ class Job:
         recipe, best = self.recipe, Best()
         deployed = recipe.deployed(state)
         self.log = Log(self.folder / "metrics.jsonl" if self.world.writes else None)
-        if checkpoint.steps(self.folder):
-            path = Path(self.world.share_text("newest", str(self._newest())))
-            best = checkpoint.restore(path, state, deployed)
+        found = checkpoint.newest(self.folder) if self._has_checkpoints() else ""
+        if path := self.world.share_text("newest", str(found)):
+            best = checkpoint.restore(Path(path), state, deployed)
             self.log = Log.of(self.folder, best.log_length)
             self.log.path = self.log.path if self.world.writes else None
             self.before = seconds(self.folder)
@@ -253,11 +250,12 @@ class Job:
         except NonFiniteAt as bad:
             self.explain(bad.step)
         self.progress.close()
-        model = deployed
+        if not self.world.writes:
+            return Result(self.folder, {}, None, ())
         if best.best_step >= 0:
-            checkpoint.restore_model(checkpoint.path_of(self.folder, best.best_step), model)
-        metrics = evaluate(recipe, model, self.data.test, self.setup)
-        return self.finish(recipe.steps, metrics, model)
+            checkpoint.restore_model(checkpoint.path_of(self.folder, best.best_step), deployed)
+        metrics = evaluate(recipe, deployed, self.data.test, self.setup)
+        return self.finish(recipe.steps, metrics, deployed)
 
     def loop(self, state: State, deployed: nn.Module, best: Best) -> Best:
         """Update, log, evaluate and save until the last step or a signal."""
@@ -319,20 +317,21 @@ class Job:
 
     def explain(self, seen: int) -> None:
         """Go back to the last good checkpoint and repeat with every layer watched."""
-        good = self._newest()
-        state = begin(self.recipe, self.data, replace(self.setup, compile=False))
-        best = checkpoint.restore(good, state, self.recipe.deployed(state))
-        log = Log.of(self.folder, best.log_length)
-        where = ""
+        if not self.world.writes:
+            raise NonFinite(f"a value became non-finite by step {seen}; see rank 0")
+        good, where = checkpoint.newest(self.folder), ""
         if self.world.size == 1:
+            state = begin(self.recipe, self.data, replace(self.setup, compile=False))
+            best = checkpoint.restore(good, state, self.recipe.deployed(state))
+            history = Log.of(self.folder, best.log_length).evaluations
             where = find_non_finite(
-                self.recipe, state, self.data, history=log.evaluations, setup=self.setup, until=seen
+                self.recipe, state, self.data, history=history, setup=self.setup, until=seen
             )
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
 
-    def _newest(self) -> Path:
-        return checkpoint.newest(self.folder) if self.world.writes else Path()
+    def _has_checkpoints(self) -> bool:
+        return self.world.writes and bool(checkpoint.steps(self.folder))
 
     def _time(self, step: int) -> None:
         if self.world.writes:
@@ -377,8 +376,6 @@ class Job:
         _check_figures(metrics, step)
         goals = () if recipe.changed else recipe.goals()
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
-        if not self.world.writes:
-            return Result(self.folder, dict(metrics), reached, ())
         self.log.add({"step": step, "test": dict(metrics)})
         pictures = self.draw(model)
         page = card(
@@ -428,7 +425,8 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
     Signals are the outermost: torchrun sends one while a lost process is still being named.
     """
     with signals() as stop, joined(setup.device) as world, device.computing(setup):
-        yield Job(recipe, setup, world, show, stop=stop)
+        progress = Progress(1, shown=show and world.writes)
+        yield Job(recipe, setup, world, progress, stop=stop)
 
 
 # ----------------------------------------------------------------------------------- small parts

@@ -67,8 +67,8 @@ X = Var(np.ones((2, 3)))
             r"avg_pool2d of shape .*stride \(0, 0\) must be at least 1",
         ),
         (lambda: ad.pad(X, 1, mode="wrap"), r"pad: mode \(wrap\) must be 'constant'"),
-        (lambda: X.backward(), r"backward of a leaf: .*\(2, 3\) must be given a seed"),
-        (lambda: (X * X).backward(), r"backward of multiply: .*\(2, 3\) must be given a seed"),
+        (X.backward, r"backward of a leaf: .*\(2, 3\) must be given a seed"),
+        ((X * X).backward, r"backward of multiply: .*\(2, 3\) must be given a seed"),
         (
             lambda: (X * X).backward(np.ones(3)),
             r"backward of multiply: seed of shape \(3,\) must have the shape \(2, 3\)",
@@ -122,12 +122,7 @@ def test_nan_names_the_operation_when_asked():
         ):
             ad.log(x * x * x)
         y = ad.sum(ad.sqrt(x * x))  # finite, but its slope at 0 is not
-        with (
-            np.errstate(all="ignore"),
-            pytest.raises(
-                FloatingPointError, match=r"sqrt of shape \(3,\): the gradient of argument 0"
-            ),
-        ):
+        with pytest.raises(FloatingPointError, match=r"sqrt of shape \(3,\): the gradient of arg"):
             y.backward()
         assert ad.exp(x).shape == (3,)
     with np.errstate(all="ignore"):

@@ -207,7 +207,7 @@ def test_the_graph_is_freed_with_its_last_var():
 
     x = Var(np.ones(3).view(Kept))
     y = x * 2.0
-    y.backward()
+    y.backward(np.ones(3))
     watched = weakref.ref(y.val)
     gc.disable()
     try:

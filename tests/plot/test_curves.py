@@ -38,9 +38,9 @@ def test_the_sum_of_a_single_term_is_not_drawn_twice():
 
 def test_a_log_axis_only_where_it_helps():
     wide, narrow = rows("train", loss=[100.0, 1.0]), rows("train", loss=[2.0, 1.0])
-    signed = rows("train", loss=[100.0, -1.0])
-    scales = [learning_curve(h).axes[0].get_yscale() for h in (wide, narrow, signed)]
-    assert scales == ["log", "linear", "linear"]
+    signed, zero = rows("train", loss=[100.0, -1.0]), rows("train", loss=[100.0, 0.0])
+    scales = [learning_curve(h).axes[0].get_yscale() for h in (wide, narrow, signed, zero)]
+    assert scales == ["log", "linear", "linear", "linear"]
     assert learning_curve(rows("train", loss=[1e6, 1.0])).axes[0].get_yscale() == "log"
 
 

@@ -63,7 +63,7 @@ def test_the_probability_curve_marks_what_is_on_the_wrong_side():
     wrong = [line for line in axes.lines if line.get_marker() == "X" and len(line.get_xdata())]
     assert [line.get_xdata().tolist() for line in wrong] == [[1.0]]
     assert wrong[0].get_ydata()[0] == pytest.approx(1 / (1 + np.exp(-1.0)))
-    assert "1 samples further out" in [text.get_text() for text in axes.texts]
+    assert "1 further out" in [text.get_text() for text in axes.texts]
     assert axes.get_ylabel() == "probability of yes"
 
 

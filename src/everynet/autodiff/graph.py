@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from typing import ClassVar, TypeAlias
 
 import numpy as np
@@ -56,12 +57,13 @@ class Var(ArrayLike):
         """
         taken: set[int] = set()
         first = seed_of(self, seed, create_graph)
-        for var, g in pullback(self, first, create_graph=create_graph):
-            if var.grad is not None:
-                var.grad = var.grad + g  # (3)
-            else:
-                leaf = var.creator is None and not create_graph
-                var.grad = own(g, taken) if leaf else g  # (3)
+        with np.errstate(all="ignore") if MODE.checking else nullcontext():
+            for var, g in pullback(self, first, create_graph=create_graph):
+                if var.grad is not None:
+                    var.grad = var.grad + g  # (3)
+                else:
+                    leaf = var.creator is None and not create_graph
+                    var.grad = own(g, taken) if leaf else g  # (3)
 
     def zero_grad(self) -> None:
         """Forget the gradients of this Var and of all that led to it."""

@@ -111,8 +111,8 @@ def conv2d(
         )
     if bias is not None and np.shape(value(bias)) != filters[:1]:
         raise ValueError(
-            f"conv2d of shapes {shape} and {filters}: bias of shape {np.shape(value(bias))} must be "
-            f"{filters[:1]}, one for each filter"
+            f"conv2d of shapes {shape} and {filters}: bias of shape {np.shape(value(bias))} must "
+            f"be {filters[:1]}, one for each filter"
         )
     x, (rows, columns) = _windows("conv2d", input, filters[2:], stride=stride, padding=padding)
     n, c, kernel, spots = x.shape

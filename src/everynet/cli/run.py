@@ -21,17 +21,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A network, settings and how to compute."""
     parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
     parser.add_argument("settings", metavar="key=value", nargs="*", help="settings to change")
-    add_computing(parser)
-    parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
-    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
-
-
-def add_computing(parser: argparse.ArgumentParser) -> None:
-    """Options that say how to compute."""
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     parser.add_argument("--precision", choices=("fp32", "bf16", "fp64"), default="fp32")
     parser.add_argument("--compile", action="store_true", help="let torch compile the network")
+    parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
+    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -54,9 +49,8 @@ def main(arguments: argparse.Namespace) -> int:
         show=not arguments.quiet,
     )
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        print(
-            result.folder if arguments.quiet else "\n".join(ending(recipe, result, arguments.name))
-        )
+        lines = ending(recipe, result, arguments.name)
+        print(result.folder if arguments.quiet else "\n".join(lines))
     return 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path

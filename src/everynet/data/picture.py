@@ -39,7 +39,7 @@ _TURNED = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What the orientation tag (exif 0x0112) asks for."""
+"""What each value of the orientation tag asks for."""
 
 Pixels = UInt8[np.ndarray, "height width channels"]
 
@@ -59,7 +59,7 @@ def decode(path: Path, content: bytes) -> Pixels:
         if image.format == "PNG":
             # Pillow looks at the checksums of the pixels only here.
             _open(path, content).verify()
-        turn = _TURNED.get(image.getexif().get(0x0112, 1))
+        turn = _TURNED.get(_orientation(image))
         image.load()
         image = _plain(path, image)
         image = image if turn is None else image.transpose(turn)
@@ -94,7 +94,7 @@ def probe(path: Path) -> tuple[int, int, int]:
             stream.seek(0)
             image = _open(path, stream)
             width, height = image.size
-            if image.getexif().get(0x0112, 1) >= 5:  # lies on its side
+            if _orientation(image) >= 5:  # lies on its side
                 height, width = width, height
     except UserError:
         raise
@@ -122,6 +122,13 @@ def _open(path: Path, content: bytes | IO[bytes]) -> Image.Image:
     if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
         raise UserError(f"{shown(path)} must hold one image, not an animation or several pages")
     return image
+
+
+def _orientation(image: Image.Image) -> int:
+    """The orientation tag; looking for one that comes after the pixels would decode them."""
+    if image.format == "PNG" and "exif" not in image.info:
+        return 1
+    return int(image.getexif().get(0x0112, 1))
 
 
 def _plain(path: Path, image: Image.Image) -> Image.Image:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
-from scipy.optimize import linprog  # type: ignore[attr-defined]  # scipy lists its names at run time
+from scipy.optimize import linprog
 from scipy.sparse import csr_array
 from torch import Tensor
 

@@ -154,7 +154,7 @@ def probability_curve(
             axes.text(
                 side * REACH,
                 height,
-                f"{beyond} samples further out",
+                f"{beyond} further out",
                 ha=align,
                 va="center",
                 fontsize="small",

@@ -304,13 +304,25 @@ def test_numbers_are_standardised_and_given_back_in_their_units():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"sizes": (64, 32, 4)}, r"sizes \(64,32,4\) must end in at least 10, because digits has"),
+        ({"sizes": (64, 32, 4)}, r"sizes \(64,32,4\) must end in 10, what digits asks for"),
+        ({"sizes": (64, 12)}, r"sizes \(64,12\) must end in 10, what digits asks for"),
+        ({"sizes": (2, 3), "data": "xor"}, r"sizes \(2,3\) must end in 1, what xor asks for"),
         ({"sizes": (63, 10)}, r"sizes \(63,10\) must begin with 64, the values of a sample"),
     ],
 )
 def test_sizes_that_do_not_fit_the_data(fields, message):
     with pytest.raises(UserError, match=message):
         replace(RECIPES["mlp"], **fields).dataset()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_two_classes_may_have_one_output_or_two(outputs):
+    recipe = replace(RECIPES["mlp-xor"].tiny(), sizes=(2, 3, outputs))
+    data = recipe.dataset()
+    net = recipe.model(data).double()
+    with torch.no_grad():
+        assert "surface" in recipe.pictures(net, data, [])
+        assert recipe.metrics(net, data.train(0))["loss"].shape == (8,)
 
 
 def test_sizes_and_activations_that_make_no_network():

@@ -166,6 +166,8 @@ def test_what_cannot_be_learned_is_refused():
         Perceptron().predict(SQUARE)
     with pytest.raises(UserError, match=r"positive \(tulip\) must be a class of iris; the nearest"):
         replace(RECIPES["perceptron"], positive="tulip").dataset()
+    with pytest.raises(UserError, match=r"data \(diabetes\) must have a class as its target"):
+        replace(RECIPES["perceptron"], data="diabetes").dataset()
 
 
 @pytest.mark.covers("F2")

@@ -162,7 +162,7 @@ def test_colours_of_drawn_photographs_are_those_of_the_files():
     model = CNN(3, 2, (4, 8)).eval()
     with torch.no_grad():
         first = recipe.pictures(model, data, [])["activations"].axes[0].images[0].get_array()
-    low, high = pixels.min(), pixels.max()
+    low, high = pixels[0].min(), pixels[0].max()
     expected = ((pixels[0] - low) / (high - low)).permute(1, 2, 0)
     torch.testing.assert_close(torch.tensor(first[..., :3]).float(), expected, atol=1e-5, rtol=0)
 

@@ -289,10 +289,12 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_data_it_refuses():
-    with pytest.raises(UserError, match="iris is a table and not images"):
+    with pytest.raises(UserError, match="iris holds no images"):
         everynet.recipe("lenet", data="iris").dataset()
     with pytest.raises(UserError, match=r"data \(china\) must be images with a class each"):
         everynet.recipe("lenet", data="china", batch_size=1).dataset()
+    with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
+        everynet.recipe("cnn-mnist", data="iris", batch_size=8).dataset()
 
 
 def test_last_weights_are_kept_when_the_rate_ends_at_zero():

@@ -168,8 +168,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         return labels(self, (s > 0).long(), form)
 
     def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()  # type: ignore[no-untyped-call]  # scikit-learn
-        assert tags.classifier_tags is not None
+        tags: Tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_class = False
         return tags
 

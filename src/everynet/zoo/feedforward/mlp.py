@@ -125,10 +125,10 @@ class Supervised(Training[MLP]):
                 f"sizes ({','.join(map(str, self.sizes))}) must begin with "
                 f"{math.prod(spec['shape'])}, the values of a sample of {self.data}"
             )
-        if self.sizes and self.sizes[-1] < _outputs(spec):
+        if self.sizes and self.sizes[-1] not in (_outputs(spec), len(spec["classes"])):
             raise UserError(
-                f"sizes ({','.join(map(str, self.sizes))}) must end in at least {_outputs(spec)}, "
-                f"because {self.data} has {len(spec['classes'])} classes"
+                f"sizes ({','.join(map(str, self.sizes))}) must end in {_outputs(spec)}, what "
+                f"{self.data} asks for: 1 for a number or two classes, else one for each class"
             )
         if spec["task"] != "regression":
             return data

@@ -27,7 +27,7 @@ class ImageClassification(Training[M]):
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
     target: str = ""
-    """What holds the classes, in a file that names its columns."""
+    """The column to be learned, in a table; a folder of images needs none."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
     pixels: float = 0.0
@@ -66,14 +66,13 @@ class ImageClassification(Training[M]):
             seed=self.seed,
             target=self.target,
             size=self.size,
-            augment=self.augment(),
         )
         if data.spec["kind"] != "image" or data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must be images with a class each, because a convolution looks "
                 "at neighbouring pixels; try digits, or mlp for a table"
             )
-        return data
+        return replace(data, augment=self.augment())
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
@@ -134,6 +133,10 @@ class ImageClassification(Training[M]):
 
 
 def _as_photographed(x: Tensor, spec: Spec) -> Tensor:
-    """Images with the standardisation of their channels undone, so that colours are right."""
+    """Images with the standardisation of their channels undone, so that colours are right.
+
+    Only one channel or three can be seen; of any other number the mean is shown.
+    """
     std, mean = (torch.tensor(spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean"))
-    return x * std + mean
+    images = x * std + mean
+    return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)

@@ -1,17 +1,17 @@
 """LeNet-5, the convolutional network that reads digits: filters, pooling, then a small MLP.
 
-    h_k = tanh(b_k + sum_c w_kc * x_c)            (1)  feature map: c runs over the input maps
-    s_k(i, j) = mean of h_k(2i + {0, 1}, 2j + {0, 1})      (2)  pooling halves each side
-    h = tanh(W x + b)                             (3)  full layer
-    y = W h + b                                   (4)  logits, one for each class
+    h_k = tanh(b_k + sum_c w_kc * x_c)                   (1)  feature map; c runs over the maps of x
+    s_k(i, j) = mean of h_k(2i + {0, 1}, 2j + {0, 1})    (2)  pooling halves each side
+    h = tanh(W x + b)                                    (3)  full layer
+    y = W h + b                                          (4)  logits, one for each class
 
-where * slides a 5 x 5 kernel without flipping it (cross-correlation). The network of 1998 has
-60,000 weights to learn, because it is sparser in three places:
+where * slides a 5 x 5 kernel without flipping it (cross-correlation). The network of 1998 differs
+in four places, and has 60,000 weights to learn instead of 61,706:
 
-    f(a) = 1.7159 tanh(2 a / 3)                   (5)  squashing function: f(1) = 1, f(-1) = -1
-    s_k = f(g_k mean(h_k) + b_k)                  (6)  pooling with a gain and a bias for each map
-    h_k = f(b_k + sum_{c in T_k} w_kc * x_c)      (7)  map k sees only the maps in row k of a table
-    y_i = -sum_j (h_j - c_ij)^2                   (8)  minus the distance to a fixed code of +-1
+    f(a) = 1.7159 tanh(2 a / 3)                          (5)  squashing: f(1) = 1, f(-1) = -1
+    s_k = f(g_k mean(h_k) + b_k)                         (6)  pooling with gain and bias for a map
+    h_k = f(b_k + sum_{c in T_k} w_kc * x_c)             (7)  map k sees the maps in row k of a table
+    y_i = -sum_j (h_j - c_ij)^2                          (8)  distance to a fixed code of +1 and -1
 
 LeCun, Bottou, Bengio, Haffner (1998), "Gradient-based learning applied to document recognition",
 doi:10.1109/5.726791, section II. Unlike the paper, the codes of (8) are random instead of small
