@@ -37,7 +37,7 @@ bench: environment
 	  $(PYTHON) tools/environment.py .bench/$$name benchmarks/peers/$$name.txt \
 	    || echo "the peers of $$name are left out: they cannot be installed here"; \
 	done
-	@for file in $(BENCHMARKS); do $(BIN)/python "$$file" || exit; done
+	@for file in $(BENCHMARKS); do $(BIN)/python "$$file" || failed=1; done; exit $${failed:-0}
 
 # The generated pages, then the whole as HTML under docs/_build.
 docs: environment

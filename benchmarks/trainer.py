@@ -282,7 +282,10 @@ def save(folder: Path, name: str, rows: int) -> dict:
 
     from everynet.data import load
 
-    data = load("mnist", batch_size=BATCH, size=32 if name == "lenet" else 0)
+    try:
+        data = load("mnist", batch_size=BATCH, size=32 if name == "lenet" else 0)
+    except ValueError as error:
+        sys.exit(str(error))
     prepared = {
         part: data.prepare(tuple(split)) if data.prepare else split
         for part, split in data.splits.items()

@@ -25,6 +25,7 @@ install_import_hook([f"everynet.{part}" for part in PARTS - UNCHECKED], "tests.c
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
+SLOW = pytest.StashKey()
 WHY = "needs real data: EVERYNET_DATA is not set"
 
 
@@ -34,14 +35,33 @@ def pytest_runtest_setup(item):
         pytest.skip(WHY)
 
 
+def pytest_deselected(items):
+    """Count the tests of real data that `-m 'not slow'` leaves out."""
+    stash = items[0].config.stash
+    stash[SLOW] = stash.get(SLOW, 0) + sum("real_data" in item.keywords for item in items)
+
+
+def pytest_sessionfinish(session):
+    """Tell the process that speaks how many a worker counted; each worker counts them all."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["slow"] = session.config.stash.get(SLOW, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[SLOW] = getattr(node, "workeroutput", {}).get("slow", 0)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter):
     """Say how many tests of real data were left out, and why."""
     skipped = terminalreporter.stats.get("skipped", [])
-    count = sum("EVERYNET_DATA" in str(report.longrepr) for report in skipped)
-    data = os.environ.get("EVERYNET_DATA")
-    why = "EVERYNET_DATA is set" if data else "EVERYNET_DATA, the folder of real data, is not set"
-    terminalreporter.write_line(f"real-data tests skipped: {count} ({why})")
+    absent = sum("EVERYNET_DATA" in str(report.longrepr) for report in skipped)
+    slow = terminalreporter.config.stash.get(SLOW, 0)
+    terminalreporter.write_line(
+        f"real-data tests skipped: {absent + slow} ({absent} because EVERYNET_DATA is not set, "
+        f"{slow} because they are slow: make test-all)"
+    )
 
 
 def pytest_unconfigure():

@@ -158,6 +158,25 @@ def test_two_set_ups_at_once_make_one_environment(checkout):
     assert installs(checkout) == 1
 
 
+def test_an_active_environment_can_be_replaced(checkout):
+    """`make` then runs with a Python that lives in the folder to be removed."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", checkout / ".venv"], check=True)
+    done = subprocess.run(
+        [
+            checkout / ".venv" / "bin" / "python",
+            "-c",
+            "import environment; print(environment.BASE)",
+        ],
+        env={**os.environ, "PYTHONPATH": str(checkout / "tools")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    base = Path(done.stdout.strip())
+    assert base.exists()
+    assert checkout not in base.parents
+
+
 def test_a_peer_that_cannot_be_installed_is_left_out_by_name(checkout):
     """Each stanza of a file of pins stands alone."""
     (checkout / "peers.txt").write_text("# Good\ngood==1\n\n# Bad\nbad==1\nworse==2\n")
@@ -223,6 +242,53 @@ def test_a_missing_python_is_named(checkout):
     done = make(checkout, "run", "PYTHON=")
     assert done.returncode == 2
     assert re.fullmatch(r".*Python 3\.11 or newer was not found.*\n", done.stderr)
+
+
+# ----------------------------------------------------------------------------------- real data
+
+REAL = """
+import os
+from pathlib import Path
+import pytest
+
+@pytest.mark.real_data
+def test_quick():
+    assert (Path(os.environ["EVERYNET_DATA"]) / "mnist").exists()
+
+@pytest.mark.slow
+@pytest.mark.real_data
+def test_slow(): ...
+
+def test_plain(): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("workers", "data", "outcome", "absent"),
+    [(0, "here", "1 failed, 1 passed", 0), (1, "", "1 passed, 1 skipped", 1)],
+)
+def test_real_data_is_skipped_unless_named_and_then_must_be_there(
+    checkout, workers, data, outcome, absent
+):
+    """The run says how many were left out and why; a set that is missing fails."""
+    (checkout / "tests").mkdir()
+    for name in ("conftest.py", "checker.py", "__init__.py"):
+        if (ROOT / "tests" / name).exists():
+            shutil.copy(ROOT / "tests" / name, checkout / "tests")
+    (checkout / "tests" / "test_real.py").write_text(REAL)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-m", "not slow", "-n", str(workers), "-q"],
+        cwd=checkout,
+        env={**os.environ, "EVERYNET_DATA": data},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert outcome in done.stdout
+    assert (
+        f"real-data tests skipped: {absent + 1} ({absent} because EVERYNET_DATA is not set, "
+        "1 because they are slow: make test-all)\n"
+    ) in done.stdout
 
 
 # ---------------------------------------------------------------------------------------- the pins

@@ -25,6 +25,8 @@ from pathlib import Path
 from types import FrameType
 
 ROOT = Path(__file__).resolve().parent.parent
+BASE = getattr(sys, "_base_executable", sys.executable)
+"""The Python below any environment: this one may run in the very folder it has to replace."""
 
 
 def fingerprint(pins: Path, package: str) -> str:
@@ -101,7 +103,7 @@ class Environment:
 
     def install(self, pins: Path, package: str) -> None:
         """Everything, at the versions of `pins`."""
-        self.run(sys.executable, "-m", "venv", self.folder)
+        self.run(BASE, "-m", "venv", self.folder)
         text = pins.read_text(encoding="utf-8")
         peers = {} if package else stanzas(text)
         if torch := [line for line in text.splitlines() if line.startswith("torch==")]:

@@ -145,33 +145,6 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
     return model.eval()
 
 
-@dataclass(frozen=True)
-class Summary:
-    """What a run folder says of itself, read without building anything."""
-
-    folder: Path
-    name: str
-    settings: dict[str, Any]
-    changed: list[str]
-    step: int
-    finished: bool
-    metrics: dict[str, float]
-
-
-def read(folder: str | Path) -> Summary:
-    """Sum up a run folder."""
-    folder = Path(folder)
-    about = read_json(folder / "recipe.json")
-    rows = Log.of(folder).rows
-    last = rows[-1] if rows else {"step": 0}
-    shown: dict[str, Any] = next((r for r in reversed(rows) if "test" in r or "valid" in r), {})
-    figures = shown.get("test", shown.get("valid", {}))
-    return Summary(
-        folder, about["name"], about["settings"], about["changed"],
-        last["step"], "test" in last, figures,
-    )  # fmt: skip
-
-
 # -------------------------------------------------------------------------------------- the job
 
 
@@ -208,13 +181,14 @@ class Job:
     def prepare(self) -> Callable[[], Result]:
         """Read the data and build the model, so that mistakes show before a folder is made."""
         recipe = self.recipe
-        if not isinstance(recipe, Training):
+        if not isinstance(recipe, Training):  # these compute on the CPU, in one process
             self.world.check(1, True, recipe.name)
+            self.setup = replace(self.setup, device=torch.device("cpu"), precision="fp64")
         if isinstance(recipe, Simulation):
             return self.simulate
         self.data = recipe.dataset()
         if isinstance(recipe, Fitting):
-            self.data = self.data.to(torch.device("cpu"), torch.float64)
+            self.data = self.data.to(self.setup.device, self.setup.dtype)
             return self.fit
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
@@ -347,9 +321,8 @@ class Job:
         model = recipe.fit(recipe.model(self.data), self.data)
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
-        setup = replace(self.setup, precision="fp64", device=torch.device("cpu"))
-        self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, setup)})
-        return self.finish(1, evaluate(recipe, model, self.data.test, setup), model)
+        self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
+        return self.finish(1, evaluate(recipe, model, self.data.test, self.setup), model)
 
     def simulate(self) -> Result:
         """Compute the result of a simulation and keep it."""

@@ -19,7 +19,9 @@ def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:
     """The settings of a recipe with their types, in the order they were declared."""
     cls = recipe if isinstance(recipe, type) else type(recipe)
     hints = typing.get_type_hints(cls)
-    return {f.name: hints[f.name] for f in fields(cls) if f.metadata.get("setting", True)}
+    # A class may say `goal: str = "..."` of its own: what is a fact of Recipe stays one.
+    facts = {f.name for f in (*fields(Recipe), *fields(cls)) if not f.metadata.get("setting", True)}
+    return {f.name: hints[f.name] for f in fields(cls) if f.name not in facts}
 
 
 def settings(recipe: Recipe) -> dict[str, Any]:
@@ -70,7 +72,7 @@ def convert(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type h
         if typing.get_origin(kind) is not tuple:
             return _convert_one(text, kind)
         inner = typing.get_args(kind)
-        parts = [part for part in text.strip("()").split(",") if part.strip()]
+        parts = text.strip("()").strip().removesuffix(",").split(",") if text.strip("() ") else []
         if Ellipsis not in inner and len(parts) != len(inner):
             raise ValueError(text)
         kinds: Iterator[Any] = iter(inner if Ellipsis not in inner else inner[:1] * len(parts))
@@ -91,21 +93,25 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
             )
         if isinstance(value, str) and kinds[name] is not str:
             value = convert(name, value, kinds[name])  # noqa: PLW2901 -- typed from here on
-        values[name] = tuple(value) if isinstance(value, list) else value
-        _check_type(name, values[name], kinds[name])
+        value = tuple(value) if isinstance(value, list) else value  # noqa: PLW2901 -- from JSON
+        values[name] = _checked(name, value, kinds[name])
     changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
     order = tuple(name for name in kinds if name in changed | set(recipe.changed))
     return replace(recipe, **values, changed=order)
 
 
-def _check_type(name: str, value: Any, kind: Any) -> None:  # noqa: ANN401 -- a type hint
-    if typing.get_origin(kind) is tuple:
+def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a type hint and its value
+    """The value, if it is of its type; a whole number may stand for a number."""
+    if typing.get_origin(kind) is tuple and isinstance(value, tuple):
         inner = typing.get_args(kind)
-        if not isinstance(value, tuple):
-            raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
-        for part in value:
-            _check_type(name, part, inner[0])
-        return
-    whole = kind is float and isinstance(value, int) and not isinstance(value, bool)
-    if not whole and (not isinstance(value, kind) or (kind is int and isinstance(value, bool))):
-        raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
+        kinds = inner[:1] * len(value) if Ellipsis in inner else inner
+        if len(value) == len(kinds):
+            return tuple(_checked(name, *pair) for pair in zip(value, kinds, strict=True))
+    elif isinstance(value, bool) or kind is bool:
+        if isinstance(value, bool) and kind is bool:
+            return value
+    elif kind is float and isinstance(value, int):
+        return convert(name, str(value), float)
+    elif kind in (int, float, str) and isinstance(value, kind):
+        return kind(value)  # also of what is derived from it, such as numpy's float64
+    raise UserError(f"{name} ({value}) must be {_type_name(kind)}")

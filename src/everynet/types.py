@@ -2,14 +2,42 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
+
+from everynet.errors import (
+    CannotWrite,
+    Failure,
+    NoCheckpoint,
+    NonFinite,
+    Stopped,
+    UserError,
+    nearest,
+)
+
+__all__ = [
+    "Batch",
+    "CannotWrite",
+    "Data",
+    "Failure",
+    "History",
+    "NoCheckpoint",
+    "NonFinite",
+    "Record",
+    "Spec",
+    "Stopped",
+    "Terms",
+    "UserError",
+    "generator",
+    "mix",
+    "nearest",
+    "permutation",
+]
 
 Batch: TypeAlias = tuple[Tensor, ...]
 """What a step is given: (inputs, targets) for most networks; empty for those without data."""
@@ -20,56 +48,12 @@ History: TypeAlias = Sequence[Mapping[str, Any]]
 """Rows of metrics.jsonl: {"step": 7, "train": {...}} or {"step": 8, "valid": {...}}."""
 
 
-class Failure(Exception):
-    """An expected way to end: one line for the user and an exit code."""
-
-    code = 1
-
-
-class UserError(Failure, ValueError):
-    """Something the user named is wrong: a setting, a file, a value in the data."""
-
-    code = 2
-
-
-class NonFinite(Failure, ArithmeticError):
-    """A value of the training became infinite or not a number."""
-
-    code = 3
-
-
-class CannotWrite(Failure, OSError):
-    """The run folder could not be written."""
-
-    code = 4
-
-
-class NoCheckpoint(Failure):
-    """A run folder holds no checkpoint that can be trusted."""
-
-    code = 5
-
-
-class Stopped(Failure):
-    """A signal ended the run after its state was saved."""
-
-    def __init__(self, message: str, signal: int) -> None:
-        super().__init__(message)
-        self.code = 128 + signal
-
-
 @dataclass(frozen=True)
 class Record:
     """What one update gave: the number of updates done so far and the terms of this one."""
 
     step: int
     terms: Terms
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The three known words most like `word`, for the end of an error message."""
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.0)
-    return "; the nearest are " + ", ".join(close) if close else ""
 
 
 def mix(*parts: int) -> int:

@@ -92,23 +92,24 @@ def test_seed_weighs_the_outputs():
     assert leaf.grad == [1]
 
 
-@pytest.mark.parametrize("length", [100_000])
-def test_depth_costs_no_stack(length):
+def test_depth_costs_no_stack():
     x = y = Var(0.5)
-    for _ in range(length):
-        y = ad.sin(y) + x
+    for _ in range(100_000):
+        y = ad.sin(y)
     y.backward()
-    assert np.isfinite(x.grad)
+    assert 0 < x.grad < 1
     y.zero_grad()
     assert x.grad is None
-    link = Var(1.0)
-    chain = link
-    for _ in range(length):
-        chain = chain * 1.0
-    chain.backward(create_graph=True)
-    assert link.grad.val == 1
-    del chain, y
-    gc.collect()  # a long chain is freed without recursion too
+    del y  # a long chain is freed without recursion too
+    gc.collect()
+
+
+def test_depth_of_the_graph_of_a_gradient():
+    x = y = Var(1.0)
+    for _ in range(10_000):
+        y = y * 1.0
+    y.backward(create_graph=True)
+    assert x.grad.val == 1
 
 
 def test_cycle_made_by_hand_raises():

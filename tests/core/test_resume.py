@@ -9,6 +9,7 @@ import torch
 
 from everynet import checkpoint, run
 from everynet.checkpoint import read_bundle
+from everynet.cli import runs
 from everynet.device import choose
 from everynet.progress import Stop
 from everynet.trainer import begin
@@ -98,7 +99,7 @@ def test_a_longer_run_goes_on_from_the_end(unbroken, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(unbroken["small"].folder, folder)
     run.resume(replace(RECIPES["small"], name="small", steps=20, changed=("steps",)), folder)
-    assert run.read(folder).step == 20
+    assert runs.read(folder).step == 20
     whole = run.run(replace(RECIPES["small"], name="small", steps=20), tmp_path, device="cpu")
     last = checkpoint.path_of(folder, 20), checkpoint.path_of(whole.folder, 20)
     assert read_bundle(last[0])["model.safetensors"] == read_bundle(last[1])["model.safetensors"]

@@ -78,13 +78,6 @@ def test_a_run_in_a_thread_works(tmp_path):
     assert found[0].metrics
 
 
-def test_a_summary_reads_a_folder_without_building_it(finished):
-    summary = run.read(finished.folder)
-    assert (summary.name, summary.step, summary.finished) == ("small", 12, True)
-    assert summary.metrics == finished.metrics
-    assert summary.settings["lr"] == 0.05
-
-
 def test_changed_settings_claim_no_goal(tmp_path):
     changed = replace(RECIPE, lr=0.01, changed=("lr",))
     result = run.run(changed, tmp_path, device="cpu")
@@ -94,13 +87,13 @@ def test_changed_settings_claim_no_goal(tmp_path):
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"is not a run: it has no recipe\.json"):
-        run.read(tmp_path)
+        run.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(UserError, match=r"recipe\.json is damaged"):
-        run.read(tmp_path)
+        run.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("[]")
     with pytest.raises(UserError, match="must hold an object"):
-        run.read(tmp_path)
+        run.load(RECIPE, tmp_path)
 
 
 def test_changed_data_is_noticed_before_a_resume(finished):

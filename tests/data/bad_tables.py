@@ -45,7 +45,7 @@ def csvs(folder, random):
         ("semicolons", text.replace(",", ";"), "line 1", "commas"),
         ("tabs", text.replace(",", "\t"), "line 1", "commas"),
         ("open quote", text + '"1,2,3,oak\n', "line 42"),
-        ("bad quote", text + '"1"x,2,3,oak\n', "line 42"),
+        ("bad quote", text + '"1"x,2,3,oak\n', "line 42", "expected after"),
         ("giant cell", text + "1" * 200_000 + ",2,3,oak\n", "line 42"),
         ("one class", text.replace("oak", "ash"), "ash", "class"),
         ("class in test alone", _text(rare), "yew", "no training sample"),

@@ -173,15 +173,65 @@ def test_a_turn_is_not_wider_than_asked_and_even_both_ways():
     assert abs(angle.std() - 20 / 3**0.5) < 0.5
 
 
-def test_stretch_and_slant_about_the_centre():
-    x = smooth()
-    still, _ = affine()((x, torch.zeros(3)), generator(0))
-    torch.testing.assert_close(still, x, atol=1e-5, rtol=0)
-    wide, _ = affine(scale=0.3)((x.expand(3, 1, -1, -1), torch.zeros(3)), generator(2))
-    # the mass of an image grows with the product of its two stretches
-    assert ((wide.sum((1, 2, 3)) / x.sum((1, 2, 3))).clamp(0.49, 1.69) > 0.49).all()
-    slanted, _ = affine(shear=0.4)((x, torch.zeros(3)), generator(2))
-    torch.testing.assert_close(slanted.sum((1, 2, 3)), x.sum((1, 2, 3)), rtol=0.02, atol=0)
+def centres(out):
+    """Column and row of the centre of mass, from the middle of the image."""
+    at, mass = torch.arange(32) - 15.5, out.sum((1, 2, 3))
+    return (out.sum((1, 2)) * at).sum(1) / mass, (out.sum((1, 3)) * at).sum(1) / mass
+
+
+def test_nothing_asked_for_changes_nothing():
+    still, _ = affine()((smooth(), torch.zeros(3)), generator(0))
+    torch.testing.assert_close(still, smooth(), atol=1e-5, rtol=0)
+
+
+def test_a_stretch_is_as_wide_as_asked():
+    """Mass grows with the product of both stretches: from 0.7^2 to 1.3^2."""
+    x = smooth()[:1].expand(1000, -1, -1, -1)
+    wide, _ = affine(scale=0.3, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    ratio = wide.sum((1, 2, 3)) / x.sum((1, 2, 3))
+    assert 0.48 < ratio.min() < 0.56
+    assert 1.5 < ratio.max() < 1.7
+    assert ratio.mean() == pytest.approx(1, abs=0.03)
+
+
+def test_turn_and_slant_keep_every_area():
+    x = smooth()[:1].expand(200, -1, -1, -1)
+    out, _ = affine(degrees=40, shear=0.4, fill=0.0)((x, torch.zeros(200)), generator(2))
+    ratio = out.sum((1, 2, 3)) / x.sum((1, 2, 3))
+    assert ratio.min() > 0.97
+    assert ratio.max() < 1.03
+
+
+def test_a_slant_moves_rows_by_their_height():
+    """The bump is 3 below the centre: at shear k it moves by 3 k, uniform in +-0.4."""
+    x = smooth()[:1].expand(1000, -1, -1, -1)
+    out, _ = affine(shear=0.4, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    (column, row), (was, height) = centres(out), centres(x)
+    moved = column - was
+    assert (row - height).abs().max() < 0.05
+    assert moved.abs().max() == pytest.approx(1.2, abs=0.15)
+    assert moved.std() == pytest.approx(1.2 / 3**0.5, rel=0.1)
+
+
+def test_a_move_is_as_wide_as_asked():
+    x = smooth()[:1].expand(1000, -1, -1, -1)
+    out, _ = affine(pixels=3, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    for now, was in zip(centres(out), centres(x), strict=True):
+        assert (now - was).abs().max() == pytest.approx(3, abs=0.2)
+        assert (now - was).std() == pytest.approx(3 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("padding", [0, 2])
+def test_a_crop_begins_anywhere_in_the_padded_image(padding):
+    """Where a bright pixel lands: each of (1 + room)^2 places, equally often."""
+    x = torch.zeros(5000, 1, 6, 6)
+    x[:, :, 3, 3] = 1
+    size = 4 + 2 * padding  # so that the pixel is always inside and the room is 2
+    out, _ = crop(size, padding, fill=0.0)((x, torch.zeros(5000)), generator(1))
+    counts = out.sum(0)[0]
+    assert counts.sum() == 5000
+    assert int((counts > 0).sum()) == 9
+    assert (counts[counts > 0] - 5000 / 9).abs().max() < 4 * (5000 / 9) ** 0.5
 
 
 def test_noise_has_the_spread_asked_for():

@@ -9,7 +9,8 @@ import torch
 from everynet.data import loading
 from everynet.data.augment import shift
 from everynet.data.images import Images, moments
-from everynet.types import generator
+from everynet.data.raw import Raw
+from everynet.types import UserError, generator
 
 
 def test_importing_the_package_imports_neither_torch_nor_scikit_learn():
@@ -114,3 +115,36 @@ def test_the_small_cifar_is_balanced():
     data = loading.load("cifar10-small", batch_size=128)
     assert torch.bincount(data.splits["test"][1]).tolist() == [200] * 10
     assert data.spec["shape"] == [3, 32, 32]
+
+
+def raw(**changed):
+    x, y = torch.zeros(4, 2, dtype=torch.float64), torch.tensor([0, 1, 0, 1])
+    parts = {part: (x.clone(), y.clone()) for part in ("train", "valid", "test")}
+    for part, pair in changed.pop("parts", {}).items():
+        parts[part] = pair
+    return Raw(
+        **{"name": "a", "digest": "", "split": "", "classes": ("u", "v"), **changed}, parts=parts
+    )
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "message"),
+    [
+        ([[0.0]], [-1], r"a: label -1 of y of valid must be from 0 to 1"),
+        ([[0.0]], [2], r"a: label 2 of y of valid must be from 0 to 1"),
+        ([[float("nan")]], [1], r"a: x of valid must be finite"),
+        ([[float("-inf")]], [1], r"a: x of valid must be finite"),
+        ([[0.0]], [float("nan")], r"a: y of valid must be finite"),
+        ([], [], r"a: the valid part holds no sample; add some"),
+    ],
+)
+def test_samples_that_make_no_sense_are_refused_whatever_their_source(x, y, message):
+    with pytest.raises(UserError, match=message):
+        raw(parts={"valid": (torch.tensor(x), torch.tensor(y))})
+
+
+def test_classes_must_be_two_and_all_in_training():
+    with pytest.raises(UserError, match=r"a: 1 class \(u\) is not enough"):
+        raw(classes=("u",))
+    with pytest.raises(UserError, match="a: class w has no training sample; add some"):
+        raw(classes=("u", "v", "w"))

@@ -36,6 +36,80 @@ def test_the_spline_passes_through_its_controls():
     torch.testing.assert_close(inner[:, 0], torch.linspace(1, 2, 11))
 
 
+def test_the_pen_leaves_a_gaussian_across_a_straight_stroke():
+    """Closed form: the integral of the pen along a line, sqrt(2 pi) s exp(-d^2 / (2 s^2))."""
+    column = torch.linspace(-20, 48, 500)
+    p = torch.stack([column, torch.full((500,), 13.0)], 1)[None]
+    starts = torch.zeros(1, 500, dtype=torch.bool)
+    spread = 1.1
+    ink = strokes._ink(p, starts, torch.tensor([spread]))[0, :, 14]
+    away = torch.arange(28.0) - 13
+    wanted = (2 * torch.pi) ** 0.5 * spread * torch.exp(-(away**2) / (2 * spread**2))
+    torch.testing.assert_close(ink, wanted, atol=1e-4, rtol=1e-4)
+
+
+def test_the_pen_is_lifted_between_strokes():
+    """Two short strokes far apart: each leaves ink, and there is none between them."""
+    path = torch.cat([torch.linspace(3, 6, 20), torch.linspace(21, 24, 20)])
+    p = torch.stack([path, torch.full((40,), 14.0)], 1)[None]
+    starts = torch.zeros(1, 40, dtype=torch.bool)
+    starts[0, [0, 20]] = True
+    ink = strokes._ink(p, starts, torch.tensor([1.0]))[0, 14]
+    assert ink[13:15].max() < 1e-3
+    torch.testing.assert_close(ink, ink.flip(0), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        ink.sum() / (2 * torch.pi) ** 0.5, torch.tensor(6.0), rtol=1e-3, atol=0
+    )
+
+
+def test_a_warp_is_its_wave():
+    """Closed form for one wave along x that moves points along y."""
+    p = torch.rand(2, 7, 2)
+    frequency = torch.tensor([[[2.0, 0.0]]]).expand(2, -1, -1)
+    amplitude = torch.tensor([[[0.0, 0.3]]]).expand(2, -1, -1)
+    out = strokes._warp(p, frequency, torch.full((2, 1), 0.5), amplitude)
+    assert torch.equal(out[..., 0], p[..., 0])
+    torch.testing.assert_close(out[..., 1], p[..., 1] + 0.3 * torch.sin(2 * p[..., 0] + 0.5))
+
+
+def test_laying_down_stretches_slants_turns_and_centres():
+    square = torch.tensor([[[-0.5, -0.5], [0.5, -0.5], [0.5, 0.5], [-0.5, 0.5]]])
+    size, centre, none = torch.tensor([[10.0, 20.0]]), torch.tensor([[13.0, 14.0]]), torch.zeros(1)
+    plain = strokes._lay(square, size, none, none, centre)[0]
+    assert plain.tolist() == [[8, 4], [18, 4], [18, 24], [8, 24]]
+    slanted = strokes._lay(square, size, none + 0.5, none, centre)[0] - centre[0]
+    assert slanted.tolist() == [[0, -10], [10, -10], [0, 10], [-10, 10]]  # the top leans right
+    quarter = strokes._lay(square, size, none, none + torch.pi / 2, centre)[0] - centre[0]
+    wanted = torch.tensor([[10.0, -5], [10, 5], [-10, 5], [-10, -5]])
+    torch.testing.assert_close(quarter, wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("part", ["_warp", "_lay", "_ink"])
+def test_each_of_these_takes_part_in_drawing(part, monkeypatch):
+    """Without the random part of its arguments the images are others."""
+    before, step = strokes.draw(250)[0], getattr(strokes, part)
+
+    def tame(p, *arguments):
+        return step(p, *map(torch.ones_like, arguments))
+
+    monkeypatch.setattr(strokes, part, tame)
+    assert (strokes.draw(250)[0] != before).flatten(1).any(1).all()
+
+
+def test_ones_lean_both_ways():
+    """The slope of the ink of a one: slant and turn together, evenly to both sides."""
+    x, y = strokes.draw(5000)
+    ink = x[y == 1, 0].double()
+    mass, at = ink.sum((1, 2)), torch.arange(28.0)
+    row, column = (ink.sum(2) * at).sum(1) / mass, (ink.sum(1) * at).sum(1) / mass
+    both = (ink * (at[:, None] - row[:, None, None]) * (at - column[:, None, None])).sum((1, 2))
+    tall = (ink * (at[:, None] - row[:, None, None]) ** 2).sum((1, 2))
+    slope = -both / tall
+    assert slope.std() == pytest.approx((0.22**2 + 0.12**2) ** 0.5, rel=0.3)
+    assert slope.std() > 0.17
+    assert abs(slope.mean()) < 0.05
+
+
 def test_ink_is_dark_on_empty_paper():
     """Corners are blank, some pixel is nearly full, and about an eighth of the page is ink."""
     x, _ = strokes.draw(1000)

@@ -93,7 +93,9 @@ def test_a_mark_at_the_start_windows_lines_quotes_and_blank_ends(tmp_path):
         (plain.rstrip("\n"), "utf-8"),
         (quoted, "utf-8"),
     ):
-        found = whole(table.read(write(tmp_path, text, encoding=encoding), "tree"))
+        raw = table.read(write(tmp_path, text, encoding=encoding), "tree")
+        assert raw.features == ("a", "b")
+        found = whole(raw)
         assert all(torch.equal(a, b) for a, b in zip(wanted, found, strict=True))
 
 

@@ -62,9 +62,9 @@ def test_missed_samples_come_surest_first():
 
 def test_the_least_sure_follow_where_few_were_missed():
     predicted, true = torch.tensor([0, 1, 1, 0]), torch.tensor([0, 1, 0, 0])
-    sure = torch.tensor([0.9, 0.6, 0.7, 0.8])
+    sure = torch.tensor([0.9, 0.6, 0.997, 0.8])
     drawn = misclassified(torch.rand(4, 1, 4, 4), predicted, true, sure, classes="ab", columns=3)
-    assert texts(drawn) == ["true: a", "b  70%", "right", "b  60%", "right", "a  80%"]
+    assert texts(drawn) == ["true: a", "b  >99%", "right", "b  60%", "right", "a  80%"]
     inks = [to_hex(text.get_color()) for text in drawn.axes[0].texts[1::2]]
     assert inks == [CYCLE[1], CYCLE[0], CYCLE[0]]
     title = drawn.axes[0].get_title()

@@ -69,14 +69,23 @@ class Softmax(Op):
 
 
 class CrossEntropy(Op):
-    """The loss of each row of logits x for its class t: log-softmax and the pick in one."""
+    """The losses of rows of logits x for their classes t, or `share` times their sum.
 
-    vjps = (lambda g, y, x, t: (Softmax.of(x, -1) - _onehot(t, x)) * g[:, None],)  # (4)
+    Log-softmax, the pick of a class and the sum in one: the gradient needs no logarithm.
+    """
+
+    vjps = (
+        lambda g, y, x, t, share: (
+            (Softmax.of(x, -1) - _onehot(t, x))
+            * (g[:, None] if share is None else g * share)  # (4)
+        ),
+    )
 
     @staticmethod
-    def forward(x: Value, t: Value) -> Value:
+    def forward(x: Value, t: Value, share: float | None) -> Value:
         x = x - np.max(x, axis=-1, keepdims=True)
-        return np.log(np.sum(np.exp(x), axis=-1)) - x[np.arange(len(x)), t]  # (4)
+        each = np.log(np.sum(np.exp(x), axis=-1)) - x[np.arange(len(t)), t]  # (4)
+        return each if share is None else np.sum(each) * share
 
 
 def _onehot(t: Value, x: Value) -> Value:
@@ -139,12 +148,14 @@ def cross_entropy(input: Value, target: Value, reduction: str = "mean") -> Var:
             f"cross_entropy of shapes {shape} and {classes.shape} ({classes.dtype}): must be "
             "logits (batch, classes) and whole numbers (batch,), one class for each row"
         )
-    if classes.size and not 0 <= classes.min() <= classes.max() < shape[1]:
+    if classes.size and (classes.min() < 0 or classes.max() >= shape[1]):
         raise ValueError(
             f"cross_entropy of shapes {shape} and {classes.shape}: target "
             f"({classes.min()} to {classes.max()}) must be from 0 to {shape[1] - 1}"
         )
-    return _reduce(CrossEntropy.apply(input, classes), reduction)
+    _require_reduction(reduction)
+    share = {"none": None, "sum": 1.0, "mean": 1 / max(len(classes), 1)}[reduction]
+    return CrossEntropy.apply(input, classes, share)
 
 
 def binary_cross_entropy_with_logits(input: Value, target: Value, reduction: str = "mean") -> Var:
@@ -154,10 +165,11 @@ def binary_cross_entropy_with_logits(input: Value, target: Value, reduction: str
             f"binary_cross_entropy_with_logits of shapes {np.shape(value(input))} and "
             f"{np.shape(value(target))}: must be the same"
         )
-    return _reduce(BinaryCrossEntropy.apply(input, target), reduction)
+    _require_reduction(reduction)
+    each = BinaryCrossEntropy.apply(input, target)
+    return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)
 
 
-def _reduce(each: Var, reduction: str) -> Var:
+def _require_reduction(reduction: str) -> None:
     if reduction not in ("none", "mean", "sum"):
         raise ValueError(f"reduction ({reduction}) must be 'none', 'mean' or 'sum'")
-    return each if reduction == "none" else mean(each) if reduction == "mean" else sum(each)

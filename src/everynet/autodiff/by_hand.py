@@ -21,8 +21,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-Matrix = Float[np.ndarray, "rows columns"]
-Vector = Float[np.ndarray, " columns"]
+Matrix = Float[np.ndarray, "_ _"]
+Vector = Float[np.ndarray, "_"]
 
 
 @dataclass(frozen=True)

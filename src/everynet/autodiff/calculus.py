@@ -24,12 +24,12 @@ from everynet.autodiff.derivatives import grad, hessian, hvp, jacobian, jvp
 Scalar = Callable[[Value], Value]
 
 
-def directional_derivative(f: Scalar, x: Array, u: Array) -> float:
+def directional_derivative(f: Scalar, x: Value, u: Value) -> float:
     """The slope of f at x along u, whatever the length of u."""
     return float(jvp(f, x, np.asarray(u) / np.linalg.norm(u)))  # (1)
 
 
-def numerator_layout(f: Callable[[Value], Value], x: Array) -> Array:
+def numerator_layout(f: Callable[[Value], Value], x: Value) -> Array:
     """The derivative of f at x as a matrix, for the five cases that have one.
 
     vector by scalar: a column; scalar by vector: a row; vector by vector: the Jacobian;
@@ -53,19 +53,19 @@ def numerator_layout(f: Callable[[Value], Value], x: Array) -> Array:
     )
 
 
-def taylor(f: Scalar, x: Array) -> Callable[[Array], float]:
+def taylor(f: Scalar, x: Value) -> Callable[[Array], float]:
     """The second-order Taylor polynomial of f at x, as a function of the displacement."""
     at, g, h = float(f(x)), grad(f)(x), hessian(f)(x)
     return lambda d: float(at + g @ d + 0.5 * d @ h @ d)  # (3)
 
 
-def curvature(f: Scalar, x: Array, d: Array) -> float:
+def curvature(f: Scalar, x: Value, d: Value) -> float:
     """The second derivative of f at x along d, whatever the length of d."""
     d = np.asarray(d) / np.linalg.norm(d)
     return float(d @ hvp(f, x, d))
 
 
-def optimal_step(f: Scalar, x: Array) -> float:
+def optimal_step(f: Scalar, x: Value) -> float:
     """The step along -grad f that the second-order Taylor polynomial likes best."""
     g = grad(f)(x)
     bend = float(g @ hvp(f, x, g))

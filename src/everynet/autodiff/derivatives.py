@@ -130,10 +130,12 @@ def jacobian(f: Callable[..., Value], argnum: int = 0) -> Callable[..., Value]:
     def evaluate(*args: Value) -> Value:
         at = _Evaluated("jacobian", f, args, argnum)
         (x,) = at.by.values()
-        units = np.eye(at.y.size, dtype=at.y.dtype).reshape(-1, *at.y.shape)
+        units = np.eye(at.y.size, dtype=at.y.dtype).reshape(at.y.size, *at.y.shape)
         rows = [at.gradients(unit)[0] for unit in units]  # (2)
         shape = (*at.y.shape, *x.shape)
-        return reshape(stack(rows), shape) if at.nested else np.stack(rows).reshape(shape)
+        if at.nested:
+            return reshape(stack(rows), shape) if rows else Var(np.zeros(shape))
+        return np.reshape(rows, shape).astype(x.dtype, copy=False)
 
     return evaluate
 

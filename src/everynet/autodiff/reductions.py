@@ -42,7 +42,7 @@ class Mean(Op):
     """y = (x_1 + ... + x_n) / n."""
 
     forward = staticmethod(lambda x, axis, keepdims: np.mean(x, axis=axis, keepdims=keepdims))
-    vjps = (lambda g, y, x, axis, keepdims: _spread(g * (y.size / x.size), x, axis),)
+    vjps = (lambda g, y, x, axis, keepdims: _spread(g * (g.size / x.size), x, axis),)
 
 
 class Max(Op):

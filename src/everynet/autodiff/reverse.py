@@ -84,11 +84,12 @@ def pullback(
         y: Value = var if create_graph else var.val
         vals = op if create_graph else [a.val if isinstance(a, Var) else a for a in op]
         for i, arg in enumerate(op):
-            if not isinstance(arg, Var) or not arg.requires_grad:
-                continue  # a constant has no gradient
-            if leads is not None and arg not in leads:
-                continue
+            known = isinstance(arg, Var) and arg.requires_grad
+            if not known or (leads is not None and arg not in leads):
+                continue  # no gradient is computed for a constant
             d = op.vjps[i](g, y, *vals)
+            if isinstance(d, Var) and not create_graph:
+                d = d.val  # of a rule written in our own functions
             if d.shape != arg.val.shape:
                 d = unbroadcast(d, arg.val.shape)
             if d.dtype != arg.val.dtype:
@@ -110,7 +111,8 @@ def unbroadcast(g: Value, shape: tuple[int, ...]) -> Value:
     """Sum g over the axes along which `shape` was repeated: the transpose of broadcasting."""
     extra = g.ndim - len(shape)
     repeated = tuple(i + extra for i, n in enumerate(shape) if n == 1 and g.shape[i + extra] != 1)
-    return g.sum(axis=(*range(extra), *repeated)).reshape(shape)
+    total = g.sum(axis=(*range(extra), *repeated))
+    return total if total.shape == shape else total.reshape(shape)
 
 
 def shapes(vals: Collection[Value]) -> str:

@@ -20,7 +20,7 @@ def brief(x: Value) -> str:
         return f"{x:.4g}"
     if x.size <= 4:
         return np.array2string(x, formatter={"float_kind": lambda v: f"{v:.3g}"}, separator=" ")
-    return f"{'×'.join(map(str, x.shape))} |{np.linalg.norm(x):.3g}|"  # noqa: RUF001 -- a sign
+    return f"{'x'.join(map(str, x.shape))} |{np.linalg.norm(x):.3g}|"
 
 
 @dataclass
@@ -163,33 +163,30 @@ def _slope(flow: Flow) -> Value:
 def to_dot(y: Var, seed: Value = None) -> str:
     """The graph in the language of Graphviz: Ops are boxes, values and gradients on the edges."""
     story = Story(y, seed)
-    number = {var: i for i, var in enumerate(story.order)}
-    lines = ["digraph {", "  rankdir=LR;"]
-    for var, i in number.items():
-        assert var.creator is not None
-        lines.append(
-            f"  op{i} [shape=box, label={_quoted(var.creator.symbol or var.creator.name)}];"
-        )
-    leaves: dict[int, str] = {}
+    nodes = {"out": f"shape=ellipse, label={_quoted(story.names[y])}"}
+    edges: list[str] = []
+    known: dict[int, str] = {}
+
+    def node(x: Value) -> str:
+        """The name of the Op that made x, or of a leaf."""
+        if id(x) not in known:
+            op = x.creator if isinstance(x, Var) else None
+            known[id(x)] = f"{'op' if op else 'leaf'}{len(known)}"
+            shape, label = ("box", op.symbol or op.name) if op else ("ellipse", story.called(x))
+            nodes[known[id(x)]] = f"shape={shape}, label={_quoted(label)}"
+        return known[id(x)]
+
+    def edge(x: Value, head: str, gradient: Value) -> None:
+        label = brief(x) + ("" if gradient is None else f"\n{brief(gradient)}")
+        edges.append(f"{node(x)} -> {head} [label={_quoted(label)}]")
+
+    if story.order:
+        edge(y, "out", story.gradients.get(y))
     for var in story.order:
         for flow in story.flows[var]:
-            if is_computed(flow.arg):
-                tail = f"op{number[flow.arg]}"
-            else:
-                tail = leaves.setdefault(id(flow.arg), f"leaf{len(leaves)}")
-                lines.append(f"  {tail} [shape=ellipse, label={_quoted(story.called(flow.arg))}];")
-            label = _quoted(label_of(story, flow))
-            lines.append(f"  {tail} -> op{number[var]} [label={label}];")
-    lines.append(f"  out [shape=ellipse, label={_quoted(story.names[y])}];")
-    if story.order:
-        end = brief(y) + (f"\n{brief(story.gradients[y])}" if y in story.gradients else "")
-        lines.append(f"  op0 -> out [label={_quoted(end)}];")
-    return "\n".join([*dict.fromkeys(lines), "}"]) + "\n"
-
-
-def label_of(story: Story, flow: Flow) -> str:
-    """Value and gradient of an edge, on two lines."""
-    return brief(flow.arg) + ("" if flow.adds is None else f"\n{brief(flow.adds)}")
+            edge(flow.arg, node(var), flow.adds)
+    lines = ["rankdir=LR", *(f"{name} [{how}]" for name, how in nodes.items()), *edges]
+    return "digraph {\n" + "".join(f"  {line};\n" for line in lines) + "}\n"
 
 
 def is_computed(x: Value) -> bool:

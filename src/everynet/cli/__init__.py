@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
+from everynet.errors import Failure
+from everynet.errors import nearest as nearest
 
 if TYPE_CHECKING:
     from everynet.recipe import Recipe
@@ -39,14 +41,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog.removeprefix('everynet ')}: {message}")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Like `everynet.types.nearest`, for verbs that do not import torch."""
-    from difflib import get_close_matches
-
-    close = get_close_matches(word, [*known], 3, 0.0)
-    return "; the nearest are " + ", ".join(close) if close else ""
 
 
 def verb(name: str) -> ModuleType:
@@ -105,10 +99,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def explained(error: Exception) -> tuple[int, str]:
     """The exit code of an error and what to say of it in one line."""
-    types = sys.modules.get("everynet.types")  # not imported: then it cannot be a Failure
     line = " ".join(str(error).split())
-    if types is not None and isinstance(error, types.Failure):
-        return int(error.code), line
+    if isinstance(error, Failure):
+        return error.code, line
     if isinstance(error, ValueError):
         return 2, line
     return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"

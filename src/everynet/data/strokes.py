@@ -11,7 +11,7 @@ the control points after a random jitter, and B the matrix of a Catmull-Rom spli
     p <- p + sum_k a_k sin(w_k . p + f_k)              elastic warp, smooth and random
     p <- A p + c                                       slant, turn, stretch, size and place
     ink(r) = sum_i l_i exp(-|r - p_i|^2 / (2 s^2))     l_i: length of path that point i stands for
-    pixel(r) = sigmoid(sharpness (ink(r) - level))     paper below the level, ink above it
+    pixel(r) = sigmoid(sharpness (ink(r) - 1))         paper below 1, dark above it, less blank
 
 The Gaussian pen is a product of a row and a column factor, so the ink of a batch is one batched
 matrix product. Image i follows from (seed, i) alone, whatever number is drawn.
@@ -23,8 +23,9 @@ from functools import lru_cache
 from math import pi
 
 import torch
-from jaxtyping import Float, Int64, UInt8
+from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
+from torch.nn.functional import pad
 
 from everynet.data.images import digest
 from everynet.data.raw import Raw
@@ -159,53 +160,68 @@ def _templates() -> tuple[Tensor, Tensor, Tensor, list[int]]:
     return controls, matrices, starts, first
 
 
+def _warp(
+    p: Float[Tensor, "batch points 2"],
+    frequency: Float[Tensor, "batch waves 2"],
+    phase: Float[Tensor, "batch waves"],
+    amplitude: Float[Tensor, "batch waves 2"],
+) -> Float[Tensor, "batch points 2"]:
+    """Move each point by a few slow waves that run across the page."""
+    wave = (torch.einsum("bpd,bkd->bpk", p, frequency) + phase[:, None]).sin()
+    return p + wave @ amplitude
+
+
+def _lay(
+    p: Float[Tensor, "batch points 2"],
+    size: Float[Tensor, "batch 2"],
+    slant: Float[Tensor, " batch"],
+    turn: Float[Tensor, " batch"],
+    centre: Float[Tensor, "batch 2"],
+) -> Float[Tensor, "batch points 2"]:
+    """Stretch to a size in pixels, slant to the right, turn, and put the middle at a centre."""
+    p = p * size[:, None]
+    x, y = p[..., 0] - slant[:, None] * p[..., 1], p[..., 1]
+    cos, sin = turn.cos()[:, None], turn.sin()[:, None]
+    p = torch.stack([cos * x - sin * y, sin * x + cos * y], 2)
+    return p - (p.amin(1, keepdim=True) + p.amax(1, keepdim=True)) / 2 + centre[:, None]
+
+
+def _ink(
+    p: Float[Tensor, "batch points 2"],
+    starts: Bool[Tensor, "batch points"],
+    pen: Float[Tensor, " batch"],
+) -> Float[Tensor, "batch 28 28"]:
+    """What a pen of that spread leaves on the page; it is lifted before each start."""
+    step = p.diff(dim=1).norm(dim=2) * ~starts[:, 1:]
+    length = (pad(step, (1, 0)) + pad(step, (0, 1))) / 2
+    away = torch.arange(SIDE, dtype=p.dtype) - p[..., None]  # batch points 2 side
+    across, down = (-(away**2) / (2 * pen[:, None, None, None] ** 2)).exp().unbind(2)
+    return (down * length[..., None]).transpose(1, 2) @ across
+
+
 def _chunk(random: torch.Generator) -> tuple[Tensor, Tensor]:
     """CHUNK images, each class equally often."""
 
-    def uniform(*shape: int, low: float = -1.0, high: float = 1.0) -> Tensor:
-        return torch.rand(CHUNK, *shape, generator=random) * (high - low) + low
+    def uniform(low: float, high: float) -> Float[Tensor, " batch"]:
+        return torch.rand(CHUNK, generator=random) * (high - low) + low
 
-    def normal(*shape: int) -> Tensor:
-        return torch.randn(CHUNK, *shape, generator=random).clamp(-2, 2)
+    def normal(std: float, *shape: int) -> Tensor:
+        return std * torch.randn(CHUNK, *shape, generator=random).clamp(-2, 2)
 
     controls, matrices, starts, first = _templates()
     y = (torch.arange(CHUNK) % 10)[torch.randperm(CHUNK, generator=random)]
-    start, stop = torch.tensor(first[:-1])[y], torch.tensor(first[1:])[y]
-    way = start + (uniform(low=0.0) * (stop - start)).long().clamp(max=9)
-    q = controls[way] + 0.028 * normal(controls.shape[1], 2)
-    p = matrices[way] @ q  # batch points 2
-
-    frequency, phase = 2.2 * normal(3, 2), pi * uniform(3)
-    amplitude = 0.045 * normal(3, 2)
-    wave = (torch.einsum("bpd,bkd->bpk", p, frequency) + phase[:, None]).sin()
-    p = p + wave @ amplitude
-
-    turn, slant = 0.12 * normal(), 0.22 * normal()
-    width, height = uniform(low=12.0, high=19.0), uniform(low=17.0, high=21.5)
-    cos, sin = turn.cos(), turn.sin()
-    x = width[:, None] * p[..., 0] - (slant * height)[:, None] * p[..., 1]
-    v = height[:, None] * p[..., 1]
-    path = torch.stack(
-        [cos[:, None] * x - sin[:, None] * v, sin[:, None] * x + cos[:, None] * v], 1
-    )
-    middle = (path.amin(2, keepdim=True) + path.amax(2, keepdim=True)) / 2
-    column, row = (path - middle + SIDE / 2 - 0.5 + 0.8 * normal(2, 1)).unbind(1)
-
-    step = (column.diff(dim=1) ** 2 + row.diff(dim=1) ** 2).sqrt()
-    step = step * ~starts[way][:, 1:]  # the pen is lifted between strokes
-    length = torch.zeros_like(column)
-    length[:, 1:] += step / 2
-    length[:, :-1] += step / 2
-
-    pen = uniform(1, 1, low=0.72, high=1.15)
-    grid = torch.arange(SIDE, dtype=torch.float32)
-    across = (-((grid - column[..., None]) ** 2) / (2 * pen**2)).exp()  # batch points columns
-    down = (-((grid - row[..., None]) ** 2) / (2 * pen**2)).exp() * length[..., None]
-    ink = down.transpose(1, 2) @ across  # batch rows columns
-    sharpness = uniform(1, 1, low=3.5, high=6.0)
-    pixels = (sharpness * (ink - 1.0)).sigmoid()
+    ways = torch.tensor(first).diff()[y]
+    way = torch.tensor(first)[y] + (uniform(0, 1) * ways).long()
+    p = matrices[way] @ (controls[way] + normal(0.028, *controls.shape[1:]))
+    phase = torch.stack([uniform(-pi, pi) for _ in range(3)], 1)
+    p = _warp(p, normal(2.2, 3, 2), phase, normal(0.045, 3, 2))
+    size = torch.stack([uniform(12, 19), uniform(17, 21.5)], 1)
+    p = _lay(p, size, normal(0.22), normal(0.12), SIDE / 2 - 0.5 + normal(0.8, 2))
+    ink = _ink(p, starts[way], uniform(0.72, 1.15))
+    sharpness = uniform(3.5, 6)[:, None, None]
     blank = (-sharpness).sigmoid()
-    return ((pixels - blank) / (1 - blank) * 255).clamp(0, 255).round().to(torch.uint8)[:, None], y
+    pixels = ((sharpness * (ink - 1)).sigmoid() - blank) / (1 - blank)
+    return (pixels * 255).round().to(torch.uint8)[:, None], y
 
 
 def draw(

@@ -62,7 +62,7 @@ def misclassified(
         title += "; then the least sure that were right"
     shown = torch.cat([wrong[:most], right[: max(0, columns - len(wrong))]])
     captions = [
-        f"{classes[int(predicted[i])]}  {float(probability[i]):.0%}\n"
+        f"{classes[int(predicted[i])]}  {_percent(float(probability[i]))}\n"
         + (f"true: {classes[int(true[i])]}" if missed[i] else "right")
         for i in shown
     ]
@@ -217,6 +217,11 @@ def _captioned(
     axes.set_title(title, color=INK, fontsize="medium")
     bare(axes)
     return made
+
+
+def _percent(probability: float) -> str:
+    """A probability as text that says no certainty where there is none."""
+    return ">99%" if 0.995 <= probability < 1 else f"{probability:.0%}"
 
 
 def _enlarged(images: Tensor, least: int = 24) -> Tensor:

@@ -240,6 +240,6 @@ class ManyClasses(Fitting[SoftmaxRegression]):
 RECIPES = {
     "softmax-regression": ManyClasses(goal="accuracy >= 0.95", covers=("M20",)),
     "softmax-regression-mnist": ManyClasses(
-        data="mnist", tol=1e-3, goal="accuracy >= 0.92", covers=("M20",)
+        data="mnist", tol=2e-3, goal="accuracy >= 0.92", covers=("M20",)
     ),
 }

@@ -99,6 +99,8 @@ class Photographs(ImageClassification[CNN]):
         return [f"blocks.{number}" for number in range(len(model.blocks))]
 
 
+# Test accuracy of seeds 0, 1, 2 on an NVIDIA H200, the sets' own test split:
+# cnn-mnist 0.9942 0.9948 0.9950, cnn-cifar 0.7705 0.7760 0.7740.
 RECIPES = {
     "cnn-mnist": Photographs(
         data="mnist",
@@ -125,7 +127,7 @@ RECIPES = {
         schedule="one-cycle",
         pixels=3.0,
         mirror=True,
-        goal="accuracy >= 0.72",
+        goal="accuracy >= 0.75",
         covers=("C21",),
     ),
 }

@@ -10,7 +10,7 @@ in four places, and has 60,000 weights to learn instead of 61,706:
 
     f(a) = 1.7159 tanh(2 a / 3)                          (5)  squashing: f(1) = 1, f(-1) = -1
     s_k = f(g_k mean(h_k) + b_k)                         (6)  pooling with gain and bias for a map
-    h_k = f(b_k + sum_{c in T_k} w_kc * x_c)             (7)  map k sees the maps in row k of a table
+    h_k = f(b_k + sum_{c in T_k} w_kc * x_c)             (7)  map k sees row k of a table of maps
     y_i = -sum_j (h_j - c_ij)^2                          (8)  distance to a fixed code of +1 and -1
 
 LeCun, Bottou, Bengio, Haffner (1998), "Gradient-based learning applied to document recognition",
@@ -156,6 +156,8 @@ class SmallImages(ImageClassification[LeNet]):
         return LeNet(data.spec["shape"][0], len(data.spec["classes"]))
 
 
+# Test accuracy of seeds 0, 1, 2 on an NVIDIA H200 (the split is the set's own; for digits a
+# stratified random fifth): lenet 0.9944 0.9944 0.9916, lenet-fashion 0.8947 0.8907 0.8954.
 RECIPES = {
     "lenet": SmallImages(
         data="digits",
@@ -173,7 +175,7 @@ RECIPES = {
     ),
     "lenet-mnist": SmallImages(
         data="mnist",
-        steps=4200,
+        steps=3368,
         batch_size=128,
         lr=3e-3,
         schedule="one-cycle",

@@ -1,0 +1,51 @@
+"""The expected ways to fail, each with its exit code; light enough for a verb without torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class Failure(Exception):
+    """An expected way to end: one line for the user and an exit code."""
+
+    code = 1
+
+
+class UserError(Failure, ValueError):
+    """Something the user named is wrong: a setting, a file, a value in the data."""
+
+    code = 2
+
+
+class NonFinite(Failure, ArithmeticError):
+    """A value of the training became infinite or not a number."""
+
+    code = 3
+
+
+class CannotWrite(Failure, OSError):
+    """The run folder could not be written."""
+
+    code = 4
+
+
+class NoCheckpoint(Failure):
+    """A run folder holds no checkpoint that can be trusted."""
+
+    code = 5
+
+
+class Stopped(Failure):
+    """A signal ended the run after its state was saved."""
+
+    def __init__(self, message: str, signal: int) -> None:
+        super().__init__(message)
+        self.code = 128 + signal
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The three known words most like `word`, for the end of an error message."""
+    import difflib  # noqa: PLC0415 -- only a mistake needs it
+
+    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.0)
+    return "; the nearest are " + ", ".join(close) if close else ""
