@@ -48,7 +48,7 @@ def shrunk(picture: Path, name: str) -> str:
 
 def main(runs: Path) -> None:
     """Write the page and its pictures."""
-    lines = ["# Gallery", "", "<!-- Made by docs/make_gallery.py from finished runs; do not edit. -->"]
+    lines = ["# Gallery", "", "<!-- Made by docs/make_gallery.py from runs; do not edit. -->"]
     for old in (DOCS / "gallery").glob("*.png"):
         old.unlink()
     for entry in entries()[0]:

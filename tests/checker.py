@@ -1,4 +1,4 @@
-"""beartype for single functions: `Self`, which it knows only on whole classes, is left unchecked."""
+"""beartype for single functions; `Self`, which it knows only on whole classes, is not checked."""
 
 from typing import Self
 

@@ -99,8 +99,9 @@ class Photographs(ImageClassification[CNN]):
         return [f"blocks.{number}" for number in range(len(model.blocks))]
 
 
-# Test accuracy of seeds 0, 1, 2 on an NVIDIA H200, the sets' own test split:
-# cnn-mnist 0.9942 0.9948 0.9950, cnn-cifar 0.7705 0.7760 0.7740.
+# Test accuracy of seeds 0, 1, 2, trained on an NVIDIA H200, on the sets' own test split:
+# cnn-mnist 0.9948 0.9944 0.9951; cnn-cifar (10,000 images to train, 2,000 to test) 0.7745 0.7690
+# 0.7770.
 RECIPES = {
     "cnn-mnist": Photographs(
         data="mnist",
@@ -127,7 +128,7 @@ RECIPES = {
         schedule="one-cycle",
         pixels=3.0,
         mirror=True,
-        goal="accuracy >= 0.75",
+        goal="accuracy >= 0.76",
         covers=("C21",),
     ),
 }
