@@ -149,19 +149,22 @@ def _stamp(path: Path) -> list[int]:
     return [status.st_size, status.st_mtime_ns]
 
 
+MAKER = _stamp(Path(__file__))
+"""The code that is running, whatever becomes of its file meanwhile: an index is for it alone."""
+
+
 def sources() -> dict[str, Source]:
     """What every file of the zoo and `recipe.py` says, by its path inside the package."""
     files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
     index = cache() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
-    maker = _stamp(Path(__file__))
-    known = _read_index(index, maker)
+    known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
     for path in (*files, PACKAGE / "recipe.py"):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
     if len(known) != len(fresh) or any(known[name] is not fresh[name] for name in known):
-        _write_index(index, maker, fresh)
+        _write_index(index, MAKER, fresh)
     return {name: source for name, (_, source) in fresh.items()}
 
 
