@@ -57,15 +57,10 @@ def main(runs: Path) -> None:
             sys.exit(f"no finished run of {entry.name} below {runs}: everynet run {entry.name}")
         figures = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test"]
         where = json.loads((run / "environment.json").read_text())
-        seconds = next(
-            line.split("|")[2].strip()
-            for line in (run / "card.md").read_text().splitlines()
-            if line.startswith("| time ")
-        )
         said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
         lines += ["", f"## {entry.name}", "", entry.summary, ""]
         lines += [f"`everynet run {entry.name}` reached {said} (goal: {entry.goal}) on"]
-        lines += [f"{where['device_name']} in {seconds}, torch {where['versions']['torch']}."]
+        lines += [f"{where['device_name']}, torch {where['versions']['torch']}."]
         lines += ["", *(f"![{p.stem}]({shrunk(p, entry.name)})" for p in telling(run))]
     (DOCS / "gallery.md").write_text("\n".join(lines) + "\n")
 

@@ -17,7 +17,7 @@ CUBE = RANDOM.standard_normal((2, 3, 4))
 IMAGES = RANDOM.standard_normal((2, 3, 7, 6))
 FILTERS = RANDOM.standard_normal((4, 3, 3, 2))
 SYMMETRIC = CUBE[0] @ CUBE[0].T + np.eye(3)
-CLASSES = np.array([2, 0])
+CLASSES = np.array([1, 2])  # neither is the largest of its row
 PICK = (np.array([0, 1, 1]), np.array([2, 0, 0]))  # one element twice
 MASK = SIGNED > 0
 
@@ -225,6 +225,15 @@ def test_ties_share_the_gradient_equally():
     a, b = ad.Var(2.0), ad.Var(2.0)
     ad.minimum(a, b).backward()
     assert (a.grad, b.grad) == (0.5, 0.5)
+
+
+def test_gradient_by_a_symmetric_matrix_is_symmetric():
+    weights = np.tril(CUBE[0][:, :3])
+    ours = ad.grad(lambda a: ad.sum(ad.cholesky(a) * weights))(SYMMETRIC)
+    reference = torch.tensor(SYMMETRIC, requires_grad=True)
+    (torch.linalg.cholesky(reference) * torch.as_tensor(weights)).sum().backward()
+    np.testing.assert_allclose(ours, reference.grad.numpy(), rtol=1e-10)
+    np.testing.assert_allclose(ours, ours.T)
 
 
 def test_slopes_at_the_corners():

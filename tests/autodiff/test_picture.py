@@ -99,6 +99,13 @@ def test_layout_has_no_needless_crossing():
     assert placed.boxes[6][1] == pytest.approx((placed.boxes[4][1] + placed.boxes[5][1]) / 2)
 
 
+def test_boxes_stand_level_with_what_they_feed():
+    """0 feeds 1, which stands above 3: 0 is as high as 1, not in the middle of its own layer."""
+    placed = place([(10.0, 10.0)] * 4, [(1, 2), (3, 2), (0, 1)], gap=(5.0, 5.0))
+    assert placed.boxes[0][1] == pytest.approx(placed.boxes[1][1])
+    assert placed.boxes[1][1] > placed.boxes[3][1]
+
+
 def test_long_edges_pass_through_every_layer():
     placed = place([(10.0, 10.0)] * 3, [(1, 2), (0, 1), (0, 2)], gap=(5.0, 5.0))
     assert [len(route) for route in placed.routes] == [0, 0, 1]

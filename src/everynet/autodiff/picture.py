@@ -120,7 +120,7 @@ def draw(y: Var, seed: Value = None) -> Figure:
     right = max(box.at[0] + box.room[0] / 2 for box in boxes)
     low = min(box.at[1] - box.height / 2 for box in boxes)
     high = max(box.at[1] + box.height / 2 for box in boxes)
-    legend = 2.4 * FONT
+    legend = 4.0 * FONT
     width, height = max(right - left, 300.0) + 2 * MARGIN, high - low + 2 * MARGIN + legend
     figure = Figure(figsize=(width / 72, height / 72))
     axes = figure.add_axes((0, 0, 1, 1))
@@ -217,3 +217,6 @@ def _draw_legend(axes: Axes, x: float, y: float, story: Story) -> None:
     if story.gradients:
         of = f"← gradient of {story.names[story.root]}; where paths meet they add (Σ)"
         axes.text(x + 6 * FONT, y, of, color=BACKWARD, fontsize=FONT, va="top")
+    if any(var.size > 4 for var in story.names):
+        note = "2x3 |1.5| is an array and its length"
+        axes.text(x, y - 1.6 * FONT, note, color=QUIET, fontsize=FONT, va="top")
