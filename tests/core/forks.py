@@ -23,6 +23,7 @@ from everynet import checkpoint, files
 from everynet.cli import main
 
 RECIPES = Path(__file__).with_name("recipes.py")
+STEPS = 200  # of the recipe that is killed
 
 
 def fork(action):
@@ -97,42 +98,51 @@ def die_at(operation, n, action):
     return action()
 
 
-def trial(out, how, draw, seconds):
+def running(child):
+    """Whether a process has not ended yet; it stays to be waited for."""
+    return os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def wait_until(out, step, child):
+    """Wait until the run has saved `step` or more, or has ended: no clock decides how far it is."""
+    while running(child):
+        folder = next(out.glob("killed-*"), None)
+        if folder is not None and (checkpoint.steps(folder) or [-1])[-1] >= step:
+            return
+        time.sleep(0.001)
+
+
+def trial(out, how, draw):
     """Break a run, break its resumption perhaps, then let it end; say how each process ended."""
-    codes = []
-    begin = lambda: start(out)  # noqa: E731 -- named for the trace
-    while True:
+    codes, found, step = [], [], -1
+    while not found or (draw.random() < 0.3 and len(codes) < 3):
+        action = (lambda: go_on(found[0])) if found else (lambda: start(out))  # noqa: B023
         if how in ("write", "rename", "fsync"):
             n = draw.randrange(2, 40)
-            child = fork(lambda: die_at(how, n, begin))  # noqa: B023 -- forked at once
+            child = fork(lambda: die_at(how, n, action))  # noqa: B023 -- forked at once
         else:
-            child = fork(begin)
-            time.sleep(draw.uniform(0.05, 0.9) * seconds)
+            child = fork(action)
+            step = draw.randrange(min(step + 1, STEPS - 21), STEPS - 20)
+            wait_until(out, step, child)
+            time.sleep(draw.uniform(0, 0.02))  # anywhere in an update, a save or an evaluation
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, {"term": signal.SIGTERM, "int": signal.SIGINT}.get(how, 9))
         codes.append(ended(child))
         found = list(out.glob("killed-*"))
-        if found and draw.random() < 0.3 and len(codes) < 3:
-            begin = lambda: go_on(found[0])  # noqa: E731, B023 -- used before the next turn
-            continue
-        if found:
-            break
     codes.append(ended(fork(lambda: go_on(found[0]))))
     return found[0], codes
 
 
 def kill(out, seed):
     torch.set_num_threads(1)
-    begun = time.monotonic()
     assert ended(fork(lambda: start(out / "whole"))) == 0
-    seconds = time.monotonic() - begun
     (whole,) = (out / "whole").iterdir()
     draw = random.Random(seed)
     plan = (
         ["kill"] * 12 + ["write"] * 3 + ["rename"] * 3 + ["fsync"] * 2 + ["term"] * 3 + ["int"] * 3
     )
     for number, how in enumerate(plan):
-        folder, codes = trial(out / str(number), how, draw, seconds)
+        folder, codes = trial(out / str(number), how, draw)
         same = contents(folder) == contents(whole)
         print(json.dumps({"how": how, "codes": codes, "same": same}))
 
