@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from typing_extensions import TypeVar
 
 import everynet
+from everynet.nn.schedules import SCHEDULES, warm_up
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
 M = TypeVar("M", bound=nn.Module, default=nn.Module)
@@ -186,24 +187,6 @@ def make_optimizer(
     return OPTIMIZERS[optimizer]([group for group in groups if group["params"]], lr)
 
 
-def _one_cycle(t: float) -> float:
-    """Rise from 1/25 over three tenths of the run, then fall to 1/250,000, along half cosines."""
-    low, end, peak = 1 / 25, 1 / 250_000, 0.3
-    if t < peak:
-        return low + (1 - low) * (1 - math.cos(math.pi * t / peak)) / 2
-    return end + (1 - end) * (1 + math.cos(math.pi * (t - peak) / (1 - peak))) / 2
-
-
-SCHEDULES: dict[str, Callable[[float], float]] = {
-    "constant": lambda t: 1.0,
-    "linear": lambda t: 1.0 - t,
-    "cosine": lambda t: (1 + math.cos(math.pi * t)) / 2,
-    "one-cycle": _one_cycle,
-    "plateau": lambda t: 1.0,  # `rate` looks at the evaluations instead
-}
-"""The factor on the learning rate at each fraction of the run."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Training(Recipe, Generic[M, X]):
     """A network that learns by descending a gradient."""
@@ -217,7 +200,11 @@ class Training(Recipe, Generic[M, X]):
     optimizer: str = "adam"
     """sgd, momentum, nesterov, adagrad, rmsprop, adam or adamw."""
     schedule: str = "constant"
-    """constant, linear, cosine, one-cycle or plateau."""
+    """constant, linear, cosine, step, one-cycle or plateau."""
+    floor: float = 0.0
+    """Share of the learning rate below which the schedule does not go."""
+    warmup: int = 0
+    """Updates over which the learning rate rises to the schedule's."""
     weight_decay: float = 0.0
     """L2 decay of weights; biases and norms are left out."""
     clip: float = 0.0
@@ -239,6 +226,8 @@ class Training(Recipe, Generic[M, X]):
         self.require(0 < self.lr < math.inf, "lr", "a positive number")
         self.require(0 <= self.weight_decay < math.inf, "weight_decay", "a number from 0 up")
         self.require(0 <= self.clip < math.inf, "clip", "a number from 0 up")
+        self.require(0 <= self.floor <= 1, "floor", "a number from 0 to 1")
+        self.require(self.warmup >= 0, "warmup", "at least 0")
         self.require(self.eval_every >= 0, "eval_every", "at least 0")
         self.require(self.save_every >= 0, "save_every", "at least 0")
         for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
@@ -266,8 +255,9 @@ class Training(Recipe, Generic[M, X]):
 
     def rate(self, step: int, history: History) -> float:
         """Factor on the learning rate at update `step`: pure, of the step and the evaluations."""
+        rising = warm_up(step, self.warmup)
         if self.schedule != "plateau":
-            return SCHEDULES[self.schedule](step / self.steps)
+            return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
         judge = self.judge()
         assert judge is not None  # __post_init__ asks for a goal
         best, since, factor = -math.inf, 0, 1.0
@@ -278,7 +268,7 @@ class Training(Recipe, Generic[M, X]):
             best, since = (value, 0) if value > best else (best, since + 1)
             if since >= self.patience:
                 since, factor = 0, factor / 10
-        return factor
+        return rising * max(self.floor, factor)
 
     def objective(self, model: M, batch: Batch) -> Terms:
         """Named terms, each a scalar; their sum is minimised, names with `_` are only logged."""

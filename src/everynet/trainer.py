@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from everynet.device import Setup, choose, seed, threads_for
 from everynet.distributed import World
+from everynet.memory import keep_freed_memory
 from everynet.recipe import Fitting, M, State, Training, X
 from everynet.types import Batch, Data, History, Record
 
@@ -65,6 +66,7 @@ def train(
     Between two records the state is whole and may be saved. `history` may grow meanwhile.
     """
     setup, world = setup or choose("cpu"), world or World()
+    keep_freed_memory()
     images = has_images(state.model)
     groups = [g for optimizer in state.optimizers.values() for g in optimizer.param_groups]
     state.model.train()

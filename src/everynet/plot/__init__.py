@@ -13,6 +13,8 @@ from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
+from everynet.plot.panels import Panel as Panel
+from everynet.plot.panels import panels as panels
 from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
 from everynet.plot.paths import landscapes as landscapes
