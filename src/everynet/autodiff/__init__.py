@@ -57,7 +57,6 @@ from everynet.autodiff.elementwise import (
 from everynet.autodiff.graph import Op, Var, stop_gradient
 from everynet.autodiff.images import avg_pool2d, conv2d, max_pool2d
 from everynet.autodiff.linear import cholesky, matmul, solve
-from everynet.memory import keep_freed_memory
 from everynet.autodiff.modes import check_finite, enable_grad, no_grad
 from everynet.autodiff.reductions import logsumexp, max, mean, min, sum, var
 from everynet.autodiff.shaping import (
@@ -74,6 +73,7 @@ from everynet.autodiff.shaping import (
     transpose,
 )
 from everynet.autodiff.steps import to_dot, trace
+from everynet.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from everynet.autodiff.picture import draw, to_svg

@@ -17,8 +17,8 @@ Loss = Callable[[Tensor, Tensor], Tensor]
 
 def fit(
     model: nn.Module,
-    x: Float[Tensor, "rows *features"],
-    y: Shaped[Tensor, "rows *target"],
+    x: Float[Tensor, " rows *features"],
+    y: Shaped[Tensor, " rows *target"],
     *,
     steps: int,
     generator: torch.Generator,
@@ -62,8 +62,8 @@ def fit(
 @torch.no_grad()
 def judge(
     model: nn.Module,
-    x: Float[Tensor, "rows *features"],
-    y: Shaped[Tensor, "rows *target"],
+    x: Float[Tensor, " rows *features"],
+    y: Shaped[Tensor, " rows *target"],
     measure: Loss,
 ) -> float:
     """A measure over all rows in eval mode; the mode is given back."""
