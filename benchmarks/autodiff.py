@@ -11,11 +11,10 @@ our engine alone: what an operation costs in a small graph and in a large one.
 
 import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
-from side_by_side import Contestant, Job, arguments, machine, python_of, race, table, write
+from side_by_side import Contestant, Job, Page, arguments
 
 BATCH, RATE = 64, 0.1
 LOSSES = {"mlp": (2.640432, 1.932083, 1.451597), "cnn": (2.389933, 2.664238, 2.278535)}
@@ -315,36 +314,22 @@ def sizes() -> list[Contestant]:
 def main() -> None:
     everyone = contestants() + sizes()
     given = arguments(__doc__.splitlines()[0], everyone, repeats=9, steps=1_000)
-    python = python_of("autodiff")
-    only = given.only.split(",") if given.only else [one.name for one in everyone]
-    parts = []
-
-    def round_of(title: str, racing: list[Contestant], job: dict, unit: str) -> None:
-        racing = [one for one in racing if one.name in only]
-        if racing:
-            job = {"clock": given.clock, **job}
-            results = race(Path(__file__), racing, job, python, given.repeats)
-            parts.append(f"### {title}\n\n{table(results, unit)}")
-            print(parts[-1], flush=True)
-
+    page = Page("autodiff", __file__, given)
     for threads in (1, 2):
         for network, title in (("mlp", "MLP 784-256-10"), ("cnn", "CNN, 8 and 16 channels")):
             steps = given.steps if network == "mlp" else max(given.steps // 20, 1)
             job = {"network": network, "steps": steps, "threads": threads}
             heading = f"{title}: {steps:,} steps, threads: {threads}"
-            round_of(heading, contestants(network, threads), job, "s")
-    round_of("Operations on scalars: s for a million", sizes(), {"threads": 1}, "s")
-    about = (
+            page.round(heading, contestants(network, threads), job)
+    page.round("Operations on scalars: s for a million", sizes(), {"threads": 1})
+    page.close(
+        "The autodiff engine",
         f"Forward, backward and SGD, batches of {BATCH}, float32; best of {given.repeats} "
         "alternating turns, each engine in a process of its own. Within 1.2 times the time of "
         "torch is a ratio of at least 0.83; the last table asks that an operation in a graph of a "
         "million costs at most 1.5 times what it costs in one of a thousand (0.67), with the "
-        "garbage collector on.\n\n" + machine(python)
+        "garbage collector on.",
     )
-    if given.whole:
-        write("autodiff", ["## The autodiff engine", about, *parts])
-    else:
-        print(f"\n{about}\n\nA short run: benchmarks/RESULTS.md was left as it was.")
 
 
 if __name__ == "__main__":

@@ -253,3 +253,32 @@ def write(name: str, parts: Iterable[str], path: Path = RESULTS) -> None:
     before, found, rest = page.partition(begin)
     after = rest.partition(end)[2] if found else "\n"
     path.write_text(f"{before if found else before + chr(10)}{section}{after}", encoding="utf-8")
+
+
+class Page:
+    """The section of one benchmark, round by round: printed as it grows, written when whole."""
+
+    def __init__(self, name: str, script: str, given: argparse.Namespace) -> None:
+        self.name = name
+        self.script = Path(script)
+        self.given = given
+        self.python = python_of(name)
+        self.parts: list[str] = []
+
+    def round(self, title: str, racing: Sequence[Contestant], job: Job, unit: str = "s") -> None:
+        """One race, of those that `--only` names, and its table."""
+        only = self.given.only.split(",") if self.given.only else None
+        racing = [one for one in racing if only is None or one.name in only]
+        if racing:
+            job = {"clock": self.given.clock, **job}
+            results = race(self.script, racing, job, self.python, self.given.repeats)
+            self.parts.append(f"### {title}\n\n{table(results, unit)}")
+            print(self.parts[-1], flush=True)
+
+    def close(self, heading: str, about: str) -> None:
+        """Write the section, unless the run was short."""
+        about = f"{about}\n\n{machine(self.python)}"
+        if self.given.whole:
+            write(self.name, [f"## {heading}", about, *self.parts])
+        else:
+            print(f"\n{about}\n\nA short run: benchmarks/RESULTS.md was left as it was.")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
-from side_by_side import Contestant, Job, arguments, machine, python_of, race, table, write
+from side_by_side import Contestant, Job, Page, arguments
 
 BATCH = 128
 HELD_OUT = 1000  # rows that everynet.run evaluates on
@@ -302,30 +302,21 @@ def save(folder: Path, name: str, rows: int) -> dict:
 def main() -> None:
     everyone = contestants("mlp")
     given = arguments(__doc__.splitlines()[0], everyone, repeats=7, rows=60_000)
-    python = python_of("trainer")
-    only = given.only.split(",") if given.only else [one.name for one in everyone]
-    parts = []
+    page = Page("trainer", __file__, given)
     for name, title in (("mlp", "MLP 784-128-10"), ("lenet", "LeNet")):
         with tempfile.TemporaryDirectory() as folder:
             spec = save(Path(folder), name, given.rows)
             for threads in (1, 2):
-                job = {"network": name, "folder": folder, "spec": spec}
-                job |= {"threads": threads, "clock": given.clock}
-                racing = [one for one in contestants(name) if one.name in only]
-                results = race(Path(__file__), racing, job, python, given.repeats)
-                heading = f"### {title}, {given.rows:,} images, threads: {threads}"
-                parts.append(f"{heading}\n\n{table(results, 's')}")
-                print(parts[-1], flush=True)
-    about = (
+                job = {"network": name, "folder": folder, "spec": spec, "threads": threads}
+                heading = f"{title}, {given.rows:,} images, threads: {threads}"
+                page.round(heading, contestants(name), job)
+    page.close(
+        "Training: one epoch of MNIST",
         f"One epoch, batches of {BATCH}, Adam; best of {given.repeats} alternating turns. "
         "A loop by hand within 3 % of ours has a ratio of at least 0.97. everynet.run includes "
         "evaluation, checkpoints and pictures. The last 96 images make no whole batch and are "
-        "dropped, except by Keras and scikit-learn.\n\n" + machine(python)
+        "dropped, except by Keras and scikit-learn.",
     )
-    if given.whole:
-        write("trainer", ["## Training: one epoch of MNIST", about, *parts])
-    else:
-        print(f"\n{about}\n\nA short run: benchmarks/RESULTS.md was left as it was.")
 
 
 if __name__ == "__main__":

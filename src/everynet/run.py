@@ -9,59 +9,26 @@ pictures again, and `load` gives its model back. Nothing is printed unless `show
 
 from __future__ import annotations
 
-import inspect
-import io
 import json
-import math
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from everynet import checkpoint, device, files
-from everynet.card import card, environment
-from everynet.checkpoint import Progress as Best
+from everynet.card import environment
 from everynet.device import Setup, choose
 from everynet.distributed import World, joined
-from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
-from everynet.plot import learning_curve
-from everynet.progress import Progress, Stop, signals
-from everynet.recipe import Fitting, Pictures, Recipe, Simulation, State, Training
+from everynet.job import Job, Result, read_json, source_file
+from everynet.log import Log
+from everynet.progress import Progress, signals
+from everynet.recipe import Fitting, Recipe, Simulation, Training
 from everynet.settings import settings
-from everynet.trainer import (
-    PICTURES,
-    begin,
-    evaluate,
-    evaluating,
-    find_non_finite,
-    finite,
-    train,
-    with_threads,
-)
-from everynet.types import Data, NonFinite, Stopped, UserError
-
-FLUSH = 100  # updates between two looks at the terms, which wait for the device
-
-
-@dataclass(frozen=True)
-class Result:
-    """What a run reached and where it is."""
-
-    folder: Path
-    metrics: dict[str, float]
-    """Figures on the test split, of the weights kept."""
-    reached: bool | None
-    """Whether the goal was reached; None where none is claimed."""
-    pictures: tuple[Path, ...]
-
-
-# ------------------------------------------------------------------------------------ the verbs
+from everynet.types import Data, UserError
 
 
 def run(
@@ -145,252 +112,6 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
     return model.eval()
 
 
-# -------------------------------------------------------------------------------------- the job
-
-
-@dataclass
-class Job:
-    """One run on its way: what it does, how, and where it writes."""
-
-    recipe: Any  # one of the three kinds
-    setup: Setup
-    world: World
-    progress: Progress = field(default_factory=lambda: Progress(1))
-    folder: Path = Path()
-    data: Data = field(default_factory=Data.none)
-    log: Log = field(default_factory=Log)
-    stop: Stop = field(default_factory=Stop)
-    begun: float = field(default_factory=time.monotonic)
-    before: float = 0.0
-    """Seconds that earlier sessions of this run took."""
-
-    def where(self) -> str:
-        """The device and threads in words."""
-        threads = f"{self.setup.threads} thread{'s' * (self.setup.threads > 1)}"
-        return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}"
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder while writing into it."""
-        if not self.world.writes:
-            yield
-            return
-        with files.locked(self.folder):
-            yield
-
-    def prepare(self) -> Callable[[], Result]:
-        """Read the data and build the model, so that mistakes show before a folder is made."""
-        recipe = self.recipe
-        if not isinstance(recipe, Training):  # these compute on the CPU, in one process
-            self.world.check(1, True, recipe.name)
-            self.setup = replace(self.setup, device=torch.device("cpu"), precision="fp64")
-        if isinstance(recipe, Simulation):
-            return self.simulate
-        self.data = recipe.dataset()
-        if isinstance(recipe, Fitting):
-            self.data = self.data.to(self.setup.device, self.setup.dtype)
-            return self.fit
-        self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
-        self.data = self.data.to(self.setup.device, self.setup.dtype)
-        state = begin(recipe, self.data, self.setup, self.world)
-        if self.folder == Path():  # a resumed run keeps the threads it had
-            self.setup = with_threads(self.setup, recipe, state.model)
-            torch.set_num_threads(self.setup.threads)
-        self.progress.steps = recipe.steps
-        return lambda: self.train(state)
-
-    # ------------------------------------------------------------------------------- training
-
-    def train(self, state: State) -> Result:
-        """Train from the newest checkpoint, or from the start where there is none yet."""
-        recipe, best = self.recipe, Best()
-        deployed = recipe.deployed(state)
-        self.log = Log(self.folder / "metrics.jsonl" if self.world.writes else None)
-        found = checkpoint.newest(self.folder) if self._has_checkpoints() else ""
-        if path := self.world.share_text("newest", str(found)):
-            best = checkpoint.restore(Path(path), state, deployed)
-            self.log = Log.of(self.folder, best.log_length)
-            self.log.path = self.log.path if self.world.writes else None
-            self.before = seconds(self.folder)
-        elif self.world.writes:
-            files.make_folder(self.folder / "checkpoints")
-        if self.world.writes:
-            files.cut(self.folder / "metrics.jsonl", self.log.length)
-        if state.step == 0:
-            self.save(state, deployed, best)
-        self.progress.first_step = state.step
-        try:
-            best = self.loop(state, deployed, best)
-        except NonFiniteAt as bad:
-            self.explain(bad.step)
-        self.progress.close()
-        if not self.world.writes:
-            return Result(self.folder, {}, None, ())
-        if best.best_step >= 0:
-            checkpoint.restore_model(checkpoint.path_of(self.folder, best.best_step), deployed)
-        metrics = evaluate(recipe, deployed, self.data.test, self.setup)
-        return self.finish(recipe.steps, metrics, deployed)
-
-    def loop(self, state: State, deployed: nn.Module, best: Best) -> Best:
-        """Update, log, evaluate and save until the last step or a signal."""
-        recipe, data, world = self.recipe, self.data, self.world
-        epoch = data.steps_per_epoch or max(1, recipe.steps // 20)
-        eval_every = recipe.eval_every or epoch
-        save_every = recipe.save_every or eval_every
-        seen = self.log.evaluations
-        records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
-        for record in records:
-            step, last = record.step, record.step == recipe.steps
-            if worth_logging(step) or step % FLUSH == 0 or last:
-                self.log.pending.append(record)
-            if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last:
-                self.log.flush(world)
-            if self.progress.due():
-                shown = {name: value.item() for name, value in record.terms.items()}
-                self.progress.show(step, shown)
-            evaluates = step % eval_every == 0 or last
-            if evaluates:
-                self.log.flush(world)
-                world.share_buffers(deployed)
-                found = evaluate(recipe, deployed, data.valid, self.setup)
-                _check_figures(found, step)
-                seen.append({"step": step, "valid": found})
-                self.log.add(seen[-1])
-                self._time(step)
-                judge = recipe.judge()
-                if judge is not None and (
-                    best.best_step < 0 or judge.merit(found) > best.best_value
-                ):
-                    best.best_step, best.best_value = step, judge.merit(found)
-            if evaluates or step % save_every == 0:
-                self.save(state, deployed, best)
-            alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
-            if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
-                self.save(state, deployed, best)
-                raise Stopped(
-                    f"stopped at step {step:,} and saved; go on with: everynet resume "
-                    f"{self.folder}", self.stop.signal or 15,
-                )  # fmt: skip
-        return best
-
-    def save(self, state: State, deployed: nn.Module, best: Best) -> None:
-        """Write a checkpoint of a state that is finite, and drop those no longer needed."""
-        self.log.flush(self.world)
-        tensors = [*state.model.parameters(), *state.model.buffers()]
-        if not finite(tensors):
-            raise NonFiniteAt(state.step)
-        best.log_length = self.log.length
-        path = checkpoint.path_of(self.folder, state.step)
-        if not self.world.writes or path.exists():
-            return
-        checkpoint.save(path, state, deployed, best)
-        kept = {*checkpoint.steps(self.folder)[-2:], best.best_step}
-        for step in checkpoint.steps(self.folder):
-            if step not in kept:
-                files.remove_folder(checkpoint.path_of(self.folder, step))
-
-    def explain(self, seen: int) -> None:
-        """Go back to the last good checkpoint and repeat with every layer watched."""
-        if not self.world.writes:
-            raise NonFinite(f"a value became non-finite by step {seen}; see rank 0")
-        good, where = checkpoint.newest(self.folder), ""
-        if self.world.size == 1:
-            state = begin(self.recipe, self.data, replace(self.setup, compile=False))
-            best = checkpoint.restore(good, state, self.recipe.deployed(state))
-            history = Log.of(self.folder, best.log_length).evaluations
-            where = find_non_finite(
-                self.recipe, state, self.data, history=history, setup=self.setup, until=seen
-            )
-        where = where or f"a value became non-finite between steps {good.name} and {seen}"
-        raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
-
-    def _has_checkpoints(self) -> bool:
-        return self.world.writes and bool(checkpoint.steps(self.folder))
-
-    def _time(self, step: int) -> None:
-        if self.world.writes:
-            note_seconds(self.folder, step, self.before + time.monotonic() - self.begun)
-
-    # ------------------------------------------------------------------ fitting and simulation
-
-    def fit(self) -> Result:
-        """Let an estimator learn, and keep its attributes that end in an underscore."""
-        self._again()
-        recipe = self.recipe
-        device.seed(self.setup.device, recipe.seed)
-        model = recipe.fit(recipe.model(self.data), self.data)
-        learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
-        checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
-        self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
-        return self.finish(1, evaluate(recipe, model, self.data.test, self.setup), model)
-
-    def simulate(self) -> Result:
-        """Compute the result of a simulation and keep it."""
-        self._again()
-        device.seed(self.setup.device, self.recipe.seed)
-        generator = torch.Generator().manual_seed(self.recipe.seed)
-        result = self.recipe.simulate(generator)
-        checkpoint.save_values(checkpoint.path_of(self.folder, 1), result)
-        return self.finish(1, self.recipe.metrics(result), result)
-
-    def _again(self) -> None:
-        """Begin the one step of a fitting or a simulation: there is nothing to go on with."""
-        files.make_folder(self.folder / "checkpoints")
-        for step in checkpoint.steps(self.folder):
-            files.remove_folder(checkpoint.path_of(self.folder, step))
-        files.cut(self.folder / "metrics.jsonl", 0)
-        self.log = Log(self.folder / "metrics.jsonl")
-
-    # -------------------------------------------------------------------------------- the end
-
-    def finish(self, step: int, metrics: Mapping[str, float], model: object) -> Result:
-        """Log the test figures, draw, and write the card."""
-        recipe = self.recipe
-        _check_figures(metrics, step)
-        goals = () if recipe.changed else recipe.goals()
-        reached = all(goal.reached(metrics) for goal in goals) if goals else None
-        self.log.add({"step": step, "test": dict(metrics)})
-        pictures = self.draw(model)
-        page = card(
-            recipe,
-            spec=self.data.spec,
-            digest=self.data.digest,
-            where=read_json(self.folder / "environment.json"),
-            metrics=metrics,
-            reached=reached,
-            seconds=self.before + time.monotonic() - self.begun,
-            file=_source(recipe),
-            parameters=(
-                sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
-            ),
-        )
-        files.write(self.folder / "card.md", page.encode())
-        return Result(self.folder, dict(metrics), reached, pictures)
-
-    def draw(self, model: object) -> tuple[Path, ...]:
-        """The recipe's pictures, and the learning curve of a training."""
-        recipe = self.recipe
-        device.seed(self.setup.device, recipe.seed, PICTURES)
-        if isinstance(recipe, Simulation):
-            return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
-        with evaluating(model):
-            figures = dict(recipe.pictures(model, self.data, self.log.rows))
-        if isinstance(recipe, Training):
-            figures["learning-curve"] = learning_curve(self.log.rows)
-        return self.write_pictures(figures)
-
-    def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
-        """Write figures as PNG files."""
-        files.make_folder(self.folder / "pictures")
-        paths = []
-        for name, figure in figures.items():
-            content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=150)
-            paths.append(self.folder / "pictures" / f"{name}.png")
-            files.write(paths[-1], content.getvalue())
-        return tuple(paths)
-
-
 @contextmanager
 def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
     """A job whose signals are caught and whose caller gets threads and random state back.
@@ -402,30 +123,15 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
         yield Job(recipe, setup, world, progress, stop=stop)
 
 
-# ----------------------------------------------------------------------------------- small parts
-
-
-def _check_figures(metrics: Mapping[str, float], step: int) -> None:
-    for name, value in metrics.items():
-        if not math.isfinite(value):
-            raise NonFinite(f"the metric {name} is {value} at step {step}, which is no number")
-
-
 def _with_name(recipe: Recipe) -> Recipe:
     return recipe if recipe.name else replace(recipe, name=type(recipe).__name__.lower())
-
-
-def _source(recipe: Recipe) -> str:
-    """The file of a recipe that does not live in the zoo."""
-    module = type(recipe).__module__
-    return "" if module.startswith("everynet.zoo.") else inspect.getfile(type(recipe))
 
 
 def _described(recipe: Recipe) -> dict[str, Any]:
     return {
         "name": recipe.name,
         "class": type(recipe).__name__,
-        "file": _source(recipe),
+        "file": source_file(recipe),
         "goal": recipe.goal,
         "changed": list(recipe.changed),
         "settings": settings(recipe),
@@ -434,19 +140,6 @@ def _described(recipe: Recipe) -> dict[str, Any]:
 
 def _json(value: object) -> bytes:
     return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not a run: it has no {path.name}")
-    try:
-        value = json.loads(files.read(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it must hold an object")
-    return value
 
 
 def _newest(folder: Path) -> Path:

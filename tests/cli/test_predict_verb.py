@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 
 from everynet.catalog import find
-from everynet.run import Job, run
+from everynet.job import Job
+from everynet.run import run
 from everynet.settings import override
 
 MINE = Path(__file__).parent / "mine.py"

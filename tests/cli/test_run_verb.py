@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.run import Job
+from everynet.job import Job
 from everynet.run import run as run_recipe
 
 MINE = Path(__file__).parent / "mine.py"

@@ -35,7 +35,8 @@ def main(arguments: argparse.Namespace) -> int:
     import torch
 
     from everynet.catalog import of_run
-    from everynet.run import load, read_json
+    from everynet.job import read_json
+    from everynet.run import load
     from everynet.types import UserError
 
     recipe = of_run(arguments.run, arguments.file)

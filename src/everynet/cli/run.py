@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from everynet.cli import overridden, pairs, table
 
 if TYPE_CHECKING:
+    from everynet.job import Result
     from everynet.recipe import Recipe
-    from everynet.run import Result
 
 HELP = "train a network (or fit, or simulate) and draw its pictures"
 
