@@ -191,8 +191,16 @@ def test_an_unknown_name_is_answered_with_the_nearest_three():
 @pytest.mark.parametrize(
     ("name", "arguments", "message"),
     [
-        ("iris", {"size": 8}, r"size \(8\) must not be given: iris holds no images"),
-        ("iris", {"augment": shift(1)}, r"augment \(.*\) must not be given: iris holds"),
+        (
+            "iris",
+            {"size": 8},
+            r"data \(iris\) must hold images where size \(8\) is set, and it is a table; try digits",
+        ),
+        (
+            "iris",
+            {"augment": shift(1)},
+            r"data \(iris\) must hold images where augment \(.*\) is set",
+        ),
         ("digits", {"size": -1}, r"size \(-1\) must be from 0.* to 2048"),
         ("digits", {"size": 5000}, r"size \(5000\) must be from 0.* to 2048"),
         ("iris:20", {}, r"data \(iris:20\) must be iris: it has a fixed number"),

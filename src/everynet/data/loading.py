@@ -47,7 +47,10 @@ def load(
     else:
         for name, given in (("size", size), ("augment", augment)):
             if given:
-                raise UserError(f"{name} ({given}) must not be given: {raw.name} holds no images")
+                raise UserError(
+                    f"data ({raw.name}) must hold images where {name} ({given}) is set, and it is "
+                    "a table; try digits, or a folder with one subfolder of images a class"
+                )
         splits, spec = _table(raw)
     return Data(
         splits=splits,
