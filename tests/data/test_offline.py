@@ -194,7 +194,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_three():
         (
             "iris",
             {"size": 8},
-            r"data \(iris\) must hold images where size \(8\) is set, and it is a table; try digits",
+            r"data \(iris\) must hold images where size \(8\) is set, and it is a table",
         ),
         (
             "iris",
