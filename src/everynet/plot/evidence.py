@@ -1,0 +1,72 @@
+"""What a spiking classifier sees and how it makes up its mind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from everynet.plot.panels import Panel, panels
+from everynet.plot.style import FAINT, INK, array, colour, figure, grid
+
+MOST = 60  # units of a raster that can be told apart
+
+
+def evidence(
+    spikes: Float[Tensor, "time units"],
+    readout: Float[Tensor, "time classes"],
+    *,
+    dt: float,
+    classes: Sequence[str],
+    truth: int,
+) -> Figure:
+    """The spikes of a layer for one sample above the membranes of the outputs that sum them up.
+
+    Units are drawn by how often they fire, the least active at the bottom.
+    """
+    made = figure(6.4, 5.6, 2, 1)
+    raster, outputs = made.axes
+    counts = spikes.sum(dim=0)
+    order = counts.argsort(stable=True)[int((counts == 0).sum()) :]
+    shown = order[torch.linspace(0, len(order) - 1, min(MOST, len(order))).round().long()]
+    step, unit = spikes[:, shown].nonzero(as_tuple=True)
+    raster.plot(1e3 * dt * (array(step) + 1), array(unit), "o", color=INK, ms=2)
+    raster.set_ylabel(f"{len(shown)} of the {len(order)} units that fire")
+    raster.set_xlim(0, 1e3 * dt * (len(spikes) + 1))
+    time = 1e3 * dt * array(torch.arange(1, len(spikes) + 1))
+    best = int(readout.mean(dim=0).argmax())
+    for k, trace in enumerate(readout.unbind(1)):
+        named = {truth: (colour(0), f"{classes[k]}: the truth")}
+        if best != truth:
+            named[best] = (colour(1), f"{classes[k]}: the answer")
+        ink, label = named.get(k, (FAINT, None))
+        outputs.plot(time, array(trace), color=ink, label=label, zorder=3 if label else 2)
+    outputs.plot([], [], color=FAINT, label="other classes")
+    outputs.sharex(raster)
+    outputs.set_xlabel("time (ms)")
+    outputs.set_ylabel("membrane of the outputs")
+    outputs.legend(frameon=False, fontsize="small", loc="upper left")
+    grid(outputs)
+    return made
+
+
+def surrogates(
+    slopes: Mapping[str, Callable[[Tensor, float], Tensor]], sharpness: float, *, chosen: str
+) -> Figure:
+    """The slope that each surrogate gives a spike, by the distance from the threshold."""
+    x = torch.linspace(-1, 1, 401, dtype=torch.float64)
+    named = {
+        f"{name} (used)" if name == chosen else name: (x, slope(x, sharpness))
+        for name, slope in slopes.items()
+    }
+    return panels(
+        Panel(
+            named,
+            xlabel="membrane minus threshold",
+            ylabel="slope used for the spike",
+        ),
+        width=5.6,
+    )

@@ -1,0 +1,359 @@
+"""A spiking network trained by descent: the step of each spike gets a made-up slope going back.
+
+    u_t = beta v_{t-1} + (1 - beta) I_t      (1)  membrane: leaks towards the current
+    s_t = 1 if u_t >= 1, else 0              (2)  spike
+    v_t = u_t (1 - s_t)                      (3)  reset
+    beta = exp(-dt / tau_m)                  (4)  what a step leaves of the membrane
+    I_t = W x + b                            (5)  constant current, or
+    I_t = W x_t + b, P(x_t = 1) = x          (6)  Poisson coding: brightness is the rate, or
+    I_t = W x + b + U s_{t-1}                (7)  recurrent
+    r_t = beta r_{t-1} + (1 - beta) (W s_t + b)    (8)  readout: a membrane that never fires
+    logits = mean_t r_t                      (9)
+
+Backwards, with x = u - 1 and the reset held fixed, ds/du is one of
+
+    1 / (1 + k |x|)^2                        (10)  fast sigmoid
+    1 / (1 + (k x)^2)                        (11)  slope of an arctan
+    max(0, 1 - k |x|)                        (12)  triangle
+
+Neftci, Mostafa, Zenke (2019), "Surrogate gradient learning in spiking neural networks",
+arXiv:1901.09948; Zenke, Vogels (2021), "The remarkable robustness of surrogate gradient learning",
+doi:10.1162/neco_a_01367, who hold the reset fixed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.kernels.surrogate import SLOPES, Unit, spikes
+from everynet.metrics.classification import accuracy, confusion
+from everynet.plot import confusion_matrix, filters
+from everynet.plot.evidence import evidence, surrogates
+from everynet.recipe import Goal, Pictures, Training
+from everynet.types import Batch, Data, History, Spec, Terms, UserError
+
+
+GAIN = 2.0
+"""Standard deviation of the currents at the start, in thresholds, for inputs of unit variance."""
+DENSITY = 0.1
+"""The share of steps at which a unit fires then, roughly."""
+
+
+class SpikingNetwork(nn.Module):
+    """Logits from the spikes that a constant current calls forth, `steps` steps long."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        steps: int = 25,
+        unit: Unit = Unit(),  # noqa: B008 -- a tuple
+    ) -> None:
+        super().__init__()
+        if len(sizes) < 3:
+            raise ValueError(
+                f"sizes ({list(sizes)}) must have inputs, hidden units and outputs, because the "
+                "output does not fire; give at least three numbers"
+            )
+        self.steps, self.unit = steps, unit
+        layers = [nn.Linear(inputs, units) for inputs, units in pairwise(sizes)]
+        for number, layer in enumerate(layers[:-1]):  # currents pass the threshold from the start
+            squares = layer.in_features * (1.0 if number == 0 else DENSITY)
+            nn.init.normal_(layer.weight, std=GAIN / math.sqrt(squares))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
+        return self.readout(self.hidden(x)[-1]).mean(dim=0)  # (9)
+
+    def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch units"]]:
+        """The spikes of each hidden layer."""
+        fired, current = [], self.currents(x.flatten(1))
+        for layer in self.layers[1:]:
+            fired.append(self.fire(current))
+            current = layer(fired[-1])
+        return fired
+
+    def currents(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "rows batch units"]:
+        """What flows into the first hidden layer; one step stands for all where it is constant."""
+        current: Tensor = self.layers[0](x)[None]  # (5)
+        return current
+
+    def fire(self, current: Float[Tensor, "rows batch units"]) -> Float[Tensor, "time batch units"]:
+        """Equations (1) to (3), and (10) to (12) backwards: a loop with a gradient of its own."""
+        shape = (self.steps, *current.shape[1:])
+        return spikes(current.flatten(1), self.steps, self.unit).reshape(shape)
+
+    def readout(
+        self, fired: Float[Tensor, "time batch units"]
+    ) -> Float[Tensor, "time batch classes"]:
+        """The membranes of the outputs at each step."""
+        beta = self.unit.beta
+        current = (1 - beta) * self.layers[-1](fired)
+        r, traces = torch.zeros_like(current[0]), []
+        for now in current:
+            r = beta * r + now  # (8)
+            traces.append(r)
+        return torch.stack(traces)
+
+
+class PoissonNetwork(SpikingNetwork):
+    """The same, with the brightness of each pixel as the chance of a spike in each step."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, sizes: Sequence[int], steps: int, unit: Unit, *, spec: Spec) -> None:
+        super().__init__(sizes, steps, unit)
+        pixels = sizes[0] // len(spec["mean"])
+        for name in ("mean", "std"):  # of the channels, to undo their standardisation
+            values = torch.tensor(spec[name]).repeat_interleave(pixels)
+            self.register_buffer(name, values, persistent=False)
+
+    def currents(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "time batch units"]:
+        chance = (x * self.std + self.mean).clamp(0, 1).expand(self.steps, *x.shape)
+        current: Tensor = self.layers[0](torch.bernoulli(chance))  # (6)
+        return current
+
+
+class RecurrentNetwork(SpikingNetwork):
+    """The same, with each unit of a hidden layer listening to all of its layer, a step ago."""
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        steps: int = 25,
+        unit: Unit = Unit(),  # noqa: B008
+    ) -> None:
+        super().__init__(sizes, steps, unit)
+        hidden = (nn.Parameter(torch.randn(n, n) / math.sqrt(n)) for n in sizes[1:-1])
+        self.recurrent = nn.ParameterList(hidden)
+
+    def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch units"]]:
+        fired, current = [], self.currents(x.flatten(1))
+        for layer, weight in zip(self.layers[1:], self.recurrent, strict=True):
+            current = current.expand(self.steps, -1, -1)
+            made: Tensor = _Recurrent.apply(current, weight, self.unit)  # type: ignore[no-untyped-call]  # torch's
+            fired.append(made)
+            current = layer(fired[-1])
+        return fired
+
+
+class _Recurrent(torch.autograd.Function):
+    """The loop over time with the product of (7) inside, and its gradient written out."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,  # noqa: ANN401 -- torch adds attributes to it
+        current: Float[Tensor, "time batch units"],
+        weight: Float[Tensor, "units units"],
+        unit: Unit,
+    ) -> Float[Tensor, "time batch units"]:
+        beta = unit.beta
+        membrane, fired = torch.empty_like(current), torch.empty_like(current)
+        v = s = torch.zeros_like(current[0])
+        for t, given in enumerate(current):
+            u = beta * v + (1 - beta) * (given + s @ weight.T)  # (1) (7)
+            s = (u >= 1).to(u.dtype)  # (2)
+            v = u * (1 - s)  # (3)
+            membrane[t], fired[t] = u, s
+        ctx.save_for_backward(membrane, fired, weight)
+        ctx.unit = unit
+        return fired
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        membrane, fired, weight = ctx.saved_tensors
+        beta, slope = ctx.unit.beta, ctx.unit.slope(membrane)  # (10) (11) (12)
+        back = torch.empty_like(membrane)
+        later = to_spike = torch.zeros_like(membrane[0])
+        for t in range(len(membrane) - 1, -1, -1):
+            later = slope[t] * (upstream[t] + to_spike) + beta * (1 - fired[t]) * later
+            back[t] = (1 - beta) * later
+            to_spike = back[t] @ weight
+        to_weight = back[1:].flatten(0, 1).T @ fired[:-1].flatten(0, 1)
+        return back, to_weight, None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikingClassification(Training[SpikingNetwork]):
+    """Tell images apart by spikes."""
+
+    data: str = "digits"
+    """A known set of images, or a folder with one subfolder for each class."""
+    hidden: tuple[int, ...] = (200,)
+    """Units of each spiking layer."""
+    duration: float = 0.025
+    """Seconds that an image is looked at."""
+    dt: float = 0.001
+    """Seconds of a step."""
+    tau_m: float = 0.01
+    """Time constant of the membranes, in seconds."""
+    surrogate: str = "fast-sigmoid"
+    """fast-sigmoid, arctan or triangle: the slope of a spike going back."""
+    sharpness: float = 5.0
+    """How fast that slope falls away from the threshold."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.dt < math.inf, "dt", "a positive number of seconds")
+        self.require(self.dt <= self.duration < 10, "duration", "from dt to 10 s")
+        self.require(0 < self.tau_m < math.inf, "tau_m", "a positive number of seconds")
+        self.require(self.surrogate in SLOPES, "surrogate", f"one of {', '.join(SLOPES)}")
+        self.require(self.sharpness > 0, "sharpness", "a positive number")
+        self.require(len(self.hidden) > 0, "hidden", "at least one number of units")
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=self.batch_size, seed=self.seed)
+        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
+            raise UserError(f"data ({self.data}) must be images with a class each; try digits")
+        return data
+
+    def model(self, data: Data) -> SpikingNetwork:
+        return SpikingNetwork(self.sizes(data.spec), self.time_steps, self.unit())
+
+    def sizes(self, spec: Spec) -> tuple[int, ...]:
+        """Inputs, hidden units and classes."""
+        return (math.prod(spec["shape"]), *self.hidden, len(spec["classes"]))
+
+    @property
+    def time_steps(self) -> int:
+        """Steps that an image is looked at."""
+        return round(self.duration / self.dt)
+
+    def unit(self) -> Unit:
+        """How a unit behaves."""
+        return Unit(math.exp(-self.dt / self.tau_m), self.surrogate, self.sharpness)  # (4)
+
+    def objective(self, model: SpikingNetwork, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}
+
+    def metrics(self, model: SpikingNetwork, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        fired = model.hidden(x)
+        logits = model.readout(fired[-1]).mean(dim=0)
+        rates = [spikes.mean(dim=(0, 2)) / self.dt for spikes in fired]
+        return {
+            "accuracy": accuracy(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
+            "rate_hz": torch.stack(rates).mean(dim=0),
+        }
+
+    def judge(self) -> Goal | None:
+        """A rate that falls to zero ends at its best, so the last weights are kept then."""
+        return super().judge() if self.schedule in ("constant", "plateau") else None
+
+    def pictures(self, model: SpikingNetwork, data: Data, history: History) -> Pictures:
+        """Spikes and evidence for one image, what is taken for what, weights, the slopes."""
+        spec = data.spec
+        parts = [(y.cpu(), model(x).argmax(1).cpu()) for x, y in data.valid]
+        y, predicted = (torch.cat(part) for part in zip(*parts, strict=True))
+        image = next(iter(data.valid))[0][:1]
+        fired = model.hidden(image)[-1]
+        weight = next(model.parameters())
+        return {
+            "evidence": evidence(
+                fired[:, 0].cpu(),
+                model.readout(fired)[:, 0].cpu(),
+                dt=self.dt,
+                classes=spec["classes"],
+                truth=int(y[0]),
+            ),
+            "confusion": confusion_matrix(
+                confusion(predicted, y, len(spec["classes"])), spec["classes"]
+            ),
+            "first-layer": filters(
+                weight[:64].reshape(-1, *spec["shape"]), title="weights of the first layer"
+            ),
+            "surrogates": surrogates(SLOPES, self.sharpness, chosen=self.surrogate),
+        }
+
+    def predict(
+        self, model: SpikingNetwork, inputs: Tensor, spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        """The most likely class of each image."""
+        best = torch.cat([model(x).softmax(1) for x in inputs.split(1000)]).max(dim=1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [{"class": spec["classes"][k], "probability": p} for k, p in pairs]
+
+    def tiny(self) -> Self:
+        hidden = tuple(min(units, 16) for units in self.hidden)
+        few, small = min(self.steps, 4), min(self.batch_size, 8)
+        smaller = replace(self, steps=few, batch_size=small, data="digits")
+        return replace(smaller, hidden=hidden, duration=10 * self.dt)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoissonCoding(SpikingClassification):
+    """Tell images apart by spikes from the pixels on."""
+
+    def model(self, data: Data) -> SpikingNetwork:
+        sizes = self.sizes(data.spec)
+        return PoissonNetwork(sizes, self.time_steps, self.unit(), spec=data.spec)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecurrentSpiking(SpikingClassification):
+    """Tell images apart by spikes that come back."""
+
+    def model(self, data: Data) -> SpikingNetwork:
+        return RecurrentNetwork(self.sizes(data.spec), self.time_steps, self.unit())
+
+
+RECIPES = {
+    "snn": SpikingClassification(
+        steps=1500,
+        batch_size=64,
+        lr=2e-3,
+        schedule="one-cycle",
+        goal="accuracy >= 0.95",
+        covers=("N9",),
+    ),
+    "snn-poisson": PoissonCoding(
+        steps=1500,
+        batch_size=64,
+        lr=2e-3,
+        schedule="one-cycle",
+        goal="accuracy >= 0.9",
+        covers=("N9",),
+    ),
+    "snn-recurrent": RecurrentSpiking(
+        steps=1500,
+        batch_size=64,
+        lr=2e-3,
+        schedule="one-cycle",
+        goal="accuracy >= 0.94",
+        covers=("N9",),
+    ),
+    "snn-mnist": SpikingClassification(
+        data="mnist",
+        hidden=(1000,),
+        steps=4220,
+        batch_size=128,
+        lr=2e-3,
+        schedule="one-cycle",
+        goal="accuracy >= 0.98",
+        covers=("N9",),
+    ),
+    "snn-fashion": SpikingClassification(
+        data="fashion-mnist",
+        hidden=(1000,),
+        steps=4220,
+        batch_size=128,
+        lr=2e-3,
+        schedule="one-cycle",
+        goal="accuracy >= 0.88",
+        covers=("N9",),
+    ),
+}
