@@ -311,6 +311,12 @@ class RecurrentSpiking(SpikingClassification):
         return RecurrentNetwork(self.sizes(data.spec), self.time_steps, self.unit())
 
 
+# Test accuracy for seeds 0, 1, 2; the settings of the last two were chosen by validation:
+#   snn            0.9666 0.9721 0.9694   a stratified random fifth of scikit-learn's digits
+#   snn-poisson    0.9554 0.9610 0.9610   the same
+#   snn-recurrent  0.9638 0.9666 0.9610   the same
+#   snn-mnist      0.9835 0.9836 0.9829   the 10,000 test images of MNIST (on a GPU)
+#   snn-fashion    0.8905 0.8893 0.8895   those of Fashion-MNIST (on a GPU)
 RECIPES = {
     "snn": SpikingClassification(
         steps=1500,
@@ -325,7 +331,7 @@ RECIPES = {
         batch_size=64,
         lr=2e-3,
         schedule="one-cycle",
-        goal="accuracy >= 0.9",
+        goal="accuracy >= 0.94",
         covers=("N9",),
     ),
     "snn-recurrent": RecurrentSpiking(
@@ -333,7 +339,7 @@ RECIPES = {
         batch_size=64,
         lr=2e-3,
         schedule="one-cycle",
-        goal="accuracy >= 0.94",
+        goal="accuracy >= 0.95",
         covers=("N9",),
     ),
     "snn-mnist": SpikingClassification(
@@ -341,7 +347,7 @@ RECIPES = {
         hidden=(1000,),
         steps=4220,
         batch_size=128,
-        lr=2e-3,
+        lr=4e-3,
         schedule="one-cycle",
         goal="accuracy >= 0.98",
         covers=("N9",),
@@ -351,7 +357,7 @@ RECIPES = {
         hidden=(1000,),
         steps=4220,
         batch_size=128,
-        lr=2e-3,
+        lr=4e-3,
         schedule="one-cycle",
         goal="accuracy >= 0.88",
         covers=("N9",),
