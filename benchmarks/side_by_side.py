@@ -1,10 +1,11 @@
 """Time ours and its peers at the same work, taking turns in one run.
 
 A benchmark names its contestants: each has a function that prepares the work and gives back one
-that does it once. A contestant lives in a process of its own, in the environment of its peers and
-with the threads it was given, and works only when it is told to. They take turns, so that a slow
-minute of the machine hits all of them, and the best of several turns counts. One that cannot
-start, because a tool or a package is missing, is left out by name.
+that does it once, and may return a `Turn` where it knows better than a clock around it. A
+contestant lives in a process of its own, in the environment of its peers and with the threads it
+was given, and works only when it is told to. They take turns, so that a slow minute of the machine
+hits all of them, and the best of several turns counts. One that cannot start, because a tool or a
+package is missing, is left out by name.
 """
 
 import argparse
@@ -32,6 +33,15 @@ Job = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
+class Turn:
+    """What a contestant says of its own turn."""
+
+    seconds: float | None = None
+    """Where a clock around the work would be wrong: a short run scaled up, a program's own time."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Contestant:
     """One way to do the work."""
 
@@ -44,6 +54,8 @@ class Contestant:
     environment: Mapping[str, str] = field(default_factory=dict)
     reach: float | None = None
     """The least ratio of its time to ours; none: shown, not judged."""
+    reach_total: float | None = None
+    """The same with the time to prepare added on both sides."""
 
 
 @dataclass
@@ -53,10 +65,12 @@ class Result:
     contestant: Contestant
     version: str = ""
     imports: float = 0.0  # s
+    build: float = 0.0  # s, to prepare the work
     peak: float = 0.0  # MB
     seconds: list[float] = field(default_factory=list)
     missing: str = ""
     """Why it was left out."""
+    note: str = ""
 
     @property
     def best(self) -> float:
@@ -83,14 +97,19 @@ def serve(contestants: Sequence[Contestant], name: str, job: Job) -> None:
         imports = time.perf_counter() - start
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(job["threads"])
+        start = time.perf_counter()
         work = chosen.prepare(job)
+        build = time.perf_counter() - start
         version = importlib.metadata.version(chosen.package) if chosen.package else ""
-        answer(version=version, imports=imports)
+        answer(version=version, imports=imports, build=build)
         clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
         for _ in sys.stdin:
             start = clock()
-            work()
-            answer(seconds=clock() - start, peak=peak_memory())
+            said = work()
+            seconds = clock() - start
+            turn = said if isinstance(said, Turn) else Turn()
+            seconds = seconds if turn.seconds is None else turn.seconds
+            answer(seconds=seconds, peak=peak_memory(), note=turn.note)
     except Exception as error:  # whatever a peer raises is the reason it is left out
         answer(missing=f"{type(error).__name__}: {error}".splitlines()[0])
 
@@ -222,24 +241,33 @@ def table(results: Sequence[Result], unit: str) -> str:
     ours = results[0]
     if ours.missing:
         sys.exit(f"{ours.contestant.name} cannot run: {ours.missing}")
+    noted = any(result.note for result in results)
     lines = [
-        f"| | version | best {unit} | median | ratio to ours | to reach | import s | peak MB |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| | version | set-up s | best {unit} | median | ratio to ours | to reach | import s "
+        f"| peak MB |{' |' * noted}",
+        "|---" * (9 + noted) + "|",
     ]
     for result in results:
         contestant = result.contestant
         if result.missing:
-            lines.append(f"| {contestant.name} | | left out: {result.missing} | | | | | |")
+            lines.append(
+                f"| {contestant.name} | | left out: {result.missing} {'| ' * (6 + noted)}|"
+            )
             continue
         ratio = result.best / ours.best
-        reach = ""
-        if contestant.reach is not None:
-            verdict = "reached" if ratio >= contestant.reach else "**not reached**"
-            reach = f">= {contestant.reach:.2f}: {verdict}"
+        total = (result.build + result.best) / (ours.build + ours.best)
+        asked = [
+            f">= {least:.2f}{what}: {'reached' if value >= least else '**not reached**'}"
+            for least, value, what in (
+                (contestant.reach, ratio, ""),
+                (contestant.reach_total, total, f" with set-up ({total:.1f})"),
+            )
+            if least is not None
+        ]
         lines.append(
-            f"| {contestant.name} | {result.version} | {result.best:.3f} "
-            f"| {statistics.median(result.seconds):.3f} | {ratio:.2f} | {reach} "
-            f"| {result.imports:.1f} | {result.peak:.0f} |"
+            f"| {contestant.name} | {result.version} | {result.build:.2f} | {result.best:.4g} "
+            f"| {statistics.median(result.seconds):.4g} | {ratio:.2f} | {'; '.join(asked)} "
+            f"| {result.imports:.1f} | {result.peak:.0f} |{f' {result.note} |' * noted}"
         )
     return "\n".join(lines)
 
