@@ -13,7 +13,7 @@ import sys
 sys.path.insert(0, {str(FOLDER)!r})
 import os, time
 from pathlib import Path
-from side_by_side import Contestant, arguments, race, table
+from side_by_side import Contestant, Turn, arguments, race, table
 
 def working(seconds):
     def prepare(job):
@@ -22,6 +22,7 @@ def working(seconds):
             with open(job["log"], "a") as log:
                 log.write(f"{{seconds}} {{os.environ['OMP_NUM_THREADS']}}\\n")
             time.sleep(seconds)
+            return Turn(note="slept") if seconds > 0.1 else None
         return work
     return prepare
 
@@ -72,12 +73,13 @@ def test_the_table_says_ratios_verdicts_and_who_is_left_out(tmp_path):
     rows = {
         line.split("|")[1].strip(): line.split("|") for line in said.splitlines() if "|" in line
     }
-    assert rows["ours"][5].strip() == "1.00"
+    assert rows["ours"][6].strip() == "1.00"
     assert rows["ours"][2].strip() == pytest.__version__
-    assert 2.0 < float(rows["peer"][5]) <= 11.0
-    assert rows["peer"][6].strip() == ">= 2.00: reached"
-    assert rows["fast"][6].strip() == ">= 1.10: **not reached**"
-    assert float(rows["ours"][8]) > 5  # MB
+    assert 2.0 < float(rows["peer"][6]) <= 11.0
+    assert rows["peer"][7].strip() == ">= 2.00: reached"
+    assert rows["fast"][7].strip() == ">= 1.10: **not reached**"
+    assert float(rows["ours"][9]) > 5  # MB
+    assert rows["peer"][10].strip() == "slept"
     reasons = {
         "absent": "ModuleNotFoundError: No module named 'no_such_package'",
         "broken": "RuntimeError: no compiler",
@@ -86,6 +88,17 @@ def test_the_table_says_ratios_verdicts_and_who_is_left_out(tmp_path):
     for name, reason in reasons.items():
         assert f"{name} is left out: {reason}\n" in said
         assert f"left out: {reason}" in rows[name][3]
+
+
+def test_a_contestant_may_say_its_own_time_and_set_up_counts_where_asked(side_by_side):
+    ours = side_by_side.Contestant("ours", lambda job: print)
+    built = side_by_side.Contestant("built", lambda job: print, reach=1.0, reach_total=10.0)
+    results = [
+        side_by_side.Result(ours, build=1.0, seconds=[1.0]),
+        side_by_side.Result(built, build=29.0, seconds=[1.0]),
+    ]
+    row = side_by_side.table(results, "s").splitlines()[-1]
+    assert ">= 1.00: reached; >= 10.00 with set-up (15.0): reached" in row
 
 
 @pytest.mark.parametrize(

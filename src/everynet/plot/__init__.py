@@ -1,6 +1,8 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.curves import learning_curve as learning_curve
+from everynet.plot.evidence import evidence as evidence
+from everynet.plot.evidence import surrogates as surrogates
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
@@ -13,12 +15,16 @@ from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
+from everynet.plot.neuron import action_potential as action_potential
+from everynet.plot.neuron import phase_plane as phase_plane
 from everynet.plot.panels import Panel as Panel
 from everynet.plot.panels import panels as panels
 from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
 from everynet.plot.paths import landscapes as landscapes
 from everynet.plot.paths import step_sizes as step_sizes
+from everynet.plot.population import tuning_curves as tuning_curves
+from everynet.plot.population import tuning_planes as tuning_planes
 from everynet.plot.separation import mistake_bound as mistake_bound
 from everynet.plot.separation import separating_line as separating_line
 from everynet.plot.surface import boundary as boundary

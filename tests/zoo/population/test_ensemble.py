@@ -1,0 +1,354 @@
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.population import ensemble as subject
+from everynet.zoo.population.ensemble import (
+    RECIPES,
+    Ensemble,
+    LIFRate,
+    Optimal,
+    PopulationCode,
+    RectifiedLinear,
+    Regularised,
+    Sigmoid,
+    ball,
+    gain_and_bias,
+    product,
+    quarter_turn,
+    relative_error,
+    square,
+)
+
+TUNINGS = [RectifiedLinear(), Sigmoid(), LIFRate(), LIFRate(tau_m=0.05, tau_ref=0.0)]
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def values(*numbers):
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+# ------------------------------------------------------------------------------------------ tuning
+
+
+def test_rates_by_hand():
+    currents = values(-1, 0, 0.5, 1, 1.5, 3)
+    assert RectifiedLinear().rate(currents).tolist() == [0, 0, 0.5, 1, 1.5, 3]
+    torch.testing.assert_close(Sigmoid(0.01).rate(values(0, math.log(3))), values(50, 75))
+    lif = LIFRate().rate(currents)
+    assert lif[:4].tolist() == [0, 0, 0, 0]
+    assert lif[4].item() == pytest.approx(1 / (0.002 + 0.02 * math.log(3)))  # J / (J - 1) = 3
+    assert lif[4].item() == pytest.approx(41.71, abs=0.01)
+    assert LIFRate(0.05, 0).rate(values(2.0)).item() == pytest.approx(1 / (0.05 * math.log(2)))
+
+
+@pytest.mark.covers("P1")
+def test_gain_and_bias_are_nengos():
+    """The formulas of nengo 4.1 (neurons.py: LIFRate, Sigmoid, RectifiedLinear), in numpy."""
+    rates = np.linspace(210, 390, 7)
+    intercepts = np.linspace(-0.9, 0.9, 7)
+    x = 1 / (1 - np.exp((0.002 - 1 / rates) / 0.02))
+    lif = (1 - x) / (intercepts - 1)
+    inverse = -np.log(1 / (0.0025 * rates) - 1)
+    sigmoid = inverse / (1 - intercepts)
+    linear = rates / (1 - intercepts)
+    for tuning, gain, bias in (
+        (LIFRate(), lif, 1 - lif * intercepts),
+        (Sigmoid(), sigmoid, inverse - sigmoid),
+        (RectifiedLinear(), linear, -intercepts * linear),
+    ):
+        ours = gain_and_bias(tuning, torch.from_numpy(rates), torch.from_numpy(intercepts))
+        for mine, theirs in zip(ours, (gain, bias), strict=True):
+            torch.testing.assert_close(mine, torch.from_numpy(theirs), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.covers("P1")
+@given(rate=st.floats(201, 399), c=st.floats(-1, 0.95), tuning=st.sampled_from(TUNINGS))
+@settings(max_examples=25, deadline=None)
+def test_a_neuron_starts_at_its_intercept_and_peaks_at_its_rate(rate, c, tuning):
+    gain, bias = gain_and_bias(tuning, values(rate), values(c))
+    assert tuning.rate(gain + bias).item() == pytest.approx(rate, rel=1e-9)
+    start = tuning.rate(gain * c + bias).item()
+    below = tuning.rate(gain * (c - 0.01) + bias).item()
+    above = tuning.rate(gain * (c + 0.01) + bias).item()
+    assert below < above
+    if isinstance(tuning, Sigmoid):
+        assert start == pytest.approx(200)
+    else:
+        assert below == 0
+        assert start == pytest.approx(0, abs=35)  # the LIF rate is steep without end at J = 1
+
+
+@pytest.mark.covers("P1")
+@pytest.mark.parametrize("tuning", TUNINGS)
+def test_encoding_is_the_tuning_of_the_projection(tuning):
+    code = Ensemble(30, 3, tuning=tuning, radius=2.0, max_rates=(250, 390), generator=seeded())
+    torch.testing.assert_close(code.encoders.norm(dim=1), torch.ones(30).double())
+    x = ball(20, 3, 2.0, seeded(1))
+    rates = code.encode(x)
+    assert rates.shape == (20, 30)
+    for i in range(0, 20, 7):
+        for j in range(0, 30, 11):
+            along = sum(x[i, k] * code.encoders[j, k] for k in range(3)) / 2
+            one = tuning.rate(code.gain[j] * along + code.bias[j])
+            torch.testing.assert_close(rates[i, j], one, rtol=1e-9, atol=1e-9)
+    peaks = code.encode(2 * code.encoders).diagonal()
+    assert ((peaks >= 250) & (peaks <= 390)).all()
+
+
+def test_draws_fill_ball_and_sphere_evenly():
+    points = ball(20_000, 2, 3.0, seeded())
+    share = (points.norm(dim=1) < 3 / math.sqrt(2)).double().mean().item()
+    assert share == pytest.approx(0.5, abs=4 * 0.5 / math.sqrt(20_000))
+    assert points.norm(dim=1).max() <= 3
+    assert points.mean(0).abs().max() < 4 * 1.5 / math.sqrt(20_000)
+    code = Ensemble(20_000, 1, generator=seeded(), points=1)
+    assert set(code.encoders.flatten().tolist()) == {-1.0, 1.0}
+    assert code.encoders.mean().abs().item() < 4 / math.sqrt(20_000)
+
+
+# ---------------------------------------------------------------------------------------- decoders
+
+
+@pytest.mark.covers("P2")
+@pytest.mark.parametrize("dimensions", [1, 2])
+def test_optimal_decoders_are_those_of_lstsq(dimensions):
+    code = Ensemble(50, dimensions, generator=seeded())
+    h, x = code.encode(code.points), code.points
+    theirs, *_ = np.linalg.lstsq(h.numpy(), x.numpy(), rcond=None)
+    ours = code.decoders(noise=0)
+    torch.testing.assert_close(ours, torch.from_numpy(theirs), rtol=1e-8, atol=1e-8)
+    residual = h.T @ (h @ ours - x)
+    assert residual.abs().max() < 1e-6 * h.square().sum()  # at right angles to every neuron
+
+
+@pytest.mark.covers("P2")
+def test_decoded_values_are_those_of_lstsq_where_decoders_are_not_unique():
+    """Most of 400 rates are nearly sums of others; columns that are twice there, wholly."""
+    code = Ensemble(400, 1, points=1500, generator=seeded())
+    h = code.encode(code.points)
+    h = torch.cat([h, h[:, :3]], dim=1)
+    theirs, *_ = np.linalg.lstsq(h.numpy(), code.points.numpy(), rcond=None)
+    values = h @ Optimal(h).solve(code.points)
+    torch.testing.assert_close(values, h @ torch.from_numpy(theirs), rtol=0, atol=1e-8)
+
+
+@pytest.mark.covers("P3")
+@given(seed=st.integers(0, 99), neurons=st.integers(1, 30), noise=st.floats(0.01, 1))
+@settings(max_examples=25, deadline=None)
+def test_regularised_decoders_solve_the_ridge_normal_equations(seed, neurons, noise):
+    code = Ensemble(neurons, 2, points=60, generator=seeded(seed))
+    h, x = code.encode(code.points), code.points
+    if h.max() == 0:
+        return
+    sigma = noise * h.max()
+    ours = code.decoders(noise=noise)
+    left = h.T @ h @ ours + 60 * sigma**2 * ours
+    torch.testing.assert_close(left, h.T @ x, rtol=1e-8, atol=1e-6)
+    stacked = torch.cat([h, math.sqrt(60) * sigma * torch.eye(neurons).double()])
+    zeros = torch.cat([x, torch.zeros(neurons, 2).double()])
+    theirs, *_ = np.linalg.lstsq(stacked.numpy(), zeros.numpy(), rcond=None)
+    torch.testing.assert_close(ours, torch.from_numpy(theirs), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.covers("P3")
+def test_ridge_is_the_number_of_points_times_the_variance():
+    """Least squares over many noisy copies of H has these decoders; sigma^2 alone does not."""
+    random = seeded(3)
+    code = Ensemble(10, 1, points=40, tuning=RectifiedLinear(), generator=random)
+    h, x, copies = code.encode(code.points), code.points, 25_000
+    sigma = 0.05 * h.max().item()
+    noisy = h + sigma * torch.randn(copies, 40, 10, generator=random, dtype=torch.float64)
+    rows, targets = noisy.reshape(-1, 10), x.repeat(copies, 1)
+    average = torch.linalg.solve(rows.T @ rows, rows.T @ targets)
+    ours = Regularised(h, sigma).solve(x)
+    assert relative_error(ours, average) < 3e-3
+    wrong = torch.linalg.solve(h.T @ h + sigma**2 * torch.eye(10).double(), h.T @ x)
+    assert relative_error(wrong, average) > 0.3
+
+
+@pytest.mark.covers("P3")
+def test_under_noise_regularised_decoders_err_less():
+    code, random = Ensemble(100, 1, generator=seeded()), seeded(1)
+    x = ball(2000, 1, generator=random)
+    h = code.encode(x)
+    noisy = h + 0.1 * h.max() * torch.randn(h.shape, generator=random, dtype=torch.float64)
+    steady, plain = (relative_error(noisy @ code.decoders(noise=s), x) for s in (0.1, 0))
+    assert steady < plain / 2
+    assert steady < 0.06
+
+
+@pytest.mark.covers("P2")
+def test_error_without_noise_falls_with_the_number_of_neurons():
+    recipe = replace(RECIPES["ensemble"], sizes=(10, 40, 120), repeats=4)
+    assert recipe.slope(recipe.errors(seeded())["error"]) <= -0.8
+
+
+def test_one_factorisation_serves_all_functions(monkeypatch):
+    made = []
+    whole = subject.Regularised
+
+    def counted(*arguments):
+        made.append(arguments)
+        return whole(*arguments)
+
+    monkeypatch.setattr(subject, "Regularised", counted)
+    code = Ensemble(40, 2, generator=seeded())
+    for function in (None, square, product, quarter_turn):
+        code.decoders(function)
+    assert len(made) == 1
+    code.decoders(noise=0.2)
+    assert len(made) == 2
+
+
+def test_product_with_itself_is_symmetric():
+    h = torch.rand(30, 7, generator=seeded(), dtype=torch.float64)
+    torch.testing.assert_close(subject._gram(h), (h.T @ h).tril())
+
+
+@pytest.mark.covers("P4")
+@pytest.mark.parametrize(
+    ("dimensions", "function"), [(1, square), (2, product), (2, quarter_turn), (2, square)]
+)
+def test_functions_are_decoded_within_5_percent(dimensions, function):
+    code = Ensemble(1000, dimensions, generator=seeded())
+    x = ball(1000, dimensions, generator=seeded(1))
+    assert relative_error(code.decode(x, code.decoders(function)), function(x)) < 0.05
+
+
+def test_functions_by_hand():
+    x = values(3, -2)[None]
+    assert square(x).tolist() == [[9, 4]]
+    assert product(x).tolist() == [[-6]]
+    assert quarter_turn(x).tolist() == [[2, 3]]
+
+
+@given(seed=st.integers(0, 99), a=st.floats(-3, 3))
+@settings(max_examples=25, deadline=None)
+def test_decoders_are_linear_in_the_function(seed, a):
+    code = Ensemble(20, 2, generator=seeded(seed), points=100)
+    both = code.decoders(lambda x: a * square(x) + quarter_turn(x))
+    apart = a * code.decoders(square) + code.decoders(quarter_turn)
+    torch.testing.assert_close(both, apart, rtol=1e-7, atol=1e-10)
+
+
+# ------------------------------------------------------------------------------------- connections
+
+
+def test_a_connection_is_its_factors_and_its_weights():
+    first = Ensemble(60, 2, generator=seeded())
+    second = Ensemble(50, 1, radius=2.0, generator=seeded(1))
+    link, x = first.connect(second, product), ball(9, 2, generator=seeded(2))
+    rates = first.encode(x)
+    full = rates @ link.weights() + second.bias
+    torch.testing.assert_close(link.currents(rates), full)
+    assert link.weights().shape == (60, 50)
+    decoded = first.decode(x, first.decoders(product))
+    torch.testing.assert_close(second.tuning.rate(full), second.encode(decoded))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_gpu_equals_cpu():
+    here, there = (Ensemble(60, 2, generator=seeded()) for _ in range(2))
+    there = there.to("cuda")
+    for noise in (0.1, 0):
+        ours = there.points @ torch.eye(2).to(there.points)
+        decoded = there.encode(ours) @ there.decoders(product, noise=noise)
+        expected = here.decode(here.points, here.decoders(product, noise=noise))
+        torch.testing.assert_close(decoded.cpu(), expected, rtol=1e-6, atol=1e-6)
+
+
+# ------------------------------------------------------------------------------ recipe and errors
+
+
+def test_recipe_reaches_its_goal(tmp_path):
+    recipe = RECIPES["ensemble"]
+    result = run(recipe, tmp_path, device="cpu")
+    assert all(goal.reached(result.metrics) for goal in recipe.goals())
+    assert result.metrics["noisy_slope"] == pytest.approx(-0.5, abs=0.15)
+    assert result.metrics["advantage"] > 1
+    drawn = {path.stem for path in result.pictures}
+    assert drawn == {"tuning-curves", "tuning-planes", "decoded"}
+
+
+def test_slope_by_hand():
+    recipe = replace(RECIPES["ensemble"], sizes=(10, 100, 1000))
+    assert recipe.slope(values(1, 1e-2, 1e-4)) == pytest.approx(-2)
+    assert relative_error(values(1, 2), values(3, 4)) == pytest.approx(math.sqrt(8 / 25))
+
+
+X = torch.zeros(3, 2, dtype=torch.float64)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: Ensemble(0, 1), r"neurons \(0\) must be at least 1"),
+        (lambda: Ensemble(1, 0), r"dimensions \(0\) must be at least 1"),
+        (lambda: Ensemble(1, 1, points=0), r"points \(0\) must be at least 1"),
+        (lambda: Ensemble(1, 1, radius=-1.0), r"radius \(-1.0\) must be .*, in units of x"),
+        (lambda: LIFRate(tau_m=-0.02), r"tau_m \(-0.02 s\) must be a positive number"),
+        (lambda: LIFRate(tau_ref=-1), r"tau_ref \(-1 s\) must be a number from 0 up"),
+        (lambda: Sigmoid(tau_ref=0), r"tau_ref \(0 s\) must be a positive number"),
+        (
+            lambda: Ensemble(9, 1, max_rates=(600, 700)),
+            r"max_rates \(6.* to .* Hz\) must be above 0 and below 500 Hz, which LIFRate",
+        ),
+        (
+            lambda: Ensemble(9, 1, tuning=Sigmoid(), max_rates=(50, 60)),
+            r"max_rates \(.* Hz at least\) must be above the rate at the intercept, 200 Hz",
+        ),
+        (
+            lambda: Ensemble(9, 1, intercepts=(1.0, 2.0)),
+            r"intercepts \(1.* to .*\) must be at least -1 and below 1, in units of the radius",
+        ),
+        (lambda: Ensemble(9, 1).encode(X), r"x \(2 columns\) must have 1, one for each dimension"),
+        (lambda: Ensemble(9, 2).encode(X / 0), r"x \(NaN or infinite somewhere\) must be finite"),
+        (lambda: Ensemble(9, 1).decoders(noise=-1), r"noise \(-1 of the highest rate\) must be"),
+        (
+            lambda: Ensemble(9, 1).decoders(lambda x: x.sum(dim=1)),
+            r"function \(gave 750\) must give a row for each of the 750 points",
+        ),
+        (
+            lambda: Ensemble(9, 1).decoders(lambda x: x / 0),
+            r"function \(gave NaN or infinity\) must be finite",
+        ),
+        (
+            lambda: Ensemble(9, 2).connect(Ensemble(9, 1)),
+            r"function \(gives 2 numbers\) must give 1, the dimensions of the other ensemble",
+        ),
+        (
+            lambda: Regularised(torch.ones(4, 3, dtype=torch.float64), 1e-12),
+            r"noise \(sigma 1e-12 Hz\) must be larger, or 0",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line_with_name_and_unit(call, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"neurons": 5}, r"neurons \(5\) must be at least 10"),
+        ({"tuning": "step"}, r"tuning \(step\) must be one of rectified-linear, sigmoid, lif"),
+        ({"noise": 0.0}, r"noise \(0.0\) must be a positive share of the highest rate"),
+        ({"sizes": (10, 10)}, r"sizes \(\(10, 10\)\) must be two different numbers at least"),
+        ({"repeats": 0}, r"repeats \(0\) must be at least 1"),
+    ],
+)
+def test_recipe_refuses(change, message):
+    with pytest.raises(UserError, match=message):
+        PopulationCode(**change)
