@@ -105,6 +105,14 @@ def seed(device: torch.device, *parts: int) -> None:
         torch.mps.manual_seed(number)
 
 
+@contextmanager
+def seeded_by(*parts: int) -> Iterator[None]:
+    """What torch draws on the CPU inside follows from `parts` alone, and nothing else changes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(mix(*parts))
+        yield
+
+
 def denormals_flushed() -> str:
     """Whether numbers near zero are flushed to it: "yes", "no", or "partly" over the threads."""
     tiny = torch.full((1 << 18,), 1e-40).mul_(0.5)

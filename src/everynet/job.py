@@ -222,7 +222,8 @@ class Job:
         self._again()
         recipe = self.recipe
         device.seed(self.setup.device, recipe.seed)
-        model = recipe.fit(recipe.model(self.data), self.data)
+        with self.whole():
+            model = recipe.fit(recipe.model(self.data), self.data)
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
         self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
@@ -233,9 +234,20 @@ class Job:
         self._again()
         device.seed(self.setup.device, self.recipe.seed)
         generator = torch.Generator().manual_seed(self.recipe.seed)
-        result = self.recipe.simulate(generator)
+        with self.whole():
+            result = self.recipe.simulate(generator)
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), result)
         return self.finish(1, self.recipe.metrics(result), result)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """A computation that is done or not: a signal ends it at once."""
+        again = f"stopped before it was done; do it again with: everynet resume {self.folder}"
+        self.stop.at_once = again
+        try:
+            yield
+        finally:
+            self.stop.at_once = ""
 
     def _again(self) -> None:
         """Begin the one step of a fitting or a simulation: there is nothing to go on with."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import TextIO
 
+from everynet.errors import Stopped
+
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log
 
 
@@ -77,6 +79,8 @@ class Stop:
     """Which signal has asked the run to end; 0 for none."""
 
     signal: int = 0
+    at_once: str = ""
+    """What to say of a run that is ended at once, because it has no steps to end after."""
 
 
 @contextmanager
@@ -91,6 +95,8 @@ def signals() -> Iterator[Stop]:
         stop.signal = number
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
+        if stop.at_once:
+            raise Stopped(stop.at_once, number)
 
     before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
@@ -18,7 +19,8 @@ from everynet import run
 from everynet.log import Log, note_seconds, seconds, worth_logging
 from everynet.progress import Progress, duration, signals
 from everynet.recipe import Recipe
-from everynet.types import UserError
+from everynet.types import Stopped, UserError
+from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.core.recipes import RECIPES
 
 RECIPE = replace(RECIPES["small"], name="small")
@@ -204,3 +206,25 @@ def test_import_is_light():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout == "False False\n"
     assert Path(everynet.__file__).with_name("py.typed").exists()
+
+
+class Endless(Quadratic):
+    """A simulation that is interrupted in the middle, once."""
+
+    interrupted: ClassVar[list[int]] = []
+
+    def simulate(self, generator):
+        if not self.interrupted:
+            self.interrupted.append(1)
+            signal.raise_signal(signal.SIGTERM)
+        return super().simulate(generator)
+
+
+def test_a_signal_ends_a_simulation_at_once_and_it_can_be_done_again(tmp_path):
+    recipe = replace(Endless(name="endless").tiny(), name="endless")
+    with pytest.raises(Stopped, match=r"stopped before it was done; do it again with: ") as stopped:
+        run.run(recipe, tmp_path)
+    assert stopped.value.code == 143
+    (folder,) = tmp_path.iterdir()
+    assert run.resume(recipe, folder).metrics["iterate_error"] < 1e-8
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL

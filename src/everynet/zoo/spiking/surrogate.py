@@ -35,14 +35,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
-from everynet.data import load
 from everynet.kernels.surrogate import SLOPES, Unit, spikes
-from everynet.metrics.classification import accuracy, confusion
-from everynet.plot import confusion_matrix, filters
+from everynet.metrics.classification import accuracy
+from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
-from everynet.recipe import Goal, Pictures, Training
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
-
+from everynet.recipe import Pictures
+from everynet.types import Batch, Data, History, Spec
+from everynet.zoo.spiking.classifier import SpikingClassification
 
 GAIN = 2.0
 """Standard deviation of the currents at the start, in thresholds, for inputs of unit variance."""
@@ -186,19 +185,9 @@ class _Recurrent(torch.autograd.Function):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpikingClassification(Training[SpikingNetwork]):
+class Surrogate(SpikingClassification[SpikingNetwork]):
     """Tell images apart by spikes."""
 
-    data: str = "digits"
-    """A known set of images, or a folder with one subfolder for each class."""
-    hidden: tuple[int, ...] = (200,)
-    """Units of each spiking layer."""
-    duration: float = 0.025
-    """Seconds that an image is looked at."""
-    dt: float = 0.001
-    """Seconds of a step."""
-    tau_m: float = 0.01
-    """Time constant of the membranes, in seconds."""
     surrogate: str = "fast-sigmoid"
     """fast-sigmoid, arctan or triangle: the slope of a spike going back."""
     sharpness: float = 5.0
@@ -206,38 +195,15 @@ class SpikingClassification(Training[SpikingNetwork]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 < self.dt < math.inf, "dt", "a positive number of seconds")
-        self.require(self.dt <= self.duration < 10, "duration", "from dt to 10 s")
-        self.require(0 < self.tau_m < math.inf, "tau_m", "a positive number of seconds")
         self.require(self.surrogate in SLOPES, "surrogate", f"one of {', '.join(SLOPES)}")
         self.require(self.sharpness > 0, "sharpness", "a positive number")
-        self.require(len(self.hidden) > 0, "hidden", "at least one number of units")
-
-    def dataset(self) -> Data:
-        data = load(self.data, batch_size=self.batch_size, seed=self.seed)
-        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
-            raise UserError(f"data ({self.data}) must be images with a class each; try digits")
-        return data
 
     def model(self, data: Data) -> SpikingNetwork:
         return SpikingNetwork(self.sizes(data.spec), self.time_steps, self.unit())
 
-    def sizes(self, spec: Spec) -> tuple[int, ...]:
-        """Inputs, hidden units and classes."""
-        return (math.prod(spec["shape"]), *self.hidden, len(spec["classes"]))
-
-    @property
-    def time_steps(self) -> int:
-        """Steps that an image is looked at."""
-        return round(self.duration / self.dt)
-
     def unit(self) -> Unit:
         """How a unit behaves."""
         return Unit(math.exp(-self.dt / self.tau_m), self.surrogate, self.sharpness)  # (4)
-
-    def objective(self, model: SpikingNetwork, batch: Batch) -> Terms:
-        x, y = batch
-        return {"cross_entropy": cross_entropy(model(x), y)}
 
     def metrics(self, model: SpikingNetwork, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
@@ -250,18 +216,12 @@ class SpikingClassification(Training[SpikingNetwork]):
             "rate_hz": torch.stack(rates).mean(dim=0),
         }
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
-
     def pictures(self, model: SpikingNetwork, data: Data, history: History) -> Pictures:
         """Spikes and evidence for one image, what is taken for what, weights, the slopes."""
         spec = data.spec
-        parts = [(y.cpu(), model(x).argmax(1).cpu()) for x, y in data.valid]
-        y, predicted = (torch.cat(part) for part in zip(*parts, strict=True))
-        image = next(iter(data.valid))[0][:1]
-        fired = model.hidden(image)[-1]
-        weight = next(model.parameters())
+        x, y = next(iter(data.valid))
+        fired = model.hidden(x[:1])[-1]
+        weight = next(model.parameters())[:64].reshape(-1, *spec["shape"])
         return {
             "evidence": evidence(
                 fired[:, 0].cpu(),
@@ -270,22 +230,10 @@ class SpikingClassification(Training[SpikingNetwork]):
                 classes=spec["classes"],
                 truth=int(y[0]),
             ),
-            "confusion": confusion_matrix(
-                confusion(predicted, y, len(spec["classes"])), spec["classes"]
-            ),
-            "first-layer": filters(
-                weight[:64].reshape(-1, *spec["shape"]), title="weights of the first layer"
-            ),
+            **self.mistaken(model, data),
+            "first-layer": filters(weight, title="weights of the first layer"),
             "surrogates": surrogates(SLOPES, self.sharpness, chosen=self.surrogate),
         }
-
-    def predict(
-        self, model: SpikingNetwork, inputs: Tensor, spec: Spec
-    ) -> Sequence[dict[str, Any]]:
-        """The most likely class of each image."""
-        best = torch.cat([model(x).softmax(1) for x in inputs.split(1000)]).max(dim=1)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [{"class": spec["classes"][k], "probability": p} for k, p in pairs]
 
     def tiny(self) -> Self:
         hidden = tuple(min(units, 16) for units in self.hidden)
@@ -295,7 +243,7 @@ class SpikingClassification(Training[SpikingNetwork]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PoissonCoding(SpikingClassification):
+class PoissonCoding(Surrogate):
     """Tell images apart by spikes from the pixels on."""
 
     def model(self, data: Data) -> SpikingNetwork:
@@ -304,7 +252,7 @@ class PoissonCoding(SpikingClassification):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RecurrentSpiking(SpikingClassification):
+class RecurrentSpiking(Surrogate):
     """Tell images apart by spikes that come back."""
 
     def model(self, data: Data) -> SpikingNetwork:
@@ -318,7 +266,7 @@ class RecurrentSpiking(SpikingClassification):
 #   snn-mnist      0.9835 0.9836 0.9829   the 10,000 test images of MNIST (on a GPU)
 #   snn-fashion    0.8905 0.8893 0.8895   those of Fashion-MNIST (on a GPU)
 RECIPES = {
-    "snn": SpikingClassification(
+    "snn": Surrogate(
         steps=1500,
         batch_size=64,
         lr=2e-3,
@@ -342,7 +290,7 @@ RECIPES = {
         goal="accuracy >= 0.95",
         covers=("N9",),
     ),
-    "snn-mnist": SpikingClassification(
+    "snn-mnist": Surrogate(
         data="mnist",
         hidden=(1000,),
         steps=4220,
@@ -352,7 +300,7 @@ RECIPES = {
         goal="accuracy >= 0.98",
         covers=("N9",),
     ),
-    "snn-fashion": SpikingClassification(
+    "snn-fashion": Surrogate(
         data="fashion-mnist",
         hidden=(1000,),
         steps=4220,

@@ -1,0 +1,329 @@
+"""Leaky integrate-and-fire neurons without synapses, advanced step by step.
+
+On the CPU a compiled loop takes a block of neurons that fits the nearest cache through many steps
+before it turns to the next; blocks are shared out over torch's threads. The torch form, for other
+devices, updates all neurons at once. Both compute the same updates in the same order.
+
+Step k leads from k dt to (k + 1) dt. A spike on the grid is dated at the start of its step and a
+recorded voltage is the one at the start of each step, as in Brian2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numba import njit
+from numpy.typing import NDArray
+from torch import Tensor
+
+BLOCK = 2048  # neurons whose state stays in the nearest cache
+LANE = 128  # neurons updated before one asks whether any of them spiked
+BUFFER = 1 << 22  # spikes that are held before they are put in order
+ALONE = 1 << 24  # updates below which a second thread does not pay
+
+S = TypeVar("S")
+Reals: TypeAlias = NDArray[Any]  # float32 or float64: each loop is compiled for what it is given
+
+
+class Membranes(NamedTuple):
+    """Where neurons stand: all that a run needs to be continued bit by bit."""
+
+    voltage: Float[Tensor, " neurons"]
+    refractory: Int[Tensor, " neurons"] | Float[Tensor, " neurons"]
+    """Steps, or seconds where spikes lie inside steps, until integration goes on."""
+    step: int
+    """Steps done."""
+
+
+@dataclass(frozen=True)
+class Recording(Generic[S]):
+    """What a run gives; `state` goes into the next run to continue it bit by bit."""
+
+    times: Float[Tensor, " spikes"]
+    """When, in seconds, in order; times run on through continued runs."""
+    neurons: Int[Tensor, " spikes"]
+    """Who."""
+    voltages: Float[Tensor, "steps recorded"]
+    """v of the neurons asked for at the start of each step: at 0, dt, 2 dt, ..."""
+    state: S
+
+
+class Grid(NamedTuple):
+    """What a step does: v += factor (v_in - v); at the threshold, reset and hold for some steps."""
+
+    factor: float
+    hold: int
+    threshold: float
+    reset: float
+
+
+class Inside(NamedTuple):
+    """Times within a step: tau_m and tau_ref in seconds, and the lowest voltage."""
+
+    tau_m: float
+    tau_ref: float
+    floor: float
+
+
+def advance(
+    drive: Float[Tensor, "rows neurons"],
+    state: Membranes,
+    steps: int,
+    rule: Grid | Inside,
+    *,
+    dt: float,
+    record: Sequence[int] = (),
+) -> Recording[Membranes]:
+    """Steps of neurons driven by one row, or by a row for each step, on the device of the drive."""
+    if drive.device.type != "cpu":
+        return advance_torch(drive, state, steps, rule, dt=dt, record=record)
+    v = state.voltage.to(drive.dtype).numpy().copy()
+    refractory = state.refractory.numpy().copy()
+    current = np.ascontiguousarray(drive.numpy())
+    wanted = np.asarray(record, dtype=np.int64)
+    order = np.argsort(wanted, kind="stable")
+    chosen = wanted[order]
+    trace = np.empty((steps, len(chosen)), dtype=v.dtype)
+    per_neuron = max(rule.hold, 1) if isinstance(rule, Grid) else 1  # steps from spike to spike
+    size = max(1, min(steps, BUFFER // max(len(v), 1) * per_neuron, 1 << 16))
+    parts = _shares(len(v), torch.get_num_threads() if len(v) * steps >= ALONE else 1)
+    room = [(high - low) * (size // per_neuron + 1) for low, high in parts]
+    buffers = [
+        (np.empty(n, np.uint16), np.empty(n, np.int32), np.empty(n if _inside(rule) else 0))
+        for n in room
+    ]
+    times: list[Reals] = [np.zeros(0)]
+    neurons = [np.zeros(0, np.int32)]
+
+    def work(part: int, first: int, length: int) -> int:
+        low, high = parts[part]
+        left, right = np.searchsorted(chosen, (low, high))
+        rows = current[first : first + length] if len(current) > 1 else current
+        return _call(
+            rule, dt, v[low:high], refractory[low:high], rows, low, length,
+            chosen[left:right] - low, left, trace[first : first + length], *buffers[part],
+        )  # fmt: skip
+
+    with ThreadPoolExecutor(len(parts)) as pool:
+        for first in range(0, steps, size):
+            length = min(size, steps - first)
+            jobs = range(len(parts))
+            if len(parts) == 1:
+                counts = [work(0, first, length)]
+            else:
+                counts = list(pool.map(lambda p, f=first, n=length: work(p, f, n), jobs))
+            ks = np.concatenate([b[0][:n] for b, n in zip(buffers, counts, strict=True)])
+            ids = np.concatenate([b[1][:n] for b, n in zip(buffers, counts, strict=True)])
+            when = (state.step + first + ks.astype(np.int64)) * dt
+            if _inside(rule):
+                when += np.concatenate([b[2][:n] for b, n in zip(buffers, counts, strict=True)])
+            order_of = np.argsort(ks, kind="stable")  # by counting: the steps are 16-bit
+            times.append(when[order_of])
+            neurons.append(ids[order_of])
+    voltages = np.empty_like(trace)
+    voltages[:, order] = trace
+    end = Membranes(torch.from_numpy(v), torch.from_numpy(refractory), state.step + steps)
+    return Recording(
+        torch.from_numpy(np.concatenate(times)),
+        torch.from_numpy(np.concatenate(neurons)),
+        torch.from_numpy(voltages),
+        end,
+    )
+
+
+def _inside(rule: Grid | Inside) -> bool:
+    return isinstance(rule, Inside)
+
+
+def _shares(neurons: int, workers: int) -> list[tuple[int, int]]:
+    """As many runs of whole blocks as there are workers, or fewer."""
+    blocks = max(1, math.ceil(neurons / BLOCK))
+    workers = max(1, min(workers, blocks))
+    edges = [min(neurons, blocks * w // workers * BLOCK) for w in range(workers + 1)]
+    return list(pairwise(edges))
+
+
+def _call(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    rule: Grid | Inside,
+    dt: float,
+    v: Reals,
+    refractory: Reals,
+    rows: Reals,
+    low: int,
+    steps: int,
+    record: NDArray[np.int64],
+    column: int,
+    trace: Reals,
+    out_step: NDArray[np.uint16],
+    out_neuron: NDArray[np.int32],
+    out_part: NDArray[np.float64],
+) -> int:
+    """The compiled loop of the rule, its constants in the precision of the voltages."""
+    number = v.dtype.type
+    if isinstance(rule, Grid):
+        factor, threshold, reset = map(number, (rule.factor, rule.threshold, rule.reset))
+        return _grid(
+            v, refractory, rows, low, factor, rule.hold, threshold, reset, steps, record, column,
+            trace, out_step, out_neuron,
+        )  # fmt: skip
+    return _within(
+        v, refractory, rows, low, dt, rule.tau_m, rule.tau_ref, number(rule.floor), steps, record,
+        column, trace, out_step, out_neuron, out_part,
+    )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    v: Reals,
+    until: NDArray[np.int32],
+    drive: Reals,
+    low: int,
+    factor: float,
+    hold: int,
+    threshold: float,
+    reset: float,
+    steps: int,
+    record: NDArray[np.int64],
+    column: int,
+    trace: Reals,
+    out_step: NDArray[np.uint16],
+    out_neuron: NDArray[np.int32],
+) -> int:
+    """Steps of every neuron, block by block; how many spikes were written.
+
+    The arrays of state begin at neuron `low` of the drive, the recorded at a column of the trace.
+    """
+    count = 0
+    first = 0
+    for begin in range(0, len(v), BLOCK):
+        end = min(begin + BLOCK, len(v))
+        beyond = first
+        while beyond < len(record) and record[beyond] < end:
+            beyond += 1
+        for k in range(steps):
+            row = drive[k if len(drive) > 1 else 0]
+            for m in range(first, beyond):
+                trace[k, column + m] = v[record[m]]
+            for a in range(begin, end, LANE):
+                b = min(a + LANE, end)
+                some_v, some_until, some_drive = v[a:b], until[a:b], row[low + a : low + b]
+                hits = 0
+                for i in range(len(some_v)):  # no branch: eight or sixteen neurons at a time
+                    x = some_v[i]
+                    x += (some_drive[i] - x) * factor
+                    x = x if some_until[i] <= k else reset
+                    some_v[i] = x
+                    hits += x >= threshold
+                if hits:
+                    for i in range(len(some_v)):
+                        if some_v[i] >= threshold:
+                            some_v[i] = reset
+                            some_until[i] = k + hold
+                            out_step[count] = k
+                            out_neuron[count] = low + a + i
+                            count += 1
+        first = beyond
+    for i in range(len(until)):
+        until[i] = max(until[i] - steps, 0)
+    return count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    v: Reals,
+    wait: NDArray[np.float64],
+    drive: Reals,
+    low: int,
+    dt: float,
+    tau_m: float,
+    tau_ref: float,
+    floor: float,
+    steps: int,
+    record: NDArray[np.int64],
+    column: int,
+    trace: Reals,
+    out_step: NDArray[np.uint16],
+    out_neuron: NDArray[np.int32],
+    out_part: NDArray[np.float64],
+) -> int:
+    """The same with the time of each spike inside its step; a part of a step after a rest."""
+    count = 0
+    whole = -np.expm1(-dt / tau_m)
+    for k in range(steps):
+        row = drive[k if len(drive) > 1 else 0][low:]
+        for m in range(len(record)):
+            trace[k, column + m] = v[record[m]]
+        for i in range(len(v)):
+            left = wait[i] - dt
+            x = v[i]
+            if left <= 0:
+                x += (row[i] - x) * whole
+            elif left < dt:
+                x -= (row[i] - x) * np.expm1(-(dt - left) / tau_m)
+            if x > 1:
+                part = dt + tau_m * np.log1p(-(x - 1) / (row[i] - 1))
+                out_step[count] = k
+                out_neuron[count] = low + i
+                out_part[count] = part
+                count += 1
+                v[i] = 0
+                wait[i] = tau_ref + part
+            else:
+                v[i] = max(x, floor)
+                wait[i] = max(left, 0)
+    return count
+
+
+def advance_torch(
+    drive: Float[Tensor, "rows neurons"],
+    state: Membranes,
+    steps: int,
+    rule: Grid | Inside,
+    *,
+    dt: float,
+    record: Sequence[int] = (),
+) -> Recording[Membranes]:
+    """The same by whole-tensor operations, for devices other than the CPU."""
+    device = drive.device
+    v = state.voltage.to(device, drive.dtype, copy=True)
+    wait = state.refractory.to(device, copy=True)
+    chosen = torch.tensor(list(record), dtype=torch.long, device=device)
+    trace = v.new_empty(steps, len(chosen))
+    size = max(1, min(steps, BUFFER * 16 // max(len(v), 1)))
+    times, neurons = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int32)]
+    for first in range(0, steps, size):
+        length = min(size, steps - first)
+        fired = torch.zeros(length, len(v), dtype=torch.bool, device=device)
+        parts = torch.zeros(length if _inside(rule) else 0, len(v), device=device).double()
+        for k in range(length):
+            row = drive[first + k if len(drive) > 1 else 0]
+            trace[first + k] = v[chosen]
+            if isinstance(rule, Grid):
+                v += (row - v) * rule.factor
+                v.masked_fill_(wait > 0, rule.reset)
+                torch.ge(v, rule.threshold, out=fired[k])
+                v.masked_fill_(fired[k], rule.reset)
+                wait.sub_(1).clamp_(min=0).masked_fill_(fired[k], max(rule.hold - 1, 0))
+            else:
+                wait -= dt
+                part = (dt - wait).clamp(0, dt)
+                v -= (row - v) * torch.expm1(-part / rule.tau_m).to(v.dtype)
+                torch.gt(v, 1, out=fired[k])
+                inside = dt + rule.tau_m * torch.log1p(-(v - 1).double() / (row - 1).double())
+                parts[k] = inside
+                v.clamp_(min=rule.floor).masked_fill_(fired[k], 0)
+                wait = torch.where(fired[k], rule.tau_ref + inside, wait.clamp(min=0))
+        ks, ids = fired.nonzero(as_tuple=True)
+        when = (state.step + first + ks.cpu()).double() * dt
+        times.append(when + parts[ks, ids].cpu() if _inside(rule) else when)
+        neurons.append(ids.cpu().int())
+    end = Membranes(v, wait, state.step + steps)
+    return Recording(torch.cat(times), torch.cat(neurons), trace, end)

@@ -1,0 +1,349 @@
+"""A network of leaky integrate-and-fire neurons, step by step and event by event.
+
+A step updates every membrane and synapse; then only the rows of weights of neurons that spiked are
+read. One delay for all synapses makes spikes wait in the list of spikes itself; a delay for each
+makes currents wait in a ring of rows. The compiled loop, for the CPU, and the torch form, for other
+devices, add in the same order and draw the same random numbers: those of a counter, so that a run
+can be stopped and continued at any step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numba import njit, uint64
+from numpy.typing import NDArray
+from torch import Tensor
+
+from everynet.kernels.lif import LANE, Reals, Recording
+
+ROOM = 1 << 20  # spikes that fit the buffer before it is emptied
+TINY = 1e-30  # currents and voltages below it are made 0: denormal numbers are slow
+EVERY = 64  # steps between two times that this is done
+GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+@dataclass(frozen=True)
+class NetworkState:
+    """Where a network stands: all that a run needs to be continued bit by bit."""
+
+    voltage: Float[Tensor, " neurons"]
+    charge: Float[Tensor, " neurons"]
+    """Current of each synapse times its time constant, tau_s s: a spike adds its weight."""
+    refractory: Int[Tensor, " neurons"]
+    """Steps for which v is still held."""
+    waiting: Int[Tensor, "2 spikes"]
+    """Steps and neurons of spikes that have not arrived; used with one delay for all."""
+    arriving: Float[Tensor, "slots neurons"]
+    """What arrives at the end of the next step, the one after, ...; used with many delays."""
+    step: int = 0
+    """Steps done."""
+    key: int | None = None
+    """Of the random numbers."""
+
+
+class Wiring(NamedTuple):
+    """Weights from row to column, dense or as compressed rows; delays of synapses, if many."""
+
+    dense: Float[Tensor, "neurons neurons"]
+    starts: Int[Tensor, " rows"]
+    columns: Int[Tensor, " synapses"]
+    values: Float[Tensor, " synapses"]
+    delays: Int[Tensor, " synapses"]
+    """In steps; empty where all synapses have the lag of the rule."""
+
+
+class Step(NamedTuple):
+    """What a step does: v += (I - v) factor + charge gain; charge *= decay; hold after a spike."""
+
+    factor: float
+    gain: float
+    decay: float
+    hold: int
+    lag: int
+
+
+class Noise(NamedTuple):
+    """Poisson spikes into each neuron: the mean number in a step, and what each adds."""
+
+    mean: Float[Tensor, " neurons"]
+    weight: float
+
+
+def advance(
+    wiring: Wiring,
+    state: NetworkState,
+    current: Float[Tensor, "rows neurons"],
+    noise: Noise,
+    rule: Step,
+    *,
+    steps: int,
+    dt: float,
+    record: Sequence[int] = (),
+) -> Recording[NetworkState]:
+    """Steps of the network on the device of the state."""
+    if state.voltage.device.type != "cpu":
+        return advance_torch(wiring, state, current, noise, rule, steps=steps, dt=dt, record=record)
+    v, q = state.voltage.numpy().copy(), state.charge.numpy().copy()
+    until, ring = state.refractory.numpy().copy(), state.arriving.numpy().copy()
+    rows, number = np.ascontiguousarray(current.numpy()), v.dtype.type
+    mean = noise.mean.numpy()
+    none, chosen = np.exp(-mean), np.asarray(record, dtype=np.int64)
+    trace = np.empty((steps, len(chosen)), dtype=v.dtype)
+    dense, starts, columns, values, delays = (part.numpy() for part in wiring)
+    waiting = (state.waiting - torch.tensor([[state.step], [0]])).numpy().astype(np.int32)
+    out: list[list[NDArray[np.int32]]] = [[], []]
+    done, at = 0, 0
+    while done < steps:
+        buffer = np.empty((2, waiting.shape[1] + max(2 * len(v), ROOM)), dtype=np.int32)
+        known = waiting.shape[1]
+        buffer[:, :known] = waiting
+        done, at, head, count = _run(
+            v, q, until, rows, dense, starts, columns, values, delays, ring, at,
+            number(rule.factor), number(rule.gain), number(rule.decay), number(0), number(1),
+            rule.hold, rule.lag, mean, none, number(noise.weight), np.uint64(state.key or 0),
+            state.step, done, steps, chosen, trace, buffer, known,
+        )  # fmt: skip
+        out[0].append(buffer[0, known:count].copy())
+        out[1].append(buffer[1, known:count].copy())
+        waiting = buffer[:, head:count].copy()
+    left = torch.from_numpy(waiting.astype(np.int64))
+    end = replace(
+        state,
+        voltage=torch.from_numpy(v),
+        charge=torch.from_numpy(q),
+        refractory=torch.from_numpy(np.maximum(until - steps, 0)),
+        waiting=left + torch.tensor([[state.step], [0]]),
+        arriving=torch.from_numpy(np.roll(ring, -at, axis=0)),
+        step=state.step + steps,
+    )
+    when = (np.concatenate(out[0]).astype(np.int64) + state.step) * dt
+    who = torch.from_numpy(np.concatenate(out[1]))
+    return Recording(torch.from_numpy(when), who, torch.from_numpy(trace), end)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arrays one by one
+    v: Reals,
+    q: Reals,
+    until: NDArray[np.int32],
+    current: Reals,
+    dense: Reals,
+    starts: NDArray[np.int64],
+    columns: NDArray[np.int64],
+    values: Reals,
+    delays: NDArray[np.int32],
+    ring: Reals,
+    at: int,
+    factor: float,
+    gain: float,
+    decay: float,
+    zero: float,
+    one: float,
+    hold: int,
+    lag: int,
+    mean: NDArray[np.float64],
+    none: NDArray[np.float64],
+    weight: float,
+    key: np.uint64,
+    begun: int,
+    first: int,
+    steps: int,
+    record: NDArray[np.int64],
+    trace: Reals,
+    spikes: NDArray[np.int32],
+    count: int,
+) -> tuple[int, int, int, int]:
+    """Steps until the end or until the buffer is full: where it is, what waits, what it holds."""
+    n = len(v)
+    head = 0
+    for k in range(first, steps):
+        if count + n > spikes.shape[1]:
+            return k, at, head, count
+        for m in range(len(record)):
+            trace[k, m] = v[record[m]]
+        row = current[k if len(current) > 1 else 0]
+        for a in range(0, n, LANE):
+            b = min(a + LANE, n)
+            some_v, some_q, some_until, some_row = v[a:b], q[a:b], until[a:b], row[a:b]
+            hits = 0
+            for i in range(len(some_v)):  # no branch: eight or sixteen neurons at a time
+                x, y = some_v[i], some_q[i]
+                x += (some_row[i] - x) * factor + y * gain
+                x = x if some_until[i] <= k else zero
+                some_v[i] = x
+                some_q[i] = y * decay
+                hits += x >= one
+            if hits:
+                for i in range(len(some_v)):
+                    if some_v[i] >= one:
+                        some_v[i] = zero
+                        some_until[i] = k + hold
+                        spikes[0, count] = k
+                        spikes[1, count] = a + i
+                        count += 1
+        if len(ring):
+            while head < count:
+                j = spikes[1, head]
+                for e in range(starts[j], starts[j + 1]):
+                    slot = at + delays[e]
+                    slot = slot if slot < len(ring) else slot - len(ring)
+                    ring[slot, uint64(columns[e])] += values[e]
+                head += 1
+            now = ring[at]
+            for i in range(n):
+                q[i] += now[i]
+                now[i] = 0
+            at = at + 1 if at + 1 < len(ring) else 0
+        else:
+            while head < count and spikes[0, head] + lag <= k:
+                j = spikes[1, head]
+                if len(dense):
+                    line = dense[j]
+                    for i in range(n):
+                        q[i] += line[i]
+                else:
+                    for e in range(starts[j], starts[j + 1]):
+                        q[uint64(columns[e])] += values[e]  # checked before: never below 0
+                head += 1
+        if len(mean):
+            base = key + uint64(begun + k) * uint64(n) * uint64(GOLDEN)
+            _kick(q, mean, none, weight, base)
+        if (begun + k) % EVERY == 0:
+            for i in range(n):
+                v[i] = v[i] if abs(v[i]) > TINY else 0
+                q[i] = q[i] if abs(q[i]) > TINY else 0
+    return steps, at, head, count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _kick(
+    q: Reals, mean: NDArray[np.float64], none: NDArray[np.float64], weight: float, base: np.uint64
+) -> None:
+    """Poisson numbers of kicks, by inversion of numbers in [0, 1) from splitmix64."""
+    for i in range(len(q)):
+        z = base + uint64(i + 1) * uint64(GOLDEN)
+        z = (z ^ (z >> uint64(30))) * uint64(FIRST)
+        z = (z ^ (z >> uint64(27))) * uint64(SECOND)
+        z = z ^ (z >> uint64(31))
+        u = float(z >> uint64(11)) * (1.0 / (1 << 53))
+        below = none[i]
+        if u >= below:
+            number, chance = 0, below
+            while u >= below and chance > 0:
+                number += 1
+                chance *= mean[i] / number
+                below += chance
+            q[i] += weight * number
+
+
+def advance_torch(
+    wiring: Wiring,
+    state: NetworkState,
+    current: Float[Tensor, "rows neurons"],
+    noise: Noise,
+    rule: Step,
+    *,
+    steps: int,
+    dt: float,
+    record: Sequence[int] = (),
+) -> Recording[NetworkState]:
+    """The same by whole-tensor operations, for devices other than the CPU."""
+    v, q, hold = state.voltage.clone(), state.charge.clone(), state.refractory.clone()
+    ring, device = state.arriving.clone(), v.device
+    chosen = torch.tensor(list(record), dtype=torch.long, device=device)
+    trace, counter = v.new_empty(steps, len(chosen)), torch.arange(1, len(v) + 1, device=device)
+    none, flat, at = torch.exp(-noise.mean), ring.view(-1), 0
+    queue = [
+        (int(k), state.waiting[1, state.waiting[0] == k].to(device))
+        for k in state.waiting[0].unique()
+    ]
+    who: list[Tensor] = []
+    for k in range(state.step, state.step + steps):
+        trace[k - state.step] = v[chosen]
+        row = current[k - state.step if len(current) > 1 else 0]
+        v += (row - v) * rule.factor + q * rule.gain
+        v.masked_fill_(hold > 0, 0)
+        q *= rule.decay
+        fired = v >= 1
+        v.masked_fill_(fired, 0)
+        hold.sub_(1).clamp_(min=0).masked_fill_(fired, max(rule.hold - 1, 0))
+        ids = fired.nonzero()[:, 0]
+        who.append(ids)
+        if len(ring):
+            synapses = _rows(wiring.starts, ids)
+            slots = (at + wiring.delays[synapses]) % len(ring) * len(v)
+            flat.index_add_(0, slots + wiring.columns[synapses], wiring.values[synapses])
+            q += ring[at]
+            ring[at] = 0
+            at = (at + 1) % len(ring)
+        elif len(ids):
+            queue.append((k, ids))
+        while queue and queue[0][0] + rule.lag <= k:
+            _, ids = queue.pop(0)
+            if len(wiring.dense):
+                q += wiring.dense[ids].sum(dim=0)
+            else:
+                synapses = _rows(wiring.starts, ids)
+                q.index_add_(0, wiring.columns[synapses], wiring.values[synapses])
+        if len(noise.mean):
+            base = _signed((state.key or 0) + k * len(v) * GOLDEN)
+            number = _counts(_uniforms(counter * _signed(GOLDEN) + base), noise.mean, none)
+            q += noise.weight * number.to(q.dtype)
+        if k % EVERY == 0:
+            v.masked_fill_(v.abs() <= TINY, 0)
+            q.masked_fill_(q.abs() <= TINY, 0)
+    lengths = torch.tensor([len(ids) for ids in who])
+    when = torch.repeat_interleave(torch.arange(state.step, state.step + steps), lengths)
+    left = [torch.stack([torch.full_like(ids, k), ids]).cpu().long() for k, ids in queue]
+    end = replace(
+        state,
+        voltage=v,
+        charge=q,
+        refractory=hold,
+        waiting=torch.cat([torch.zeros(2, 0, dtype=torch.long), *left], dim=1),
+        arriving=ring.roll(-at, 0),
+        step=state.step + steps,
+    )
+    return Recording(when.double() * dt, torch.cat(who).cpu().int(), trace, end)
+
+
+def _rows(starts: Int[Tensor, " rows"], ids: Int[Tensor, " some"]) -> Int[Tensor, " synapses"]:
+    """The places of all synapses of some neurons, row after row."""
+    begin, length = starts[ids], starts[ids + 1] - starts[ids]
+    before = length.cumsum(0) - length
+    shift = torch.repeat_interleave(begin - before, length)
+    return shift + torch.arange(len(shift), device=starts.device)
+
+
+def _signed(value: int) -> int:
+    """A 64-bit number as torch writes it."""
+    return (value + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+def _uniforms(z: Int[Tensor, " neurons"]) -> Float[Tensor, " neurons"]:
+    """splitmix64 of each, in [0, 1); shifts of torch keep the sign, so that a mask drops it."""
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(FIRST)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(SECOND)
+    z = z ^ ((z >> 31) & ((1 << 33) - 1))
+    return ((z >> 11) & ((1 << 53) - 1)).double() * (1.0 / (1 << 53))
+
+
+def _counts(
+    u: Float[Tensor, " neurons"], mean: Float[Tensor, " neurons"], none: Float[Tensor, " neurons"]
+) -> Int[Tensor, " neurons"]:
+    """Poisson numbers by inversion: how many terms of the distribution lie below u."""
+    below, chance = none.clone(), none.clone()
+    counts = torch.zeros_like(u, dtype=torch.int32)
+    number = 0
+    while bool((more := (u >= below) & (chance > 0)).any()):
+        number += 1
+        counts += more
+        chance *= mean / number
+        below += chance
+    return counts

@@ -1,0 +1,188 @@
+"""Symmetry breaking: hidden units that begin alike stay alike, so weights must begin at random.
+
+    h_i      = tanh(w_i . x + b_i)                              (1)  hidden unit
+    y        = sum_i v_i h_i + c                                (2)  logit
+    e        = sigmoid(y) - t                                   (3)  error, for targets 0 and 1
+    dE/dw_i  = mean over samples of e v_i (1 - h_i^2) x         (4)  gradient into unit i
+    dE/db_i  = mean over samples of e v_i (1 - h_i^2)           (5)
+    dE/dv_i  = mean over samples of e h_i                       (6)  and out of it
+    spread   = max_ij |theta_i - theta_j|                       (7)  theta_i = (w_i, b_i, v_i)
+
+E is the cross-entropy. Only theta_i and the error, which all units share, enter the gradient of
+theta_i: two units with equal theta get equal gradients, so equal steps, and are one unit for ever.
+Any rule that works weight by weight (momentum, Adam) keeps them equal too. One tanh unit answers by
+a threshold along one line through the plane and so gets at most three of the four corners of XOR
+right; eight that begin apart get them all. The biases may begin at zero: the weights do it.
+
+Goodfellow et al. (2016), "Deep Learning", section 8.4; Rumelhart, Hinton, Williams (1986),
+"Learning representations by back-propagating errors", Nature 323, doi:10.1038/323533a0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits
+
+from everynet.plot.panels import Panel, panels
+from everynet.plot.surface import decision_surface, square
+from everynet.recipe import Pictures, Simulation
+from everynet.zoo.optimisation.experiment import fit
+
+CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+XOR = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+LOW, HIGH = -0.5, 1.5
+
+
+class Hidden(nn.Module):
+    """Maps points of the plane to a logit through one layer of tanh units."""
+
+    def __init__(self, units: int) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(2, units, dtype=torch.float64)
+        self.output = nn.Linear(units, 1, dtype=torch.float64)
+
+    def forward(self, x: Float[Tensor, "rows 2"]) -> Float[Tensor, " rows"]:
+        h = self.hidden(x).tanh()  # (1)
+        y: Tensor = self.output(h)[:, 0]  # (2)
+        return y
+
+    def units(self) -> Float[Tensor, "units 4"]:
+        """theta_i = (w_i, b_i, v_i), a row for each hidden unit."""
+        into, bias, out = self.hidden.weight, self.hidden.bias, self.output.weight
+        return torch.cat([into, bias[:, None], out.T], dim=1).detach().clone()
+
+
+def unit_gradients(
+    model: Hidden, x: Float[Tensor, "rows 2"], t: Float[Tensor, " rows"]
+) -> Float[Tensor, "units 4"]:
+    """The gradient of the cross-entropy by theta_i, a row for each hidden unit, by hand."""
+    h, v = model.hidden(x).tanh(), model.output.weight[0]
+    e = model(x).sigmoid() - t  # (3)
+    back = e[:, None] * v * (1 - h.square())  # rows units
+    into = back.T @ x / len(x)  # (4)
+    bias = back.mean(dim=0)  # (5)
+    out = e @ h / len(x)  # (6)
+    return torch.cat([into, bias[:, None], out[:, None]], dim=1).detach()
+
+
+def spread(theta: Float[Tensor, "*times units 4"]) -> Float[Tensor, "*times"]:
+    """How far apart the two least alike units are, in any weight."""
+    return (theta.amax(dim=-2) - theta.amin(dim=-2)).amax(dim=-1)  # (7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corners(Simulation):
+    """Learn XOR from equal and from random weights."""
+
+    units: int = 8
+    """Hidden units."""
+    constant: float = 0.5
+    """The weight that all connections of the symmetric network begin with."""
+    steps: int = 200
+    """Steps of descent over all four corners."""
+    lr: float = 0.5
+    """Learning rate."""
+    nets: int = 20
+    """Networks that begin with random weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.units >= 2, "units", "at least 2: one has none to be like")
+        self.require(self.steps >= 1, "steps", "at least 1")
+        self.require(self.lr > 0, "lr", "a positive number")
+        self.require(self.nets >= 1, "nets", "at least 1")
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        paths, scores, surfaces = [], [], []
+        for number in range(self.nets + 1):
+            model = Hidden(self.units)
+            for layer in (model.hidden, model.output):
+                nn.init.zeros_(layer.bias)
+                if number == 0:
+                    nn.init.constant_(layer.weight, self.constant)
+                else:
+                    nn.init.normal_(layer.weight, generator=generator)
+            path = self.train(model, generator)
+            with torch.no_grad():
+                scores.append(model(CORNERS))
+                if number <= 1:
+                    paths.append(path)
+                    surfaces.append(model(square(low=LOW, high=HIGH)))
+        return {
+            "paths": torch.stack(paths),  # (constant, random) times units 4
+            "surfaces": torch.stack(surfaces),
+            "scores": torch.stack(scores),  # networks corners, the constant one first
+        }
+
+    def train(self, model: Hidden, generator: torch.Generator) -> Float[Tensor, "times units 4"]:
+        """The hidden units at the start and after each step."""
+        path: list[Tensor] = []
+        fit(
+            model,
+            CORNERS,
+            XOR,
+            steps=self.steps,
+            generator=generator,
+            lr=self.lr,
+            loss=binary_cross_entropy_with_logits,
+            watch=lambda _: path.append(model.units()),
+        )
+        return torch.stack(path)
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        right = ((result["scores"] > 0) == (XOR > 0)).double().mean(dim=1)
+        apart = spread(result["paths"])
+        return {
+            "spread_constant": float(apart[0].max()),
+            "spread_random": float(apart[1, -1]),
+            "accuracy_constant": float(right[0]),
+            "solved_random": float((right[1:] == 1).double().mean()),
+        }
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        steps = torch.arange(self.steps + 1.0)
+        constant, chance = result["paths"]
+        named = {"into each unit, $w_{i1}$": 0, "bias, $b_i$": 2, "out of each unit, $v_i$": 3}
+        alike = Panel(
+            {name: (steps, constant[:, 0, part]) for name, part in named.items()},
+            xlabel="step",
+            ylabel=f"weight, the same for all {self.units} units",
+            title="equal weights: the units stay one",
+        )
+        apart = Panel(
+            {f"_unit {unit + 1}": (steps, chance[:, unit, 0]) for unit in range(self.units)},
+            xlabel="step",
+            ylabel="weight into the unit, $w_{i1}$",
+            title=f"random weights: each of {self.units} goes its own way",
+        )
+        spreads = Panel(
+            {"equal": (steps, spread(constant)), "random": (steps, spread(chance))},
+            xlabel="step",
+            ylabel="spread of the units",
+            title="how far apart they are",
+        )
+        inputs, targets = CORNERS, XOR.long()
+        surfaces = {
+            f"surface-{name}": decision_surface(scores, inputs, targets, low=LOW, high=HIGH)
+            for name, scores in zip(("equal", "random"), result["surfaces"], strict=True)
+        }
+        return {"units": panels(alike, apart, spreads), **surfaces}
+
+    def tiny(self) -> Self:
+        return replace(self, steps=5, nets=1)
+
+
+# Seeds 0, 1, 2, about 2 s on one CPU thread: spread_constant 0 to the last bit, accuracy_constant
+# 0.75, solved_random 1 (20 networks of each seed).
+RECIPES = {
+    "symmetry-breaking": Corners(
+        goal="spread_constant <= 1e-12 and accuracy_constant <= 0.75 and solved_random >= 1",
+        covers=("O10",),
+    ),
+}

@@ -1,0 +1,84 @@
+"""What the recipes that tell images apart by spikes share: data, loss, prediction."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.metrics.classification import confusion
+from everynet.plot import confusion_matrix
+from everynet.recipe import Goal, M, Pictures, Training
+from everynet.types import Batch, Data, Spec, Terms, UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpikingClassification(Training[M]):
+    """Name the class of an image, by a network that gives logits."""
+
+    data: str = "digits"
+    """A known set of images, or a folder with one subfolder for each class."""
+    hidden: tuple[int, ...] = (200,)
+    """Units of each spiking layer."""
+    duration: float = 0.025
+    """Seconds that an image is looked at."""
+    dt: float = 0.001
+    """Seconds of a step."""
+    tau_m: float = 0.01
+    """Time constant of the membranes, in seconds."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 < self.dt < math.inf, "dt", "a positive number of seconds")
+        self.require(self.dt <= self.duration < 10, "duration", "from dt to 10 s")
+        self.require(0 < self.tau_m < math.inf, "tau_m", "a positive number of seconds")
+        self.require(len(self.hidden) > 0, "hidden", "at least one number of units")
+
+    def dataset(self) -> Data:
+        data = load(self.data, batch_size=self.batch_size, seed=self.seed)
+        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
+            raise UserError(f"data ({self.data}) must be images with a class each; try digits")
+        return data
+
+    def sizes(self, spec: Spec) -> tuple[int, ...]:
+        """Inputs, hidden units and classes."""
+        return (math.prod(spec["shape"]), *self.hidden, len(spec["classes"]))
+
+    @property
+    def time_steps(self) -> int:
+        """Steps that an image is looked at."""
+        return round(self.duration / self.dt)
+
+    def objective(self, model: M, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}
+
+    def logits(self, model: M, x: Tensor) -> Tensor:
+        """What the spikes say."""
+        said: Tensor = model(x)
+        return said
+
+    def judge(self) -> Goal | None:
+        """A rate that falls to zero ends at its best, so the last weights are kept then."""
+        return super().judge() if self.schedule in ("constant", "plateau") else None
+
+    def mistaken(self, model: M, data: Data) -> Pictures:
+        """The picture of what is taken for what."""
+        classes = data.spec["classes"]
+        parts = [(y.cpu(), self.logits(model, x).argmax(1).cpu()) for x, y in data.valid]
+        y, predicted = (torch.cat(part) for part in zip(*parts, strict=True))
+        counts = confusion(predicted, y, len(classes))
+        return {"confusion": confusion_matrix(counts, classes)}
+
+    def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """The most likely class of each image."""
+        parts = [self.logits(model, x).softmax(1) for x in inputs.split(1000)]
+        best = torch.cat(parts).max(dim=1)
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [{"class": spec["classes"][k], "probability": p} for k, p in pairs]

@@ -1,0 +1,94 @@
+import io
+
+import numpy as np
+import torch
+
+from everynet.plot.panels import MARKED, Panel, panels
+from everynet.plot.style import INK, colour
+
+
+def drawn(figure):
+    """The figure as it is on paper: whatever cannot be drawn raises here."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png")
+    assert file.getvalue().startswith(b"\x89PNG")
+    return figure
+
+
+def curve(points, power=1.0):
+    x = torch.linspace(1, 2, points, dtype=torch.float64)
+    return x, x**power
+
+
+def names(axes):
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+def test_curves_are_drawn_by_name_in_the_colours_of_the_cycle():
+    given = {"few": curve(5), "many": curve(MARKED + 1)}
+    (axes,) = drawn(panels(Panel(given, "across", "up", "both"))).axes
+    for number, (line, (x, y)) in enumerate(zip(axes.lines, given.values(), strict=True)):
+        np.testing.assert_array_equal(line.get_xydata(), torch.stack([x, y], 1).numpy())
+        assert line.get_color() == colour(number)
+    assert [line.get_marker() for line in axes.lines] == ["o", "None"]
+    assert (axes.get_xlabel(), axes.get_ylabel(), axes.get_title()) == ("across", "up", "both")
+    assert names(axes) == ["few", "many"]
+
+
+def test_a_prediction_of_a_curve_has_its_colour_and_another_stands_in_ink():
+    panel = Panel(
+        {"a": curve(5), "b": curve(5)}, "x", "y", guides={"b": curve(9), "law": curve(9, 2.0)}
+    )
+    (axes,) = drawn(panels(panel)).axes
+    own, law = axes.lines[2:]
+    assert own.get_color() == colour(1)
+    assert law.get_color() == INK
+    assert own.get_linestyle() == law.get_linestyle() == "--"
+    assert names(axes) == ["a", "b", "law"]
+
+
+def test_predictions_can_be_told_apart_and_whole_places_have_whole_ticks():
+    layers = torch.tensor([1.0, 2.0, 3.0])
+    panel = Panel(
+        {"a": (layers, layers)}, "layer", "y", guides={"one": curve(3), "two": curve(3, 2.0)}
+    )
+    (axes,) = drawn(panels(panel)).axes
+    assert [line.get_linestyle() for line in axes.lines[1:]] == ["--", "-."]
+    assert all(tick == round(tick) for tick in axes.get_xticks())
+
+
+def test_levels_marks_bands_and_scales():
+    x, y = curve(5)
+    panel = Panel(
+        {"a": (x, y)}, "x", "y", bands={"a": (y / 2, 2 * y)}, log="xy",
+        levels={"floor": 1.5}, marks={"edge": 1.2}, ylim=(0.1, 10.0),
+    )  # fmt: skip
+    (axes,) = drawn(panels(panel)).axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
+    level, _, mark = axes.lines
+    assert set(level.get_ydata()) == {1.5}
+    assert set(mark.get_xdata()) == {1.2}
+    assert [text.get_text() for text in axes.texts] == ["edge"]
+    assert names(axes) == ["floor", "a"]
+    assert len(axes.collections) == 1
+    assert axes.get_ylim() == (0.1, 10)
+
+
+def test_a_landscape_lies_behind_ways_and_points():
+    side = torch.linspace(-1, 1, 20, dtype=torch.float64)
+    z = side[None] ** 2 - side[:, None] ** 2
+    panel = Panel({"way": curve(5)}, "x", "y", heights=(side, side, z), scatter=True)
+    (axes,) = drawn(panels(panel)).axes
+    assert axes.get_aspect() == 1
+    assert axes.lines[0].get_linestyle() == "None"
+    low, high = axes.collections[0].get_clim()
+    np.testing.assert_allclose(low, -high)  # white is level
+
+
+def test_rows_are_filled_and_empty_places_removed():
+    one = Panel({"a": curve(3)}, "x", "y", legend="none")
+    figure = drawn(panels(*[one] * 5))
+    assert len(figure.axes) == 5
+    assert figure.axes[0].get_legend() is None
+    assert figure.axes[0].get_gridspec().get_geometry() == (2, 3)
+    assert drawn(panels(one, one, columns=1)).axes[0].get_gridspec().get_geometry() == (2, 1)

@@ -1,0 +1,168 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from everynet.data import load
+from everynet.data.augment import crop, flip, mirrored, rotate, shift, windows
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.optimisation.augmentation import (
+    RECIPES,
+    SHOWN,
+    Augmentation,
+    changes,
+    enlarged,
+    network,
+)
+
+
+def images(batch=3, channels=2, side=6):
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(batch, channels, side, side, generator=generator, dtype=torch.float64)
+
+
+def moved(x, down, right):
+    """Every image moved by the same whole pixels."""
+    ones = torch.ones(len(x), dtype=torch.int64)
+    return windows(x, -down * ones, -right * ones, (x.shape[2], x.shape[3]), 0.0)
+
+
+# --------------------------------------------------------------------------------------- equations
+
+
+def test_each_change_of_one_image_by_hand():
+    x = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+    assert moved(x, 1, 0).tolist() == [[[[0, 0], [1, 2]]]]
+    assert moved(x, 0, -1).tolist() == [[[[2, 0], [4, 0]]]]
+    assert mirrored(x, torch.tensor([True])).tolist() == [[[[2, 1], [4, 3]]]]
+    first = windows(x, torch.tensor([1]), torch.tensor([1]), (1, 1), 0.0)
+    assert first.tolist() == [[[[4]]]]
+    assert enlarged(1, 2)((x,), torch.Generator().manual_seed(0))[0].unique().numel() == 1
+
+
+@pytest.mark.covers("O16")
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_a_flip_undoes_itself(seed):
+    x = images()
+    always = flip(1.0)
+    (once,) = always((x,), torch.Generator())
+    assert torch.equal(once, x.flip(-1))
+    assert torch.equal(always((once,), torch.Generator())[0], x)
+    generator = torch.Generator()  # also where chance decides which, if it decides alike
+    (some,) = flip()((x,), generator.manual_seed(seed))
+    assert torch.equal(flip()((some,), generator.manual_seed(seed))[0], x)
+
+
+@pytest.mark.covers("O16")
+@given(down=st.integers(-5, 5), right=st.integers(-5, 5))
+@settings(max_examples=25, deadline=None)
+def test_a_shift_there_and_back_is_exact_inside_the_frame(down, right):
+    x = images()
+    back = moved(moved(x, down, right), -down, -right)
+    rows = slice(max(0, -down), 6 - max(0, down))
+    columns = slice(max(0, -right), 6 - max(0, right))
+    assert torch.equal(back[..., rows, columns], x[..., rows, columns])
+    back[..., rows, columns] = 0
+    assert (back == 0).all()  # what left the frame is lost
+    framed = torch.nn.functional.pad(x, (5, 5, 5, 5))  # nothing leaves a wide frame
+    assert torch.equal(moved(moved(framed, down, right), -down, -right), framed)
+
+
+@given(seed=st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_a_crop_of_the_bordered_image_is_a_shift(seed):
+    x, generator = images(batch=1), torch.Generator()
+    (cropped,) = crop(6, 2, 0.0)((x,), generator.manual_seed(seed))
+    shifts = [moved(x, down, right) for down in range(-2, 3) for right in range(-2, 3)]
+    assert sum(torch.equal(cropped, one) for one in shifts) == 1
+    (by_chance,) = shift(2, 0.0)((x,), generator.manual_seed(seed))
+    assert sum(torch.equal(by_chance, one) for one in shifts) == 1
+
+
+def test_changes_of_nothing_and_the_flip_are_exact():
+    x = images()
+    assert torch.allclose(rotate(0.0)((x,), torch.Generator())[0], x, atol=1e-12)
+    named = changes(6, [0.0])
+    assert torch.equal(named["as it is"]((x,), torch.Generator())[0], x)
+    assert torch.equal(named["flip"]((x,), torch.Generator())[0], x.flip(-1))
+
+
+@pytest.mark.covers("O16")
+def test_labels_and_shapes_stay_and_pixels_do_not():
+    x, y = images(batch=20), torch.arange(20)
+    for name, change in changes(6, [0.0]).items():
+        made, label = change((x, y), torch.Generator().manual_seed(0))
+        assert torch.equal(label, y)
+        assert made.shape == x.shape
+        assert torch.allclose(made, x) == (name == "as it is"), name
+    noisy, _ = changes(6, [0.0])["noise"]((x, y), torch.Generator().manual_seed(0))
+    assert (noisy - x).std().item() == pytest.approx(0.4, rel=0.1)
+
+
+# ------------------------------------------------------------------------------------- the recipe
+
+
+def test_only_the_kind_with_augmentation_is_changed():
+    recipe = RECIPES["augmentation"].tiny()
+    data, calls = load("digits", batch_size=1), []
+
+    def spy(batch, _):
+        calls.append(batch[0].shape)
+        return (torch.zeros_like(batch[0]),)
+
+    plain = recipe.train(data, 0, None)
+    assert calls == []
+    blank = recipe.train(data, 0, spy)
+    assert calls == [(32, 1, 8, 8)] * 4  # two batches an epoch
+    assert plain[0] == blank[0]  # the same start
+    assert plain[-1] != blank[-1]
+    assert plain == recipe.train(data, 0, None)
+
+
+def test_the_examples_are_pixels_of_the_same_images():
+    result = RECIPES["augmentation"].tiny().simulate(torch.Generator())
+    shown = result["images"]
+    assert shown.shape == (len(changes(8, [0.0])), SHOWN, 1, 8, 8)
+    assert shown.min() >= 0
+    assert shown.max() <= 1
+    assert result["epochs"].tolist() == [0, 1, 2]
+
+
+def test_the_network_takes_images_of_any_size():
+    model = network(3, 10, (4, 8)).eval()
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+    assert model(torch.zeros(2, 3, 12, 12)).shape == (2, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+@pytest.mark.covers("O16")
+def test_augmentation_raises_the_accuracy_on_photographs(tmp_path):
+    result = run(RECIPES["augmentation"], tmp_path, device="cpu")
+    assert result.reached
+    assert result.metrics["train_accuracy_augmented"] < result.metrics["train_accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rows": 10}, r"rows \(10\) must be 0 or batch_size up"),
+        ({"padding": -1}, r"padding \(-1\) must be at least 0"),
+        ({"sigma": -1.0}, r"sigma \(-1.0\) must be a number from 0 up"),
+        ({"widths": ()}, r"widths \(\(\)\) must be one or more numbers from 1 up"),
+        ({"epochs": 0}, r"epochs \(0\) must be at least 1"),
+        ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
+    ],
+)
+def test_settings_are_refused_by_name(fields, message):
+    with pytest.raises(UserError, match=message):
+        Augmentation(**fields)
+
+
+def test_data_without_pixels_is_refused():
+    with pytest.raises(UserError, match=r"data \(iris\) must be images, because"):
+        replace(Augmentation(), data="iris").simulate(torch.Generator())

@@ -1,0 +1,161 @@
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.optimisation.dropout import (
+    RECIPES,
+    Dropout,
+    Thinning,
+    moments,
+    network,
+    outputs,
+)
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(7)
+        yield
+
+
+def f64(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# --------------------------------------------------------------------------------------- equations
+
+
+def test_all_masks_of_two_units_by_hand():
+    """x = (3, 2), w = (1, 2), b = 1: p = 1/4 makes the outputs 1, 5, 19/3 and 31/3."""
+    mean, variance = moments(f64(3.0, 2.0), f64([1.0, 2.0]), f64(1.0), 0.25)
+    chances, values = f64(1, 3, 3, 9) / 16, f64(3, 15, 19, 31) / 3
+    expected = (chances * values).sum()
+    assert mean.item() == pytest.approx(expected.item())
+    assert mean.item() == 8
+    assert variance.item() == pytest.approx((chances * (values - 8) ** 2).sum().item())
+    layer = nn.Sequential(Dropout(0.25), nn.Linear(2, 1)).double()
+    layer[1].weight.data, layer[1].bias.data = f64([1.0, 2.0]), f64(1.0)
+    drawn = outputs(layer, f64(3.0, 2.0), 20_000)[:, 0]
+    found, counts = drawn.mul(1e6).round().div(1e6).unique(return_counts=True)
+    assert found.tolist() == pytest.approx(values.tolist(), abs=1e-6)
+    error = (chances * (1 - chances) / 20_000).sqrt()  # of a share
+    assert ((counts / 20_000 - chances).abs() < 5 * error).all()
+
+
+@pytest.mark.covers("O17")
+@given(p=st.sampled_from([0.0, 0.1, 0.5, 0.9]), seed=st.integers(0, 1000))
+@settings(max_examples=25, deadline=None)
+def test_the_same_bits_as_torch_from_the_same_seed(p, seed):
+    x = torch.randn(40, 30, dtype=torch.float64)
+    torch.default_generator.manual_seed(seed)
+    ours = Dropout(p)(x)
+    torch.default_generator.manual_seed(seed)
+    theirs = nn.Dropout(p)(x)
+    torch.testing.assert_close(ours, theirs, rtol=1e-14, atol=0)
+    kept = ours != 0
+    torch.testing.assert_close(ours[kept], x[kept] / (1 - p), rtol=1e-14, atol=0)
+
+
+@pytest.mark.covers("O17")
+def test_a_million_masks_of_a_linear_layer_average_to_its_evaluation():
+    layer = nn.Sequential(Dropout(0.5), nn.Linear(12, 3))
+    x = torch.randn(12)
+    drawn = outputs(layer, x, 1_000_000).double()
+    layer.eval()
+    with torch.no_grad():
+        whole = layer(x)
+    mean, variance = moments(x, layer[1].weight.detach(), layer[1].bias.detach(), 0.5)
+    assert (drawn.mean(0) - whole).abs().max() < 1e-2
+    torch.testing.assert_close(mean, whole)
+    torch.testing.assert_close(drawn.var(0).float(), variance, rtol=0.01, atol=0)
+
+
+@given(p=st.floats(0.05, 0.8), seed=st.integers(0, 1000))
+@settings(max_examples=10, deadline=None)
+def test_variance_of_one_unit_is_p_over_one_minus_p_times_its_square(p, seed):
+    """Within five standard errors; the fourth moment of a two-valued variable is known."""
+    torch.default_generator.manual_seed(seed)
+    x, masks = f64(-2.0, 0.5, 3.0), 40_000
+    drawn = Dropout(p)(x.expand(masks, -1))
+    expected = p / (1 - p) * x**2
+    assert ((drawn.mean(0) - x).abs() < 5 * (expected / masks).sqrt()).all()
+    fourth = x**4 * (p + p**4 / (1 - p) ** 3)
+    error = ((fourth - expected**2) / masks).sqrt()
+    assert ((drawn.var(0) - expected).abs() < 5 * error + 1e-3 * expected).all()
+    _, variance = moments(x, torch.eye(3, dtype=torch.float64), torch.zeros_like(x), p)
+    torch.testing.assert_close(variance, expected)
+
+
+@pytest.mark.covers("O17")
+def test_evaluation_is_the_identity_and_draws_nothing():
+    drop, x = Dropout(0.5).eval(), torch.randn(100)
+    before = torch.default_generator.get_state()
+    assert drop(x) is x
+    assert torch.equal(before, torch.default_generator.get_state())
+    model = network(6, 4, 3, 0.5).eval()
+    x = torch.randn(5, 6)
+    assert torch.equal(model(x), model(x))
+    model.train()
+    assert not torch.equal(model(x), model(x))
+
+
+def test_each_sample_has_its_own_mask_and_gradients_pass_through_it():
+    x = torch.ones(200, 50, requires_grad=True)
+    y = Dropout(0.5)(x)
+    assert len((y != 0).unique(dim=0)) == 200
+    y.sum().backward()
+    assert torch.equal(x.grad, y)  # the mask over 1 - p
+
+
+# ------------------------------------------------------------------------------------- the recipe
+
+
+def test_both_kinds_start_alike_and_thinned_networks_are_better_together():
+    recipe = replace(RECIPES["dropout"].tiny(), epochs=8, every=4, members=20)
+    result = recipe.simulate(torch.Generator().manual_seed(0))
+    assert result["epochs"].tolist() == [0, 4, 8]
+    assert torch.equal(result["test_loss"][:, 0, 0], result["test_loss"][:, 1, 0])
+    assert (result["train_loss"][:, 0, -1] < result["train_loss"][:, 1, -1]).all()
+    assert result["mean_loss"][-1] < result["mean_loss"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+@pytest.mark.covers("O17")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_the_gap_on_a_thousand_images_of_mnist_is_a_fifth_smaller(seed, tmp_path):
+    result = run(replace(RECIPES["dropout"], seed=seed), tmp_path, device="cpu")
+    assert result.reached
+    assert result.metrics["gap_ratio"] <= 0.8
+    assert result.metrics["accuracy_dropout"] > result.metrics["accuracy"]
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0])
+def test_a_probability_is_refused(p):
+    with pytest.raises(ValueError, match=rf"p \({p}\) must be from 0 up and below 1, because"):
+        Dropout(p)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"p": 0.0}, r"p \(0.0\) must be between 0 and 1"),
+        ({"p": 1.0}, r"p \(1.0\) must be between 0 and 1"),
+        ({"epochs": 0}, r"epochs \(0\) must be at least 1"),
+        ({"every": 0}, r"every \(0\) must be at least 1"),
+        ({"rows": 10}, r"rows \(10\) must be at least batch_size"),
+        ({"masks": 1}, r"masks \(1\) must be at least 100"),
+        ({"members": 1}, r"members \(1\) must be at least 2"),
+        ({"lr": -1.0}, r"lr \(-1.0\) must be a positive number"),
+    ],
+)
+def test_settings_are_refused_by_name(fields, message):
+    with pytest.raises(UserError, match=message):
+        Thinning(**fields)

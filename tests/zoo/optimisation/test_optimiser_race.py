@@ -1,0 +1,252 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from everynet.data import load
+from everynet.plot.race import Course, courses, standings
+from everynet.recipe import OPTIMIZERS
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.optimiser_race import (
+    BATCHES,
+    COURSES,
+    NAMES,
+    RECIPES,
+    TEAMS,
+    Race,
+    arrival,
+    bend,
+    choose,
+    heights,
+    plateau,
+    saddle,
+    slopes,
+    spread,
+    valley,
+)
+from everynet.zoo.optimisation.update_rules import RULES, descend
+
+SMALL = Race(rates=(0.003, 0.03), steps=60, updates=12, hidden_size=4)
+
+
+def tensor(*values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+# ------------------------------------------------------------------------------------ the courses
+
+
+def test_heights_by_hand():
+    cos, sin = math.cos(math.pi / 6), math.sin(math.pi / 6)
+    assert valley(tensor(2 * cos, 2 * sin)).item() == pytest.approx(1.0)  # along: 0.5 * 4 / 2
+    assert valley(tensor(-2 * sin, 2 * cos)).item() == pytest.approx(100.0)  # across: 50 * 4 / 2
+    assert bend(tensor(-1.2, 1.0)).item() == pytest.approx(24.2)
+    assert saddle(tensor(2.0, 0.0)).item() == 5.0
+    assert saddle(tensor(0.0, 2.0)).item() == 1.0
+    assert plateau(tensor(2.0, 1.0)).item() == pytest.approx(1 - math.exp(-1))
+
+
+@pytest.mark.parametrize("name", COURSES)
+def test_each_course_is_zero_and_flat_at_its_minima_and_curves_up_there(name):
+    course = COURSES[name]
+    left, right, bottom, top = course.window
+    for place in (*course.minima, course.start):
+        assert left < place[0] < right
+    for minimum in course.minima:
+        point = tensor(*minimum)
+        assert course.height(point).item() == pytest.approx(0, abs=1e-15)
+        slope = torch.autograd.functional.jacobian(course.height, point)
+        torch.testing.assert_close(slope, torch.zeros(2).double())
+        curvature = torch.linalg.eigvalsh(torch.autograd.functional.hessian(course.height, point))
+        assert (curvature > 0).all()
+    assert bottom < course.start[1] < top
+    assert course.height(tensor(*course.start)) > 0.9
+
+
+def test_the_valley_has_condition_100_along_turned_axes():
+    hessian = torch.autograd.functional.hessian(valley, tensor(0.3, 0.2))
+    assert torch.linalg.eigvalsh(hessian).tolist() == pytest.approx([0.5, 50.0])
+    assert abs(hessian[0, 1].item()) > 10
+
+
+def test_the_saddle_has_a_way_down_and_the_plateau_hardly_any():
+    curvature = torch.autograd.functional.hessian(saddle, tensor(0.0, 0.0))
+    assert curvature.diagonal().tolist() == [2.0, -2.0]
+    start = tensor(*COURSES["plateau"].start)
+    assert torch.autograd.functional.jacobian(plateau, start).norm() < 0.003
+
+
+def test_slopes_are_those_of_each_course():
+    starts = tensor(*(course.start for course in COURSES.values()))[:, None].expand(-1, 3, -1)
+    found = slopes(starts)
+    torch.testing.assert_close(found[1, 0], tensor(-215.6, -88.0))
+    torch.testing.assert_close(found[2, 2], tensor(3.0, -2e-3 + 1e-9))
+    assert heights(starts.expand(5, -1, -1, -1)).shape == (5, 4, 3)
+
+
+# ------------------------------------------------------------------------------------- the judging
+
+
+def test_arrival_is_the_first_step_after_which_it_stays():
+    back = tensor(1, 0.5, 0.0005, 0.5, 0.0005, 0.0)
+    never, lost = tensor(1, 1, 1, 1, 1, 0.5), tensor(1, 0, 0, math.nan, math.nan, math.nan)
+    at_once, last = tensor(1, 0, 0, 0, 0, 0), tensor(1, 1, 1, 1, 1, 0.001)
+    runs = torch.stack([back, never, lost, at_once, last], dim=1)
+    assert arrival(runs, 1e-3).tolist() == [4, math.inf, math.inf, 1, 5]
+
+
+def test_the_first_to_arrive_is_chosen_or_the_lowest_where_none_does():
+    inf, nan = math.inf, math.nan
+    arrivals = tensor([inf, 30, 20, inf], [inf, inf, inf, inf])
+    ends = tensor([0.0, 0.1, 0.2, nan], [nan, 0.3, 0.2, inf])
+    assert choose(arrivals, ends).tolist() == [2, 2]
+
+
+def test_the_rate_kept_is_the_best_of_the_grid():
+    recipe = replace(SMALL, rates=(0.001, 0.01, 0.03, 0.1), steps=300)
+    result = recipe.race()
+    column = list(COURSES).index("valley")
+    start = tensor(*COURSES["valley"].start)
+    slope = torch.autograd.functional.hessian(valley, start)
+    for i, rule in enumerate(RULES.values()):
+        alone = {
+            lr: arrival(valley(descend(rule(lr), lambda p: slope @ p, start, 300)), 1e-3).item()
+            for lr in recipe.rates
+        }
+        assert result["arrivals"][i, column].item() == min(alone.values())
+        if math.isfinite(min(alone.values())):
+            assert alone[round(result["rates"][i, column].item(), 6)] == min(alone.values())
+        values = heights(result["paths"][i][:, :, None])[..., 0]
+        torch.testing.assert_close(values, result["values"][i])
+
+
+@pytest.mark.covers("O22")
+def test_the_spread_of_batches_follows_their_size():
+    losses = torch.rand(5000, generator=torch.Generator().manual_seed(0)).double() ** 2
+    found = spread(losses, torch.Generator().manual_seed(1))
+    predicted = losses.var(correction=0) / torch.tensor(BATCHES)
+    assert (found / predicted - 1).abs().max() < 0.04  # 1 % of sampling error each
+
+
+def test_metrics_by_hand():
+    """SGD 60 steps, momentum 30, Nesterov not in 60; one variance is 10 % above the law."""
+    arrivals = torch.full((7, 4), 10.0).double()
+    arrivals[:3, 0] = tensor(60, 30, math.inf)
+    variance = 3.0 / torch.tensor(BATCHES, dtype=torch.float64)
+    variance[2] *= 1.1
+    result = {
+        "arrivals": arrivals,
+        "losses": tensor(*([[1.0, 0.5]] * 4), *([[1.0, 0.2]] * 3)),
+        "accuracy": tensor(0.9, 0.8, 0.9, 0.9, 0.95, 0.9, 0.7),
+        "batch_variance": variance,
+        "loss_variance": tensor(3.0)[0],
+    }
+    assert SMALL.metrics(result) == pytest.approx(
+        {
+            "arrived": 27,
+            "momentum_gain": 2.0,
+            "nesterov_gain": 60 / 61,
+            "lowest_accuracy": 0.7,
+            "best_accuracy": 0.95,
+            "lion_accuracy": 0.7,
+            "variance_error": 0.1,
+        }
+    )
+
+
+# ------------------------------------------------------------------------------------- the network
+
+
+def test_every_rule_starts_from_the_same_weights_and_batches():
+    data = load("digits", batch_size=32)
+    runs = [replace(SMALL, updates=1).train(data, rule, 0.01)[0] for rule in RULES]
+    assert all(torch.equal(losses, runs[0]) for losses in runs)
+    longer = [SMALL.train(data, rule, 0.01)[0][-1].item() for rule in RULES]
+    assert len(set(longer)) == len(RULES)
+
+
+def test_a_rate_that_diverges_is_not_chosen():
+    result = replace(SMALL, rates=(1e-3, 1e12)).networks(torch.Generator().manual_seed(0))
+    assert (result["network_rates"] == 1e-3).all()
+    assert result["losses"].isfinite().all()
+
+
+def test_the_rules_are_those_a_recipe_can_name():
+    assert set(RULES) <= set(OPTIMIZERS)
+    assert list(NAMES) == list(RULES)
+    assert [name for team in TEAMS.values() for name in team] == list(NAMES.values())
+
+
+# -------------------------------------------------------------------------------- the whole recipe
+
+
+@pytest.mark.slow
+@pytest.mark.covers("O25", "O26", "O28")
+def test_the_recipe_reaches_its_goal(tmp_path):
+    recipe = RECIPES["optimiser-race"]
+    result = run(recipe, tmp_path)
+    assert result.reached
+    assert result.metrics["nesterov_gain"] > result.metrics["momentum_gain"]
+
+
+@pytest.mark.slow
+@pytest.mark.real_data
+@pytest.mark.covers("O30")
+def test_lion_on_mnist():
+    data = load("mnist", batch_size=128)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
+    (x, y), (test_x, test_y) = data.whole, data.splits["test"]
+    generator = torch.Generator().manual_seed(0)
+    fit(model, x, y, steps=2000, generator=generator, batch_size=128, lr=3e-4, optimizer="lion")
+    assert judge(model, test_x, test_y, accuracy) >= 0.97
+
+
+def test_pictures_show_every_rule_on_every_course():
+    result = SMALL.simulate(torch.Generator().manual_seed(0))
+    drawn = SMALL.pictures(result)
+    maps = drawn["paths"].axes
+    assert [axes.get_title() for axes in maps[:4]] == [c.title for c in COURSES.values()]
+    rows = [maps[i].get_legend_handles_labels()[1] for i in (0, 4)]
+    assert rows == [list(team) for team in TEAMS.values()]
+    assert len(drawn["curves"].axes) == 6
+    written = [text.get_text() for text in drawn["table"].axes[0].texts]
+    assert set(NAMES.values()) <= set(written)
+    assert sum("rate" in text for text in written) >= 35
+
+
+def test_a_table_prints_the_best_bold_and_a_map_marks_the_minima():
+    table = standings(["a", "b"], {"x": ["1", "2\nsmall"], "y": ["3", "4"]}, best=[1, 0])
+    bold = [t.get_text() for t in table.axes[0].texts if t.get_weight() == "bold"]
+    assert bold == ["a", "b", "2", "3"]
+    way = {"x": torch.zeros(3, 2).double()}
+    given = [Course("t", saddle, (-1, 1, -1, 1), ((0.5, 0.5), (-0.5, 0.5)), way)]
+    axes = courses(given, {"team": ["x"]}).axes[0]
+    stars = [line.get_xydata()[0].tolist() for line in axes.lines if line.get_marker() == "*"]
+    assert stars == [[0.5, 0.5], [-0.5, 0.5]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"rates": ()}, r"rates \(\(\)\) must be at least one number"),
+        ({"rates": (0.1, -1.0)}, r"rates \(\(0.1, -1.0\)\) must be positive numbers"),
+        ({"steps": 0}, r"steps \(0\) must be at least 1"),
+        ({"tolerance": 1.0}, r"tolerance \(1.0\) must be a number between 0 and 1"),
+        ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
+        ({"updates": 0}, r"updates \(0\) must be at least 1"),
+        ({"batch_size": 0}, r"batch_size \(0\) must be at least 1"),
+    ],
+)
+def test_settings_are_refused_by_name(fields, message):
+    with pytest.raises(UserError, match=message):
+        Race(**fields)
+
+
+def test_a_table_of_numbers_is_refused():
+    with pytest.raises(UserError, match=r"data \(moons\) must be images in classes; try digits"):
+        replace(SMALL, data="moons").networks(torch.Generator())
