@@ -24,6 +24,7 @@ from torch.optim import Optimizer
 from typing_extensions import TypeVar
 
 import everynet
+from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
@@ -125,9 +126,16 @@ class State(Generic[M, X]):
     """Averages gradients over the processes of a data-parallel run, in place."""
 
     def descend(
-        self, loss: Tensor | Callable[[], Tensor], name: str = "main", *, clip: float = 0.0
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        name: str = "main",
+        *,
+        clip: float = 0.0,
+        clip_value: float = 0.0,
     ) -> None:
-        """One step of optimiser `name` down the gradient of `loss`, its norm clipped at `clip`.
+        """One step of optimiser `name` down the gradient of `loss`.
+
+        Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
 
         An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
         """
@@ -143,6 +151,8 @@ class State(Generic[M, X]):
             value.backward(inputs=given if len(self.optimizers) > 1 else None)
             if self.reduce is not None:
                 self.reduce([p.grad for p in given if p.grad is not None])
+            if clip_value > 0:
+                nn.utils.clip_grad_value_(given, clip_value)
             if clip > 0:
                 nn.utils.clip_grad_norm_(given, clip)
             return value
@@ -170,13 +180,14 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
     "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
     "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, fused=True),
+    "lion": lambda groups, lr: Lion(groups, lr=lr),
 }
 
 
 def make_optimizer(
     parameters: Iterable[nn.Parameter], optimizer: str, lr: float, weight_decay: float = 0.0
 ) -> Optimizer:
-    """A fused optimiser of torch by name; decay acts on matrices and filters, not on biases."""
+    """An optimiser by name, fused where torch has it; decay acts on matrices, not on biases."""
     given = [p for p in parameters if p.requires_grad]
     if weight_decay == 0:
         return OPTIMIZERS[optimizer](given, lr)
@@ -198,7 +209,7 @@ class Training(Recipe, Generic[M, X]):
     lr: float = 1e-3
     """Learning rate, before the schedule's factor."""
     optimizer: str = "adam"
-    """sgd, momentum, nesterov, adagrad, rmsprop, adam or adamw."""
+    """sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw or lion."""
     schedule: str = "constant"
     """constant, linear, cosine, step, one-cycle or plateau."""
     floor: float = 0.0
@@ -209,6 +220,8 @@ class Training(Recipe, Generic[M, X]):
     """L2 decay of weights; biases and norms are left out."""
     clip: float = 0.0
     """Largest gradient norm; 0 clips nothing."""
+    clip_value: float = 0.0
+    """Largest size of an entry of the gradient; 0 clips nothing."""
     eval_every: int = 0
     """Steps between evaluations; 0 is once an epoch, or a twentieth of the run."""
     save_every: int = 0
@@ -225,7 +238,8 @@ class Training(Recipe, Generic[M, X]):
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
         self.require(0 < self.lr < math.inf, "lr", "a positive number")
         self.require(0 <= self.weight_decay < math.inf, "weight_decay", "a number from 0 up")
-        self.require(0 <= self.clip < math.inf, "clip", "a number from 0 up")
+        for name in ("clip", "clip_value"):
+            self.require(0 <= getattr(self, name) < math.inf, name, "a number from 0 up")
         self.require(0 <= self.floor <= 1, "floor", "a number from 0 to 1")
         self.require(self.warmup >= 0, "warmup", "at least 0")
         self.require(self.eval_every >= 0, "eval_every", "at least 0")
@@ -277,7 +291,7 @@ class Training(Recipe, Generic[M, X]):
     def step(self, state: State[M, X], batch: Batch) -> Terms:
         """One update. A GAN overrides this; little else does."""
         terms = self.objective(state.model, batch)
-        state.descend(minimised(terms), clip=self.clip)
+        state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         return terms
 
     def deployed(self, state: State[M, X]) -> M:

@@ -1,0 +1,121 @@
+"""A race down several landscapes: the ways of all on one map each, and the table of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import fill
+
+import torch
+from jaxtyping import Float
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from everynet.plot.style import FAINT, INK, array, bare, colour, figure
+
+POINTS = 200  # along a side of the grid that contours are computed from
+LEVELS = 14
+MARKED = 12  # the first steps of a way, whose ends are marked: how long a step is
+
+
+@dataclass(frozen=True)
+class Course:
+    """A landscape and the ways down it by name, in the colours of the cycle."""
+
+    title: str
+    height: Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
+    window: tuple[float, float, float, float]
+    """The part of the plane that is shown: left, right, bottom, top."""
+    minima: Sequence[tuple[float, float]]
+    ways: Mapping[str, Float[Tensor, "_ 2"]]
+
+
+def courses(given: Sequence[Course], teams: Mapping[str, Sequence[str]]) -> Figure:
+    """A column for each course and a row for each team, whose ways alone are drawn there.
+
+    A star is a minimum; dots are the ends of the first steps.
+    """
+    made = figure(3.9 * len(given), 3.5 * len(teams), len(teams), len(given))
+    places = iter(made.axes)
+    for number, (team, names) in enumerate(teams.items()):
+        for course in given:
+            axes = next(places)
+            _draw(axes, course, names)
+            if number == 0:
+                axes.set_title(course.title, color=INK)
+            if number == len(teams) - 1:
+                axes.set_xlabel(r"$\theta_1$")
+            if course is given[0]:
+                axes.set_ylabel(team + "\n\n" + r"$\theta_2$")
+                axes.legend(fontsize="small", loc="lower right", framealpha=0.9, edgecolor="white")
+    return made
+
+
+def _draw(axes: Axes, course: Course, names: Sequence[str]) -> None:
+    left, right, bottom, top = course.window
+    x = torch.linspace(left, right, POINTS, dtype=torch.float64)
+    y = torch.linspace(bottom, top, POINTS, dtype=torch.float64)
+    z = course.height(torch.stack(torch.meshgrid(x, y, indexing="xy"), dim=-1))
+    shares = torch.linspace(0.01, 0.97, LEVELS, dtype=torch.float64)
+    levels = z.flatten().quantile(shares).unique()  # as much of the map between any two lines
+    axes.contour(array(x), array(y), array(z), levels=array(levels), colors=FAINT, linewidths=0.9)
+    everyone = list(course.ways)
+    for order, name in enumerate(names):
+        line, ink = array(course.ways[name]), colour(everyone.index(name))
+        width = 2.6 - 0.55 * order  # so that one way does not hide another below it
+        axes.plot(line[:, 0], line[:, 1], "-", color=ink, linewidth=width, label=name)
+        few = line[1 : MARKED + 1]
+        axes.plot(few[:, 0], few[:, 1], "o", color=ink, ms=3.5)
+    across, up = next(iter(course.ways.values()))[0].tolist()
+    axes.plot(across, up, "o", color="white", mec=INK, ms=8, zorder=5)
+    axes.annotate(
+        "start",
+        (across, up),
+        xytext=(-5, -6),
+        textcoords="offset points",
+        ha="right",
+        va="top",
+        fontsize="small",
+    )
+    for place in course.minima:
+        axes.plot(*place, "*", color=INK, ms=13, mec="white", zorder=5)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(5))
+
+
+def standings(
+    columns: Sequence[str],
+    rows: Mapping[str, Sequence[str]],
+    *,
+    best: Sequence[int],
+    note: str = "",
+) -> Figure:
+    """A table: a row for each of the names, in its colour; `best` is the row to print bold.
+
+    A cell may have two lines, the second of which is printed small.
+    """
+    made = figure(1.6 + 1.5 * len(columns), 0.5 * len(rows) + 1.4)
+    axes = made.axes[0]
+    bare(axes)
+    axes.set_xlim(-1.1, len(columns))
+    axes.set_ylim(len(rows) + 0.9, -1.0)
+    for number, title in enumerate(columns):
+        head = fill(title, 15)
+        axes.text(number + 0.4, -0.2, head, ha="center", va="bottom", weight="bold", color=INK)
+    axes.axhline(-0.08, color=INK, linewidth=1)
+    for line, (name, cells) in enumerate(rows.items()):
+        axes.plot(-1.02, line + 0.45, "s", color=colour(line), ms=9)
+        axes.text(-0.92, line + 0.45, name, va="center", color=INK, fontsize=11)
+        for number, cell in enumerate(cells):
+            figures, _, small = cell.partition("\n")
+            weight = "bold" if best[number] == line else "normal"
+            where = (number + 0.4, line + (0.3 if small else 0.45))
+            axes.text(*where, figures, ha="center", va="center", weight=weight, color=INK)
+            axes.text(where[0], line + 0.68, small, ha="center", va="center", fontsize=7.5)
+        axes.axhline(line + 0.95, color=FAINT, linewidth=0.6)
+    axes.text(-1.05, len(rows) + 0.15, fill(note, 110), va="top", fontsize=9, color=INK)
+    return made

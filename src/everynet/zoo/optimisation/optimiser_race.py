@@ -1,0 +1,379 @@
+"""A race of seven update rules: a valley, a bend, a saddle, a plateau, and a network.
+
+    E = theta^T H theta / 2,  lambda(H) = 1/2, 50         (1)  valley: a quadratic of condition 100
+    E = (1 - x)^2 + 100 (y - x^2)^2                       (2)  bend: Rosenbrock's
+    E = x^2 - y^2 + y^4 / 4 + 1                           (3)  saddle at 0; least at y = +-sqrt(2)
+    E = 1 - exp(-(x^2 / 4 + y^2) / 2)                     (4)  plateau around a hole
+    n = min {n : E(theta_t) <= tol E(theta_0), t >= n}    (5)  steps until it is there and stays
+    Var[(1/B) sum_{i in batch} J_i] = Var[J_i] / B        (6)  loss of a batch of B
+
+All E are 0 where they are least. Each rule runs each course with each learning rate of one grid;
+the rate with the smallest n counts, or with the lowest end where none arrives. The network, a
+perceptron with one hidden layer, learns from mini-batches; there the rate with the lowest training
+loss counts, and test images are looked at only with that one. The valley is turned, so that rules
+with a rate for each coordinate find no axis to their liking.
+
+Momentum is for the valley and the bend, where SGD zigzags or creeps. AdaGrad and Adam, which divide
+by the size of the gradient, walk off the plateau at once, where SGD waits. Rules whose steps do not
+shrink with the gradient (RMSProp, Lion) circle the minimum at a distance set by the rate, so that a
+constant rate is a bargain between speed and rest. On the network all end within three points of
+test accuracy once each has its own rate.
+
+Rosenbrock (1960), "An Automatic Method for Finding the Greatest or Least Value of a Function", The
+Computer Journal 3, doi:10.1093/comjnl/3.3.175; Schmidt et al. (2021), "Descending through a Crowded
+Valley: Benchmarking Deep Learning Optimizers", arXiv:2007.01547. The rules: `update_rules.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.plot.panels import Panel, panels
+from everynet.plot.race import Course, courses, standings
+from everynet.recipe import Pictures, Simulation
+from everynet.types import Data, mix
+from everynet.types import generator as seeded
+from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.update_rules import RULES, descend
+
+Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
+
+NAMES = {
+    "sgd": "SGD",
+    "momentum": "momentum",
+    "nesterov": "Nesterov",
+    "adagrad": "AdaGrad",
+    "rmsprop": "RMSProp",
+    "adam": "Adam",
+    "lion": "Lion",
+}
+TEAMS = {
+    "steps in proportion to the slope": ("SGD", "momentum", "Nesterov"),
+    "steps scaled weight by weight": ("AdaGrad", "RMSProp", "Adam", "Lion"),
+}
+LOWEST = 1e-7  # E that is shown
+WINDOWS = 15  # means of the training loss along a run of the network
+BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)  # sizes whose losses are measured
+DRAWS = 20_000  # batches of each
+
+
+def valley(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
+    """Flat along one direction, a hundred times steeper across; turned by 30 degrees."""
+    cos, sin = math.cos(math.pi / 6), math.sin(math.pi / 6)
+    along, across = cos * p[..., 0] + sin * p[..., 1], cos * p[..., 1] - sin * p[..., 0]
+    return (0.5 * along**2 + 50 * across**2) / 2  # (1)
+
+
+def bend(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
+    """A curved valley, steep on both sides and almost flat along its floor."""
+    return (1 - p[..., 0]) ** 2 + 100 * (p[..., 1] - p[..., 0] ** 2) ** 2  # (2)
+
+
+def saddle(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
+    """Down in x, then away from the saddle in y to one of two minima."""
+    return p[..., 0] ** 2 - p[..., 1] ** 2 + p[..., 1] ** 4 / 4 + 1  # (3)
+
+
+def plateau(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
+    """A hole in a plain: almost no slope at the start."""
+    return 1 - torch.exp(-(p[..., 0] ** 2 / 4 + p[..., 1] ** 2) / 2)  # (4)
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """A course of the race."""
+
+    title: str
+    height: Height
+    start: tuple[float, float]
+    minima: tuple[tuple[float, float], ...]
+    window: tuple[float, float, float, float]
+
+
+COURSES: dict[str, Landscape] = {
+    "valley": Landscape(
+        *("Valley, condition 100", valley, (-1.7, -0.6), ((0.0, 0.0),)),
+        window=(-2.1, 0.9, -1.4, 0.9),
+    ),
+    "bend": Landscape(
+        *("Rosenbrock's bend", bend, (-1.2, 1.0), ((1.0, 1.0),)), window=(-1.7, 1.6, -0.6, 2.2)
+    ),
+    "saddle": Landscape(
+        *("Saddle", saddle, (1.5, 1e-3), ((0.0, math.sqrt(2)), (0.0, -math.sqrt(2)))),
+        window=(-1.2, 2.0, -1.0, 2.2),
+    ),
+    "plateau": Landscape(
+        *("Plateau", plateau, (-5.5, 2.6), ((0.0, 0.0),)), window=(-7.0, 3.2, -2.2, 3.4)
+    ),
+}
+
+
+def heights(theta: Float[Tensor, "*times courses runs 2"]) -> Float[Tensor, "*times courses runs"]:
+    """E of each course at its points."""
+    each = zip(COURSES.values(), theta.unbind(-3), strict=True)
+    return torch.stack([course.height(points) for course, points in each], dim=-2)
+
+
+def slopes(theta: Float[Tensor, "courses runs 2"]) -> Float[Tensor, "courses runs 2"]:
+    """The gradient of each course at its points."""
+    with torch.enable_grad():
+        point = theta.detach().requires_grad_()
+        return torch.autograd.grad(heights(point).sum(), point)[0]
+
+
+def arrival(values: Float[Tensor, " times *runs"], tolerance: float) -> Float[Tensor, "*runs"]:
+    """Steps until E stays within a share of what it was at the start; inf if it never does."""
+    above = ~(values <= tolerance * values[0])  # NaN is above
+    steps = (torch.arange(len(values)) + 1).reshape(-1, *[1] * (values.dim() - 1))
+    n = (above * steps).amax(dim=0)  # (5)
+    return torch.where(n == len(values), math.inf, n.double())
+
+
+def spread(losses: Float[Tensor, " rows"], generator: torch.Generator) -> Float[Tensor, " sizes"]:
+    """The variance of the mean loss of a batch, for each of BATCHES, drawn with replacement."""
+    return torch.stack(
+        [
+            losses[torch.randint(len(losses), (DRAWS, size), generator=generator)].mean(1).var()
+            for size in BATCHES
+        ]
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Race(Simulation):
+    """Every rule on every course at its best rate of a grid."""
+
+    data: str = "digits"
+    """What the network learns: digits, mnist, or another known set or path of images in classes."""
+    rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
+    """Learning rates each rule is tried with on each course, and on the network."""
+    steps: int = 2000
+    """Steps on each course."""
+    tolerance: float = 1e-3
+    """Share of the first E at which a run has arrived."""
+    hidden_size: int = 32
+    """Hidden units of the network."""
+    updates: int = 300
+    """Steps of the network."""
+    batch_size: int = 32
+    """Samples of a step of the network."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(len(self.rates) >= 1, "rates", "at least one number")
+        self.require(all(0 < r < math.inf for r in self.rates), "rates", "positive numbers")
+        self.require(self.steps >= 1, "steps", "at least 1")
+        self.require(0 < self.tolerance < 1, "tolerance", "a number between 0 and 1")
+        self.require(self.hidden_size >= 1, "hidden_size", "at least 1")
+        self.require(self.updates >= 1, "updates", "at least 1")
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        return {**self.race(), **self.networks(generator)}
+
+    def race(self) -> dict[str, Tensor]:
+        """The four courses, all rates at once: for each rule what its best rate did."""
+        rates = torch.tensor(self.rates, dtype=torch.float64)
+        starts = torch.tensor([course.start for course in COURSES.values()], dtype=torch.float64)
+        first = starts[:, None].expand(-1, len(rates), -1)
+        kept: list[tuple[Tensor, ...]] = []
+        for rule in RULES.values():
+            path = descend(rule(rates[:, None]), slopes, first, self.steps)
+            values = heights(path)
+            n = arrival(values, self.tolerance)
+            best = choose(n, values[-1])
+            pick = best[None, :, None]
+            kept.append(
+                (
+                    path.gather(2, pick[..., None].expand(len(path), -1, -1, 2))[:, :, 0],
+                    values.gather(2, pick.expand(len(path), -1, -1))[:, :, 0],
+                    n.gather(1, best[:, None])[:, 0],
+                    rates[best],
+                )
+            )
+        paths, values, arrivals, used = (torch.stack(parts) for parts in zip(*kept, strict=True))
+        return {"paths": paths, "values": values, "arrivals": arrivals, "rates": used}
+
+    def networks(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The network: for each rule what its best rate did; and the losses of batches."""
+        data = load(self.data, batch_size=self.batch_size)
+        self.require(data.spec["kind"] == "image", "data", "images in classes; try digits or mnist")
+        (x, y), (test_x, test_y) = data.whole, data.splits["test"]
+        with torch.no_grad():
+            each = cross_entropy(self.network(data)(x), y, reduction="none").double()
+        curves, used, right = [], [], []
+        for name in RULES:
+            runs = [self.train(data, name, lr) for lr in self.rates]
+            ends = torch.stack([losses[-1] for losses, _ in runs])
+            best = int(ends.nan_to_num(nan=math.inf).argmin())
+            losses, model = runs[best]
+            curves.append(losses)
+            used.append(self.rates[best])
+            right.append(judge(model, test_x, test_y, accuracy))
+        return {
+            "losses": torch.stack(curves),
+            "network_rates": torch.tensor(used, dtype=torch.float64),
+            "accuracy": torch.tensor(right, dtype=torch.float64),
+            "batch_variance": spread(each, generator),
+            "loss_variance": each.var(correction=0),
+        }
+
+    def network(self, data: Data) -> nn.Module:
+        """The same first weights for every run of a seed."""
+        inputs, classes = data.whole[0][0].numel(), len(data.spec["classes"])
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(mix(self.seed))
+            return nn.Sequential(
+                nn.Flatten(),
+                nn.Linear(inputs, self.hidden_size),
+                nn.ReLU(),
+                nn.Linear(self.hidden_size, classes),
+            )
+
+    def train(
+        self, data: Data, rule: str, lr: float
+    ) -> tuple[Float[Tensor, " windows"], nn.Module]:
+        """The training loss, in means over a part of the run each, and the network at the end."""
+        model = self.network(data)
+        losses = fit(
+            model,
+            *(data.whole[0], data.whole[1]),
+            steps=self.updates,
+            generator=seeded(self.seed),  # the same batches too
+            batch_size=min(self.batch_size, data.rows("train")),
+            lr=lr,
+            optimizer=rule,
+        )
+        width = max(1, self.updates // WINDOWS)
+        return losses.double().unfold(0, width, width).mean(1), model
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        n, names = result["arrivals"], list(RULES)
+        some = n[:, list(COURSES).index("valley")].clamp(max=self.steps + 1).tolist()
+        in_valley = dict(zip(names, some, strict=True))
+        predicted = result["loss_variance"] / torch.tensor(BATCHES)  # (6)
+        best = result["losses"][:, -1].argmin()
+        return {
+            "arrived": n.isfinite().sum().item(),
+            "momentum_gain": in_valley["sgd"] / in_valley["momentum"],
+            "nesterov_gain": in_valley["sgd"] / in_valley["nesterov"],
+            "lowest_accuracy": result["accuracy"].min().item(),
+            "best_accuracy": result["accuracy"][best].item(),
+            "lion_accuracy": result["accuracy"][names.index("lion")].item(),
+            "variance_error": (result["batch_variance"] / predicted - 1).abs().max().item(),
+        }
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        return {
+            "paths": courses(self.maps(result), TEAMS),
+            "curves": panels(*self.curves(result), columns=3),
+            "table": self.table(result),
+        }
+
+    def maps(self, result: Mapping[str, Tensor]) -> list[Course]:
+        return [
+            Course(
+                *(course.title, course.height, course.window, course.minima),
+                ways=dict(zip(NAMES.values(), result["paths"][:, :, k], strict=True)),
+            )
+            for k, course in enumerate(COURSES.values())
+        ]
+
+    def curves(self, result: Mapping[str, Tensor]) -> list[Panel]:
+        """E against steps on each course, the loss of the network, and the law of batches."""
+        steps = torch.arange(1.0, self.steps + 1)
+        made = [
+            Panel(
+                {
+                    name: (steps, values[1:, k].clamp(LOWEST / 10))
+                    for name, values in zip(NAMES.values(), result["values"], strict=True)
+                },
+                xlabel="step",
+                ylabel="E",
+                title=course.title,
+                levels={"arrived": self.tolerance * float(result["values"][0, 0, k])},
+                log="xy",
+                ylim=(LOWEST, 10 * float(result["values"][0, 0, k])),
+                legend="lower left" if k == 1 else "none",
+            )
+            for k, course in enumerate(COURSES.values())
+        ]
+        losses = result["losses"]
+        updates = (torch.arange(losses.shape[1]) + 0.5) * max(1, self.updates // WINDOWS)
+        sizes = torch.tensor(BATCHES, dtype=torch.float64)
+        return [
+            *made,
+            Panel(
+                {name: (updates, loss) for name, loss in zip(NAMES.values(), losses, strict=True)},
+                xlabel="step",
+                ylabel="training loss",
+                title=f"Network on {self.data}, batches of {self.batch_size}",
+                log="y",
+                legend="none",
+            ),
+            Panel(
+                {"measured": (sizes, result["batch_variance"])},
+                guides={"variance of one loss / B": (sizes, result["loss_variance"] / sizes)},
+                xlabel="samples in a batch, B",
+                ylabel="variance of the batch's loss",
+                title="Why larger batches are quieter",
+                log="xy",
+                scatter=True,
+            ),
+        ]
+
+    def table(self, result: Mapping[str, Tensor]) -> Figure:
+        n, ends = result["arrivals"], result["values"][:, -1]
+        rows = {}
+        for i, name in enumerate(NAMES.values()):
+            cells = [
+                f"{steps:.0f}" if math.isfinite(steps) else f"E = {end:.1g}"
+                for steps, end in zip(n[i].tolist(), ends[i].tolist(), strict=True)
+            ]
+            share = f"{result['losses'][i, -1]:.2g}, {100 * result['accuracy'][i]:.1f} %"
+            used = [*result["rates"][i].tolist(), result["network_rates"][i].item()]
+            rows[name] = [f"{c}\nrate {lr:g}" for c, lr in zip([*cells, share], used, strict=True)]
+        return standings(
+            [*(course.title for course in COURSES.values()), f"Network: {self.data}"],
+            rows,
+            best=[*n.argmin(dim=0).tolist(), int(result["losses"][:, -1].argmin())],
+            note=f"Steps until E stays below {self.tolerance:g} of its first value, or E after "
+            f"{self.steps} steps; for the network training loss and test accuracy after "
+            f"{self.updates}. Each at its best rate of {len(self.rates)} from {self.rates[0]:g} to "
+            f"{self.rates[-1]:g}.",
+        )
+
+    def tiny(self) -> Self:
+        return replace(
+            self, rates=(0.003, 0.01), steps=20, updates=10, hidden_size=4, data="digits"
+        )
+
+
+def choose(
+    arrivals: Float[Tensor, "courses rates"], ends: Float[Tensor, "courses rates"]
+) -> Tensor:
+    """The rate that arrives first on each course, or that ends lowest where none arrives."""
+    anyone = arrivals.isfinite().any(dim=1)
+    lowest = ends.nan_to_num(nan=math.inf).argmin(dim=1)
+    return torch.where(anyone, arrivals.argmin(dim=1), lowest)
+
+
+# Measured with seeds 0, 1 and 2: arrived 27 of 28 (SGD is still in the bend) and momentum_gain 2.80
+# with each, lowest_accuracy 0.961, 0.944, 0.942, variance_error 0.012, 0.022, 0.010.
+RECIPES = {
+    "optimiser-race": Race(
+        goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.93 "
+        "and variance_error <= 0.05",
+        covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),
+    ),
+}
