@@ -85,8 +85,8 @@ def advance(
     """Steps of neurons driven by one row, or by a row for each step, on the device of the drive."""
     if drive.device.type != "cpu":
         return advance_torch(drive, state, steps, rule, dt=dt, record=record)
-    v = state.voltage.to(drive.dtype).numpy().copy()
-    refractory = state.refractory.numpy().copy()
+    v = state.voltage.cpu().to(drive.dtype).numpy().copy()
+    refractory = state.refractory.cpu().numpy().copy()
     current = np.ascontiguousarray(drive.numpy())
     wanted = np.asarray(record, dtype=np.int64)
     order = np.argsort(wanted, kind="stable")
@@ -125,7 +125,8 @@ def advance(
             when = (state.step + first + ks.astype(np.int64)) * dt
             if _inside(rule):
                 when += np.concatenate([b[2][:n] for b, n in zip(buffers, counts, strict=True)])
-            order_of = np.argsort(ks, kind="stable")  # by counting: the steps are 16-bit
+            by = when if _inside(rule) else ks  # steps are 16-bit numbers, sorted by counting
+            order_of = np.argsort(by, kind="stable")
             times.append(when[order_of])
             neurons.append(ids[order_of])
     voltages = np.empty_like(trace)
@@ -297,7 +298,7 @@ def advance_torch(
     wait = state.refractory.to(device, copy=True)
     chosen = torch.tensor(list(record), dtype=torch.long, device=device)
     trace = v.new_empty(steps, len(chosen))
-    size = max(1, min(steps, BUFFER * 16 // max(len(v), 1)))
+    size = max(1, min(steps, BUFFER * (1 if _inside(rule) else 16) // max(len(v), 1)))
     times, neurons = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int32)]
     for first in range(0, steps, size):
         length = min(size, steps - first)
@@ -323,7 +324,10 @@ def advance_torch(
                 wait = torch.where(fired[k], rule.tau_ref + inside, wait.clamp(min=0))
         ks, ids = fired.nonzero(as_tuple=True)
         when = (state.step + first + ks.cpu()).double() * dt
-        times.append(when + parts[ks, ids].cpu() if _inside(rule) else when)
+        if _inside(rule):
+            when, order = (when + parts[ks, ids].cpu()).sort(stable=True)
+            ids = ids.cpu()[order]
+        times.append(when)
         neurons.append(ids.cpu().int())
     end = Membranes(v, wait, state.step + steps)
     return Recording(torch.cat(times), torch.cat(neurons), trace, end)

