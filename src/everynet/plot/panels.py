@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Float, Real
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from everynet.plot.style import FAINT, INK, SIGNED, array, colour, figure, grid, symmetric
 
-Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]  # each has a length of its own
+Curve = tuple[Real[Tensor, " _"], Real[Tensor, " _"]]  # each has a length of its own
 """Where, and how much there."""
 Corner = Literal["best", "none", "upper left", "upper right", "lower left", "lower right"]
 MARKED = 24  # a curve of at most so many points shows each of them

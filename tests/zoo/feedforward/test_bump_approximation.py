@@ -47,12 +47,14 @@ def test_four_bumps_by_hand():
 @settings(max_examples=25, deadline=None)
 def test_a_hidden_unit_is_a_step_that_sharpens(w, x):
     model = network(torch.ones(1).double(), torch.tensor([0.4, 0.6], dtype=torch.float64), w)
-    rise, fall = model.hidden(torch.tensor([[x]]).double())[1][0].tolist()
+    rise, fall = model.hidden(torch.tensor([[x]], dtype=torch.float64))[1][0].tolist()
     for value, b in ((rise, 0.4), (fall, 0.6)):
         assert value == pytest.approx(0.5 * (1 + math.tanh(w * (x - b) / 2)), abs=1e-9)
         step = 1.0 if x > b else 0.0
         assert abs(value - step) <= math.exp(-w * abs(x - b)) + 1e-9
-    assert values(model, torch.tensor([x]).double()).item() == pytest.approx(rise - fall)
+    assert values(model, torch.tensor([x], dtype=torch.float64)).item() == pytest.approx(
+        rise - fall
+    )
 
 
 @pytest.mark.covers("F8")

@@ -17,6 +17,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Self
 
 import torch
@@ -119,7 +120,7 @@ class Transformation(Simulation):
     """Noise that the decoders allow for, as a share of the highest rate."""
     dimensions: int = 6
     """Connections of 1, 2, ... dimensions whose rank is measured."""
-    sizes: tuple[int, ...] = (500, 1000, 2000, 4000)
+    sizes: tuple[int, ...] = (100, 400, 1000, 4000)
     """Neurons of either population for which multiplications are counted and timed."""
     stretch: int = 64
     """So many times more neurons when factors are timed, whose time at few is mere overhead."""
@@ -188,9 +189,9 @@ class Transformation(Simulation):
         for column, size in enumerate(self.sizes):
             rates, link = _blank(size)
             weights = link.weights()
-            found[0, column] = _clock(lambda r=rates, w=weights, b=link.bias: r @ w + b)
+            found[0, column] = _clock(partial(torch.addmm, link.bias, rates, weights))
             rates, link = _blank(size * self.stretch)
-            found[1, column] = _clock(lambda r=rates, k=link: by_factors(k, r))
+            found[1, column] = _clock(partial(by_factors, link, rates))
         return found
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
@@ -218,7 +219,7 @@ class Transformation(Simulation):
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
         true = product(quarter_turn(result["x"]))[:, 0]
         some = slice(0, 400)
-        number = torch.arange(1, len(result["singular"]) + 1)
+        number = torch.arange(1, len(result["singular"]) + 1).double()
         sizes = torch.tensor(self.sizes, dtype=torch.float64)
         slow, fast = self.seconds() * 1e6
         weights, factors = result["counts"]
@@ -275,7 +276,7 @@ def _blank(size: int) -> tuple[Float[Tensor, "1 neurons"], Connection]:
     return plane[:, :1].T.contiguous(), Connection(plane, plane, plane[:, 0].contiguous())
 
 
-def _clock(work: Callable[[], Tensor], least: float = 0.02) -> float:
+def _clock(work: Callable[[], Tensor], least: float = 0.005) -> float:
     """The smallest of three means of processor seconds, each over at least so many of them."""
     best, times = float("inf"), 1
     for _ in range(3):
@@ -291,9 +292,10 @@ def _clock(work: Callable[[], Tensor], least: float = 0.02) -> float:
     return best
 
 
+# Seeds 0, 1, 2: chain_error 0.0182, 0.0187, 0.0181; difference 4e-16 each; rank_excess 0 each.
 RECIPES = {
     "transformation": Transformation(
-        goal="chain_error <= 0.05 and difference <= 1e-10 and rank_excess == 0",
+        goal="chain_error <= 0.03 and difference <= 1e-10 and rank_excess == 0",
         covers=("P5",),
     ),
 }

@@ -1,0 +1,95 @@
+"""Dynamics that populations carry: orbits in state space, spikes above what is read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from mpl_toolkits.mplot3d import Axes3D
+from torch import Tensor
+
+from everynet.plot.style import INK, array, colour, dress, figure, grid
+
+
+def orbits(
+    ways: Mapping[str, Float[Tensor, "_times dimensions"]],
+    *,
+    names: tuple[str, ...],
+    guide: Float[Tensor, "times dimensions"] | None = None,
+) -> Figure:
+    """A panel for each way through the plane or through space, all on one scale.
+
+    `guide` is drawn in ink over each way of the plane: where the true system goes round.
+    """
+    solid = len(names) == 3
+    made = figure(3.4 * len(ways) + 0.3, 3.5, 1, len(ways), projection="3d" if solid else None)
+    low = [min(float(way[:, k].min()) for way in ways.values()) for k in range(len(names))]
+    high = [max(float(way[:, k].max()) for way in ways.values()) for k in range(len(names))]
+    room = [0.06 * (b - a) for a, b in zip(low, high, strict=True)]
+    span = [(a - r, b + r) for a, b, r in zip(low, high, room, strict=True)]
+    for number, (axes, (name, way)) in enumerate(zip(made.axes, ways.items(), strict=True)):
+        axes.plot(*array(way).T, color=colour(number), linewidth=0.6 if solid else 1.1)
+        if guide is not None:
+            axes.plot(*array(guide).T, "--", color=INK, linewidth=1.1, label="true cycle")
+            axes.legend(frameon=False, fontsize="small", loc="center")
+        axes.set_title(name, color=INK, fontsize="medium")
+        axes.set_xlabel(names[0])
+        axes.set_ylabel(names[1])
+        axes.set(xlim=span[0], ylim=span[1])
+        if isinstance(axes, Axes3D):
+            axes.set(zlabel=names[2], zlim=span[2])
+            axes.set_title(name, color=INK, fontsize="medium", y=0.9)
+            axes.view_init(elev=12, azim=-62)
+            axes.set_box_aspect((1, 1, 0.9), zoom=0.8)
+            axes.tick_params(labelsize="x-small", pad=-1)
+            axes.locator_params(nbins=4)
+        else:
+            axes.set_aspect("equal")
+            axes.locator_params(nbins=5)
+            grid(axes)
+    return made
+
+
+def decoded_raster(
+    times: Float[Tensor, " spikes"],
+    neurons: Int[Tensor, " spikes"],
+    upwards: Float[Tensor, " neurons"],
+    read: Mapping[str, tuple[Float[Tensor, " _steps"], Float[Tensor, " _steps"]]],
+    truth: tuple[Float[Tensor, " _steps"], Float[Tensor, " _steps"]],
+    *,
+    ylabel: str = "value",
+    title: str = "",
+) -> Figure:
+    """A stroke for each spike (s), its colour the sign of the neuron's encoder, over what is read.
+
+    Neurons with negative encoders are below, those of each sign in the order of their spikes.
+    """
+    made = figure(8.0, 5.0)
+    made.clear()
+    upper, lower = made.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.2])
+    dress(upper)
+    dress(lower)
+    busy = torch.bincount(neurons.long(), minlength=len(upwards))
+    place = (upwards.sign() * (1 + busy)).argsort().argsort()
+    when, who = array(times), array(place[neurons.long()])
+    size = min(7.0, 190 / max(1, len(upwards)))
+    for number, name in enumerate(("encoder +1", "encoder -1")):
+        mine = array(upwards[neurons.long()] > 0) == (number == 0)
+        upper.plot(when[mine], who[mine], "|", ms=size, mew=0.8, color=colour(number))
+        upper.plot([], [], color=colour(number), linewidth=1.6, label=name)
+    upper.set_ylim(-1, len(upwards))
+    upper.set_ylabel("neuron")
+    upper.set_title(title, color=INK, fontsize="medium", loc="left")
+    above = {"loc": "lower right", "bbox_to_anchor": (1.0, 0.98)}
+    upper.legend(frameon=False, fontsize="small", ncols=2, **above)
+    for number, (name, (x, y)) in enumerate(read.items()):
+        lower.plot(array(x), array(y), color=colour(number + 2), linewidth=1.4, label=name)
+    lower.plot(array(truth[0]), array(truth[1]), "--", color=INK, linewidth=1.1, label="truth")
+    lower.set_xlabel("time (s)")
+    lower.set_ylabel(ylabel)
+    lower.set_xlim(float(truth[0][0]), float(truth[0][-1]))
+    lower.legend(frameon=False, fontsize="small", loc="best")
+    grid(lower)
+    return made
