@@ -10,28 +10,29 @@ from scipy.integrate import solve_ivp
 
 from everynet.run import run
 from everynet.types import UserError
+from everynet.zoo.population import integrator, oscillator
+from everynet.zoo.population import lorenz as butterfly
+from everynet.zoo.population import van_der_pol as cycles
 from everynet.zoo.population.dynamics import (
-    RECIPES,
-    Integrator,
-    Lorenz,
-    Oscillator,
     RatePopulation,
     SpikingPopulation,
-    VanDerPol,
-    controlled_oscillation,
     crossings,
-    current_and_activity,
     cycle,
-    integration,
-    limit_errors,
-    lorenz,
-    oscillation,
     solved,
     turns,
-    van_der_pol,
 )
 from everynet.zoo.population.ensemble import Ensemble, RectifiedLinear, Sigmoid, relative_error
+from everynet.zoo.population.integrator import (
+    Integrator,
+    current_and_activity,
+    integration,
+    limit_errors,
+)
+from everynet.zoo.population.lorenz import Lorenz, lorenz
+from everynet.zoo.population.oscillator import Oscillator, controlled_oscillation, oscillation
+from everynet.zoo.population.van_der_pol import VanDerPol, van_der_pol
 
+RECIPES = integrator.RECIPES | oscillator.RECIPES | cycles.RECIPES | butterfly.RECIPES
 POPULATIONS = [RatePopulation, SpikingPopulation]
 
 

@@ -221,7 +221,7 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
         spec = data.spec
         x, y = next(iter(data.valid))
         fired = model.hidden(x[:1])[-1]
-        weight = next(model.parameters())[:64].reshape(-1, *spec["shape"])
+        weight = next(model.parameters())[:32].reshape(-1, *spec["shape"])
         return {
             "evidence": evidence(
                 fired[:, 0].cpu(),
