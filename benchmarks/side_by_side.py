@@ -201,6 +201,7 @@ def arguments(
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--repeats", type=int, default=repeats, help="turns each has")
     parser.add_argument("--only", default="", help="names of contestants, separated by commas")
+    parser.add_argument("--part", default="", help="the one part of the benchmark that is run")
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="cpu: if busy")
@@ -303,10 +304,12 @@ class Page:
             self.parts.append(f"### {title}\n\n{table(results, unit)}")
             print(self.parts[-1], flush=True)
 
-    def close(self, heading: str, about: str) -> None:
-        """Write the section, unless the run was short."""
+    def close(self, heading: str, about: str, part: str = "") -> None:
+        """Write the section, or one part of it, unless the run was short."""
         about = f"{about}\n\n{machine(self.python)}"
         if self.given.whole:
-            write(self.name, [f"## {heading}", about, *self.parts])
+            name = f"{self.name}-{part}" if part else self.name
+            write(name, [f"## {heading}", about, *self.parts])
         else:
             print(f"\n{about}\n\nA short run: benchmarks/RESULTS.md was left as it was.")
+        self.parts = []

@@ -1,6 +1,7 @@
 """Spiking neurons beside the simulators people use: neurons and networks, membranes, training.
 
     python benchmarks/spiking.py                              the tables of benchmarks/RESULTS.md
+    python benchmarks/spiking.py --part training              one of its five parts
     python benchmarks/spiking.py --repeats 1 --neurons 1000   a quick look, written nowhere
 
 Building a model and running it are timed apart. Everyone is given the same drive and, where
@@ -801,49 +802,91 @@ def main() -> None:
     told = json.loads(sys.argv[at]) if at else {"part": "neurons"}
     given = arguments(__doc__.splitlines()[0], everyone(told), repeats=3, neurons=10_000)
     page = Page("spiking", __file__, given)
-    with tempfile.TemporaryDirectory() as folder:
-        for count in (1_000, 10_000):
-            if count <= given.neurons:
-                save_weights(Path(folder), count)
-        sizes = [count for count in (1_000, 10_000) if count <= given.neurons]
-        for count, joined, dt, threads in product(sizes, (False, True), (1e-3, 1e-4), (1, 2)):
-            job = {"part": "neurons", "neurons": count, "joined": joined, "dt": dt}
-            job |= {"folder": folder, "threads": threads}
-            how = "a tenth of all pairs joined" if joined else "on their own"
-            title = f"{count:,} neurons {how}, dt {1000 * dt:g} ms, threads: {threads}"
-            page.round(title, neurons(job), job)
+    parts = {
+        "neurons": race_neurons,
+        "training": race_trainings,
+        "axons": race_axons,
+        "decoders": race_decoders,
+        "populations": race_populations,
+    }
+    for name, run in parts.items():
+        if given.part in ("", name):
+            with tempfile.TemporaryDirectory() as folder:
+                run(page, Path(folder))
+
+
+def race_neurons(page: Page, folder: Path) -> None:
+    sizes = [count for count in (1_000, 10_000) if count <= page.given.neurons]
+    for count in sizes:
+        save_weights(folder, count)
+    for count, joined, dt, threads in product(sizes, (False, True), (1e-3, 1e-4), (1, 2)):
+        job = {"part": "neurons", "neurons": count, "joined": joined, "dt": dt}
+        job |= {"folder": str(folder), "threads": threads}
+        how = "a tenth of all pairs joined" if joined else "on their own"
+        title = f"{count:,} neurons {how}, dt {1000 * dt:g} ms, threads: {threads}"
+        page.round(title, neurons(job), job)
+    page.close(
+        "Spiking: integrate-and-fire neurons",
+        f"{DURATION:g} s of neurons (membranes 20 ms, synapses 5 ms, drives evenly from 0.8 to 1.5 "
+        f"of the threshold, float32); best of {page.given.repeats} alternating turns. Set-up is "
+        "building, compiling and taking in the weights. The time of Brian2 C++ is what its program "
+        "says of its own run.",
+        "neurons",
+    )
+
+
+def race_trainings(page: Page, _folder: Path) -> None:
     for constant, threads in product((False, True), (1, 2)):
         job = {"part": "training", "constant": constant, "threads": threads}
         what = "a constant input" if constant else "a changing input"
-        page.round(
-            f"Four training steps, 784-1000-10, 25 time steps, batch 128, {what}, "
-            f"threads: {threads}",
-            trainings(job),
-            job,
-        )
-    truth = last_spikes()
-    with tempfile.TemporaryDirectory() as folder:
-        job = {"part": "axons", "threads": 1, "folder": folder, "truth": truth}
-        page.round("1,000 Hodgkin-Huxley axons, 100 ms, dt 0.01 ms, float64", axons(job), job)
-        command = f"import sys, spiking; spiking.nengo_ensemble({folder!r})"
-        made = subprocess.run([page.python, "-c", command], cwd=Path(__file__).parent, check=False)
-        if made.returncode:
-            print("the decoders are left out: Nengo is missing")
-        else:
-            for threads in (1, 2):
-                job = {"part": "decoders", "threads": threads, "folder": folder}
-                title = f"Decoders of 5,000 neurons from 10,000 points, threads: {threads}"
-                page.round(title, decoders(job), job)
+        page.round(f"{what.capitalize()}, threads: {threads}", trainings(job), job)
+    page.close(
+        "Spiking: training by surrogate gradients",
+        f"Four steps of Adam on 784-1000-10, 25 time steps, batch 128; best of "
+        f"{page.given.repeats} alternating turns. All have a hidden layer that spikes and outputs "
+        "that do not, except SpikingJelly, whose outputs spike too.",
+        "training",
+    )
+
+
+def race_axons(page: Page, folder: Path) -> None:
+    job = {"part": "axons", "threads": 1, "folder": str(folder), "truth": last_spikes()}
+    page.round("1,000 axons, 100 ms, dt 0.01 ms, float64", axons(job), job)
+    page.close(
+        "Spiking: Hodgkin-Huxley",
+        "Currents evenly from 8 to 20 uA/cm2; the last spike of three axons is compared with "
+        f"solve_ivp at 1e-10; best of {page.given.repeats} alternating turns.",
+        "axons",
+    )
+
+
+def race_decoders(page: Page, folder: Path) -> None:
+    command = f"import spiking; spiking.nengo_ensemble({str(folder)!r})"
+    made = subprocess.run([page.python, "-c", command], cwd=Path(__file__).parent, check=False)
+    if made.returncode:
+        print("the decoders are left out: Nengo is missing")
+        return
+    for threads in (1, 2):
+        job = {"part": "decoders", "threads": threads, "folder": str(folder)}
+        title = f"5,000 neurons, 10,000 points, threads: {threads}"
+        page.round(title, decoders(job), job)
+    page.close(
+        "Spiking: decoders",
+        "The same activities on both sides, float64; only the solution is timed; best of "
+        f"{page.given.repeats} alternating turns.",
+        "decoders",
+    )
+
+
+def race_populations(page: Page, _folder: Path) -> None:
     for system, count in product(("integrator", "oscillator"), (1_000, 5_000)):
         job = {"part": "populations", "system": system, "neurons": count, "threads": 1}
-        title = f"{system.capitalize()} of {count:,} spiking neurons, 5 s, dt 1 ms"
-        page.round(title, populations(job), job)
+        page.round(f"{system.capitalize()} of {count:,} neurons", populations(job), job)
     page.close(
-        "Spiking neurons",
-        f"{DURATION:g} s of integrate-and-fire neurons (membranes 20 ms, synapses 5 ms, drives "
-        "evenly from 0.8 to 1.5 of the threshold, float32), then training by surrogate gradients; "
-        f"best of {given.repeats} alternating turns. Set-up is building, compiling and choosing "
-        "weights. The time of Brian2 C++ is what its program says of its own run.",
+        "Spiking: populations",
+        "5 s of spiking neurons in steps of 1 ms, float64; set-up finds the decoders; best of "
+        f"{page.given.repeats} alternating turns.",
+        "populations",
     )
 
 

@@ -1,6 +1,7 @@
 """One epoch of MNIST through our trainer, through a loop written by hand, and through its peers.
 
     python benchmarks/trainer.py                           the table of benchmarks/RESULTS.md
+    python benchmarks/trainer.py --part lenet              one of its two networks
     python benchmarks/trainer.py --rows 6000 --repeats 1   a quick look, written nowhere
 
 MLP 784-128-10 and LeNet, 60,000 images, batches of 128, Adam at 0.001, one and two threads. The
@@ -304,19 +305,22 @@ def main() -> None:
     given = arguments(__doc__.splitlines()[0], everyone, repeats=7, rows=60_000)
     page = Page("trainer", __file__, given)
     for name, title in (("mlp", "MLP 784-128-10"), ("lenet", "LeNet")):
+        if given.part not in ("", name):
+            continue
         with tempfile.TemporaryDirectory() as folder:
             spec = save(Path(folder), name, given.rows)
             for threads in (1, 2):
                 job = {"network": name, "folder": folder, "spec": spec, "threads": threads}
                 heading = f"{title}, {given.rows:,} images, threads: {threads}"
                 page.round(heading, contestants(name), job)
-    page.close(
-        "Training: one epoch of MNIST",
-        f"One epoch, batches of {BATCH}, Adam; best of {given.repeats} alternating turns. "
-        "A loop by hand within 3 % of ours has a ratio of at least 0.97. everynet.run includes "
-        "evaluation, checkpoints and pictures. The last 96 images make no whole batch and are "
-        "dropped, except by Keras and scikit-learn.",
-    )
+        page.close(
+            f"Training: one epoch of MNIST, {title}",
+            f"One epoch, batches of {BATCH}, Adam; best of {given.repeats} alternating turns. "
+            "A loop by hand within 3 % of ours has a ratio of at least 0.97. everynet.run includes "
+            "evaluation, checkpoints and pictures. The last 96 images make no whole batch and are "
+            "dropped, except by Keras and scikit-learn.",
+            name,
+        )
 
 
 if __name__ == "__main__":
