@@ -9,13 +9,15 @@ networks in torch are ours in every trainer; each peer is called as its document
 what only reports or saves turned off.
 """
 
+import math
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
-from side_by_side import Contestant, Job, Page, arguments
+from side_by_side import Contestant, Job, Page, Turn, arguments
 
 BATCH = 128
 HELD_OUT = 1000  # rows that everynet.run evaluates on
@@ -125,6 +127,24 @@ def by_hand(job: Job) -> Callable[[], object]:
             optimizer.step()
 
     return epoch
+
+
+def by_hand_beside_ours(job: Job) -> Callable[[], Turn]:
+    """The loop by hand and our trainer in one process, in turns: two processes differ by more."""
+    ways = {"ours": our_trainer(job), "by hand": by_hand(job)}
+
+    def work() -> Turn:
+        best = dict.fromkeys(ways, math.inf)
+        for _ in range(4):
+            for name, epoch in ways.items():
+                start = time.perf_counter()
+                epoch()
+                best[name] = min(best[name], time.perf_counter() - start)
+        over = 100 * (best["ours"] / best["by hand"] - 1)
+        verdict = "reached" if over <= 3 else "**not reached**"
+        return Turn(best["by hand"], f"ours {best['ours']:.4g}: {over:+.1f} % (<= 3: {verdict})")
+
+    return work
 
 
 def with_loader(job: Job) -> Callable[[], object]:
@@ -257,7 +277,8 @@ def contestants(job_network: str) -> list[Contestant]:
     return [
         Contestant("everynet.trainer", our_trainer, "everynet.trainer", "everynet"),
         Contestant("everynet.run", our_run, "everynet.run", "everynet"),
-        Contestant("torch by hand", by_hand, "torch", "torch", reach=1 / 1.03),
+        Contestant("torch by hand", by_hand, "torch", "torch"),
+        Contestant("torch by hand, one process", by_hand_beside_ours, "torch", "torch"),
         Contestant("torch DataLoader", with_loader, "torch", "torch"),
         Contestant("Lightning", with_lightning, "lightning", "lightning", reach=trainer),
         Contestant("Keras", with_keras, "keras", "keras", torch_backend, reach=trainer),
@@ -316,7 +337,8 @@ def main() -> None:
         page.close(
             f"Training: one epoch of MNIST, {title}",
             f"One epoch, batches of {BATCH}, Adam; best of {given.repeats} alternating turns. "
-            "A loop by hand within 3 % of ours has a ratio of at least 0.97. everynet.run includes "
+            "What ours costs more than a loop by hand is judged in one process, where the two take "
+            "turns: the same loop differs by 4 % from process to process. everynet.run includes "
             "evaluation, checkpoints and pictures. The last 96 images make no whole batch and are "
             "dropped, except by Keras and scikit-learn.",
             name,
