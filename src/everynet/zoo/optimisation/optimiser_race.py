@@ -369,10 +369,20 @@ def choose(
 
 
 # Measured with seeds 0, 1 and 2: arrived 27 of 28 (SGD is still in the bend) and momentum_gain 2.80
-# with each, lowest_accuracy 0.961, 0.944, 0.942, variance_error 0.012, 0.022, 0.010.
+# with each, lowest_accuracy 0.961, 0.944, 0.942, variance_error 0.012, 0.022, 0.010; on MNIST, in two
+# minutes, lowest_accuracy 0.958, 0.958, 0.953, variance_error 0.025, 0.031, 0.012.
 RECIPES = {
     "optimiser-race": Race(
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.93 "
+        "and variance_error <= 0.05",
+        covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),
+    ),
+    "optimiser-race-mnist": Race(
+        data="mnist",
+        hidden_size=64,
+        updates=1000,
+        batch_size=128,
+        goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.94 "
         "and variance_error <= 0.05",
         covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),
     ),
