@@ -277,7 +277,7 @@ def write(name: str, parts: Iterable[str], path: Path = RESULTS) -> None:
     """Put the section of one benchmark into the page of results, in place of its last one."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     section = "\n\n".join([begin, *parts, end])
-    head = "# Results\n\nWritten by `make bench`, never by hand; a ratio is (peer's time / ours).\n"
+    head = "# Results\n\nWritten by `make bench`, one section a benchmark; a ratio is (peer's time / ours).\n"
     page = path.read_text(encoding="utf-8") if path.exists() else head
     before, found, rest = page.partition(begin)
     after = rest.partition(end)[2] if found else "\n"
