@@ -277,7 +277,8 @@ def write(name: str, parts: Iterable[str], path: Path = RESULTS) -> None:
     """Put the section of one benchmark into the page of results, in place of its last one."""
     begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
     section = "\n\n".join([begin, *parts, end])
-    head = "# Results\n\nWritten by `make bench`, one section a benchmark; a ratio is (peer's time / ours).\n"
+    about = "Written by `make bench`, one section a benchmark; a ratio is (peer's time / ours)."
+    head = f"# Results\n\n{about}\n"
     page = path.read_text(encoding="utf-8") if path.exists() else head
     before, found, rest = page.partition(begin)
     after = rest.partition(end)[2] if found else "\n"
