@@ -62,18 +62,25 @@ def save_weights(folder: Path, neurons: int) -> None:
 
 
 def paced(job: Job, run: Callable[[int], float]) -> Callable[[], Turn]:
-    """Let `run` do all steps and give its spikes, or few of them where all would take too long."""
+    """Let `run` do all steps and give its spikes, or few of them where all would take too long.
+
+    What a step costs is the difference of two short runs, so that what a run costs once is not
+    scaled up.
+    """
     steps = steps_of(job)
 
+    def timed(count: int) -> tuple[float, float]:
+        start = time.perf_counter()
+        spikes = run(count)
+        return time.perf_counter() - start, spikes
+
     def work() -> Turn:
-        start = time.perf_counter()
-        run(FEW)
-        few = time.perf_counter() - start
-        if few * steps / FEW > LONGEST:
-            return Turn(few * steps / FEW, f"scaled from {FEW} steps")
-        start = time.perf_counter()
-        spikes = run(steps)
-        return Turn(time.perf_counter() - start, f"{spikes:,.0f} spikes")
+        once = timed(1)[0]
+        whole = once + (timed(FEW + 1)[0] - once) * steps / FEW
+        if whole > LONGEST:
+            return Turn(whole, f"scaled from {FEW} steps")
+        seconds, spikes = timed(steps)
+        return Turn(seconds, f"{spikes:,.0f} spikes")
 
     return work
 

@@ -106,6 +106,13 @@ def test_poisson_inputs_have_the_brightness_as_their_rate():
     assert torch.allclose(current.mean(0)[0], brightness.clamp(max=1), atol=0.03)
 
 
+def test_a_step_leaves_of_the_membrane_what_its_time_constant_says():
+    """After tau_m / dt = 10 steps without current 1 / e of it is left."""
+    recipe = replace(RECIPES["snn"], dt=0.001, tau_m=0.01)
+    assert recipe.unit().beta ** 10 == pytest.approx(math.exp(-1))
+    assert recipe.model(recipe.dataset()).unit.beta == recipe.unit().beta
+
+
 def test_a_network_without_hidden_units_is_refused():
     with pytest.raises(ValueError, match=r"sizes \(\[4, 3\]\) must have inputs, hidden units"):
         SpikingNetwork((4, 3))

@@ -38,10 +38,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
+from everynet.device import seeded_by
 from everynet.plot.panels import Panel, panels
 from everynet.plot.race import Course, courses, standings
 from everynet.recipe import Pictures, Simulation
-from everynet.types import Data, mix
+from everynet.types import Data
 from everynet.types import generator as seeded
 from everynet.zoo.optimisation.experiment import accuracy, fit, judge
 from everynet.zoo.optimisation.update_rules import RULES, descend
@@ -231,8 +232,7 @@ class Race(Simulation):
     def network(self, data: Data) -> nn.Module:
         """The same first weights for every run of a seed."""
         inputs, classes = data.whole[0][0].numel(), len(data.spec["classes"])
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(mix(self.seed))
+        with seeded_by(self.seed):
             return nn.Sequential(
                 nn.Flatten(),
                 nn.Linear(inputs, self.hidden_size),

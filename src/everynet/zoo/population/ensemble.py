@@ -37,6 +37,7 @@ from torch import Tensor
 from everynet.plot.panels import Panel, panels
 from everynet.plot.population import tuning_curves, tuning_planes
 from everynet.recipe import Pictures, Simulation
+from everynet.zoo.spiking.lif import LIF
 
 Function: TypeAlias = Callable[
     [Float[Tensor, "points dimensions"]], Float[Tensor, "points outputs"]
@@ -101,8 +102,7 @@ class LIFRate:
         return 1 / self.tau_ref if self.tau_ref > 0 else math.inf
 
     def rate(self, current: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        above = current.clamp(min=1)  # at 1 the interval is infinite
-        return 1 / (self.tau_ref - self.tau_m * torch.log1p(-1 / above))  # (4)
+        return LIF(self.tau_m, self.tau_ref).rate(current)  # (4)
 
     def inverse(self, rate: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
         return -1 / torch.expm1((self.tau_ref - 1 / rate) / self.tau_m)

@@ -45,7 +45,6 @@ from typing import Self
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from matplotlib.figure import Figure
 from scipy.integrate import quad
 from scipy.optimize import brentq
 from scipy.signal import welch
@@ -56,7 +55,7 @@ from torch import Tensor
 from everynet.kernels.lif import Recording
 from everynet.kernels.lif_network import NetworkState
 from everynet.plot.panels import Panel, panels
-from everynet.plot.style import INK, array, colour, dress, grid
+from everynet.plot.regimes import Regime, regimes
 from everynet.recipe import Pictures, Simulation
 from everynet.zoo.spiking.lif import require
 from everynet.zoo.spiking.network import MOST, LIFNetwork
@@ -339,7 +338,9 @@ class BalancedNetwork(Simulation):
         border = torch.full((2,), IRREGULAR)
         alone = (self.excitatory * (1 + GAMMA)) ** -0.5
         return {
-            "regimes": _rasters(result, self.shown, self.excitatory * (1 + GAMMA)),
+            "regimes": regimes(
+                _seen(result, self.excitatory * (1 + GAMMA)), shown=self.shown, bin=BIN
+            ),
             "map": panels(
                 Panel(
                     {n: (chi[k : k + 1], cv[k : k + 1]) for k, n in enumerate(labels)},
@@ -397,45 +398,23 @@ def _label(name: str) -> str:
     return name.replace("si_", "SI ") if name.startswith("si") else name.upper()
 
 
-def _rasters(result: Mapping[str, Tensor], shown: int, size: float) -> Figure:
-    """A raster above the rate of all neurons for each regime, and the spectra of the rates."""
-    made = Figure(figsize=(13.0, 7.2), layout="constrained")
-    parts = iter(np.asarray(made.subfigures(2, 3), dtype=object).ravel())
+def _seen(result: Mapping[str, Tensor], size: float) -> dict[str, Regime]:
+    """What there is to draw of each state, of `size` neurons."""
+    found = {}
     for number, (name, title) in enumerate(REGIMES.items()):
         rate, cv, chi, _, _ = result["figures"][number].tolist()
-        counts = array(result[f"{name}_population"])
-        until = min(0.2, len(counts) * BIN, 16 / max(rate, 1e-9))  # s: few enough to be told apart
-        counts = counts[: math.ceil(until / BIN)]
-        upper, lower = next(parts).subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
-        dress(upper)
-        dress(lower)
-        when = array(result[f"{name}_times"]) * 1000
-        who = array(result[f"{name}_neurons"])
-        ink = colour(number)
-        upper.plot(when, who, "|", ms=2.6, mew=0.9, color=ink, rasterized=True)
-        upper.set_ylim(-1, shown)
-        upper.set_ylabel("neuron")
-        upper.set_title(f"{_label(name)}: {title}", color=INK, fontsize="medium")
-        lower.stairs(
-            counts / (size * BIN), np.arange(len(counts) + 1) * BIN * 1000, color=ink, fill=True
+        counts = result[f"{name}_population"]
+        found[_label(name)] = Regime(
+            title=title,
+            caption=rf"mean {rate:.0f} Hz, CV {cv:.2f}, $\chi$ {chi:.3f}",
+            times=result[f"{name}_times"],
+            neurons=result[f"{name}_neurons"],
+            rate=counts / (size * BIN),
+            until=min(0.2, len(counts) * BIN, 16 / max(rate, 1e-9)),  # few enough to tell apart
+            frequencies=result[f"{name}_frequencies"],
+            spectrum=result[f"{name}_spectrum"],
         )
-        lower.set_xlim(0, until * 1000)
-        lower.set_ylim(bottom=0)
-        lower.set_ylabel("rate (Hz)")
-        said = rf"time (ms); mean {rate:.0f} Hz, CV {cv:.2f}, $\chi$ {chi:.3f}"
-        lower.set_xlabel(said, fontsize="small")
-        grid(lower)
-    axes = dress(next(parts).subplots())
-    for number, name in enumerate(REGIMES):
-        f, power = array(result[f"{name}_frequencies"]), array(result[f"{name}_spectrum"])
-        axes.loglog(f, power.clip(1e-6), color=colour(number), lw=1.3, label=_label(name))
-    axes.axhline(1, color=INK, linewidth=0.8, linestyle=":", label="Poisson")
-    axes.set_xlabel("frequency (Hz)")
-    axes.set_ylabel("power over that of Poisson neurons")
-    axes.set_title("waves of the population rate", color=INK, fontsize="medium")
-    axes.legend(frameon=False, fontsize="small", ncols=2, loc="upper left")
-    grid(axes)
-    return made
+    return found
 
 
 # Seeds 0, 1, 2: SR CV 0.004, 0.007, 0.005, chi 0.64 each; AR CV 0.08 each, chi 0.015, 0.016, 0.017;

@@ -50,6 +50,7 @@ from everynet.plot.neuron import action_potential, phase_plane
 from everynet.plot.panels import Panel, panels
 from everynet.recipe import Pictures, Simulation
 from everynet.types import nearest
+from everynet.zoo.spiking.lif import require
 
 State = Float[Tensor, "variables *neurons"]
 """V, m, h and n along the first axis."""
@@ -87,13 +88,13 @@ class HodgkinHuxley:
     e_leak: float = -54.387
 
     def __post_init__(self) -> None:
-        _require(0 < self.capacitance < math.inf, "capacitance", self.capacitance, "uF/cm2", "> 0")
+        require(0 < self.capacitance < math.inf, "capacitance", self.capacitance, "uF/cm2", "> 0")
         for name in ("g_na", "g_k", "g_leak"):
             value = getattr(self, name)
-            _require(0 <= value < math.inf, name, value, "mS/cm2", "a number from 0 up")
+            require(0 <= value < math.inf, name, value, "mS/cm2", "a number from 0 up")
         for name in ("e_na", "e_k", "e_leak"):
             value = getattr(self, name)
-            _require(math.isfinite(value), name, value, "mV", "finite")
+            require(math.isfinite(value), name, value, "mV", "finite")
 
     def simulate(
         self,
@@ -413,13 +414,13 @@ def onset(currents: Float[Tensor, " neurons"], rates: Float[Tensor, " neurons"])
 
 def whole_steps(duration: float, dt: float) -> int:
     """How many steps of `dt` there are in `duration` (both s)."""
-    _require(0 < duration < math.inf, "duration", duration, "s", "a positive number")
-    _require(
+    require(0 < duration < math.inf, "duration", duration, "s", "a positive number")
+    require(
         0 < dt <= COARSEST, "dt", dt, "s", f"above 0 and at most {COARSEST}, for gates move in 1e-4"
     )
     steps = round(duration / dt)
     exact = steps >= 1 and math.isclose(steps * dt, duration, rel_tol=1e-9)
-    _require(exact, "duration", duration, "s", f"a whole number of steps dt ({dt} s)")
+    require(exact, "duration", duration, "s", f"a whole number of steps dt ({dt} s)")
     return steps
 
 
@@ -448,11 +449,6 @@ def _check_state(state: Tensor, neurons: int) -> None:
     gates = state[1:]
     if not (state.isfinite().all() and (gates >= 0).all() and (gates <= 1).all()):
         raise ValueError("state must be finite, with gates m, h and n from 0 to 1 and V in mV")
-
-
-def _require(holds: bool, name: str, value: float, unit: str, what: str) -> None:
-    if not holds:
-        raise ValueError(f"{name} ({value} {unit}) must be {what}")
 
 
 # ------------------------------------------------------------------------------------- the recipe
