@@ -48,7 +48,7 @@ def evidence(
     outputs.sharex(raster)
     outputs.set_xlabel("time (ms)")
     outputs.set_ylabel("membrane of the outputs")
-    outputs.legend(frameon=False, fontsize="small", loc="upper left")
+    outputs.legend(frameon=False, fontsize="small", loc="best")
     grid(outputs)
     return made
 

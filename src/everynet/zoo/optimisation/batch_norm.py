@@ -234,7 +234,7 @@ class WithAndWithout(Simulation):
                 ylabel="accuracy on images not trained on",
                 title=name,
                 ylim=(0, 1.05 * float(curves.max())),
-                legend="upper left",
+                legend="upper left" if name == names[0] else "none",  # the same colours in both
             )
             for name, rows in zip(names, curves, strict=True)
         ]
