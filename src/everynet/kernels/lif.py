@@ -25,9 +25,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 BLOCK = 2048  # neurons whose state stays in the nearest cache
-LANE = 128  # neurons updated before one asks whether any of them spiked
 BUFFER = 1 << 22  # spikes that are held before they are put in order
-ALONE = 1 << 24  # updates below which a second thread does not pay
+ALONE = 1 << 22  # updates below which a second thread does not pay
 
 S = TypeVar("S")
 Reals: TypeAlias = NDArray[Any]  # float32 or float64: each loop is compiled for what it is given
@@ -95,46 +94,46 @@ def advance(
     per_neuron = max(rule.hold, 1) if isinstance(rule, Grid) else 1  # steps from spike to spike
     size = max(1, min(steps, BUFFER // max(len(v), 1) * per_neuron, 1 << 16))
     parts = _shares(len(v), torch.get_num_threads() if len(v) * steps >= ALONE else 1)
-    room = [(high - low) * (size // per_neuron + 1) for low, high in parts]
-    buffers = [
-        (np.empty(n, np.uint16), np.empty(n, np.int32), np.empty(n if _inside(rule) else 0))
-        for n in room
-    ]
-    times: list[Reals] = [np.zeros(0)]
-    neurons = [np.zeros(0, np.int32)]
+    most = size // per_neuron + 1
+    room = len(v) * most + 8 * len(parts)
+    who, inside = np.empty(room, np.int32), np.empty(room if _inside(rule) else 0)
+    starts = np.empty(math.ceil(len(v) / BLOCK), np.int64)
+    ends = np.empty((len(starts), size), np.int64)
+    times: list[Reals] = []
+    neurons: list[NDArray[np.int32]] = []
 
     def work(part: int, first: int, length: int) -> int:
         low, high = parts[part]
         left, right = np.searchsorted(chosen, (low, high))
+        blocks = slice(low // BLOCK, math.ceil(high / BLOCK))
         rows = current[first : first + length] if len(current) > 1 else current
         return _call(
-            rule, dt, v[low:high], refractory[low:high], rows, low, length,
-            chosen[left:right] - low, left, trace[first : first + length], *buffers[part],
+            rule, dt, v[low:high], refractory[low:high], rows, low,
+            chosen[left:right] - low, left, trace[first : first + length],
+            low * most + 8 * part, who, inside, starts[blocks], ends[blocks, :length],
         )  # fmt: skip
 
     with ThreadPoolExecutor(len(parts)) as pool:
         for first in range(0, steps, size):
             length = min(size, steps - first)
-            jobs = range(len(parts))
             if len(parts) == 1:
-                counts = [work(0, first, length)]
+                count = work(0, first, length)
             else:
-                counts = list(pool.map(lambda p, f=first, n=length: work(p, f, n), jobs))
-            ks = np.concatenate([b[0][:n] for b, n in zip(buffers, counts, strict=True)])
-            ids = np.concatenate([b[1][:n] for b, n in zip(buffers, counts, strict=True)])
-            when = (state.step + first + ks.astype(np.int64)) * dt
-            if _inside(rule):
-                when += np.concatenate([b[2][:n] for b, n in zip(buffers, counts, strict=True)])
-            by = when if _inside(rule) else ks  # steps are 16-bit numbers, sorted by counting
-            order_of = np.argsort(by, kind="stable")
-            times.append(when[order_of])
-            neurons.append(ids[order_of])
+                jobs = range(len(parts))
+                count = sum(pool.map(lambda p, f=first, n=length: work(p, f, n), jobs))
+            when, ids = np.empty(count), np.empty(count, np.int32)
+            _merge(who, inside, starts, ends[:, :length], state.step + first, dt, when, ids)
+            if _inside(rule):  # spikes of one step are in the order of the neurons
+                by_time = np.argsort(when, kind="stable")
+                when, ids = when[by_time], ids[by_time]
+            times.append(when)
+            neurons.append(ids)
     voltages = np.empty_like(trace)
     voltages[:, order] = trace
     end = Membranes(torch.from_numpy(v), torch.from_numpy(refractory), state.step + steps)
     return Recording(
-        torch.from_numpy(np.concatenate(times)),
-        torch.from_numpy(np.concatenate(neurons)),
+        torch.from_numpy(np.concatenate(times) if len(times) > 1 else times[0]),
+        torch.from_numpy(np.concatenate(neurons) if len(neurons) > 1 else neurons[0]),
         torch.from_numpy(voltages),
         end,
     )
@@ -159,26 +158,53 @@ def _call(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     refractory: Reals,
     rows: Reals,
     low: int,
-    steps: int,
     record: NDArray[np.int64],
     column: int,
     trace: Reals,
-    out_step: NDArray[np.uint16],
-    out_neuron: NDArray[np.int32],
-    out_part: NDArray[np.float64],
+    at: int,
+    who: NDArray[np.int32],
+    inside: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> int:
     """The compiled loop of the rule, its constants in the precision of the voltages."""
     number = v.dtype.type
     if isinstance(rule, Grid):
         factor, threshold, reset = map(number, (rule.factor, rule.threshold, rule.reset))
         return _grid(
-            v, refractory, rows, low, factor, rule.hold, threshold, reset, steps, record, column,
-            trace, out_step, out_neuron,
+            v, refractory, rows, low, factor, np.int32(rule.hold), threshold, reset, record, column,
+            trace, at, who, starts, ends,
         )  # fmt: skip
     return _within(
-        v, refractory, rows, low, dt, rule.tau_m, rule.tau_ref, number(rule.floor), steps, record,
-        column, trace, out_step, out_neuron, out_part,
+        v, refractory, rows, low, dt, rule.tau_m, rule.tau_ref, number(rule.floor), record,
+        column, trace, at, who, inside, starts, ends,
     )  # fmt: skip
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def collect(
+    fired: NDArray[np.uint8],
+    spots: NDArray[np.int32],
+    begin: int,
+    who: NDArray[np.int32],
+    count: int,
+) -> int:
+    """Write down who fired, from number `begin` on; where the list then ends.
+
+    Flags are looked at eight at a time and nothing branches on them, because spikes are as rare as
+    a processor guesses badly. `spots` has room for one more than the eights.
+    """
+    eights = fired.view(np.uint64)
+    some = 0
+    for w in range(len(eights)):
+        spots[some] = w
+        some += eights[w] != 0
+    for s in range(some):
+        at = 8 * spots[s]
+        for i in range(at, at + 8):
+            who[count] = begin + i
+            count += fired[i]
+    return count
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -188,53 +214,55 @@ def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     drive: Reals,
     low: int,
     factor: float,
-    hold: int,
+    hold: np.int32,
     threshold: float,
     reset: float,
-    steps: int,
     record: NDArray[np.int64],
     column: int,
     trace: Reals,
-    out_step: NDArray[np.uint16],
-    out_neuron: NDArray[np.int32],
+    at: int,
+    who: NDArray[np.int32],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> int:
     """Steps of every neuron, block by block; how many spikes were written.
 
-    The arrays of state begin at neuron `low` of the drive, the recorded at a column of the trace.
+    The arrays of state begin at neuron `low` of the drive, the recorded at a column of the trace,
+    the spikes at a place of their list; `starts` and `ends` are those of each block and step.
     """
-    count = 0
+    count = at
     first = 0
-    for begin in range(0, len(v), BLOCK):
-        end = min(begin + BLOCK, len(v))
+    fired, spots = np.zeros(BLOCK, np.uint8), np.empty(BLOCK // 8 + 1, np.int32)
+    for block in range(len(starts)):
+        begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
+        some_v, some_until = v[begin:end], until[begin:end]
         beyond = first
         while beyond < len(record) and record[beyond] < end:
             beyond += 1
-        for k in range(steps):
-            row = drive[k if len(drive) > 1 else 0]
+        starts[block] = count
+        fired[:] = 0
+        for k in range(ends.shape[1]):
+            row = drive[k if len(drive) > 1 else 0][low + begin : low + end]
             for m in range(first, beyond):
                 trace[k, column + m] = v[record[m]]
-            for a in range(begin, end, LANE):
-                b = min(a + LANE, end)
-                some_v, some_until, some_drive = v[a:b], until[a:b], row[low + a : low + b]
-                hits = 0
-                for i in range(len(some_v)):  # no branch: eight or sixteen neurons at a time
-                    x = some_v[i]
-                    x += (some_drive[i] - x) * factor
-                    x = x if some_until[i] <= k else reset
-                    some_v[i] = x
-                    hits += x >= threshold
-                if hits:
-                    for i in range(len(some_v)):
-                        if some_v[i] >= threshold:
-                            some_v[i] = reset
-                            some_until[i] = k + hold
-                            out_step[count] = k
-                            out_neuron[count] = low + a + i
-                            count += 1
+            now = np.int32(k)  # narrow numbers and no branch: sixteen neurons at a time
+            for i in range(len(some_v)):
+                x = some_v[i]
+                x += (row[i] - x) * factor
+                x = x if some_until[i] <= now else reset
+                some_v[i] = x
+                fired[i] = x >= threshold
+            before = count
+            count = collect(fired, spots, 0, who, count)
+            for m in range(before, count):
+                some_v[who[m]] = reset
+                some_until[who[m]] = now + hold
+                who[m] += low + begin
+            ends[block, k] = count
         first = beyond
     for i in range(len(until)):
-        until[i] = max(until[i] - steps, 0)
-    return count
+        until[i] = max(until[i] - ends.shape[1], 0)
+    return count - at
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -247,40 +275,72 @@ def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     tau_m: float,
     tau_ref: float,
     floor: float,
-    steps: int,
     record: NDArray[np.int64],
     column: int,
     trace: Reals,
-    out_step: NDArray[np.uint16],
-    out_neuron: NDArray[np.int32],
-    out_part: NDArray[np.float64],
+    at: int,
+    who: NDArray[np.int32],
+    inside: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
 ) -> int:
     """The same with the time of each spike inside its step; a part of a step after a rest."""
-    count = 0
+    count = at
+    first = 0
     whole = -np.expm1(-dt / tau_m)
-    for k in range(steps):
-        row = drive[k if len(drive) > 1 else 0][low:]
-        for m in range(len(record)):
-            trace[k, column + m] = v[record[m]]
-        for i in range(len(v)):
-            left = wait[i] - dt
-            x = v[i]
-            if left <= 0:
-                x += (row[i] - x) * whole
-            elif left < dt:
-                x -= (row[i] - x) * np.expm1(-(dt - left) / tau_m)
-            if x > 1:
-                part = dt + tau_m * np.log1p(-(x - 1) / (row[i] - 1))
-                out_step[count] = k
-                out_neuron[count] = low + i
-                out_part[count] = part
+    for block in range(len(starts)):
+        begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
+        beyond = first
+        while beyond < len(record) and record[beyond] < end:
+            beyond += 1
+        starts[block] = count
+        for k in range(ends.shape[1]):
+            row = drive[k if len(drive) > 1 else 0][low:]
+            for m in range(first, beyond):
+                trace[k, column + m] = v[record[m]]
+            for i in range(begin, end):
+                left = wait[i] - dt
+                x = v[i]
+                if left <= 0:
+                    x += (row[i] - x) * whole
+                elif left < dt:
+                    x -= (row[i] - x) * np.expm1(-(dt - left) / tau_m)
+                if x > 1:
+                    part = dt + tau_m * np.log1p(-(x - 1) / (row[i] - 1))
+                    who[count] = low + i
+                    inside[count] = part
+                    count += 1
+                    v[i] = 0
+                    wait[i] = tau_ref + part
+                else:
+                    v[i] = max(x, floor)
+                    wait[i] = max(left, 0)
+            ends[block, k] = count
+        first = beyond
+    return count - at
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _merge(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    who: NDArray[np.int32],
+    inside: NDArray[np.float64],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    first: int,
+    dt: float,
+    when: NDArray[np.float64],
+    ids: NDArray[np.int32],
+) -> None:
+    """Spikes of all blocks step by step; `starts` is used up."""
+    count = 0
+    for k in range(ends.shape[1]):
+        time = (first + k) * dt
+        for block in range(len(starts)):
+            for m in range(starts[block], ends[block, k]):
+                when[count] = time + inside[m] if len(inside) else time
+                ids[count] = who[m]
                 count += 1
-                v[i] = 0
-                wait[i] = tau_ref + part
-            else:
-                v[i] = max(x, floor)
-                wait[i] = max(left, 0)
-    return count
+            starts[block] = ends[block, k]
 
 
 def advance_torch(

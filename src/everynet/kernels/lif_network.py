@@ -20,7 +20,8 @@ from numba import njit, uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.kernels.lif import LANE, Reals, Recording
+from everynet.kernels.lif import Reals, Recording, collect
+from everynet.kernels.prefetch import prefetch
 
 ROOM = 1 << 20  # spikes that fit the buffer before it is emptied
 TINY = 1e-30  # currents and voltages below it are made 0: denormal numbers are slow
@@ -53,6 +54,7 @@ class Wiring(NamedTuple):
     dense: Float[Tensor, "neurons neurons"]
     starts: Int[Tensor, " rows"]
     columns: Int[Tensor, " synapses"]
+    """16-bit numbers where they do: reading them is what a spike costs."""
     values: Float[Tensor, " synapses"]
     delays: Int[Tensor, " synapses"]
     """In steps; empty where all synapses have the lag of the rule."""
@@ -100,7 +102,7 @@ def advance(
     out: list[list[NDArray[np.int32]]] = [[], []]
     done, at = 0, 0
     while done < steps:
-        buffer = np.empty((2, waiting.shape[1] + max(2 * len(v), ROOM)), dtype=np.int32)
+        buffer = np.empty((2, waiting.shape[1] + max(2 * len(v) + 8, ROOM)), dtype=np.int32)
         known = waiting.shape[1]
         buffer[:, :known] = waiting
         done, at, head, count = _run(
@@ -162,31 +164,21 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
     """Steps until the end or until the buffer is full: where it is, what waits, what it holds."""
     n = len(v)
     head = 0
+    fired, spots = np.zeros(8 * ((n + 7) // 8), np.uint8), np.empty((n + 7) // 8 + 1, np.int32)
+    line = max(1, 64 // values.itemsize)  # values that lie in one line of the cache
     for k in range(first, steps):
-        if count + n > spikes.shape[1]:
+        if count + n + 8 > spikes.shape[1]:
             return k, at, head, count
         for m in range(len(record)):
             trace[k, m] = v[record[m]]
         row = current[k if len(current) > 1 else 0]
-        for a in range(0, n, LANE):
-            b = min(a + LANE, n)
-            some_v, some_q, some_until, some_row = v[a:b], q[a:b], until[a:b], row[a:b]
-            hits = 0
-            for i in range(len(some_v)):  # no branch: eight or sixteen neurons at a time
-                x, y = some_v[i], some_q[i]
-                x += (some_row[i] - x) * factor + y * gain
-                x = x if some_until[i] <= k else zero
-                some_v[i] = x
-                some_q[i] = y * decay
-                hits += x >= one
-            if hits:
-                for i in range(len(some_v)):
-                    if some_v[i] >= one:
-                        some_v[i] = zero
-                        some_until[i] = k + hold
-                        spikes[0, count] = k
-                        spikes[1, count] = a + i
-                        count += 1
+        _membranes(v, q, until, row, np.int32(k), factor, gain, decay, one, fired)
+        before = count
+        count = collect(fired, spots, 0, spikes[1], count)
+        for m in range(before, count):
+            spikes[0, m] = k
+            v[spikes[1, m]] = zero
+            until[spikes[1, m]] = k + hold
         if len(ring):
             while head < count:
                 j = spikes[1, head]
@@ -195,21 +187,25 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
                     slot = slot if slot < len(ring) else slot - len(ring)
                     ring[slot, uint64(columns[e])] += values[e]
                 head += 1
-            now = ring[at]
+            due = ring[at]
             for i in range(n):
-                q[i] += now[i]
-                now[i] = 0
+                q[i] += due[i]
+                due[i] = 0
             at = at + 1 if at + 1 < len(ring) else 0
         else:
             while head < count and spikes[0, head] + lag <= k:
                 j = spikes[1, head]
                 if len(dense):
-                    line = dense[j]
+                    weights = dense[j]
                     for i in range(n):
-                        q[i] += line[i]
+                        q[i] += weights[i]
                 else:
-                    for e in range(starts[j], starts[j + 1]):
-                        q[uint64(columns[e])] += values[e]  # checked before: never below 0
+                    ahead = starts[spikes[1, min(head + 1, count - 1)]] - starts[j]
+                    for a in range(starts[j], starts[j + 1], line):
+                        prefetch(columns, a + ahead)  # the row of the next spike
+                        prefetch(values, a + ahead)
+                        for e in range(a, min(a + line, starts[j + 1])):
+                            q[uint64(columns[e])] += values[e]  # checked before: never below 0
                 head += 1
         if len(mean):
             base = key + uint64(begun + k) * uint64(n) * uint64(GOLDEN)
@@ -219,6 +215,29 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
                 v[i] = v[i] if abs(v[i]) > TINY else 0
                 q[i] = q[i] if abs(q[i]) > TINY else 0
     return steps, at, head, count
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _membranes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    v: Reals,
+    q: Reals,
+    until: NDArray[np.int32],
+    row: Reals,
+    now: np.int32,
+    factor: float,
+    gain: float,
+    decay: float,
+    one: float,
+    fired: NDArray[np.uint8],
+) -> None:
+    """A step of every neuron, and whether it fires."""
+    for i in range(len(v)):  # narrow numbers and no branch: sixteen neurons at a time
+        x, y = v[i], q[i]
+        x += (row[i] - x) * factor + y * gain
+        x = x if until[i] <= now else one - one
+        v[i] = x
+        q[i] = y * decay
+        fired[i] = x >= one
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -254,6 +273,7 @@ def advance_torch(
     record: Sequence[int] = (),
 ) -> Recording[NetworkState]:
     """The same by whole-tensor operations, for devices other than the CPU."""
+    columns = wiring.columns.int()
     v, q, hold = state.voltage.clone(), state.charge.clone(), state.refractory.clone()
     ring, device = state.arriving.clone(), v.device
     chosen = torch.tensor(list(record), dtype=torch.long, device=device)
@@ -278,7 +298,7 @@ def advance_torch(
         if len(ring):
             synapses = _rows(wiring.starts, ids)
             slots = (at + wiring.delays[synapses]) % len(ring) * len(v)
-            flat.index_add_(0, slots + wiring.columns[synapses], wiring.values[synapses])
+            flat.index_add_(0, slots + columns[synapses], wiring.values[synapses])
             q += ring[at]
             ring[at] = 0
             at = (at + 1) % len(ring)
@@ -290,7 +310,7 @@ def advance_torch(
                 q += wiring.dense[ids].sum(dim=0)
             else:
                 synapses = _rows(wiring.starts, ids)
-                q.index_add_(0, wiring.columns[synapses], wiring.values[synapses])
+                q.index_add_(0, columns[synapses], wiring.values[synapses])
         if len(noise.mean):
             base = _signed((state.key or 0) + k * len(v) * GOLDEN)
             number = _counts(_uniforms(counter * _signed(GOLDEN) + base), noise.mean, none)

@@ -21,7 +21,7 @@ from everynet.zoo.population.dynamics import (
     solved,
     turns,
 )
-from everynet.zoo.population.ensemble import Ensemble, RectifiedLinear, Sigmoid, relative_error
+from everynet.zoo.population.ensemble import Ensemble, relative_error
 from everynet.zoo.population.integrator import (
     Integrator,
     current_and_activity,
@@ -30,6 +30,7 @@ from everynet.zoo.population.integrator import (
 )
 from everynet.zoo.population.lorenz import Lorenz, lorenz
 from everynet.zoo.population.oscillator import Oscillator, controlled_oscillation, oscillation
+from everynet.zoo.population.tuning import RectifiedLinear, Sigmoid
 from everynet.zoo.population.van_der_pol import VanDerPol, van_der_pol
 
 RECIPES = integrator.RECIPES | oscillator.RECIPES | cycles.RECIPES | butterfly.RECIPES

@@ -11,7 +11,6 @@ from everynet.types import UserError
 from everynet.zoo.population.ensemble import (
     Connection,
     Ensemble,
-    RectifiedLinear,
     ball,
     product,
     quarter_turn,
@@ -27,6 +26,7 @@ from everynet.zoo.population.transformation import (
     multiplications,
     rank,
 )
+from everynet.zoo.population.tuning import RectifiedLinear
 
 
 def seeded(seed=0):

@@ -19,7 +19,6 @@ from everynet.zoo.spiking.network import (
     RECIPES,
     LIFNetwork,
     RecurrentNetwork,
-    irregularity,
     random_weights,
 )
 
@@ -320,15 +319,10 @@ def test_the_recipe_reaches_its_goal(seed, tmp_path):
     assert result.reached
 
 
-def test_random_weights_and_irregularity_by_hand():
+def test_random_weights_by_hand():
     weights = random_weights(3, 2, share=1.0, weight=0.1, balance=4, generator=generator(0))
     assert weights[0].tolist() == pytest.approx([0, 0.1, 0.1, 0.1, 0.1])
     assert weights[4].tolist() == pytest.approx([-0.4, -0.4, -0.4, -0.4, 0])
-    clock = torch.arange(10).double()
-    assert irregularity(clock, torch.zeros(10), 1) == 0
-    assert irregularity(clock[:2], torch.zeros(2), 1) == 0
-    poisson = torch.rand(4000, generator=generator(0)).sort().values
-    assert irregularity(poisson, torch.zeros(4000), 1) == pytest.approx(1, abs=0.1)
 
 
 TWO = torch.zeros(2, 2, dtype=torch.float64)

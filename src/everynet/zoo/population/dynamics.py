@@ -29,7 +29,8 @@ from torch import Tensor
 
 from everynet.kernels.population import Circuit, Kind, PopulationState, Rule, advance
 from everynet.recipe import Simulation
-from everynet.zoo.population.ensemble import TUNINGS, Ensemble, Function, LIFRate
+from everynet.zoo.population.ensemble import Ensemble, Function
+from everynet.zoo.population.tuning import TUNINGS, LIFRate
 from everynet.zoo.spiking.lif import Drive, require, rows_of, whole_steps
 
 Floats = NDArray[np.float64]

@@ -1,25 +1,15 @@
 """A population code: many neurons, each tuned to a direction, from whose rates x is read back.
 
-    H_ij   = G(gain_j (e_j . x_i) / r + bias_j)                           (1)  encoding
-    G(J)   = max(J, 0)                                                    (2)  rectified linear
-    G(J)   = sigmoid(J) / tau_ref                                         (3)  sigmoid
-    G(J)   = 1 / (tau_ref - tau_m ln(1 - 1 / J)) where J > 1, else 0      (4)  LIF rate
-    gain_j = (G^-1(rate_j) - J_0) / (1 - c_j),  bias_j = J_0 - gain_j c_j  (5)  from peak, intercept
-    D      = V S^-1 U^T T,  H = U S V^T                                   (6)  least |H D - T|^2
-    D      = (H^T H + N sigma^2 I)^-1 H^T T                               (7)  least under noise
-    y      = H D                                                          (8)  decoding
-    W      = D (gain' e')^T / r'                                          (9)  weights to others
+    H_ij = G(gain_j (e_j . x_i) / r + bias_j)      (1)  encoding
+    y    = H D                                     (2)  decoding
+    W    = D (gain' e')^T / r'                     (3)  weights to others
 
-Row i is a point x_i inside radius r, column j a neuron with unit encoder e_j, which fires at rate_j
-(Hz) where x = r e_j and begins to at c_j r along e_j (J_0 is 1 for the LIF neuron, else 0; the
-sigmoid is half way there). Row i of T is f(x_i): D is as good for any function as for x itself.
-Noise of standard deviation sigma on each rate adds N sigma^2 |D|^2 to the squared error of N rows,
-so that (7) is the average of (6) over the noise. The error that noise makes falls as the root of
-the number of neurons, the error without noise at least as the number.
+Row i is a point x_i inside radius r, column j a neuron with unit encoder e_j and the rate G of its
+current (`tuning.py`), D what reads x or any function of it (`decoders.py`). The error that noise on
+the rates makes falls as the root of the number of neurons, the error without noise at least as the
+number.
 
-Eliasmith and Anderson (2003), "Neural Engineering", MIT Press, chapters 2 and 7. Gain and bias as
-in Bekolay et al. (2014), "Nengo: a Python tool for building large-scale functional brain models",
-Frontiers in Neuroinformatics 7, doi:10.3389/fninf.2013.00048.
+Eliasmith and Anderson (2003), "Neural Engineering", MIT Press, chapters 2 and 7.
 """
 
 from __future__ import annotations
@@ -31,156 +21,18 @@ from typing import NamedTuple, Self, TypeAlias
 
 import torch
 from jaxtyping import Float
-from scipy.linalg.blas import dsyrk
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.population import tuning_curves, tuning_planes
 from everynet.recipe import Pictures, Simulation
-from everynet.zoo.spiking.lif import LIF
+from everynet.zoo.population.decoders import Optimal, Preconditioned, Regularised, regularised
+from everynet.zoo.population.tuning import TUNINGS, LIFRate, Tuning, gain_and_bias
 
 Function: TypeAlias = Callable[
     [Float[Tensor, "points dimensions"]], Float[Tensor, "points outputs"]
 ]
 """What is decoded: a value for each point."""
-
-
-# ------------------------------------------------------------------------------------------ tuning
-
-
-@dataclass(frozen=True)
-class RectifiedLinear:
-    """A rate in proportion to the current above 0."""
-
-    threshold = 0.0
-    limit = math.inf
-
-    def rate(self, current: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return current.clamp(min=0)  # (2)
-
-    def inverse(self, rate: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return rate
-
-
-@dataclass(frozen=True)
-class Sigmoid:
-    """A smooth rate between 0 and 1 / tau_ref, half of it at no current."""
-
-    tau_ref: float = 0.0025  # s
-
-    threshold = 0.0
-
-    def __post_init__(self) -> None:
-        _require(0 < self.tau_ref < math.inf, f"tau_ref ({self.tau_ref} s)", "a positive number")
-
-    @property
-    def limit(self) -> float:
-        return 1 / self.tau_ref
-
-    def rate(self, current: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return torch.sigmoid(current) / self.tau_ref  # (3)
-
-    def inverse(self, rate: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return torch.logit(rate * self.tau_ref)
-
-
-@dataclass(frozen=True)
-class LIFRate:
-    """The rate of a leaky integrate-and-fire neuron whose threshold is at current 1."""
-
-    tau_m: float = 0.02  # s
-    tau_ref: float = 0.002  # s
-
-    threshold = 1.0
-
-    def __post_init__(self) -> None:
-        _require(0 < self.tau_m < math.inf, f"tau_m ({self.tau_m} s)", "a positive number")
-        _require(0 <= self.tau_ref < math.inf, f"tau_ref ({self.tau_ref} s)", "a number from 0 up")
-
-    @property
-    def limit(self) -> float:
-        return 1 / self.tau_ref if self.tau_ref > 0 else math.inf
-
-    def rate(self, current: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return LIF(self.tau_m, self.tau_ref).rate(current)  # (4)
-
-    def inverse(self, rate: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:
-        return -1 / torch.expm1((self.tau_ref - 1 / rate) / self.tau_m)
-
-
-Tuning: TypeAlias = RectifiedLinear | Sigmoid | LIFRate
-"""`rate` (Hz) of a current, its `inverse`, the `threshold` current, the `limit` of rates (Hz)."""
-TUNINGS: dict[str, type[Tuning]] = {
-    "rectified-linear": RectifiedLinear,
-    "sigmoid": Sigmoid,
-    "lif": LIFRate,
-}
-
-
-def gain_and_bias(
-    tuning: Tuning, max_rates: Float[Tensor, " neurons"], intercepts: Float[Tensor, " neurons"]
-) -> tuple[Float[Tensor, " neurons"], Float[Tensor, " neurons"]]:
-    """What makes neurons begin to fire at their intercepts and reach their rates (Hz) at 1."""
-    limit, name = tuning.limit, type(tuning).__name__
-    _require(
-        bool(((max_rates > 0) & (max_rates < limit)).all()),
-        f"max_rates ({max_rates.min():.4g} to {max_rates.max():.4g} Hz)",
-        f"above 0 and below {limit:g} Hz, which {name} does not reach",
-    )
-    _require(
-        bool(((intercepts >= -1) & (intercepts < 1)).all()),
-        f"intercepts ({intercepts.min():.4g} to {intercepts.max():.4g})",
-        "at least -1 and below 1, in units of the radius",
-    )
-    gain = (tuning.inverse(max_rates) - tuning.threshold) / (1 - intercepts)  # (5)
-    _require(
-        bool((gain > 0).all()),
-        f"max_rates ({max_rates.min():.4g} Hz at least)",
-        f"above the rate at the intercept, {limit / 2:g} Hz for {name}",
-    )
-    return gain, tuning.threshold - gain * intercepts
-
-
-# ---------------------------------------------------------------------------------------- decoders
-
-
-class Regularised:
-    """Decoders that noise disturbs least, all from one Cholesky factor."""
-
-    def __init__(self, h: Float[Tensor, "points neurons"], sigma: float) -> None:
-        gram = _gram(h)
-        gram.diagonal().add_(len(h) * sigma**2)
-        factor, failed = torch.linalg.cholesky_ex(gram)
-        if failed:
-            raise ValueError(f"noise (sigma {sigma:.3g} Hz) must be larger, or 0: rates too alike")
-        self.h, self.factor = h, factor
-
-    def solve(self, targets: Float[Tensor, "points outputs"]) -> Float[Tensor, "neurons outputs"]:
-        return torch.cholesky_solve(self.h.T @ targets, self.factor)  # (7)
-
-
-class Optimal:
-    """Decoders that are best without noise, all from one singular value decomposition.
-
-    Directions that rounding alone makes are left out, as in numpy's lstsq.
-    """
-
-    def __init__(self, h: Float[Tensor, "points neurons"]) -> None:
-        u, s, v = torch.linalg.svd(h, full_matrices=False)
-        kept = s > s[0] * max(h.shape) * torch.finfo(h.dtype).eps
-        self.u, self.s, self.v = u[:, kept], s[kept], v[kept]
-
-    def solve(self, targets: Float[Tensor, "points outputs"]) -> Float[Tensor, "neurons outputs"]:
-        found: Tensor = self.v.T @ ((self.u.T @ targets) / self.s[:, None])  # (6)
-        return found
-
-
-def _gram(h: Float[Tensor, "points neurons"]) -> Float[Tensor, "neurons neurons"]:
-    """H^T H, on the CPU as a symmetric product: the lower triangle, which is all Cholesky reads."""
-    if h.device.type != "cpu":
-        return h.T @ h
-    product: Tensor = torch.from_numpy(dsyrk(1.0, h.contiguous().numpy().T).T)
-    return product
 
 
 # ------------------------------------------------------------------------------------ the ensemble
@@ -200,7 +52,7 @@ class Connection(NamedTuple):
 
     def weights(self) -> Float[Tensor, "neurons others"]:
         """The same as one matrix, a synapse for each pair."""
-        return self.decoders @ self.encoders.T  # (9)
+        return self.decoders @ self.encoders.T  # (3)
 
 
 class Ensemble:
@@ -238,7 +90,7 @@ class Ensemble:
         count = count if points is None else points
         _require(count >= 1, f"points ({count})", "at least 1")
         self.points = ball(count, dimensions, radius, generator)
-        self._solvers: dict[float, Regularised | Optimal] = {}
+        self._solvers: dict[float, Regularised | Preconditioned | Optimal] = {}
 
     def encode(self, x: Float[Tensor, "points dimensions"]) -> Float[Tensor, "points neurons"]:
         """The rate of each neuron (Hz) at each point."""
@@ -271,14 +123,14 @@ class Ensemble:
         _require(bool(targets.isfinite().all()), "function (gave NaN or infinity)", "finite")
         if noise not in self._solvers:
             h = self.encode(self.points)
-            self._solvers[noise] = Regularised(h, noise * h.max().item()) if noise else Optimal(h)
+            self._solvers[noise] = regularised(h, noise * h.max().item()) if noise else Optimal(h)
         return self._solvers[noise].solve(targets.to(self.points))
 
     def decode(
         self, x: Float[Tensor, "points dimensions"], decoders: Float[Tensor, "neurons outputs"]
     ) -> Float[Tensor, "points outputs"]:
         """What the decoders read where the ensemble represents x."""
-        return self.encode(x) @ decoders  # (8)
+        return self.encode(x) @ decoders  # (2)
 
     def connect(
         self, other: Ensemble, function: Function | None = None, *, noise: float = 0.1

@@ -1,29 +1,24 @@
-"""A balanced network: excitation, inhibition and a drive decide whether spikes are regular.
+"""A balanced network in four regimes: inhibition, drive and delays decide how its spikes fall.
 
-    tau dV_i/dt = -V_i + tau sum_j J_ij sum_k delta(t - t_j^k - D_ij)     (1)  membrane, mV
-    v = (V - V_r) / (theta - V_r)                                         (2)  without dimension
-    nu_thr = theta / (C_E J tau)                                          (3)  mean input theta
-    mu = C_E J tau (nu_ext + nu (1 - gamma g))                            (4)  mean input
-    sigma^2 = C_E J^2 tau (nu_ext + nu (1 + gamma g^2))                   (5)  its variance
-    1 / nu = tau_rp + tau sqrt(pi) int_a^b e^{u^2} (1 + erf u) du         (6)  rate, mean field
-             a = (V_r - mu) / sigma,  b = (theta - mu) / sigma
-    CV = mean_i std_k(T_ik) / mean_k(T_ik),  T_ik = t_i^{k+1} - t_i^k     (7)  irregularity
-    chi^2 = var_t(mean_i n_i(t)) / mean_i var_t(n_i(t))                   (8)  synchrony
-    S(f) = power of the population rate at f / (2 nu / N)                 (9)  1 for Poisson
+    CV < 0.15                  (1)  regular
+    CV > 0.7                   (2)  irregular
+    chi < 0.07                 (3)  asynchronous
+    chi > 0.1                  (4)  synchronous
+    f > 100 Hz and f > nu      (5)  fast waves, of which a neuron skips some
+    nu < f < 60 Hz             (6)  slow waves, likewise
+    seconds = c events^p       (7)  cost of a run, p near 1: events are spikes at synapses
 
-Each neuron has C_E excitatory inputs that move V by J and gamma C_E inhibitory ones that move it by
--g J, drawn at random with repeats, and C_E outside ones, Poisson of rate nu_ext. At theta = 20 mV
-it fires, and V = V_r = 10 mV for tau_rp = 2 ms; tau = 20 ms, D = 1.5 ms, gamma = 1/4. n_i(t) counts
-spikes in bins of 0.5 ms: chi is 1 if all fire at once, 1 / sqrt(N) if each fires on its own.
+CV is the irregularity of a neuron's spikes, chi the synchrony of all (in bins of 0.5 ms) and f the
+frequency of the tallest wave of their rate nu: `spike_statistics.py`. The network, its drive nu_ext
+and the rate of its mean field are those of `balanced.py`; a spike of an excitatory neuron j moves V
+by J_ij = J after the delay D, that of an inhibitory one by -g J:
+
+    tau dV_i/dt = -V_i + tau sum_j J_ij sum_k delta(t - t_j^k - D)
 
     synchronous regular (SR)       g < 4, one delay for all; two halves that fire in turn
     asynchronous regular (AR)      g < 4, delays spread from 0 to 2 D
     asynchronous irregular (AI)    g > 4, a middle drive
     synchronous irregular (SI)     g > 4, a strong drive: fast waves; a weak one: slow waves
-
-With (2) the network is a `LIFNetwork` (threshold 1, reset 0) under the constant input
--V_r / (theta - V_r), with weights J tau / (theta - V_r) in seconds. Its synapses are exponential:
-a time constant of a thousandth of a step puts the whole jump into one step, as (1) has it.
 
 Unlike the paper there are 4,000 excitatory neurons with C_E = 400, not 10,000 with 1,000. C_E J is
 kept at 100 mV (J = 0.25 mV, not 0.1), and with it nu_thr and mu; sigma is 1.6 times as large. That
@@ -42,174 +37,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Self
 
-import numpy as np
 import torch
-from jaxtyping import Float, Int
-from scipy.integrate import quad
-from scipy.optimize import brentq
-from scipy.signal import welch
-from scipy.sparse import csc_array
-from scipy.special import erfcx
+from jaxtyping import Float
 from torch import Tensor
 
-from everynet.kernels.lif import Recording
-from everynet.kernels.lif_network import NetworkState
-from everynet.plot.panels import Panel, panels
+from everynet.plot.panels import Curve, Panel, panels
 from everynet.plot.regimes import Regime, regimes
 from everynet.recipe import Pictures, Simulation
-from everynet.zoo.spiking.lif import require
-from everynet.zoo.spiking.network import MOST, LIFNetwork
+from everynet.zoo.spiking.balanced import DT, GAMMA, TAU, THETA, Balanced
+from everynet.zoo.spiking.network import MOST
+from everynet.zoo.spiking.spike_statistics import population, spectrum, synchrony, variation
 
-TAU, TAU_RP, DELAY = 0.02, 0.002, 0.0015  # s
-THETA, RESET = 20.0, 10.0  # mV
-GAMMA = 0.25  # inhibitory neurons for each excitatory one
-DT, BIN, SPAN = 1e-4, 5e-4, 0.25  # s: a step, a bin, a stretch whose waves are measured
+BIN = 5e-4  # s
 REGIMES = {
-    "sr": "synchronous regular",
-    "ar": "asynchronous regular",
-    "ai": "asynchronous irregular",
-    "si_fast": "synchronous irregular, fast",
-    "si_slow": "synchronous irregular, slow",
+    "sr": ("SR", "synchronous regular"),
+    "ar": ("AR", "asynchronous regular"),
+    "ai": ("AI", "asynchronous irregular"),
+    "si_fast": ("SI fast", "synchronous irregular, fast"),
+    "si_slow": ("SI slow", "synchronous irregular, slow"),
 }
+FIGURES = ("rate", "cv", "chi", "frequency", "mean_field")  # of each; frequency of the tallest wave
 REGULAR, IRREGULAR = 0.15, 0.7  # CV below the first, above the second
 ASYNCHRONOUS, SYNCHRONOUS = 0.07, 0.1  # chi
 FAST, SLOW = 100.0, 60.0  # Hz
 
 
-@dataclass(frozen=True)
-class Balanced:
-    """One network of the paper, under one drive."""
-
-    excitatory: int
-    inputs: int  # C_E
-    jump: float  # J, mV
-    g: float
-    drive: float  # nu_ext / nu_thr
-    broad: bool = False  # delays from 0 to 2 D instead of D
-
-    @property
-    def neurons(self) -> int:
-        """Of both kinds."""
-        return self.excitatory + round(GAMMA * self.excitatory)
-
-    @property
-    def outside(self) -> float:
-        """Rate of one outside input, nu_ext, in Hz."""
-        threshold = THETA / (self.inputs * self.jump * TAU)  # (3)
-        return self.drive * threshold
-
-    def network(self, generator: torch.Generator | None = None) -> LIFNetwork:
-        """The neurons with inputs drawn at random, in float32 with int32 places."""
-        size, inhibited = self.neurons, round(GAMMA * self.inputs)
-        kinds = (0, self.excitatory, self.inputs), (self.excitatory, size, inhibited)
-        drawn = [
-            torch.randint(low, high, (size, count), generator=generator, dtype=torch.int32)
-            for low, high, count in kinds
-        ]
-        sources = torch.cat(drawn, dim=1)
-        weight = self.jump * TAU / (THETA - RESET)  # (1) (2)
-        values = torch.where(sources < self.excitatory, weight, -self.g * weight).float()
-        starts = np.arange(size + 1, dtype=np.int32) * np.int32(sources.shape[1])
-        by_target = (values.view(-1).numpy(), sources.view(-1).numpy(), starts)
-        weights = csc_array(by_target, shape=(size, size)).tocsr()
-        delay: float | Tensor = DELAY
-        if self.broad:
-            delay = 2 * DELAY * torch.rand(weights.nnz, generator=generator, dtype=torch.float64)
-        return LIFNetwork(weights, DT / 1000, TAU, TAU_RP, delay)
-
-    def simulate(
-        self,
-        network: LIFNetwork,
-        duration: float,  # s
-        generator: torch.Generator | None = None,
-        state: NetworkState | None = None,
-    ) -> Recording[NetworkState]:
-        """Run under the drive, from V = V_r or on from a state."""
-        constant, weight = -RESET / (THETA - RESET), self.jump * TAU / (THETA - RESET)  # (2)
-        return network.simulate(
-            duration, DT, constant, self.inputs * self.outside, generator=generator, state=state,
-            poisson_weight=weight,
-        )  # fmt: skip
-
-    def moments(self, rate: float) -> tuple[float, float]:
-        """Mean and standard deviation (mV) of the input where every neuron fires at `rate` Hz."""
-        scale, g = self.inputs * self.jump * TAU, self.g
-        mean = scale * (self.outside + rate * (1 - GAMMA * g))  # (4)
-        variance = scale * self.jump * (self.outside + rate * (1 + GAMMA * g**2))  # (5)
-        return mean, math.sqrt(variance)
-
-    def mean_field(self) -> float:
-        """The rate (Hz) that gives rise to itself."""
-        found = brentq(lambda rate: siegert(*self.moments(rate)) - rate, 0, 1 / TAU_RP, xtol=1e-9)
-        return float(found)
-
-
-def siegert(mean: float, deviation: float) -> float:
-    """Rate (Hz) of a neuron under white noise of this mean and standard deviation (mV)."""
-    require(deviation > 0, "deviation", deviation, "mV", "positive; `LIF.rate` is the rate at 0")
-    low, high = (RESET - mean) / deviation, (THETA - mean) / deviation
-    if high > 26:  # e^{u^2} is no number any more, and the rate is nothing
-        return 0.0
-    area, _ = quad(lambda u: erfcx(-u), low, high, limit=200)
-    return 1 / (TAU_RP + TAU * math.sqrt(math.pi) * float(area))  # (6)
-
-
-# ------------------------------------------------------------------------------------- statistics
-
-
-def variation(times: Float[Tensor, " spikes"], neurons: Int[Tensor, " spikes"], size: int) -> float:
-    """Spread of intervals over their mean, over neurons with at least three; 0 where none has."""
-    order = neurons.argsort(stable=True)  # spikes come in the order of time, and stay in it
-    when, who = times[order], neurons[order].long()
-    same = who[1:] == who[:-1]
-    gaps, owner = when.diff()[same], who[1:][same]
-    count = torch.bincount(owner, minlength=size).double()
-    mean = torch.bincount(owner, gaps, minlength=size) / count
-    squares = torch.bincount(owner, (gaps - mean[owner]).square(), minlength=size)
-    known = count >= 3
-    each = (squares / (count - 1)).sqrt() / mean  # (7)
-    return each[known].mean().item() if known.any() else 0.0
-
-
-def synchrony(
-    times: Float[Tensor, " spikes"], neurons: Int[Tensor, " spikes"], size: int, bins: int
-) -> float:
-    """How alike neurons fire, from the bins that follow time 0; 0 where none fires."""
-    counts = population(times, bins)
-    share = torch.bincount(neurons.long(), minlength=size) / bins
-    alone = (share * (1 - share)).mean()  # a bin is shorter than the rest: it has 0 or 1 spikes
-    together = (counts / size).var(correction=0)
-    return (together / alone).sqrt().item() if alone > 0 else 0.0  # (8)
-
-
-def population(
-    times: Float[Tensor, " spikes"], bins: int, width: float = BIN
-) -> Float[Tensor, " bins"]:
-    """Spikes of all neurons in each bin."""
-    steps = (times / DT).round().long()  # times lie on the grid: no bin is missed by rounding
-    return torch.bincount(steps // round(width / DT), minlength=bins).double()
-
-
-def spectrum(
-    counts: Float[Tensor, " steps"], size: int
-) -> tuple[Float[Tensor, " waves"], Float[Tensor, " waves"]]:
-    """Frequencies up to 1 kHz and the power there over that of as many Poisson neurons.
-
-    From counts in single steps: wider bins would fold the overtones of sharp waves onto low ones.
-    """
-    rate = counts / (size * DT)
-    length = min(len(counts), round(SPAN / DT))
-    f, power = welch(rate.numpy(), fs=1 / DT, nperseg=length, detrend="constant")
-    some = (f > 0) & (f <= 1000)
-    level = 2 * rate.mean().clamp(min=1e-12) / size
-    return torch.from_numpy(f[some]), torch.from_numpy(power[some]) / level  # (9)
-
-
 def shows(regime: str, rate: float, cv: float, chi: float, frequency: float) -> bool:
     """Whether the figures are those that define a regime."""
-    even = cv < REGULAR if regime in {"sr", "ar"} else cv > IRREGULAR
-    together = chi < ASYNCHRONOUS if regime in {"ar", "ai"} else chi > SYNCHRONOUS
-    wave = {"si_fast": frequency > max(FAST, rate), "si_slow": rate < frequency < SLOW}
+    even = cv < REGULAR if regime in {"sr", "ar"} else cv > IRREGULAR  # (1) (2)
+    together = chi < ASYNCHRONOUS if regime in {"ar", "ai"} else chi > SYNCHRONOUS  # (3) (4)
+    wave = {"si_fast": frequency > max(FAST, rate), "si_slow": rate < frequency < SLOW}  # (5) (6)
     return even and together and wave.get(regime, True)
 
 
@@ -218,7 +75,8 @@ def scaling(
 ) -> tuple[Float[Tensor, " sizes"], Float[Tensor, " sizes"]]:
     """Spikes that arrived at synapses, and the processor time (s) that the whole run took.
 
-    The regular state fires most: its spikes, not its membranes, take the time.
+    The regular state fires most: its spikes, not its membranes, take the time. What a clock says
+    does not follow from the seed, so that it is no part of a result.
     """
     events, seconds = [], []
     for size in sizes:
@@ -236,7 +94,11 @@ def scaling(
     return torch.tensor(events, dtype=torch.float64), torch.tensor(seconds, dtype=torch.float64)
 
 
-# ----------------------------------------------------------------------------------------- recipe
+def power_law(events: Float[Tensor, " sizes"], seconds: Float[Tensor, " sizes"]) -> float:
+    """The power p of the events that the seconds follow, fitted to their logarithms."""
+    x, y = events.clamp(min=1).log(), seconds.clamp(min=1e-9).log()
+    x = x - x.mean()
+    return (x @ y / x.square().sum().clamp(min=1e-12)).item()  # (7)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -298,12 +160,15 @@ class BalancedNetwork(Simulation):
             start = model.simulate(network, self.settle, generator)
             got = model.simulate(network, duration, state=start.state)
             times = got.times - round(self.settle / DT) * DT
-            bins = round(duration / BIN)
-            counts = population(times, bins)
-            f, power = spectrum(population(times, round(duration / DT), DT), size)
-            rate = len(times) / (size * duration)
-            cv, chi = variation(times, got.neurons, size), synchrony(times, got.neurons, size, bins)
-            rows.append([rate, cv, chi, float(f[power.argmax()]), model.mean_field()])
+            counts = population(times, round(duration / BIN), BIN, DT)
+            f, power = spectrum(population(times, round(duration / DT), DT, DT), size, DT)
+            rows.append([
+                len(times) / (size * duration),
+                variation(times, got.neurons, size),
+                synchrony(counts, got.neurons, size),
+                float(f[power.argmax()]),
+                model.mean_field(),
+            ])  # fmt: skip
             step = self.excitatory // self.shown  # neurons from all over the excitatory ones
             seen = (got.neurons < self.shown * step) & (got.neurons % step == 0)
             result |= {
@@ -318,44 +183,35 @@ class BalancedNetwork(Simulation):
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         found = {}
         for name, row in zip(REGIMES, result["figures"].tolist(), strict=True):
-            rate, cv, chi, frequency, theory = row
-            found[name] = float(shows(name, rate, cv, chi, frequency))
-            found |= {f"{name}_rate": rate, f"{name}_cv": cv, f"{name}_chi": chi}
-            found |= {f"{name}_frequency": frequency, f"{name}_mean_field": theory}
+            found[name] = float(shows(name, *row[:4]))
+            found |= {f"{name}_{what}": x for what, x in zip(FIGURES, row, strict=True)}
         found["mean_field_error"] = abs(found["ai_rate"] / found["ai_mean_field"] - 1)
-        found["time_slope"] = _slope(*self.scaling())
+        found["time_slope"] = power_law(*scaling(self.sizes, self.inputs, self.jump))
         return found
-
-    def scaling(self) -> tuple[Float[Tensor, " sizes"], Float[Tensor, " sizes"]]:
-        """Events and seconds; what a clock says does not follow from the seed: no result."""
-        return scaling(self.sizes, self.inputs, self.jump)
 
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
         rate, cv, chi, _, theory = result["figures"].T
-        events, seconds = self.scaling()
-        labels = [_label(name) for name in REGIMES]
+        events, seconds = scaling(self.sizes, self.inputs, self.jump)
+        size = self.excitatory * (1 + GAMMA)
         line = torch.stack([theory.min() * 0.8, theory.max() * 1.25])
         border = torch.full((2,), IRREGULAR)
-        alone = (self.excitatory * (1 + GAMMA)) ** -0.5
         return {
-            "regimes": regimes(
-                _seen(result, self.excitatory * (1 + GAMMA)), shown=self.shown, bin=BIN
-            ),
+            "regimes": regimes(_seen(result, size), shown=self.shown, bin=BIN),
             "map": panels(
                 Panel(
-                    {n: (chi[k : k + 1], cv[k : k + 1]) for k, n in enumerate(labels)},
+                    _points(chi, cv),
                     r"synchrony $\chi$",
                     "CV of the intervals",
                     "each state by its irregularity and synchrony",
                     guides={"irregular above": (torch.tensor([0.01, 1.0]), border)},
-                    marks={"each on its own": alone, "synchronous from here": SYNCHRONOUS},
+                    marks={"each on its own": size**-0.5, "synchronous from here": SYNCHRONOUS},
                     log="x",
                     ylim=(-0.05, 1.9),
                     scatter=True,
                     legend="upper right",
                 ),
                 Panel(
-                    {n: (theory[k : k + 1], rate[k : k + 1]) for k, n in enumerate(labels)},
+                    _points(theory, rate),
                     "rate of the mean field (Hz)",
                     "rate measured (Hz)",
                     "dashed: as the mean field has it",
@@ -387,24 +243,19 @@ class BalancedNetwork(Simulation):
         )  # fmt: skip
 
 
-def _slope(events: Float[Tensor, " sizes"], seconds: Float[Tensor, " sizes"]) -> float:
-    """The power of the events that the seconds follow."""
-    x, y = events.clamp(min=1).log(), seconds.clamp(min=1e-9).log()
-    x = x - x.mean()
-    return (x @ y / x.square().sum().clamp(min=1e-12)).item()
-
-
-def _label(name: str) -> str:
-    return name.replace("si_", "SI ") if name.startswith("si") else name.upper()
+def _points(x: Float[Tensor, " states"], y: Float[Tensor, " states"]) -> dict[str, Curve]:
+    """Each state by its label, a curve of one point."""
+    labels = [label for label, _ in REGIMES.values()]
+    return dict(zip(labels, zip(x.split(1), y.split(1), strict=True), strict=True))
 
 
 def _seen(result: Mapping[str, Tensor], size: float) -> dict[str, Regime]:
     """What there is to draw of each state, of `size` neurons."""
     found = {}
-    for number, (name, title) in enumerate(REGIMES.items()):
-        rate, cv, chi, _, _ = result["figures"][number].tolist()
+    for (name, (label, title)), row in zip(REGIMES.items(), result["figures"], strict=True):
+        rate, cv, chi, _, _ = row.tolist()
         counts = result[f"{name}_population"]
-        found[_label(name)] = Regime(
+        found[label] = Regime(
             title=title,
             caption=rf"mean {rate:.0f} Hz, CV {cv:.2f}, $\chi$ {chi:.3f}",
             times=result[f"{name}_times"],

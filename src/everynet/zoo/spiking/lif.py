@@ -49,6 +49,11 @@ def require(holds: bool, name: str, value: object, unit: str, what: str) -> None
         raise ValueError(f"{name} ({value} {unit}) must be {what}")
 
 
+def span(values: Tensor) -> str:
+    """The least and the greatest, as a line of refusal shows them."""
+    return f"{values.min():.4g} to {values.max():.4g}"
+
+
 def whole_steps(duration: float, dt: float, tau_ref: float) -> int:
     """How many steps of dt make the duration; both in seconds."""
     require(0 < dt < math.inf, "dt", dt, "s", "a positive time")
@@ -101,9 +106,9 @@ class LIF:
         """Gain and bias with which the rate is max_rates at e.x = 1 and begins at the intercept."""
         fastest = 1 / self.tau_ref if self.tau_ref else math.inf
         fits = bool((max_rates > 0).all() and (max_rates < fastest).all())
-        require(fits, "max_rates", _span(max_rates), "Hz", f"above 0 and below 1/tau_ref {fastest}")
+        require(fits, "max_rates", span(max_rates), "Hz", f"above 0 and below 1/tau_ref {fastest}")
         below = bool((intercepts < 1).all())
-        require(below, "intercepts", _span(intercepts), "dimensionless", "below 1")
+        require(below, "intercepts", span(intercepts), "dimensionless", "below 1")
         v_max = 1 / (1 - torch.exp((self.tau_ref - 1 / max_rates) / self.tau_m))  # (11)
         gain = (1 - v_max) / (intercepts - 1)  # (12)
         return gain, 1 - gain * intercepts
@@ -240,10 +245,6 @@ def layer_with_constant(
     """The same layer, its bias being the weights from one more unit that is always 1."""
     with_one = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)  # a place beside x, no product
     return neuron.rate(with_one @ torch.cat([weight, bias[None]]))  # (13)
-
-
-def _span(values: Tensor) -> str:
-    return f"{values.min():g} to {values.max():g}"
 
 
 def interval_rates(recording: Recording[Membranes], neurons: int) -> Float[Tensor, " neurons"]:

@@ -1,0 +1,169 @@
+import math
+from dataclasses import replace
+
+import pytest
+import torch
+
+from everynet.run import run
+from everynet.types import UserError
+from everynet.zoo.spiking.action_potential import (
+    RECIPES,
+    STRONGEST,
+    ActionPotential,
+    firing_rates,
+    inwards,
+    onset,
+    phases,
+    pulses,
+)
+from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley
+from tests.zoo.spiking.axon import paper, values
+
+MODEL = HodgkinHuxley()
+
+
+@pytest.mark.covers("N2")
+def test_phases_in_their_order_with_the_channels_that_make_them():
+    current = pulses(0.03, 1e-5, values(0.001)[:, None], values(20.0)[:, None], 0.001)
+    seen = MODEL.simulate(current, 0.03, method="rk4")
+    v, m, h, n = seen.traces[:, :, 0]
+    found = phases(seen.grid, v)
+    at = [round(moment / 1e-5) for moment in found]
+    assert at == sorted(at)
+    threshold, peak, below, back = at
+    assert v[peak] == v.max()
+    assert -60 < v[threshold] < -40
+    assert m[peak] - m[threshold] > 0.5  # sodium opens
+    assert h[below] < 0.2  # sodium is blocked
+    assert n[below] - n[threshold] > 0.3  # potassium is open
+    sodium, potassium, _ = MODEL.currents(seen.traces[:, threshold:peak, 0])
+    assert (sodium + potassium).sum() < 0  # inwards in all
+    assert v[below - 1] >= v[0] > v[below]
+    assert v[below:back].max() < v[0] <= v[back]
+
+
+@pytest.mark.covers("N2")
+def test_second_pulse_2_ms_later_gives_no_spike_and_20_ms_later_does():
+    onsets = values(0.001, 0.001).expand(2, 2).clone()
+    onsets[1] += values(0.002, 0.02)
+    current = pulses(0.04, 1e-5, onsets, torch.full((2, 2), 20.0).double(), 0.001)
+    assert current.sum(0).tolist() == [4000, 4000]  # 2 pulses of 100 steps of 20
+    assert current[150, 0] == 20
+    assert current[350, 0] == 20
+    assert current[250, 0] == 0
+    seen = MODEL.simulate(current, 0.04)
+    assert torch.bincount(seen.neurons).tolist() == [1, 2]
+
+
+@pytest.mark.covers("N2")
+@pytest.mark.parametrize("method", ["rk4", "staggered"])
+def test_sustained_firing_from_rest_begins_between_6_25_and_6_3(method):
+    seen = MODEL.simulate(values(6.25, 6.3), 1.0, method=method, record=())
+    assert firing_rates(seen)[0] > 0  # it spikes for a while
+    late = firing_rates(seen, since=0.5)
+    assert late[0] == 0
+    assert late[1] > 40
+
+
+def test_firing_rates_and_onset_by_hand():
+    seen = MODEL.simulate(values(10.0, 0.0, 10.0), 0.05)
+    times, neurons = values(0.1, 0.1, 0.2, 0.4), torch.tensor([0, 2, 0, 0])
+    told = firing_rates(seen._replace(times=times, neurons=neurons))
+    torch.testing.assert_close(told, values(2 / 0.3, 0, 0))
+    told = firing_rates(seen._replace(times=times, neurons=neurons), since=0.15)
+    torch.testing.assert_close(told, values(5, 0, 0))
+    assert onset(values(1, 2, 3, 4), values(0, 5, 0, 9)) == 3.5
+
+
+def test_the_plane_has_h_on_the_line_and_m_settled():
+    n = torch.linspace(0.3, 0.7, 9, dtype=torch.float64)
+    h = 0.9 - 1.1 * n + 0.05 * values(1, -1, -1, 1, 0, 1, -1, -1, 1)  # around the line
+    train = torch.stack([torch.zeros_like(n), torch.zeros_like(n), h, n])
+    across, up = values(-70, -30, 20), values(0.35, 0.6)
+    found = inwards(train, across, up, 7.0)
+    for i, gate in enumerate(up.tolist()):
+        for j, v in enumerate(across.tolist()):
+            m = MODEL.settled(across)[0, j].item()
+            expected, *_ = paper(0, (v, m, 0.9 - 1.1 * gate, gate), 7.0)
+            assert found[i, j].item() == pytest.approx(expected, abs=1e-9)
+
+
+# --------------------------------------------------------------------------------------- the recipe
+
+
+@pytest.mark.covers("N2")
+def test_recipe_reaches_its_goal(tmp_path):
+    recipe = RECIPES["hodgkin-huxley"]
+    result = run(recipe, tmp_path, device="cpu")
+    assert all(goal.reached(result.metrics) for goal in recipe.goals())
+    assert result.metrics["rest"] == pytest.approx(-65, abs=0.05)
+    orders = [result.metrics[f"{name}_order"] for name in ("euler", "rk4", "staggered")]
+    assert orders == pytest.approx([1, 4, 2], abs=0.1)
+    assert {path.stem for path in result.pictures} == {"action-potential", "phase-plane", "laws"}
+
+
+def test_recipe_takes_a_current_that_does_not_fire_and_other_methods():
+    quiet = replace(RECIPES["hodgkin-huxley"].tiny(), current=1.0, method="rk4", dt=5e-5)
+    result = quiet.simulate(torch.Generator())
+    assert quiet.metrics(result)["rate"] == 0
+    assert set(quiet.pictures(result)) == {"action-potential", "phase-plane", "laws"}
+
+
+def test_weakest_second_pulse_falls_with_time():
+    gaps, thresholds = replace(RECIPES["hodgkin-huxley"], halvings=4).refractoriness()
+    assert gaps[0] == 0.002
+    assert thresholds[:4].isinf().all()
+    open_to = thresholds[thresholds.isfinite()]
+    assert (open_to[:8].diff() <= 0).all()
+    assert open_to.max() <= STRONGEST
+
+
+def test_order_of_each_method():
+    _, errors = RECIPES["hodgkin-huxley"].convergence()
+    halved = torch.log2(errors[:, 4] / errors[:, 3])
+    assert halved[0].item() == pytest.approx(1, abs=0.15)
+    assert halved[1].item() == pytest.approx(4, abs=0.3)
+    assert halved[2].item() == pytest.approx(2, abs=0.1)
+
+
+# --------------------------------------------------------------------------------------- the errors
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: phases(values(0, 1e-5, 2e-5), values(-65, -64, -65)),
+            r"v \(at most -64 mV\) must rise above 0 mV",
+        ),
+        (
+            lambda: onset(values(1, 2), values(5, 5)),
+            r"currents must begin below the onset .* \(uA/cm2\)",
+        ),
+    ],
+)
+def test_bad_input_gets_one_line_with_name_and_unit(call, message):
+    with pytest.raises(ValueError, match=message) as raised:
+        call()
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"dt": 1e-4}, r"dt \(0.0001\) must be above 0 and at most 5e-5 s"),
+        ({"method": "euler"}, r"method \(euler\) must be one of exponential-euler, rk4, staggered"),
+        ({"points": 1}, r"points \(1\) must be at least 2"),
+        ({"halvings": 0}, r"halvings \(0\) must be at least 1"),
+        ({"current": math.inf}, r"current \(inf\) must be finite \(uA/cm2\)"),
+        ({"strongest": 5.0}, r"strongest \(5.0\) must be at least 10 uA/cm2"),
+        ({"duration": 0.01}, r"duration \(0.01\) must be at least 0.02 s"),
+        (
+            {"patience": 0.1, "dt": 3e-5},
+            r"\w+ \(0.1\) must be a whole number of steps dt \(3e-05 s\)",
+        ),
+    ],
+)
+def test_recipe_refuses(change, message):
+    with pytest.raises(UserError, match=message):
+        ActionPotential(**change)
