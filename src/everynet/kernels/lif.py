@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 BLOCK = 2048  # neurons whose state stays in the nearest cache
-BUFFER = 1 << 22  # spikes that are held before they are put in order
+BUFFER = 1 << 24  # spikes that are held before they are put in order
 ALONE = 1 << 22  # updates below which a second thread does not pay
 
 S = TypeVar("S")

@@ -20,10 +20,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float
-from numba import njit, prange, set_num_threads
+from numba import prange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+
+from everynet.kernels.threads import threaded
 
 BLOCK = 2048  # units whose state stays in the cache of a core
 
@@ -96,8 +98,7 @@ def _forward(current: Tensor, steps: int, unit: Unit) -> tuple[Tensor, Tensor]:
     membrane = current.new_empty(steps, current.shape[1])
     fired = torch.empty_like(membrane)
     number = current.numpy().dtype.type
-    loop = _alone(_integrate) if torch.get_num_threads() == 1 else _together(_integrate)
-    loop(
+    threaded(_integrate)(
         *(current.contiguous().numpy(), number(unit.beta), number(1 - unit.beta)),
         *(membrane.numpy(), fired.numpy()),
     )
@@ -107,8 +108,7 @@ def _forward(current: Tensor, steps: int, unit: Unit) -> tuple[Tensor, Tensor]:
 def _backward(membrane: Tensor, upstream: Tensor, rows: int, unit: Unit) -> Tensor:
     back = membrane.new_zeros(rows, membrane.shape[1])
     number = membrane.numpy().dtype.type
-    loop = _alone(_differentiate) if torch.get_num_threads() == 1 else _together(_differentiate)
-    loop(
+    threaded(_differentiate)(
         *(
             membrane.numpy(),
             upstream.contiguous().numpy(),
@@ -174,26 +174,6 @@ def _differentiate(  # noqa: PLR0917 -- a compiled loop takes no names
                 kept = none if x >= none else beta * later[i]
                 later[i] = slope * above[i] + kept
                 out[i] += gain * later[i]
-
-
-_compiled: dict[tuple[str, bool], Callable[..., None]] = {}
-
-
-def _alone(loop: Callable[..., None]) -> Callable[..., None]:
-    """The loop compiled for one thread."""
-    key = (loop.__name__, False)
-    if key not in _compiled:
-        _compiled[key] = njit(cache=True)(loop)
-    return _compiled[key]
-
-
-def _together(loop: Callable[..., None]) -> Callable[..., None]:
-    """The loop compiled for as many threads as torch uses, a block of units for each in turn."""
-    key = (loop.__name__, True)
-    if key not in _compiled:
-        _compiled[key] = njit(cache=True, parallel=True)(loop)
-    set_num_threads(torch.get_num_threads())
-    return _compiled[key]
 
 
 # ---------------------------------------------------------------------------------------- torch

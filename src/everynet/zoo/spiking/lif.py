@@ -74,7 +74,8 @@ def rows_of(
     """The input as one row, or one for each step, on the device."""
     rows = torch.as_tensor(drive, dtype=None if isinstance(drive, Tensor) else torch.float64)
     require(rows.numel() > 0, name, "empty", unit, "at least one number for each neuron")
-    require(bool(rows.isfinite().all()), name, "not finite", unit, "finite numbers only")
+    finite = all(math.isfinite(end) for end in torch.stack(rows.aminmax()).tolist())  # of NaN, NaN
+    require(finite, name, "not finite", unit, "finite numbers only")
     rows = rows.reshape(1, -1) if rows.dim() < 2 else rows
     fits = len(rows) in (1, steps)
     require(fits, name, f"{len(rows)} rows", unit, f"one row, or one for each of {steps} steps")

@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
+from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes
 from everynet.metrics.classification import accuracy
 from everynet.plot import filters
@@ -76,11 +77,18 @@ class SpikingNetwork(nn.Module):
 
     def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch units"]]:
         """The spikes of each hidden layer."""
-        fired, current = [], self.currents(x.flatten(1))
-        for layer in self.layers[1:]:
-            fired.append(self.fire(current))
-            current = layer(fired[-1])
+        fired = [self.fire(self.currents(x.flatten(1)))]
+        for layer in range(1, len(self.layers) - 1):
+            fired.append(self.fire(self.carried(layer, fired[-1])))
         return fired
+
+    def carried(
+        self, layer: int, fired: Float[Tensor, "time batch inputs"]
+    ) -> Float[Tensor, "time batch units"]:
+        """What spikes make flow into a layer: its weights where there are any."""
+        weights = self.layers[layer]
+        assert isinstance(weights, nn.Linear)
+        return event_linear(fired, weights.weight, weights.bias)
 
     def currents(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "rows batch units"]:
         """What flows into the first hidden layer; one step stands for all where it is constant."""
@@ -120,8 +128,7 @@ class PoissonNetwork(SpikingNetwork):
 
     def currents(self, x: Float[Tensor, "batch inputs"]) -> Float[Tensor, "time batch units"]:
         chance = (x * self.std + self.mean).clamp(0, 1).expand(self.steps, *x.shape)
-        current: Tensor = self.layers[0](torch.bernoulli(chance))  # (6)
-        return current
+        return self.carried(0, torch.bernoulli(chance))  # (6)
 
 
 class RecurrentNetwork(SpikingNetwork):
@@ -138,12 +145,11 @@ class RecurrentNetwork(SpikingNetwork):
         self.recurrent = nn.ParameterList(hidden)
 
     def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch units"]]:
-        fired, current = [], self.currents(x.flatten(1))
-        for layer, weight in zip(self.layers[1:], self.recurrent, strict=True):
+        fired: list[Tensor] = []
+        for layer, weight in enumerate(self.recurrent):
+            current = self.carried(layer, fired[-1]) if layer else self.currents(x.flatten(1))
             current = current.expand(self.steps, -1, -1)
-            made: Tensor = _Recurrent.apply(current, weight, self.unit)  # type: ignore[no-untyped-call]  # torch's
-            fired.append(made)
-            current = layer(fired[-1])
+            fired.append(_Recurrent.apply(current, weight, self.unit))  # type: ignore[no-untyped-call]  # torch's
         return fired
 
 
