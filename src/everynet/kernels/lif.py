@@ -26,6 +26,7 @@ from torch import Tensor
 
 BLOCK = 2048  # neurons whose state stays in the nearest cache
 BUFFER = 1 << 24  # spikes that are held before they are put in order
+FLAGS = 1 << 26  # of the torch form: neurons times steps, before their spikes are listed
 ALONE = 1 << 22  # updates below which a second thread does not pay
 
 S = TypeVar("S")
@@ -358,7 +359,7 @@ def advance_torch(
     wait = state.refractory.to(device, copy=True)
     chosen = torch.tensor(list(record), dtype=torch.long, device=device)
     trace = v.new_empty(steps, len(chosen))
-    size = max(1, min(steps, BUFFER * (1 if _inside(rule) else 16) // max(len(v), 1)))
+    size = max(1, min(steps, FLAGS // (16 if _inside(rule) else 1) // max(len(v), 1)))
     times, neurons = [torch.zeros(0, dtype=torch.float64)], [torch.zeros(0, dtype=torch.int32)]
     for first in range(0, steps, size):
         length = min(size, steps - first)

@@ -29,6 +29,8 @@ from everynet.recipe import Pictures, Simulation
 from everynet.zoo.population.decoders import Optimal, Preconditioned, Regularised, regularised
 from everynet.zoo.population.tuning import TUNINGS, LIFRate, Tuning, gain_and_bias
 
+ROWS = 64  # points that are encoded at once: what is computed on the way stays in the cache
+
 Function: TypeAlias = Callable[
     [Float[Tensor, "points dimensions"]], Float[Tensor, "points outputs"]
 ]
@@ -100,8 +102,8 @@ class Ensemble:
                 "dimension of the ensemble"
             )
         _require(bool(x.isfinite().all()), "x (NaN or infinite somewhere)", "finite")
-        along = x.to(self.encoders) @ self.encoders.T / self.radius
-        return self.tuning.rate(self.gain * along + self.bias)  # (1)
+        along = (x.to(self.encoders) @ self.encoders.T / self.radius).split(ROWS)
+        return torch.cat([self.tuning.rate(self.gain * part + self.bias) for part in along])  # (1)
 
     def decoders(
         self, function: Function | None = None, *, noise: float = 0.1
