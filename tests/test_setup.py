@@ -21,8 +21,9 @@ ROOT = Path(__file__).parent.parent
 PINS = (ROOT / "constraints.txt").read_text().splitlines()
 
 DRIVER = """
-import os, subprocess, sys, time
+import os, signal, subprocess, sys, time
 from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background of a shell
 import environment
 
 def install(self, pins, package):
