@@ -80,9 +80,8 @@ def contestants(_job: Job) -> list[Contestant]:
 
 def race(page: Page, folder: Path) -> None:
     command = f"from simulators.decoders import nengo_ensemble; nengo_ensemble({str(folder)!r})"
-    made = subprocess.run(
-        [page.python, "-c", command], cwd=Path(__file__).parent.parent, check=False
-    )
+    here = Path(__file__).parent.parent
+    made = subprocess.run([page.python, "-c", command], cwd=here, check=False, capture_output=True)
     if made.returncode:
         print("the decoders are left out: Nengo is missing")
         return
