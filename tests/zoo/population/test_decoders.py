@@ -133,7 +133,7 @@ def test_a_ridge_too_low_for_conjugate_gradients_is_left_to_cholesky(monkeypatch
     torch.testing.assert_close(found, Regularised(h, sigma).solve(x), rtol=0, atol=0)
 
 
-def test_an_output_that_is_zero_has_no_decoders(monkeypatch):
+def test_an_output_that_is_zero_has_no_decoders():
     code = Ensemble(300, 1, points=600, generator=seeded())
     targets = torch.cat([code.points, torch.zeros_like(code.points)], dim=1)
     h = code.encode(code.points)
