@@ -53,8 +53,8 @@ def our_training(job: Job) -> Callable[[], None]:
     from everynet.zoo.spiking.surrogate import SpikingNetwork
 
     class Changing(SpikingNetwork):
-        def hidden(self, x):
-            return [self.fire(self.carried(0, x))]
+        def inputs(self, x):
+            return x
 
     keep_freed_memory()
     x, y = images(job)

@@ -25,7 +25,8 @@ def gradients(form, x, weight, bias, seed):
 
 @pytest.fixture
 def never_whole(monkeypatch):
-    monkeypatch.setattr(events, "linear", None)
+    for name in ("linear", "conv2d", "conv2d_weight"):
+        monkeypatch.setattr(events, name, None)
 
 
 @pytest.mark.usefixtures("never_whole")
@@ -71,9 +72,12 @@ def test_two_threads_give_the_same_bits():
 def test_the_whole_product_where_it_is_faster(share, units, dtype, monkeypatch):
     called = []
     monkeypatch.setattr(events, "linear", lambda *a: called.append(1) or linear(*a))
-    x, weight, bias, _ = drawn(share, units=units, dtype=dtype)
-    assert torch.equal(event_linear(x, weight, bias), linear(x, weight, bias))
+    given = drawn(share, units=units, dtype=dtype)
+    whole, made = gradients(linear, *given), gradients(event_linear, *given)
     assert called
+    assert torch.equal(made[0], whole[0])
+    for ours, theirs in zip(made[1:], whole[1:], strict=True):
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_what_needs_no_gradient_gets_none():
@@ -83,3 +87,14 @@ def test_what_needs_no_gradient_gets_none():
     assert x.grad is None
     assert bias.grad is None
     assert weight.grad.shape == weight.shape
+
+
+def test_a_large_product_by_convolution_is_that_of_the_matrices(monkeypatch):
+    given = drawn(0.9, shape=(6, 11, 90), dtype=torch.float32, spikes=False)
+    whole = gradients(linear, *given)
+    monkeypatch.setattr(events, "linear", None)
+    monkeypatch.setattr(events, "LARGE", 6 * 11 * 90 * 70)
+    made = gradients(event_linear, *given)
+    assert event_linear(*given[:3]).is_contiguous()
+    for ours, theirs in zip(made, whole, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)

@@ -1,8 +1,12 @@
+import math
+from functools import partial
+
 import pytest
 import torch
+from torch.nn.functional import linear
 
 from everynet.kernels import surrogate
-from everynet.kernels.surrogate import SLOPES, Unit, spikes, spikes_by_autograd
+from everynet.kernels.surrogate import SLOPES, Unit, spikes, spikes_by_autograd, weighed
 
 
 def both_ways(rows, unit, dtype, steps=20, units=300):
@@ -14,8 +18,9 @@ def both_ways(rows, unit, dtype, steps=20, units=300):
         made = way(given, steps, unit)
         made.backward(seed)
         yield made.detach(), given.grad
-    membrane, fired = surrogate._forward_torch(current, steps, unit)
-    yield fired, surrogate._backward_torch(membrane, seed, rows, unit)
+    ones = torch.ones(steps, dtype=dtype)
+    fired = surrogate._forward_torch(current, ones, unit, steps)
+    yield fired, surrogate._backward_torch(current, ones, seed, unit)
 
 
 @pytest.mark.parametrize("name", SLOPES)
@@ -33,8 +38,87 @@ def test_the_loop_equals_autograd_and_the_torch_form(name, rows, dtype):
     assert torch.allclose(grad, grad_3, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("rows", [1, 20])
+@pytest.mark.parametrize("share", [0.1, 1.0])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_weighed_spikes_equal_the_sum_of_all(name, rows, share, dtype):
+    """By the compiled loops, by autograd, and by the torch form, from few inputs and from many."""
+    generator = torch.Generator().manual_seed(4)
+    draw = partial(torch.randn, generator=generator, dtype=dtype)
+    x = draw(rows, 5, 40) * (torch.rand(rows, 5, 40, generator=generator) < share)
+    given = [x, draw(70, 40) / math.sqrt(40 * share) * 2, draw(70) + 0.8]
+    shares, seed, unit = draw(20), draw(5, 70), Unit(0.9, name, 3.0)
+
+    def step_by_step(form):
+        def way(x, weight, bias):
+            current = linear(x, weight, bias).flatten(1)
+            return (shares @ form(current, 20, unit)).reshape(5, 70)
+
+        return way
+
+    made = []
+    for way in (
+        lambda *given: weighed(*given, shares, unit),
+        step_by_step(spikes_by_autograd),
+        step_by_step(spikes),
+    ):
+        parts = [part.clone().requires_grad_() for part in given]
+        summed = way(*parts)
+        summed.backward(seed)
+        made.append([summed.detach(), *(part.grad for part in parts)])
+    tolerance = 1e-4 if dtype == torch.float32 else 1e-12
+    for other in made[1:]:
+        for ours, theirs in zip(made[0], other, strict=True):
+            assert torch.allclose(ours, theirs, rtol=tolerance, atol=tolerance)
+    assert (made[0][0] != 0).float().mean() > 0.3
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_other_devices_add_up_the_same(rows, monkeypatch):
+    """Their form, in torch alone, is taken where nothing is compiled."""
+    generator = torch.Generator().manual_seed(5)
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64)
+    given, shares, seed = [draw(rows, 5, 40), draw(70, 40) / 4, draw(70)], draw(20), draw(5, 70)
+    made = []
+    for known in (True, False):
+        monkeypatch.setattr(surrogate, "compiles", lambda *_, known=known: known)
+        parts = [part.clone().requires_grad_() for part in given]
+        summed = weighed(*parts, shares, Unit())
+        summed.backward(seed)
+        made.append([summed.detach(), *(part.grad for part in parts)])
+    for ours, theirs in zip(*made, strict=True):
+        assert torch.allclose(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("rows", [1, 20])
+def test_going_back_twice_gives_the_same_twice(rows):
+    """Although the first time the gradient is written over the current."""
+    torch.manual_seed(0)
+    weight, bias = torch.randn(70, 40, requires_grad=True), torch.randn(70, requires_grad=True)
+    summed = weighed(torch.randn(rows, 5, 40), weight, bias, torch.rand(20), Unit()).sum()
+    first, second = (
+        torch.autograd.grad(summed, (weight, bias), retain_graph=True) for _ in range(2)
+    )
+    assert first[0].abs().sum() > 0
+    assert all(torch.equal(one, two) for one, two in zip(first, second, strict=True))
+
+
+def test_one_step_alone():
+    """u = 1.5 fires and u = 0.75 does not; a triangle leaves half and three quarters of a slope."""
+    x, bias = torch.ones(1, 1, 1), torch.zeros(2, requires_grad=True)
+    current, unit = torch.tensor([[3.0], [1.5]]), Unit(0.5, "triangle", 1.0)
+    summed = weighed(x, current, bias, torch.tensor([0.25]), unit)
+    assert summed.tolist() == [[0.25, 0]]
+    summed.sum().backward()
+    assert bias.grad.tolist() == [0.5 * 0.25 * 0.5, 0.5 * 0.25 * 0.75]
+    one = current.T.clone().requires_grad_()
+    spikes(one, 1, unit).sum().backward()
+    assert one.grad.tolist() == [[0.5 * 0.5, 0.5 * 0.75]]
+
+
 def test_two_threads_give_the_same_bits():
-    units = 3 * surrogate.BLOCK + 17
+    units = 3 * surrogate.BLOCK // 9 + 17
     current, seed = torch.linspace(-1, 4, units)[None], torch.ones(9, units)
     threads, made = torch.get_num_threads(), []
     try:
@@ -46,8 +130,7 @@ def test_two_threads_give_the_same_bits():
             made.append((fired.detach(), given.grad))
     finally:
         torch.set_num_threads(threads)
-    assert torch.equal(made[0][0], made[1][0])
-    assert torch.equal(made[0][1], made[1][1])
+    assert all(torch.equal(one, two) for one, two in zip(*made, strict=True))
 
 
 def test_three_steps_by_hand():
@@ -79,3 +162,11 @@ def test_a_spike_cuts_what_came_before_it():
 def test_slopes_are_even_and_highest_at_the_threshold(name, at_zero, far):
     x = torch.tensor([-1.0, 0.0, 1.0], dtype=torch.float64)
     assert SLOPES[name](x, 2.0).tolist() == pytest.approx([far, at_zero, far])
+
+
+def test_rows_that_do_not_match_the_steps_are_refused():
+    message = "3 rows are given for 20 steps; give one for each step, or one for all"
+    with pytest.raises(ValueError, match=message):
+        spikes(torch.zeros(3, 5), 20, Unit())
+    with pytest.raises(ValueError, match=message):
+        weighed(torch.zeros(3, 5, 4), torch.zeros(6, 4), torch.zeros(6), torch.ones(20), Unit())

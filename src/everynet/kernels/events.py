@@ -4,26 +4,33 @@
 
 Rows of x are kept as lists of what is not 0 in them: the compiled loop adds that many rows of W^T
 to a row of y, and backwards, with the lists of the columns of x, rows of dL/dy to a row of dL/dW^T.
+Where x has no such gaps the product is a whole one, and a large one a convolution of 1 by 1, which
+torch leaves to oneDNN: 7 % less time than with MKL on an AMD EPYC.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from numba import njit, prange
+from numba import prange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import linear
+from torch.nn.functional import conv2d, linear
+from torch.nn.grad import conv2d_weight
 
+from everynet.kernels.compiled import compiled, threaded
 from everynet.kernels.lif import Reals
-from everynet.kernels.threads import threaded
 
 SPARSE = 0.2  # share of x that is not 0, above which a whole product is faster
 NARROW = 64  # units of y below which it is
+LOOKED_AT = 16  # one row of so many tells the share
+LARGE = 10**9  # products of two numbers from which oneDNN makes up for its start
+
+Lists: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int32], Reals]
 
 
 def event_linear(
@@ -32,41 +39,85 @@ def event_linear(
     bias: Float[Tensor, " units"],
 ) -> Float[Tensor, "*rows units"]:
     """What `torch.nn.functional.linear` gives, faster on the CPU where most of x is 0."""
-    known = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
-    if not known or x.dtype != weight.dtype or len(weight) < NARROW:
+    if not compiles(x, weight):
         return linear(x, weight, bias)
-    if torch.count_nonzero(x) > SPARSE * x.numel():
-        return linear(x, weight, bias)
-    made: Tensor = _EventLinear.apply(x.flatten(0, -2), weight, bias)  # type: ignore[no-untyped-call]  # torch's
-    return made.reshape(*x.shape[:-1], len(weight))
+    made: Tensor = _EventLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's
+    return made
+
+
+def compiles(*given: Tensor) -> bool:
+    """Whether there is a compiled loop for tensors like these."""
+    kinds = {(part.device.type, part.dtype) for part in given}
+    return kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
 
 
 class _EventLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
-        lists = _lists(x.detach().contiguous().numpy())
-        y = bias.detach().repeat(len(x), 1)
-        threaded(_add_rows)(*lists, weight.detach().T.contiguous().numpy(), y.numpy())
-        ctx.save_for_backward(weight)
-        ctx.lists = lists
-        return y
+        ctx.found = events(x, len(weight))
+        ctx.save_for_backward(x, weight)
+        return product(x, ctx.found, weight, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        (weight,) = ctx.saved_tensors
-        to_x = upstream @ weight if ctx.needs_input_grad[0] else None
-        to_weight = None
-        if ctx.needs_input_grad[1]:
-            turned = weight.new_zeros(weight.shape[::-1])
-            starts, where, values = ctx.lists
-            lists = _by_column(starts, where, values, weight.shape[1])
-            threaded(_add_rows)(*lists, upstream.contiguous().numpy(), turned.numpy())
-            to_weight = turned.T
-        return to_x, to_weight, upstream.sum(dim=0)
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias = ctx.needs_input_grad
+        return (
+            upstream @ weight if to_x else None,
+            weight_gradient(upstream, x, ctx.found) if to_weight else None,
+            upstream.flatten(0, -2).sum(dim=0) if to_bias else None,
+        )
 
 
-@njit(cache=True)
+def events(x: Tensor, units: int) -> Lists | None:
+    """What is not 0 in x, row by row; None where a whole product is faster."""
+    rows = x.detach().flatten(0, -2)
+    some = rows[::LOOKED_AT]
+    if units < NARROW or torch.count_nonzero(some) > SPARSE * some.numel():
+        return None
+    return _lists(rows.contiguous().numpy())
+
+
+def product(x: Tensor, found: Lists | None, weight: Tensor, bias: Tensor) -> Tensor:
+    """The product x W^T + b, given what is not 0 in x."""
+    if found is not None:
+        y = bias.detach().repeat(*x.shape[:-1], 1)
+        turned = weight.detach().T.contiguous().numpy()
+        threaded(_add_rows)(*found, turned, y.flatten(0, -2).numpy())
+        return y
+    if _is_large(x, len(weight)):
+        y = conv2d(_points(x), weight[:, :, None, None], bias)
+        return y.permute(0, 2, 3, 1).squeeze(2).contiguous()
+    return linear(x, weight, bias)
+
+
+def weight_gradient(upstream: Tensor, x: Tensor, found: Lists | None) -> Tensor:
+    """The product (dL/dy)^T x, given what is not 0 in x."""
+    units, inputs = upstream.shape[-1], x.shape[-1]
+    if found is not None:
+        turned = x.new_zeros(inputs, units)
+        lists = _by_column(*found, inputs)
+        threaded(_add_rows)(*lists, upstream.flatten(0, -2).contiguous().numpy(), turned.numpy())
+        return turned.T
+    if _is_large(x, units):
+        shape = (units, inputs, 1, 1)
+        made: Tensor = conv2d_weight(_points(x), shape, _points(upstream))
+        return made.reshape(units, inputs)
+    return upstream.flatten(0, -2).T @ x.flatten(0, -2)
+
+
+def _is_large(x: Tensor, units: int) -> bool:
+    known = x.ndim == 3 and x.dtype == torch.float32 and torch.backends.mkldnn.is_available()
+    return known and x.numel() * units >= LARGE
+
+
+def _points(x: Tensor) -> Tensor:
+    """Rows as the points of images, whose channels lie side by side in memory."""
+    return x[:, :, None].permute(0, 3, 1, 2)
+
+
+@compiled()
 def _lists(x: Reals) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
     """Where each row's list starts, the columns of what is not 0, and the values there."""
     rows, columns = x.shape
@@ -84,7 +135,7 @@ def _lists(x: Reals) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
     return starts, where[:count].copy(), values[:count].copy()
 
 
-@njit(cache=True)
+@compiled()
 def _by_column(
     starts: NDArray[np.int64], where: NDArray[np.int32], values: Reals, columns: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:

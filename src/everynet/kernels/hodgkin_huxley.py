@@ -11,8 +11,9 @@ import math
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from everynet.kernels.compiled import compiled
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -54,7 +55,7 @@ class Table(NamedTuple):
 BLOCK = 256  # neurons whose state stays in the nearest cache while they go through all steps
 
 
-@njit(cache=True)
+@compiled()
 def exponential_euler(state: Floats, job: Job) -> Spikes:
     """Each variable relaxes for a step as if the others stood still."""
     current, constants, dt, steps, slots, traces = job
@@ -86,7 +87,7 @@ def exponential_euler(state: Floats, job: Job) -> Spikes:
     return times[:count], neurons[:count]
 
 
-@njit(cache=True)
+@compiled()
 def rk4(state: Floats, job: Job) -> Spikes:
     """The classical Runge-Kutta method of fourth order."""
     current, constants, dt, steps, slots, traces = job
@@ -116,7 +117,7 @@ def rk4(state: Floats, job: Job) -> Spikes:
     return times[:count], neurons[:count]
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def staggered(state: Floats, job: Job, table: Table) -> Spikes:
     """Gates half a step ahead of the voltage, their rates from a table."""
     current, constants, dt, steps, slots, traces = job
@@ -170,7 +171,7 @@ def staggered(state: Floats, job: Job, table: Table) -> Spikes:
     return times[:count], neurons[:count]
 
 
-@njit(cache=True)
+@compiled()
 def _rates(v: float) -> tuple[float, float, float, float, float, float]:
     """The opening and closing rates of m, h and n (1/ms)."""
     return (
@@ -183,13 +184,13 @@ def _rates(v: float) -> tuple[float, float, float, float, float, float]:
     )
 
 
-@njit(cache=True)
+@compiled()
 def _ramp(x: float) -> float:
     """The function x / (1 - e^-x), which is 1 at 0."""
     return 1.0 if x == 0 else -x / math.expm1(-x)
 
 
-@njit(cache=True)
+@compiled()
 def _slope(y: Variables, j: float, constants: Constants) -> Variables:
     """How fast V, m, h and n change (per ms)."""
     v, m, h, n = y
@@ -204,7 +205,7 @@ def _slope(y: Variables, j: float, constants: Constants) -> Variables:
     )
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _half(table: Table, y: Variables) -> Variables:
     """The same with the gates half a step on: twice this is the whole step."""
     rows, low, per_mv = table
@@ -221,19 +222,19 @@ def _half(table: Table, y: Variables) -> Variables:
     return v, m, h, n
 
 
-@njit(cache=True)
+@compiled()
 def _write(traces: Floats, k: int, slot: int, y: Variables) -> None:
     for variable in range(4):
         traces[variable, k, slot] = y[variable]
 
 
-@njit(cache=True)
+@compiled()
 def _keep(state: Floats, i: int, y: Variables) -> None:
     for variable in range(4):
         state[variable, i] = y[variable]
 
 
-@njit(cache=True)
+@compiled()
 def _room(times: Floats, neurons: Ints, count: int) -> Spikes:
     """The same lists, twice as long where they are full."""
     if count < len(times):

@@ -20,9 +20,10 @@ from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from everynet.kernels.compiled import compiled
 
 BLOCK = 2048  # neurons whose state stays in the nearest cache
 BUFFER = 1 << 24  # spikes that are held before they are put in order
@@ -182,7 +183,7 @@ def _call(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     )  # fmt: skip
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def collect(
     fired: NDArray[np.uint8],
     spots: NDArray[np.int32],
@@ -208,7 +209,7 @@ def collect(
     return count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     v: Reals,
     until: NDArray[np.int32],
@@ -266,7 +267,7 @@ def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     return count - at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     v: Reals,
     wait: NDArray[np.float64],
@@ -321,7 +322,7 @@ def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     return count - at
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _merge(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     who: NDArray[np.int32],
     inside: NDArray[np.float64],

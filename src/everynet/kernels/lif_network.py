@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit, uint64
+from numba import uint64
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everynet.kernels.compiled import compiled
 from everynet.kernels.lif import Reals, Recording, collect
 from everynet.kernels.prefetch import prefetch
 
@@ -129,7 +130,7 @@ def advance(
     return Recording(torch.from_numpy(when), who, torch.from_numpy(trace), end)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arrays one by one
     v: Reals,
     q: Reals,
@@ -217,7 +218,7 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
     return steps, at, head, count
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _membranes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     v: Reals,
     q: Reals,
@@ -240,7 +241,7 @@ def _membranes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
         fired[i] = x >= one
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _kick(
     q: Reals, mean: NDArray[np.float64], none: NDArray[np.float64], weight: float, base: np.uint64
 ) -> None:

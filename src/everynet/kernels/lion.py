@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from numba import carray, njit, types  # type: ignore[attr-defined]  # carray is public
+from numba import carray, types  # type: ignore[attr-defined]  # carray is public
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 from torch import Tensor
+
+from everynet.kernels.compiled import compiled
 
 ALONE = 1 << 20
 """Elements below which a second thread costs more to begin than it saves."""
@@ -67,13 +70,13 @@ def _pointer(typing, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     return types.voidptr(address), generate
 
 
-@njit(cache=True)
-def _row(address, size, dtype):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
+@compiled()
+def _row(address: int, size: int, dtype: Any) -> Any:  # noqa: ANN401 -- numba gives its own types
     """The numbers at an address."""
     return carray(_pointer(address), size, dtype)  # type: ignore[call-arg]  # numba gives `typing`
 
 
-@njit(cache=True, nogil=True)
+@compiled()
 def _stretch(
     table: NDArray[np.int64],
     ends: NDArray[np.int64],

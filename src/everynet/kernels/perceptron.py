@@ -12,9 +12,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
+
+from everynet.kernels.compiled import compiled
 
 
 class Learned(NamedTuple):
@@ -46,7 +47,7 @@ def perceptron(
     return Learned(weight, float(w[-1]), mistakes, passes, converged, seen)
 
 
-@njit(cache=True)
+@compiled()
 def _loop(
     rows: NDArray[np.float64],
     targets: NDArray[np.int64],

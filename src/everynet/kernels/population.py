@@ -17,10 +17,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from numba import njit
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everynet.kernels.compiled import compiled
 from everynet.kernels.lif import Reals
 
 LANE = 128  # neurons whose currents are held at once
@@ -134,7 +134,7 @@ def _keeps(rule: Rule, dimensions: int, outputs: int) -> NDArray[np.float64]:
     return keep
 
 
-@njit(cache=True, nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz"})
+@compiled(fastmath={"reassoc", "contract", "nsz"})
 def _rates(  # noqa: PLR0917 -- one pass, and compiled code takes its arrays one by one
     encoders: Reals,
     bias: Reals,
@@ -192,7 +192,7 @@ def _rates(  # noqa: PLR0917 -- one pass, and compiled code takes its arrays one
         _filter(decoded, drive, k, dimensions, keep, values, found)
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@compiled()
 def _spikes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     encoders: Reals,
     bias: Reals,
@@ -244,7 +244,7 @@ def _spikes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     return count
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _encode(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     encoders: Reals,
     bias: Reals,
@@ -262,7 +262,7 @@ def _encode(  # noqa: PLR0917 -- compiled code takes its arrays one by one
             lane[i] += row[i] * value
 
 
-@njit(cache=True, nogil=True, inline="always")
+@compiled(inline="always")
 def _filter(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     decoded: NDArray[np.float64],
     drive: NDArray[np.float64],

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from everynet.kernels.compiled import compiled
 
 
 def cascade(
@@ -21,7 +22,7 @@ def cascade(
     return _cascade(times, tau, factorials, dt, steps)
 
 
-@njit(cache=True, error_model="numpy")
+@compiled()
 def _cascade(
     times: NDArray[np.float64], tau: float, factorials: NDArray[np.float64], dt: float, steps: int
 ) -> NDArray[np.float64]:

@@ -7,27 +7,33 @@ surrogate in place of that of the step, and with the reset held fixed:
 
     g_t = phi(u_t - 1) dL/ds_t + beta (1 - s_t) g_{t+1},   dL/dI_t = (1 - beta) g_t
 
-A current that does not change is given once and its gradient comes back summed over time. On the
-CPU a compiled loop takes a block of units through all steps while they are in the cache; the torch
-form serves other devices. Both do the same sums in the same order.
+A current that does not change is given once and its gradient comes back summed over time. What is
+linear in the spikes needs only their sum over time, each weighed with the share c_t of its step:
+dL/ds_t is c_t times one row. On the CPU a compiled loop takes a block of units through all steps
+while they are in the cache, and going back it integrates them once more, which is faster than to
+write their membranes down and to read them. The torch form serves other devices. Both do the same
+sums in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from numba import prange
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
 
-from everynet.kernels.threads import threaded
+from everynet.kernels.compiled import threaded
+from everynet.kernels.events import compiles, events, product, weight_gradient
+from everynet.kernels.lif import Reals
 
-BLOCK = 2048  # units whose state stays in the cache of a core
+BLOCK = 2**15  # membranes that stay in the cache of a core
+SMALLEST = 64  # units that are worth a turn
 
 SLOPES: dict[str, Callable[[Tensor, float], Tensor]] = {
     "fast-sigmoid": lambda x, k: 1 / (1 + k * x.abs()) ** 2,
@@ -55,8 +61,38 @@ def spikes(
     current: Float[Tensor, "rows units"], steps: int, unit: Unit
 ) -> Float[Tensor, "steps units"]:
     """The spikes of `steps` steps; one row of current holds for all of them."""
-    made: Tensor = _Spikes.apply(current, steps, unit)  # type: ignore[no-untyped-call]  # torch's
+    shares = current.new_ones(steps)
+    _require_rows(current, steps)
+    made: Tensor = _Spikes.apply(current, shares, unit, steps)  # type: ignore[no-untyped-call]  # torch's
     return made
+
+
+def weighed(
+    x: Float[Tensor, "rows batch inputs"],
+    weight: Float[Tensor, "units inputs"],
+    bias: Float[Tensor, " units"],
+    shares: Float[Tensor, " steps"],
+    unit: Unit,
+) -> Float[Tensor, "batch units"]:
+    """The spikes that the current x W^T + b calls forth, added up with the share of their step.
+
+    One row of x holds for all steps. Spikes are not kept, and neither is a gradient for each of
+    them: what is linear in spikes asks for no more.
+    """
+    _require_rows(x, len(shares))
+    if compiles(x, weight):
+        made: Tensor = _Weighed.apply(x, weight, bias, shares, unit)  # type: ignore[no-untyped-call]  # torch's
+        return made
+    current = linear(x, weight, bias)
+    made = _Spikes.apply(current.flatten(1), shares, unit, 1)  # type: ignore[no-untyped-call]
+    return made.reshape(current.shape[1:])
+
+
+def _require_rows(given: Tensor, steps: int) -> None:
+    if len(given) not in (1, steps):
+        raise ValueError(
+            f"{len(given)} rows are given for {steps} steps; give one for each step, or one for all"
+        )
 
 
 def spikes_by_autograd(
@@ -73,95 +109,158 @@ def spikes_by_autograd(
 
 
 class _Spikes(torch.autograd.Function):
+    """Shares of spikes, step by step, or all in one row."""
+
     @staticmethod
-    def forward(ctx: Any, current: Tensor, steps: int, unit: Unit) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
-        compiled = current.device.type == "cpu" and current.dtype in (torch.float32, torch.float64)
-        integrate = _forward if compiled else _forward_torch
-        membrane, fired = integrate(current.detach(), steps, unit)
-        ctx.save_for_backward(membrane)
-        ctx.given = compiled, len(current), unit
-        return fired
+    def forward(ctx: Any, current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
+        ctx.save_for_backward(current, shares)
+        ctx.unit = unit
+        integrate = _forward if compiles(current) else _forward_torch
+        return integrate(current.detach(), shares, unit, rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        (membrane,) = ctx.saved_tensors
-        compiled, rows, unit = ctx.given
-        back = (_backward if compiled else _backward_torch)(membrane, upstream, rows, unit)
-        return back, None, None
+        current, shares = (part.detach() for part in ctx.saved_tensors)
+        if compiles(current):
+            back = torch.empty_like(current, memory_format=torch.contiguous_format)
+            total = _backward(current, shares, upstream, ctx.unit, back)
+            back = back if len(back) > 1 else total[None]
+        else:
+            back = _backward_torch(current, shares, upstream, ctx.unit)
+        return back, None, None, None
+
+
+class _Weighed(torch.autograd.Function):
+    """The product and its spikes in one, so that going back the current gives way to its gradient.
+
+    Whoever goes back a second time has the current computed anew.
+    """
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 -- autograd takes no names
+        ctx: Any,  # noqa: ANN401
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+        shares: Tensor,
+        unit: Unit,
+    ) -> Tensor:
+        ctx.save_for_backward(x, weight, bias, shares)
+        ctx.found, ctx.unit = events(x, len(weight)), unit
+        ctx.current = product(x, ctx.found, weight, bias)
+        summed = _forward(ctx.current.flatten(1), shares, unit, rows=1)
+        return summed.reshape(ctx.current.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+        x, weight, bias, shares = (part.detach() for part in ctx.saved_tensors)
+        back = product(x, ctx.found, weight, bias) if ctx.current is None else ctx.current
+        ctx.current = None
+        rows = back.flatten(1)
+        total = _backward(rows, shares, upstream.reshape(1, -1), ctx.unit, rows)
+        total = total.reshape(upstream.shape)
+        back = back if len(back) > 1 else total[None]
+        to_x, to_weight, to_bias, *_ = ctx.needs_input_grad
+        return (
+            back @ weight if to_x else None,
+            weight_gradient(back, x, ctx.found) if to_weight else None,
+            total.sum(dim=0) if to_bias else None,
+            None,
+            None,
+        )
 
 
 # ------------------------------------------------------------------------------------- compiled
 
 
-def _forward(current: Tensor, steps: int, unit: Unit) -> tuple[Tensor, Tensor]:
-    membrane = current.new_empty(steps, current.shape[1])
-    fired = torch.empty_like(membrane)
+def _forward(current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:
+    fired = current.new_empty(rows, current.shape[1])
     number = current.numpy().dtype.type
     threaded(_integrate)(
-        *(current.contiguous().numpy(), number(unit.beta), number(1 - unit.beta)),
-        *(membrane.numpy(), fired.numpy()),
+        *(current.contiguous().numpy(), shares.numpy(), number(unit.beta), number(1 - unit.beta)),
+        *(_size(shares), fired.numpy()),
     )
-    return membrane, fired
+    return fired
 
 
-def _backward(membrane: Tensor, upstream: Tensor, rows: int, unit: Unit) -> Tensor:
-    back = membrane.new_zeros(rows, membrane.shape[1])
-    number = membrane.numpy().dtype.type
+def _backward(
+    current: Tensor, shares: Tensor, upstream: Tensor, unit: Unit, back: Tensor
+) -> Tensor:
+    """Write the gradient into `back`, which may be the current; its sum over time."""
+    total = current.new_empty(current.shape[1])
+    number = current.numpy().dtype.type
     threaded(_differentiate)(
-        *(
-            membrane.numpy(),
-            upstream.contiguous().numpy(),
-            number(unit.beta),
-            number(1 - unit.beta),
-        ),
-        *(KINDS[unit.surrogate], number(unit.sharpness), back.numpy()),
+        *(current.contiguous().numpy(), shares.numpy(), upstream.contiguous().numpy()),
+        *(number(unit.beta), number(1 - unit.beta)),
+        *(KINDS[unit.surrogate], number(unit.sharpness)),
+        *(_size(shares), back.numpy(), total.numpy()),
     )
-    return back
+    return total
 
 
-def _integrate(
-    current: NDArray[np.floating],
-    beta: float,
-    gain: float,
-    membrane: NDArray[np.floating],
-    fired: NDArray[np.floating],
+def _size(shares: Tensor) -> int:
+    """Units to take through all steps at once."""
+    return max(SMALLEST, BLOCK // len(shares))
+
+
+def _integrate(  # noqa: PLR0917 -- a compiled loop takes no names
+    current: Reals, shares: Reals, beta: float, gain: float, size: int, fired: Reals
 ) -> None:
-    steps, units = membrane.shape
-    changes = len(current) > 1
-    one, none = membrane.dtype.type(1), membrane.dtype.type(0)
-    for block in prange((units + BLOCK - 1) // BLOCK):
-        first = block * BLOCK
-        v = np.zeros(min(BLOCK, units - first), membrane.dtype)
+    steps, units = len(shares), current.shape[1]
+    changes, together = len(current) > 1, len(fired) < steps
+    one, none = current.dtype.type(1), current.dtype.type(0)
+    for block in prange((units + size - 1) // size):
+        first = block * size
+        u = np.zeros(min(size, units - first), current.dtype)
+        v, summed = np.zeros_like(u), np.zeros_like(u)
         for t in range(steps):
-            given = current[t if changes else 0, first : first + BLOCK]
-            u, s = membrane[t, first : first + BLOCK], fired[t, first : first + BLOCK]
-            for i in range(len(v)):
+            given, share = current[t if changes else 0, first : first + size], shares[t]
+            for i in range(len(u)):
                 now = beta * v[i] + gain * given[i]
-                up = now >= one
                 u[i] = now
-                s[i] = one if up else none
-                v[i] = none if up else now
+                v[i] = none if now >= one else now
+            if together:
+                for i in range(len(u)):
+                    summed[i] += share if u[i] >= one else none
+            else:
+                s = fired[t, first : first + size]
+                for i in range(len(u)):
+                    s[i] = share if u[i] >= one else none
+        if together:
+            fired[0, first : first + size] = summed
 
 
-def _differentiate(  # noqa: PLR0917 -- a compiled loop takes no names
-    membrane: NDArray[np.floating],
-    upstream: NDArray[np.floating],
+def _differentiate(  # noqa: PLR0917
+    current: Reals,
+    shares: Reals,
+    upstream: Reals,
     beta: float,
     gain: float,
     kind: int,
     sharpness: float,
-    back: NDArray[np.floating],
+    size: int,
+    back: Reals,
+    total: Reals,
 ) -> None:
-    steps, units = membrane.shape
-    changes = len(back) > 1
-    one, none = membrane.dtype.type(1), membrane.dtype.type(0)
-    for block in prange((units + BLOCK - 1) // BLOCK):
-        first = block * BLOCK
-        later = np.zeros(min(BLOCK, units - first), membrane.dtype)
+    steps, units = len(shares), current.shape[1]
+    changes, each = len(current) > 1, len(upstream) > 1
+    one, none = current.dtype.type(1), current.dtype.type(0)
+    for block in prange((units + size - 1) // size):
+        first = block * size
+        v = np.zeros(min(size, units - first), current.dtype)
+        membrane = np.empty((steps, len(v)), current.dtype)
+        for t in range(steps):
+            given, u = current[t if changes else 0, first : first + size], membrane[t]
+            for i in range(len(v)):
+                now = beta * v[i] + gain * given[i]
+                u[i] = now
+                v[i] = none if now >= one else now
+        later, summed = np.zeros_like(v), np.zeros_like(v)
         for t in range(steps - 1, -1, -1):
-            u, above = membrane[t, first : first + BLOCK], upstream[t, first : first + BLOCK]
-            out = back[t if changes else 0, first : first + BLOCK]
+            u, share = membrane[t], shares[t]
+            above = upstream[t if each else 0, first : first + size]
             for i in range(len(later)):
                 x = u[i] - one
                 if kind == 0:
@@ -172,31 +271,42 @@ def _differentiate(  # noqa: PLR0917 -- a compiled loop takes no names
                 else:
                     slope = max(none, one - sharpness * abs(x))
                 kept = none if x >= none else beta * later[i]
-                later[i] = slope * above[i] + kept
-                out[i] += gain * later[i]
+                later[i] = slope * (share * above[i]) + kept
+                summed[i] += gain * later[i]
+            if changes:
+                out = back[t, first : first + size]
+                for i in range(len(later)):
+                    out[i] = gain * later[i]
+        total[first : first + size] = summed
 
 
 # ---------------------------------------------------------------------------------------- torch
 
 
-def _forward_torch(current: Tensor, steps: int, unit: Unit) -> tuple[Tensor, Tensor]:
-    membrane = current.new_empty(steps, current.shape[1])
-    fired = torch.empty_like(membrane)
-    v = torch.zeros_like(current[0])
-    for t in range(steps):
-        u = unit.beta * v + (1 - unit.beta) * current[t if len(current) > 1 else 0]
-        membrane[t] = u
-        fired[t] = u >= 1
-        v = u * (1 - fired[t])
-    return membrane, fired
+def _forward_torch(current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:
+    fired = current.new_zeros(rows, current.shape[1])
+    for t, (u, share) in enumerate(
+        zip(_membranes(current, len(shares), unit), shares, strict=True)
+    ):
+        fired[t if rows > 1 else 0] += share * (u >= 1)
+    return fired
 
 
-def _backward_torch(membrane: Tensor, upstream: Tensor, rows: int, unit: Unit) -> Tensor:
-    back = membrane.new_zeros(rows, membrane.shape[1])
-    direct = unit.slope(membrane) * upstream
+def _backward_torch(current: Tensor, shares: Tensor, upstream: Tensor, unit: Unit) -> Tensor:
+    membrane = torch.stack(list(_membranes(current, len(shares), unit)))
+    back = torch.zeros_like(current)
+    direct = unit.slope(membrane) * (shares[:, None] * upstream)
     keeps = unit.beta * (membrane < 1).to(membrane.dtype)
     later = torch.zeros_like(membrane[0])
     for t in range(len(membrane) - 1, -1, -1):
         later = direct[t] + keeps[t] * later
-        back[t if rows > 1 else 0] += (1 - unit.beta) * later
+        back[t if len(current) > 1 else 0] += (1 - unit.beta) * later
     return back
+
+
+def _membranes(current: Tensor, steps: int, unit: Unit) -> Iterator[Tensor]:
+    v = torch.zeros_like(current[0])
+    for t in range(steps):
+        u = unit.beta * v + (1 - unit.beta) * current[t if len(current) > 1 else 0]
+        yield u
+        v = u * (u < 1)

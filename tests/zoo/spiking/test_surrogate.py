@@ -69,18 +69,30 @@ def test_the_readout_is_a_membrane_that_never_fires():
     assert traces[:, 1].tolist() == pytest.approx([0.5, 0.75, 0.875, 0.9375])
 
 
-def test_logits_are_the_mean_of_the_readout():
+@pytest.mark.parametrize("kind", [SpikingNetwork, RecurrentNetwork])
+@pytest.mark.parametrize("sizes", [(4, 30, 3), (4, 30, 20, 3)])
+def test_logits_are_the_mean_of_the_readout(kind, sizes):
     torch.manual_seed(1)
-    network = double(SpikingNetwork((4, 30, 3), 8))
+    network = double(kind(sizes, 40))
+    with torch.no_grad():
+        network.layers[-1].bias.fill_(3.0)
     x = torch.randn(5, 4, dtype=torch.float64)
-    assert torch.allclose(network(x), network.readout(network.hidden(x)[-1]).sum(0) / 8)
+    ways = {"one product": network(x), "step by step": network.readout(network.hidden(x)[-1])}
+    ways["step by step"] = ways["step by step"].sum(0) / 40
+    one, other = (
+        torch.autograd.grad(y.square().sum(), network.parameters()) for y in ways.values()
+    )
+    assert torch.allclose(*ways.values(), rtol=1e-12)
+    for mine, theirs in zip(one, other, strict=True):
+        assert mine.abs().sum() > 0
+        assert torch.allclose(mine, theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_a_constant_current_equals_the_same_current_at_every_step():
     torch.manual_seed(2)
     network = double(SpikingNetwork((4, 30, 3), 8))
     x = torch.randn(5, 4, dtype=torch.float64)
-    current = network.currents(x)
+    current = network.carried(0, network.inputs(x))
     assert current.shape == (1, 5, 30)
     assert torch.equal(network.fire(current), network.fire(current.expand(8, -1, -1)))
 
@@ -96,14 +108,12 @@ def test_units_fire_at_the_rate_of_the_formula():
 
 def test_poisson_inputs_have_the_brightness_as_their_rate():
     network = PoissonNetwork((6, 6, 3), 4000, Unit(), spec=SPEC)
-    with torch.no_grad():
-        network.layers[0].weight.copy_(torch.eye(6))
-        network.layers[0].bias.zero_()
     brightness = torch.tensor([0.0, 0.1, 0.5, 0.9, 1.0, 1.3])
     torch.manual_seed(0)
-    current = network.currents(((brightness - 0.25) / 0.5)[None])
-    assert set(current.unique().tolist()) <= {0.0, 1.0}
-    assert torch.allclose(current.mean(0)[0], brightness.clamp(max=1), atol=0.03)
+    spikes = network.inputs(((brightness - 0.25) / 0.5)[None])
+    assert spikes.shape == (4000, 1, 6)
+    assert set(spikes.unique().tolist()) <= {0.0, 1.0}
+    assert torch.allclose(spikes.mean(0)[0], brightness.clamp(max=1), atol=0.03)
 
 
 def test_a_step_leaves_of_the_membrane_what_its_time_constant_says():

@@ -1,0 +1,97 @@
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import torch
+from numba import prange
+
+from everynet.kernels.compiled import threaded
+
+
+def _double(values):
+    for i in prange(len(values)):
+        values[i] *= 2
+
+
+def test_each_form_is_stored_by_its_own_name():
+    """One name for both, and a process would be given whichever was compiled first."""
+    threads, names = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 1):
+            torch.set_num_threads(count)
+            values = np.arange(5.0)
+            loop = threaded(_double)
+            loop(values)
+            names.append(loop.py_func.__qualname__)
+            assert values.tolist() == [0, 2, 4, 6, 8]
+            assert bool(loop.targetoptions.get("parallel")) == (count > 1)
+    finally:
+        torch.set_num_threads(threads)
+    assert names == ["_double_alone", "_double_together", "_double_alone"]
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import numpy
+sys.path.insert(0, {folder!r})
+from loops import half
+from numba.core.caching import IndexDataCacheFile
+
+write = IndexDataCacheFile._save_index
+IndexDataCacheFile._save_index = lambda *given: (time.sleep(0.5), write(*given))  # a slow disk
+
+kind, start = sys.argv[1], Path({folder!r}) / "start"
+Path({folder!r}, "ready-" + kind).touch()
+while not start.exists():
+    time.sleep(0.001)
+values = half(numpy.arange(4, dtype=kind))
+compiling = "numba.np.polynomial.polynomial_core" in sys.modules
+print(values.dtype, values.tolist(), len(half.stats.cache_hits), compiling)
+"""
+LOOPS = """
+from everynet.kernels.compiled import compiled
+
+@compiled()
+def half(values):
+    made = values.copy()
+    for i in range(len(values)):
+        made[i] = values[i] / 2
+    return made
+"""
+
+
+def started_at_once(folder, kinds):
+    """Let processes reach their first call, then let all of them go; what they print."""
+    (folder / "loops.py").write_text(LOOPS)
+    (folder / "script.py").write_text(SCRIPT.format(folder=str(folder)))
+    (folder / "start").unlink(missing_ok=True)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, folder / "script.py", kind],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for kind in kinds
+    ]
+    until = time.monotonic() + 60
+    while not all((folder / f"ready-{kind}").exists() for kind in kinds):
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    (folder / "start").touch()
+    return [process.communicate(timeout=120)[0].strip() for process in processes]
+
+
+def test_processes_that_compile_at_once_keep_their_code_apart(tmp_path):
+    """And what is stored is read back, one for each type, without the tables of the compiler."""
+    kinds = ["float32", "float64", "complex64"]
+    halves = dict.fromkeys(kinds, "[0.0, 0.5, 1.0, 1.5]")
+    halves["complex64"] = "[0j, (0.5+0j), (1+0j), (1.5+0j)]"
+    started_at_once(tmp_path, kinds)
+    assert len(list((tmp_path / "cache").rglob("*.nbc"))) == len(kinds)
+    for kind, line in zip(kinds, started_at_once(tmp_path, kinds), strict=True):
+        assert line == f"{kind} {halves[kind]} 1 False"
