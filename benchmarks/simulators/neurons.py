@@ -336,8 +336,9 @@ def race(page: Page, folder: Path) -> None:
         "Spiking: integrate-and-fire neurons",
         f"{DURATION:g} s of neurons (membranes 20 ms, synapses 5 ms, drives evenly from 0.8 to 1.5 "
         f"of the threshold, float32); best of {page.given.repeats} alternating turns. Set-up is "
-        "building, compiling and taking in the weights; imports are shown apart. Ours imports a "
-        "part of scipy (0.12 to 0.15 s) that numba would otherwise load in the first run. The time "
-        "of Brian2 C++ is what its program says of its own run.",
+        "building, compiling and taking in the weights; imports are shown apart. Ours loads "
+        "machine code that an earlier process left on disk, which takes seconds to compile once; "
+        "Brian2 compiles each changed model. The time of Brian2 C++ is what its program says of "
+        "its own run.",
         "neurons",
     )

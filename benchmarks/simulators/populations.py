@@ -39,7 +39,8 @@ def our_population(job: Job) -> Callable[[], Turn]:
     from everynet.zoo.population.oscillator import oscillation
 
     flat = job["system"] == "integrator"
-    ensemble = Ensemble(job["neurons"], 1 if flat else 2, radius=1.0 if flat else 1.5)
+    drawn, radius = torch.Generator().manual_seed(0), 1.0 if flat else 1.5
+    ensemble = Ensemble(job["neurons"], 1 if flat else 2, radius=radius, generator=drawn)
     flow = integration if flat else oscillation(1.0)
     population = SpikingPopulation(ensemble, flow, tau_s=FEEDBACK, tau_read=0.01)
     times = np.arange(1, 5001) * 1e-3
