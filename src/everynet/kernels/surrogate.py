@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
-from everynet.kernels.compiled import threaded
+from everynet.kernels.compiled import compiled, threaded
 from everynet.kernels.events import compiles, events, product, weight_gradient
 from everynet.kernels.lif import Reals
 
@@ -217,10 +217,7 @@ def _integrate(  # noqa: PLR0917 -- a compiled loop takes no names
         v, summed = np.zeros_like(u), np.zeros_like(u)
         for t in range(steps):
             given, share = current[t if changes else 0, first : first + size], shares[t]
-            for i in range(len(u)):
-                now = beta * v[i] + gain * given[i]
-                u[i] = now
-                v[i] = none if now >= one else now
+            _advance(given, beta, gain, u, v)
             if together:
                 for i in range(len(u)):
                     summed[i] += share if u[i] >= one else none
@@ -252,11 +249,8 @@ def _differentiate(  # noqa: PLR0917
         v = np.zeros(min(size, units - first), current.dtype)
         membrane = np.empty((steps, len(v)), current.dtype)
         for t in range(steps):
-            given, u = current[t if changes else 0, first : first + size], membrane[t]
-            for i in range(len(v)):
-                now = beta * v[i] + gain * given[i]
-                u[i] = now
-                v[i] = none if now >= one else now
+            given = current[t if changes else 0, first : first + size]
+            _advance(given, beta, gain, membrane[t], v)
         later, summed = np.zeros_like(v), np.zeros_like(v)
         for t in range(steps - 1, -1, -1):
             u, share = membrane[t], shares[t]
@@ -278,6 +272,16 @@ def _differentiate(  # noqa: PLR0917
                 for i in range(len(later)):
                     out[i] = gain * later[i]
         total[first : first + size] = summed
+
+
+@compiled()
+def _advance(given: Reals, beta: float, gain: float, u: Reals, v: Reals) -> None:
+    """One step of all units: the membranes before a spike, and what the spike leaves of them."""
+    one, none = u.dtype.type(1), u.dtype.type(0)
+    for i in range(len(u)):
+        now = beta * v[i] + gain * given[i]
+        u[i] = now
+        v[i] = none if now >= one else now
 
 
 # ---------------------------------------------------------------------------------------- torch
