@@ -177,6 +177,15 @@ def test_float64(name):
 
 
 @pytest.mark.parametrize("name", KINDS["training"])
+def test_half_precision(name):
+    recipe = replace(tiny(name), steps=3)
+    data, state, setup = begun(recipe, precision="bf16")
+    for record in train(recipe, state, data, setup=setup):
+        assert minimised(record.terms).isfinite()
+    assert all(p.dtype == torch.float32 for p in state.model.parameters())
+
+
+@pytest.mark.parametrize("name", KINDS["training"])
 def test_stop_and_resume_into_another_seed_is_bit_equal(name, tmp_path):
     recipe = tiny(name)
     assert recipe.steps >= 2

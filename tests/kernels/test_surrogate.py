@@ -43,7 +43,7 @@ def test_the_loop_equals_autograd_and_the_torch_form(name, rows, dtype):
 @pytest.mark.parametrize("share", [0.1, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_weighed_spikes_equal_the_sum_of_all(name, rows, share, dtype):
-    """By the compiled loops, by autograd, and by the torch form, from few inputs and from many."""
+    """In one go, by autograd and with every spike at hand; from few inputs and from many."""
     generator = torch.Generator().manual_seed(4)
     draw = partial(torch.randn, generator=generator, dtype=dtype)
     x = draw(rows, 5, 40) * (torch.rand(rows, 5, 40, generator=generator) < share)

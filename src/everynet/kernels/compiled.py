@@ -36,8 +36,8 @@ def compiled(
     def decorate(loop: Loop) -> Loop:
         made: Any = jit(loop)
         made._cache = _Store(loop)  # type: ignore[no-untyped-call]  # numba's, as those below
-        compiled: Loop = made
-        return compiled
+        typed: Loop = made  # a dispatcher of numba's, called as the loop is
+        return typed
 
     return decorate
 

@@ -46,9 +46,10 @@ def event_linear(
 
 
 def compiles(*given: Tensor) -> bool:
-    """Whether there is a compiled loop for tensors like these."""
+    """Whether there is a compiled loop for tensors like these; none computes in half precision."""
     kinds = {(part.device.type, part.dtype) for part in given}
-    return kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
+    whole = kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
+    return whole and not torch.is_autocast_enabled("cpu")
 
 
 class _EventLinear(torch.autograd.Function):

@@ -156,6 +156,23 @@ def test_spikes_carry_the_gradient_to_the_first_layer():
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in network.parameters())
 
 
+@pytest.mark.parametrize("kind", [SpikingNetwork, RecurrentNetwork])
+def test_half_precision_gives_about_the_same_gradient(kind):
+    """Through two hidden layers wide enough for lists of spikes; the last layer is linear."""
+    torch.manual_seed(4)
+    network, x = kind((30, 80, 70, 3), 20), torch.randn(64, 30)
+    grads = []
+    for half in (False, True):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            loss = nn.functional.cross_entropy(network(x).float(), torch.arange(64) % 3)
+        loss.backward()
+        grads.append([p.grad.clone() for p in network.parameters()])
+    for whole, rough in zip(*grads, strict=True):
+        assert rough.dtype == torch.float32
+        assert nn.functional.cosine_similarity(whole.flatten(), rough.flatten(), dim=0) > 0.9
+
+
 @pytest.mark.slow
 @pytest.mark.covers("N9")
 @pytest.mark.parametrize("name", ["snn", "snn-poisson", "snn-recurrent"])

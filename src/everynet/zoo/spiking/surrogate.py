@@ -178,7 +178,8 @@ class RecurrentNetwork(SpikingNetwork):
         for layer, weight in enumerate(self.recurrent):
             current = self.carried(layer, fired[-1] if layer else self.inputs(x))
             current = current.expand(self.steps, -1, -1)
-            fired.append(_Recurrent.apply(current, weight, self.unit))  # type: ignore[no-untyped-call]  # torch's
+            back = weight.to(current.dtype)  # currents may come in half precision
+            fired.append(_Recurrent.apply(current, back, self.unit))  # type: ignore[no-untyped-call]  # torch's
         return fired
 
 
