@@ -91,7 +91,7 @@ def our_trainer(job: Job) -> Callable[[], object]:
 
 def our_run(job: Job) -> Callable[[], object]:
     """All of `everynet run`: folder, log, evaluation, checkpoints, pictures, card."""
-    from everynet.run import run
+    from everynet.runs import run
 
     recipe, data = our_recipe(job)
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everynet
-from everynet import catalog
+from everynet import cache, catalog
 from everynet.catalog import entries, find, of_run, outside, parse, sources
 from everynet.settings import override, setting_types
 from everynet.settings import settings as values_of
@@ -27,7 +27,7 @@ class Fake(Training): in a docstring
 """
 
 import torch
-from everynet.recipe import (
+from everynet.recipes import (
     Recipe as Kind,
     Training,  # a comment, with a comma
 )
@@ -95,8 +95,8 @@ def test_a_file_says_what_it_is():
         "two": {"class": "shared.Task"},
     }
     assert source["imports"] == {
-        "Kind": ["everynet.recipe", "Recipe"],
-        "Training": ["everynet.recipe", "Training"],
+        "Kind": ["everynet.recipes", "Recipe"],
+        "Training": ["everynet.recipes", "Training"],
         "Shared": ["everynet.zoo.other.shared", "Shared"],
     }
 
@@ -154,7 +154,7 @@ def test_recipes_that_cannot_be_read(foot, line):
 
 FAMILY_FILE = '''"""A family file."""
 
-from everynet.recipe import Training, fact
+from everynet.recipes import Training, fact
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +166,7 @@ class Shared(Training):
 USER_FILE = '''"""A user of it."""
 
 from everynet.zoo.a.family import Shared as Common
-from everynet.recipe import Fitting, Simulation
+from everynet.recipes import Fitting, Simulation
 from everynet.zoo.a import family
 
 
@@ -211,7 +211,7 @@ def zoo(tmp_path, monkeypatch):
         (package / name).parent.mkdir(parents=True)
         (package / name).write_text(text)
     (package / "zoo" / "b" / "__init__.py").write_text("RECIPES = broken\n")
-    shutil.copy(Path(catalog.__file__).parent / "recipe.py", package)
+    shutil.copy(Path(catalog.__file__).parent / "recipes.py", package)
     monkeypatch.setattr(catalog, "PACKAGE", package)
     monkeypatch.setattr(catalog, "ZOO", package / "zoo")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -274,7 +274,7 @@ def index_name():
 
 
 def index_file():
-    return catalog.cache() / index_name()
+    return cache.home() / index_name()
 
 
 @pytest.fixture
@@ -293,14 +293,14 @@ def reads(monkeypatch):
 
 def test_the_index_saves_reading(zoo, reads):
     first = sources()
-    assert sorted(reads) == ["family.py", "recipe.py", "user.py"]
+    assert sorted(reads) == ["family.py", "recipes.py", "user.py"]
     assert json.loads(index_file().read_text().splitlines()[1]).keys() == first.keys()
     reads.clear()
     stamp = index_file().stat().st_mtime_ns
     assert json.dumps(sources()) == json.dumps(first)
     assert reads == []
     assert index_file().stat().st_mtime_ns == stamp  # nothing new, nothing written
-    assert list(catalog.cache().iterdir()) == [index_file()]
+    assert list(cache.home().iterdir()) == [index_file()]
 
 
 def test_only_what_changed_is_read_again(zoo, reads):
@@ -374,9 +374,9 @@ def test_a_cache_that_cannot_be_written_is_ignored(zoo, tmp_path, monkeypatch):
 def test_without_xdg_the_cache_is_in_the_home(monkeypatch, tmp_path):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert catalog.cache() == tmp_path / ".cache" / "everynet"
+    assert cache.home() == tmp_path / ".cache" / "everynet"
     monkeypatch.setenv("XDG_CACHE_HOME", "")  # empty counts as not set
-    assert catalog.cache() == tmp_path / ".cache" / "everynet"
+    assert cache.home() == tmp_path / ".cache" / "everynet"
 
 
 # ----------------------------------------------------------------------------------- the real zoo
@@ -440,7 +440,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from everynet.recipe import Simulation
+from everynet.recipes import Simulation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -730,7 +730,7 @@ def test_a_class_that_cannot_be_made_without_settings(tmp_path, mine):
 
 
 def test_load_gives_the_result_back(tmp_path, mine):
-    from everynet.run import run
+    from everynet.runs import run
 
     result = run(override(find(str(mine)), {"value": 4.0}), tmp_path / "runs")
     assert everynet.load(result.folder, mine)["y"].item() == 8

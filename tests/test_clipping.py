@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.recipe import State, Training
+from everynet.recipes import State, Training
 from everynet.types import Data, UserError
 
 

@@ -17,14 +17,14 @@ from matplotlib.figure import Figure
 from torch import nn
 
 import everynet
-from everynet import checkpoint, run
-from everynet.card import text
+from everynet import checkpoint, runs
 from everynet.catalog import entries, find
 from everynet.device import choose
-from everynet.recipe import Fitting, Goal, Simulation, Training, minimised
+from everynet.recipes import Fitting, Goal, Simulation, Training, minimised
 from everynet.settings import override, setting_docs, settings
 from everynet.trainer import begin, evaluate, train
 from everynet.types import Data
+from everynet.words import written
 
 ALL = {entry.name: entry for entry in entries()[0]}
 KINDS = {kind: [n for n, e in ALL.items() if e.kind == kind] for kind in
@@ -89,9 +89,9 @@ def _cited(line):
 @pytest.mark.parametrize("name", ALL)
 def test_every_setting_survives_the_command_line(name):
     recipe = find(name)
-    written = {field: text(value) for field, value in settings(recipe).items()}
-    assert settings(override(recipe, written)) == settings(recipe)
-    assert override(recipe, written).changed == ()
+    given = {field: written(value) for field, value in settings(recipe).items()}
+    assert settings(override(recipe, given)) == settings(recipe)
+    assert override(recipe, given).changed == ()
 
 
 # --------------------------------------------------------------------------------------- training
@@ -193,7 +193,7 @@ def test_stop_and_resume_into_another_seed_is_bit_equal(name, tmp_path):
     for record in train(recipe, whole, data, setup=setup):
         if record.step == recipe.steps // 2:
             path = tmp_path / str(record.step)
-            checkpoint.save(path, whole, recipe.deployed(whole), checkpoint.Progress())
+            checkpoint.save(path, whole, recipe.deployed(whole), checkpoint.Best())
     _, half, _ = begun(recipe, seed=recipe.seed + 7)
     checkpoint.restore(path, half, recipe.deployed(half))
     for _ in train(recipe, half, data, setup=setup):
@@ -222,7 +222,7 @@ def test_cpu_and_gpu_agree(name):
 def test_runs_draws_and_loads(name, tmp_path):
     """The whole life of a run: folder, pictures, card, load without data, draw again."""
     recipe = tiny(name)
-    result = run.run(recipe, tmp_path, device="cpu")
+    result = runs.run(recipe, tmp_path, device="cpu")
     assert {goal.metric for goal in recipe.goals()} <= result.metrics.keys()
     drawn = {path.stem for path in result.pictures}
     assert drawn - {"learning-curve"}, "a picture that shows how the network works"
@@ -230,22 +230,22 @@ def test_runs_draws_and_loads(name, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
     page = (result.folder / "card.md").read_text()
     assert f"everynet run {name}" in page
-    loaded = run.load(recipe, result.folder)
+    loaded = runs.load(recipe, result.folder)
     if isinstance(recipe, Training):
         assert isinstance(loaded, nn.Module)
         assert not loaded.training
     shutil.rmtree(result.folder / "pictures")
-    assert {path.stem for path in run.draw(recipe, result.folder)} == drawn
+    assert {path.stem for path in runs.draw(recipe, result.folder)} == drawn
 
 
 @pytest.mark.parametrize("name", KINDS["fitting"])
 def test_a_fitted_estimator_comes_back_the_same(name, tmp_path):
     recipe = tiny(name)
     assert isinstance(recipe, Fitting)
-    result = run.run(recipe, tmp_path, device="cpu")
+    result = runs.run(recipe, tmp_path, device="cpu")
     data = recipe.dataset().to(torch.device("cpu"), torch.float64)
     setup = choose("cpu", "fp64")
-    assert evaluate(recipe, run.load(recipe, result.folder), data.test, setup) == result.metrics
+    assert evaluate(recipe, runs.load(recipe, result.folder), data.test, setup) == result.metrics
 
 
 @pytest.mark.parametrize("name", KINDS["simulation"])

@@ -16,7 +16,7 @@ from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import everynet.zoo
-from everynet.estimator import Form, classification, converge, inputs, labels, regression
+from everynet.estimator import Caller, classification, converge, inputs, labels, regression
 from everynet.zoo.classic.logistic import LogisticRegression
 
 
@@ -191,11 +191,11 @@ def test_labels_of_any_kind(y, form, first):
 
 
 def test_results_return_to_the_callers_device():
-    form = Form.of(torch.empty(1, device="meta"))
+    form = Caller.of(torch.empty(1, device="meta"))
     assert form.device == torch.device("meta")
     assert form.give(torch.ones(3)).device.type == "meta"
-    assert Form(None).take(np.ones(3)).device.type == "cpu"
-    assert Form(torch.device("mps")).take(np.ones(3)).device.type == "cpu"  # it has no float64
+    assert Caller(None).take(np.ones(3)).device.type == "cpu"
+    assert Caller(torch.device("mps")).take(np.ones(3)).device.type == "cpu"  # it has no float64
 
 
 # ----------------------------------------------------------------------------------- convergence

@@ -11,13 +11,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.card import text
 from everynet.catalog import entries, find
 from everynet.cli import overridden, pairs
-from everynet.recipe import Recipe, Training, fact
+from everynet.recipes import Recipe, Training, fact
 from everynet.settings import convert, override, setting_docs, setting_types
 from everynet.settings import settings as values_of
 from everynet.types import Data, UserError
+from everynet.words import written
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +238,7 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 )
 def test_every_value_survives_the_command_line(values):
     recipe = override(Every(), values)
-    words = [f"{name}={text(value)}" for name, value in values_of(recipe).items()]
+    words = [f"{name}={written(value)}" for name, value in values_of(recipe).items()]
     again = overridden(Every(), words)
     assert values_of(again) == values_of(recipe)
     assert again.changed == recipe.changed
@@ -248,7 +248,7 @@ def test_every_value_survives_the_command_line(values):
 def test_every_field_of_the_zoo_survives_the_command_line(name):
     recipe = find(name)
     for field, value in values_of(recipe).items():
-        again = override(recipe, pairs([f"{field}={text(value)}"]))
+        again = override(recipe, pairs([f"{field}={written(value)}"]))
         assert again == recipe, field
         assert type(getattr(again, field)) is type(value), field
     assert all(setting_docs(recipe).values()), "each field has a docstring line"
@@ -336,4 +336,4 @@ def test_a_value_may_hold_an_equals_sign():
 
 def test_numbers_keep_every_bit_on_the_command_line():
     for value in (0.1, 1 / 3, 5e-324, math.pi * 1e300):
-        assert convert("rate", text(value), float) == value
+        assert convert("rate", written(value), float) == value

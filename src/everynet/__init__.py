@@ -1,7 +1,8 @@
 """Every network of the deep-learning curriculum as real software.
 
-`everynet.recipe("lenet", lr=0.01)` gives a recipe, `everynet.run.run(recipe)` trains it, and
-`everynet.load(folder)` gives the trained model back. Nothing heavy is imported before it is used.
+`everynet.recipe("lenet", lr=0.01)` gives a recipe, `everynet.run(recipe)` trains it, and
+`everynet.load(folder)` gives the trained model back. A recipe of one's own begins with
+`from everynet import Training, Data`. Nothing heavy is imported before it is used.
 """
 
 from __future__ import annotations
@@ -12,11 +13,56 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from everynet.recipe import Recipe
+    from everynet.job import Result
+    from everynet.recipes import Fitting as Fitting
+    from everynet.recipes import Recipe as Recipe
+    from everynet.recipes import Simulation as Simulation
+    from everynet.recipes import State as State
+    from everynet.recipes import Training as Training
+    from everynet.types import Batch as Batch
+    from everynet.types import Data as Data
+    from everynet.types import Terms as Terms
 
 __version__ = "0.1.0"
 
-_MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipe", "run", "zoo")
+_MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipes", "runs", "zoo")
+_WORDS = {
+    **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
+    **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
+}
+
+
+def recipe(name: str, **fields: object) -> Recipe:
+    """The recipe of that name, with some settings replaced."""
+    found: Recipe = import_module("everynet.catalog").find(name)
+    made: Recipe = import_module("everynet.settings").override(found, fields)
+    return made
+
+
+def run(
+    recipe: Recipe,
+    out: str | Path = "runs",
+    *,
+    device: str = "auto",
+    precision: str = "fp32",
+    compile: bool = False,
+    show: bool = False,
+) -> Result:
+    """Do all that a recipe says, in a new folder below `out`."""
+    done: Result = import_module("everynet.runs").run(
+        recipe, out, device=device, precision=precision, compile=compile, show=show
+    )
+    return done
+
+
+def resume(
+    folder: str | Path, file: str | Path | None = None, *, show: bool = False, **fields: object
+) -> Result:
+    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
+    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
+    found = import_module("everynet.settings").override(found, fields)
+    done: Result = import_module("everynet.runs").resume(found, folder, show=show)
+    return done
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
@@ -24,14 +70,9 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
     return import_module("everynet.catalog").load(folder, file)
 
 
-def named(name: str, **fields: object) -> Recipe:
-    """The recipe of that name, with some settings replaced; also called `everynet.recipe`."""
-    found: Recipe = import_module("everynet.catalog").find(name)
-    made: Recipe = import_module("everynet.settings").override(found, fields)
-    return made
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a module
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a module or a class
     if name in _MODULES:
         return import_module(f"everynet.{name}")
+    if name in _WORDS:
+        return getattr(import_module(f"everynet.{_WORDS[name]}"), name)
     raise AttributeError(f"module 'everynet' has no attribute {name!r}")

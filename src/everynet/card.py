@@ -12,16 +12,20 @@ from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
-from everynet.recipe import Recipe
+from everynet.recipes import Recipe
 from everynet.settings import settings
 from everynet.types import Spec
+from everynet.words import written
 
+FORMAT = 2
+"""What a run folder looks like; a folder of another format is refused."""
 VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 
 
 def environment(setup: Setup, processes: int) -> dict[str, Any]:
     """The machine, the versions and the way of computing: what environment.json holds."""
     return {
+        "format": FORMAT,
         "everynet": everynet.__version__,
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
@@ -40,17 +44,10 @@ def environment(setup: Setup, processes: int) -> dict[str, Any]:
 def command(recipe: Recipe, file: str) -> str:
     """The command that repeats a run."""
     name = f"{file}:{recipe.name}" if file else recipe.name
-    given = [f"{key}={text(getattr(recipe, key))}" for key in recipe.changed]
+    given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.changed]
     if recipe.seed:
         given.append(f"seed={recipe.seed}")
     return shlex.join(["everynet", "run", name, *given])
-
-
-def text(value: object) -> str:
-    """A setting as it is written on the command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def verdict(recipe: Recipe, reached: bool | None) -> str:
@@ -96,5 +93,5 @@ def card(
     lines += ["", "## Figures on the test split", "", "| metric | value |", "|---|---|"]
     lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
-    lines += [f"| {name} | {text(value)} |" for name, value in settings(recipe).items()]
+    lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
     return "\n".join(lines) + "\n"

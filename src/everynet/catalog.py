@@ -19,8 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
+from everynet import cache
+
 if TYPE_CHECKING:
-    from everynet.recipe import Recipe
+    from everynet.recipes import Recipe
 
 PACKAGE = Path(__file__).parent
 ZOO = PACKAGE / "zoo"
@@ -138,12 +140,6 @@ def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
 # -------------------------------------------------------------------------------------- the index
 
 
-def cache() -> Path:
-    """The folder of everynet in the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "everynet"
-
-
 def _stamp(path: Path) -> list[int]:
     status = path.stat()
     return [status.st_size, status.st_mtime_ns]
@@ -154,12 +150,12 @@ MAKER = _stamp(Path(__file__))
 
 
 def sources() -> dict[str, Source]:
-    """What every file of the zoo and `recipe.py` says, by its path inside the package."""
+    """What every file of the zoo and `recipes.py` says, by its path inside the package."""
     files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
-    index = cache() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
+    index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
     known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*files, PACKAGE / "recipe.py"):
+    for path in (*files, PACKAGE / "recipes.py"):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
@@ -286,7 +282,7 @@ def is_path(name: str) -> bool:
 
 def outside(name: str) -> Recipe:
     """The recipe `file.py:name`; with one recipe in the file its name may be left out."""
-    from everynet.recipe import Recipe  # noqa: PLC0415 -- imports torch
+    from everynet.recipes import Recipe  # noqa: PLC0415 -- imports torch
     from everynet.types import UserError, nearest  # noqa: PLC0415
 
     path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
@@ -343,7 +339,7 @@ def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    from everynet.recipe import Goal  # noqa: PLC0415 -- imports torch
+    from everynet.recipes import Goal  # noqa: PLC0415 -- imports torch
     from everynet.settings import override, setting_types  # noqa: PLC0415
     from everynet.types import UserError  # noqa: PLC0415
 
@@ -390,7 +386,7 @@ def _stored(path: Path) -> dict[str, Any]:
 
 def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
     """A recipe of the class that recipe.json names: that of its name, or another of the class."""
-    from everynet.recipe import Recipe  # noqa: PLC0415 -- imports torch
+    from everynet.recipes import Recipe  # noqa: PLC0415 -- imports torch
     from everynet.types import UserError  # noqa: PLC0415
 
     module = _home(stored, path) if file is None else _import_file(file)
@@ -428,6 +424,6 @@ def _home(stored: Mapping[str, Any], path: Path) -> ModuleType:
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
     """The trained model of a run folder, ready to use."""
-    from everynet import run  # noqa: PLC0415 -- imports torch
+    from everynet import runs  # noqa: PLC0415 -- imports torch
 
-    return run.load(of_run(folder, file), Path(folder))
+    return runs.load(of_run(folder, file), Path(folder))

@@ -20,7 +20,7 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from everynet import files
-from everynet.recipe import State
+from everynet.recipes import State
 from everynet.types import NoCheckpoint, UserError
 
 MANIFEST, MODEL, STATE, TENSORS = (
@@ -31,12 +31,12 @@ MANIFEST, MODEL, STATE, TENSORS = (
 )
 
 
-class Damaged(UserError):
+class DamagedCheckpoint(UserError):
     """A checkpoint whose bytes are not those that were written."""
 
 
 @dataclass
-class Progress:
+class Best:
     """What a checkpoint holds besides the state: the best evaluation and the log's length."""
 
     best_step: int = -1
@@ -72,17 +72,17 @@ def read_bundle(path: Path) -> dict[str, bytes]:
         manifest = json.loads(stored)
         claimed = manifest.pop("self")
         if claimed != _digest(_canonical(manifest)):
-            raise Damaged(f"{path / MANIFEST} is damaged: its checksum does not match")
+            raise DamagedCheckpoint(f"{path / MANIFEST} is damaged: its checksum does not match")
         if stored != _canonical({**manifest, "self": claimed}):
-            raise Damaged(f"{path / MANIFEST} is damaged: it is not as it was written")
+            raise DamagedCheckpoint(f"{path / MANIFEST} is damaged: it is not as it was written")
         contents = {name: files.read(path / name) for name in manifest["files"]}
-    except Damaged:
+    except DamagedCheckpoint:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{path} is damaged: {str(error).splitlines()[0]}") from error
+        raise DamagedCheckpoint(f"{path} is damaged: {str(error).splitlines()[0]}") from error
     for name, digest in manifest["files"].items():
         if _digest(contents[name]) != digest:
-            raise Damaged(f"{path / name} is damaged: its checksum does not match")
+            raise DamagedCheckpoint(f"{path / name} is damaged: its checksum does not match")
     return contents
 
 
@@ -171,7 +171,7 @@ def _parameter_names(state: State) -> dict[int, str]:
 # ------------------------------------------------------------------------------------- training
 
 
-def save(path: Path, state: State, deployed: nn.Module, progress: Progress) -> None:
+def save(path: Path, state: State, deployed: nn.Module, progress: Best) -> None:
     """Write all that changes while a Training runs."""
     tensors = {f"extra/{n}": t for n, t in _module_tensors(state.extra).items()}
     if deployed is not state.model:
@@ -199,12 +199,12 @@ def save(path: Path, state: State, deployed: nn.Module, progress: Progress) -> N
     )
 
 
-def restore(path: Path, state: State, deployed: nn.Module) -> Progress:
+def restore(path: Path, state: State, deployed: nn.Module) -> Best:
     """Put a checkpoint into a state that was begun with the same recipe."""
     contents = read_bundle(path)
     about, tensors = json.loads(contents[STATE]), _tensors(path, contents[TENSORS])
     if path.name != str(about["step"]):
-        raise Damaged(f"{path} is damaged: it holds step {about['step']}")
+        raise DamagedCheckpoint(f"{path} is damaged: it holds step {about['step']}")
     _copy_into(deployed, _tensors(path, contents[MODEL]))
     _copy_into(state.extra, tensors, "extra/")
     if deployed is not state.model:
@@ -222,14 +222,14 @@ def restore(path: Path, state: State, deployed: nn.Module) -> Progress:
                         for what, value in memory[names[id(p)]].items()
                     }
     state.step = about["step"]
-    return Progress(**about["progress"])
+    return Best(**about["progress"])
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
     try:
         return load_tensors(content)
     except SafetensorError as error:
-        raise Damaged(f"{path} is damaged: {error}") from error
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
 
 
 def restore_model(path: Path, model: nn.Module) -> None:
@@ -247,9 +247,9 @@ def path_of(folder: Path, step: int) -> Path:
     return folder / "checkpoints" / str(step)
 
 
-def progress_of(path: Path) -> Progress:
+def progress_of(path: Path) -> Best:
     """What a checkpoint says of the best evaluation and of the log."""
-    return Progress(**json.loads(read_bundle(path)[STATE])["progress"])
+    return Best(**json.loads(read_bundle(path)[STATE])["progress"])
 
 
 def newest(folder: Path) -> Path:

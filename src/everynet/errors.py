@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 
 class Failure(Exception):
     """An expected way to end: one line for the user and an exit code."""
@@ -41,11 +39,3 @@ class Stopped(Failure):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.code = 128 + signal
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """The three known words most like `word`, for the end of an error message."""
-    import difflib  # noqa: PLC0415 -- only a mistake needs it
-
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.0)
-    return "; the nearest are " + ", ".join(close) if close else ""

@@ -1,7 +1,7 @@
 """scikit-learn's contract for our estimators, written once.
 
 An estimator computes on float64 tensors. It asks `regression` or `classification` for them in
-`fit` and `inputs` for them afterwards; each also gives a `Form`, which hands results back the way
+`fit` and `inputs` for them afterwards; each also gives a `Caller`, which hands results back the way
 the caller's data came: tensors for tensors (on their device), arrays for anything else.
 
     class Mean(RegressorMixin, BaseEstimator):
@@ -42,15 +42,15 @@ Estimator: TypeAlias = Any
 
 
 @dataclass(frozen=True)
-class Form:
+class Caller:
     """How the caller speaks: tensors on a device, or arrays (None)."""
 
     device: torch.device | None
 
     @staticmethod
-    def of(X: Array) -> Form:
+    def of(X: Array) -> Caller:
         """The form of the caller's data."""
-        return Form(X.device if isinstance(X, Tensor) else None)
+        return Caller(X.device if isinstance(X, Tensor) else None)
 
     def take(self, value: Array) -> Tensor:
         """A tensor to compute with: on the caller's device if that has float64, else the CPU."""
@@ -71,9 +71,9 @@ class Form:
 
 def regression(
     estimator: Estimator, X: Array, y: Array
-) -> tuple[Float[Tensor, "samples features"], Float[Tensor, " samples"], Form]:
+) -> tuple[Float[Tensor, "samples features"], Float[Tensor, " samples"], Caller]:
     """Checked rows and targets to learn from, and the form to give results in."""
-    form = Form.of(X)
+    form = Caller.of(X)
     rows, targets = validate_data(
         estimator, _array(X), _array(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
     )
@@ -82,9 +82,9 @@ def regression(
 
 def classification(
     estimator: Estimator, X: Array, y: Array
-) -> tuple[Float[Tensor, "samples features"], Int[Tensor, " samples"], Form]:
+) -> tuple[Float[Tensor, "samples features"], Int[Tensor, " samples"], Caller]:
     """Checked rows and the number of each row's class in `classes_`, which is set here."""
-    form = Form.of(X)
+    form = Caller.of(X)
     rows, targets = validate_data(
         estimator, _array(X), _array(y), dtype=np.float64, ensure_min_samples=2
     )
@@ -99,15 +99,15 @@ def classification(
     return form.take(rows), form.take(index), form
 
 
-def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples features"], Form]:
+def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples features"], Caller]:
     """Checked rows for an estimator that was fitted; before that, an error that names `fit`."""
     check_is_fitted(estimator)
     rows = validate_data(estimator, _array(X), dtype=np.float64, reset=False)
-    form = Form.of(X)
+    form = Caller.of(X)
     return form.take(rows), form
 
 
-def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Form) -> Array:
+def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Caller) -> Array:
     """The classes that go by these numbers."""
     classes = np.asarray(_array(estimator.classes_))
     return form.give(classes[index.cpu().numpy()])

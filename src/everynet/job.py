@@ -17,14 +17,14 @@ import torch
 from torch import nn
 
 from everynet import checkpoint, device, files
-from everynet.card import card
-from everynet.checkpoint import Progress as Best
+from everynet.card import FORMAT, card
+from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
 from everynet.progress import Progress, Stop
-from everynet.recipe import Fitting, Pictures, Recipe, Simulation, State, Training
+from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -271,7 +271,7 @@ class Job:
             recipe,
             spec=self.data.spec,
             digest=self.data.digest,
-            where=read_json(self.folder / "environment.json"),
+            where=read_environment(self.folder),
             metrics=metrics,
             reached=reached,
             seconds=self.before + time.monotonic() - self.begun,
@@ -320,6 +320,17 @@ def source_file(recipe: Recipe) -> str:
     """The file of a recipe that does not live in the zoo; empty for one that does."""
     module = type(recipe).__module__
     return "" if module.startswith("everynet.zoo.") else inspect.getfile(type(recipe))
+
+
+def read_environment(folder: Path) -> dict[str, Any]:
+    """environment.json of a run folder, if the folder has the form that is written today."""
+    where = read_json(folder / "environment.json")
+    if where.get("format") != FORMAT:
+        raise UserError(
+            f"{folder} was made by everynet {where.get('everynet', 'of another version')}, whose "
+            "run folders have another form: run it again, or use that version"
+        )
+    return where
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
-from everynet.recipe import Recipe
+from everynet.recipes import Recipe
 from everynet.types import UserError, nearest
 
 

@@ -14,7 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from everynet.device import Setup, choose, seed, threads_for
 from everynet.distributed import World
 from everynet.memory import keep_freed_memory
-from everynet.recipe import Fitting, M, State, Training, X
+from everynet.recipes import Fitting, M, State, Training, X
 from everynet.types import Batch, Data, History, Record
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update

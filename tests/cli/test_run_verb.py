@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everynet.job import Job
-from everynet.run import run as run_recipe
+from everynet.runs import run as run_recipe
 
 MINE = Path(__file__).parent / "mine.py"
 

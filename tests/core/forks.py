@@ -18,7 +18,7 @@ from pathlib import Path
 
 import torch
 
-import everynet.run  # noqa: F401 -- before the first fork, so that each is spared it
+import everynet.runs  # noqa: F401 -- before the first fork, so that each is spared it
 from everynet import checkpoint, files
 from everynet.cli import main
 

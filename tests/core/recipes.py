@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from everynet.recipe import State, Training, make_optimizer, minimised
+from everynet.recipes import State, Training, make_optimizer, minimised
 from everynet.types import Batch, Data, History, Terms, UserError, generator
 
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import nn
 
-from everynet import checkpoint, run
-from everynet.checkpoint import Damaged
+from everynet import checkpoint, runs
+from everynet.checkpoint import DamagedCheckpoint
 from everynet.device import choose
-from everynet.recipe import State
+from everynet.recipes import State
 from everynet.trainer import begin
 from everynet.types import NoCheckpoint, UserError
 from tests.core.recipes import RECIPES
@@ -21,7 +21,7 @@ from tests.core.recipes import RECIPES
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     recipe = replace(RECIPES["ema"], name="ema")
-    return recipe, run.run(recipe, tmp_path_factory.mktemp("runs"), device="cpu").folder
+    return recipe, runs.run(recipe, tmp_path_factory.mktemp("runs"), device="cpu").folder
 
 
 def mutate(path, draw):
@@ -79,7 +79,7 @@ def test_a_damaged_checkpoint_is_put_aside_and_the_one_before_is_taken(finished,
     (checkpoint.path_of(copy, 12) / "state.safetensors").write_bytes(b"")
     assert checkpoint.newest(copy).name == "10"
     assert any("damaged" in p.name for p in (copy / "checkpoints").iterdir())
-    run.resume(recipe, copy)
+    runs.resume(recipe, copy)
     assert checkpoint.read_bundle(checkpoint.path_of(copy, 12)) == checkpoint.read_bundle(
         checkpoint.path_of(folder, 12)
     )
@@ -92,7 +92,7 @@ def test_no_checkpoint_left(finished, tmp_path):
     for step in checkpoint.steps(copy):
         (checkpoint.path_of(copy, step) / "manifest.json").write_text("{}")
     with pytest.raises(NoCheckpoint, match="no valid checkpoint left") as raised:
-        run.resume(recipe, copy)
+        runs.resume(recipe, copy)
     assert raised.value.code == 5
 
 
@@ -100,7 +100,7 @@ def test_a_renamed_checkpoint_is_refused(finished, tmp_path):
     recipe, folder = finished
     shutil.copytree(checkpoint.path_of(folder, 12), tmp_path / "13")
     state = begin(recipe, recipe.dataset(), choose("cpu"))
-    with pytest.raises(Damaged, match="holds step 12"):
+    with pytest.raises(DamagedCheckpoint, match="holds step 12"):
         checkpoint.restore(tmp_path / "13", state, recipe.deployed(state))
 
 
@@ -120,12 +120,12 @@ def test_what_cannot_be_saved_is_named(tmp_path):
 
     model = Odd(1, 1)
     with pytest.raises(TypeError, match="_extra_state must be a tensor"):
-        checkpoint.save(tmp_path / "1", State(model, nn.Module(), {}), model, checkpoint.Progress())
+        checkpoint.save(tmp_path / "1", State(model, nn.Module(), {}), model, checkpoint.Best())
     stray = torch.optim.SGD([nn.Parameter(torch.ones(1))])
     model = nn.Linear(1, 1)
     state = State(model, nn.Module(), {"main": stray})
     with pytest.raises(TypeError, match="optimiser main must be given parameters of the model"):
-        checkpoint.save(tmp_path / "1", state, model, checkpoint.Progress())
+        checkpoint.save(tmp_path / "1", state, model, checkpoint.Best())
 
 
 def test_values_of_estimators_and_results_round_trip(tmp_path):

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from everynet import checkpoint, files, run
+from everynet import checkpoint, files, runs
 from everynet.types import CannotWrite, UserError
 from tests.core.recipes import RECIPES
 from tests.core.test_resume import contents
@@ -39,12 +39,12 @@ class Faulty:
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
-    return run.run(RECIPE, tmp_path_factory.mktemp("runs"), device="cpu").folder
+    return runs.run(RECIPE, tmp_path_factory.mktemp("runs"), device="cpu").folder
 
 
 def attempt(out):
     try:
-        run.run(RECIPE, out, device="cpu")
+        runs.run(RECIPE, out, device="cpu")
     except CannotWrite as failure:
         return failure
     return None
@@ -69,8 +69,8 @@ def test_every_operation_can_fail(operation, unbroken, tmp_path, monkeypatch):
         for folder in out.glob("momentum-*"):  # none where the folder itself could not be made
             assert not list(folder.glob(".*"))
             if checkpoint.steps(folder):
-                run.load(RECIPE, folder)
-            run.resume(RECIPE, folder)
+                runs.load(RECIPE, folder)
+            runs.resume(RECIPE, folder)
             assert contents(folder) == contents(unbroken)
     assert n > {"write": 20, "fsync": 20, "rename": 10, "mkdir": 5}[operation]
 
@@ -84,13 +84,13 @@ def test_a_full_disk(tmp_path):
 @pytest.mark.skipif(os.geteuid() == 0 and not os.path.exists("/proc/self"), reason="needs /proc")
 def test_an_unwritable_folder():
     with pytest.raises(CannotWrite, match=r"cannot make /proc/runs.*--out"):
-        run.run(RECIPE, "/proc/runs", device="cpu")
+        runs.run(RECIPE, "/proc/runs", device="cpu")
 
 
 def test_a_file_where_a_folder_should_be(tmp_path):
     (tmp_path / "runs").write_text("")
     with pytest.raises(CannotWrite, match=r"cannot make .*runs"):
-        run.run(RECIPE, tmp_path / "runs", device="cpu")
+        runs.run(RECIPE, tmp_path / "runs", device="cpu")
 
 
 def test_fifty_processes_make_fifty_folders_in_the_same_second(tmp_path):
@@ -102,7 +102,7 @@ def test_fifty_processes_make_fifty_folders_in_the_same_second(tmp_path):
 
 def test_a_second_process_on_one_run_is_refused(unbroken):
     with files.locked(unbroken), pytest.raises(UserError, match="in use by another process"):
-        run.resume(RECIPE, unbroken)
+        runs.resume(RECIPE, unbroken)
 
 
 HOLD = """
@@ -121,8 +121,8 @@ def test_the_lock_of_a_killed_process_is_taken_over(unbroken):
     )
     assert holder.stdout.readline() == "held\n"
     with pytest.raises(UserError, match="in use by another process"):
-        run.resume(RECIPE, unbroken)
+        runs.resume(RECIPE, unbroken)
     holder.kill()
     holder.wait()
     holder.stdout.close()
-    run.resume(RECIPE, unbroken)
+    runs.resume(RECIPE, unbroken)

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from everynet import checkpoint, run
-from everynet.cli import runs
-from everynet.recipe import State
+from everynet import checkpoint, runs
+from everynet.cli.runs import read
+from everynet.recipes import State
 from everynet.trainer import finite
 from everynet.types import Batch, Data, NonFinite, Terms
 from tests.core.recipes import Small
@@ -76,11 +76,11 @@ class BadUpdate(BadLayer):
 )
 def test_layer_and_step_are_named(recipe, words, tmp_path):
     with pytest.raises(NonFinite, match=words) as raised:
-        run.run(recipe, tmp_path, device="cpu")
+        runs.run(recipe, tmp_path, device="cpu")
     assert raised.value.code == 3
     assert "the last good weights are in" in str(raised.value)
     (folder,) = tmp_path.iterdir()
-    model = run.load(recipe, folder)
+    model = runs.load(recipe, folder)
     assert finite(model.parameters())
     step = int(words.split("step ")[1].split(";")[0])
     assert checkpoint.steps(folder)[-1] == (step - 1) // 10 * 10
@@ -90,15 +90,15 @@ def test_a_smaller_rate_can_go_on_from_the_last_good_weights(tmp_path):
     """The folder is still a run: with the fault mended it resumes and ends."""
     recipe = BadLayer(name="bad")
     with pytest.raises(NonFinite):
-        run.run(recipe, tmp_path, device="cpu")
+        runs.run(recipe, tmp_path, device="cpu")
     (folder,) = tmp_path.iterdir()
 
     class Mended(BadLayer):
         def model(self, data):
             return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), Breaks(10**9), nn.Linear(6, 2))
 
-    result = run.resume(Mended(**{**vars(recipe)}), folder)
-    assert runs.read(folder).split == "test"
+    result = runs.resume(Mended(**{**vars(recipe)}), folder)
+    assert read(folder).split == "test"
     assert result.metrics["cross_entropy"] < 1
 
 
@@ -108,4 +108,4 @@ def test_a_metric_that_is_not_a_number_is_refused(tmp_path):
             return {"cross_entropy": torch.full((len(batch[0]),), float("nan"))}
 
     with pytest.raises(NonFinite, match="cross_entropy is nan at step 4"):
-        run.run(replace(BadMetric(), name="bad"), tmp_path, device="cpu")
+        runs.run(replace(BadMetric(), name="bad"), tmp_path, device="cpu")

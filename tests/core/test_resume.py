@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet import checkpoint, run
+from everynet import checkpoint, runs
 from everynet.checkpoint import read_bundle
-from everynet.cli import runs
+from everynet.cli.runs import read
 from everynet.device import choose
 from everynet.progress import Stop
 from everynet.trainer import begin
@@ -30,7 +30,7 @@ def contents(folder):
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory):
     return {
-        name: run.run(replace(recipe, name=name), tmp_path_factory.mktemp(name), device="cpu")
+        name: runs.run(replace(recipe, name=name), tmp_path_factory.mktemp(name), device="cpu")
         for name, recipe in RECIPES.items()
     }
 
@@ -57,13 +57,13 @@ def test_stop_and_resume_is_bit_equal(name, stop, unbroken, tmp_path, monkeypatc
         yield StopAt(stop - 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(run, "signals", soon)
+        patch.setattr(runs, "signals", soon)
         with pytest.raises(Stopped, match="everynet resume") as stopped:
-            run.run(recipe, tmp_path, device="cpu")
+            runs.run(recipe, tmp_path, device="cpu")
     assert stopped.value.code == 143
     (folder,) = tmp_path.iterdir()
     assert checkpoint.steps(folder)[-1] == stop
-    result = run.resume(recipe, folder)
+    result = runs.resume(recipe, folder)
     assert result.metrics == unbroken[name].metrics
     assert contents(folder) == contents(unbroken[name].folder)
 
@@ -98,9 +98,9 @@ def test_moments_of_channels_last_weights_keep_their_strides(unbroken):
 def test_a_longer_run_goes_on_from_the_end(unbroken, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(unbroken["small"].folder, folder)
-    run.resume(replace(RECIPES["small"], name="small", steps=20, changed=("steps",)), folder)
-    assert runs.read(folder).step == 20
-    whole = run.run(replace(RECIPES["small"], name="small", steps=20), tmp_path, device="cpu")
+    runs.resume(replace(RECIPES["small"], name="small", steps=20, changed=("steps",)), folder)
+    assert read(folder).step == 20
+    whole = runs.run(replace(RECIPES["small"], name="small", steps=20), tmp_path, device="cpu")
     last = checkpoint.path_of(folder, 20), checkpoint.path_of(whole.folder, 20)
     assert read_bundle(last[0])["model.safetensors"] == read_bundle(last[1])["model.safetensors"]
 
@@ -108,7 +108,7 @@ def test_a_longer_run_goes_on_from_the_end(unbroken, tmp_path):
 def test_the_callers_random_state_and_threads_come_back(tmp_path):
     torch.manual_seed(3)
     threads, expected = torch.get_num_threads(), torch.random.get_rng_state()
-    run.run(RECIPES["dropout"], tmp_path, device="cpu")
+    runs.run(RECIPES["dropout"], tmp_path, device="cpu")
     assert torch.equal(torch.random.get_rng_state(), expected)
     assert torch.get_num_threads() == threads
 
@@ -125,7 +125,7 @@ def test_plateau_divides_the_rate_after_evaluations_without_progress():
 
 def test_the_test_split_has_no_say(tmp_path):
     """Poisoned test data changes the test figures and nothing that was learned or chosen."""
-    clean = run.run(RECIPES["small"], tmp_path, device="cpu")
+    clean = runs.run(RECIPES["small"], tmp_path, device="cpu")
 
     class Poisoned(type(RECIPES["small"])):
         def dataset(self):
@@ -133,6 +133,6 @@ def test_the_test_split_has_no_say(tmp_path):
             x, y = data.splits["test"]
             return replace(data, splits={**data.splits, "test": (x * 1e3, 1 - y)})
 
-    poisoned = run.run(Poisoned(), tmp_path, device="cpu")
+    poisoned = runs.run(Poisoned(), tmp_path, device="cpu")
     assert poisoned.metrics != clean.metrics
     assert contents(poisoned.folder)[0] == contents(clean.folder)[0]

@@ -3,11 +3,13 @@
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
@@ -15,10 +17,10 @@ import pytest
 import torch
 
 import everynet
-from everynet import run
+from everynet import runs
 from everynet.log import Log, note_seconds, seconds, worth_logging
 from everynet.progress import Progress, duration, signals
-from everynet.recipe import Recipe
+from everynet.recipes import Recipe
 from everynet.types import Stopped, UserError
 from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.core.recipes import RECIPES
@@ -28,7 +30,7 @@ RECIPE = replace(RECIPES["small"], name="small")
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    return run.run(RECIPE, tmp_path_factory.mktemp("runs"), device="cpu")
+    return runs.run(RECIPE, tmp_path_factory.mktemp("runs"), device="cpu")
 
 
 def test_the_folder_holds_what_the_design_says(finished):
@@ -57,7 +59,7 @@ def test_the_card_tells_all(finished):
 
 
 def test_the_weights_kept_are_the_best_of_validation(finished):
-    model = run.load(RECIPE, finished.folder)
+    model = runs.load(RECIPE, finished.folder)
     data = RECIPE.dataset()
     x, y = data.splits["valid"]
     loss = torch.nn.functional.cross_entropy(model(x), y).item()
@@ -66,15 +68,15 @@ def test_the_weights_kept_are_the_best_of_validation(finished):
 
 
 def test_nothing_is_printed_unless_asked(tmp_path, capfd):
-    run.run(RECIPE, tmp_path, device="cpu")
+    runs.run(RECIPE, tmp_path, device="cpu")
     assert capfd.readouterr() == ("", "")
-    run.run(RECIPE, tmp_path, device="cpu", show=True)
+    runs.run(RECIPE, tmp_path, device="cpu", show=True)
     assert "small on cpu" in capfd.readouterr().err
 
 
 def test_a_run_in_a_thread_works(tmp_path):
     found = []
-    work = threading.Thread(target=lambda: found.append(run.run(RECIPE, tmp_path, device="cpu")))
+    work = threading.Thread(target=lambda: found.append(runs.run(RECIPE, tmp_path, device="cpu")))
     work.start()
     work.join()
     assert found[0].metrics
@@ -82,20 +84,20 @@ def test_a_run_in_a_thread_works(tmp_path):
 
 def test_changed_settings_claim_no_goal(tmp_path):
     changed = replace(RECIPE, lr=0.01, changed=("lr",))
-    result = run.run(changed, tmp_path, device="cpu")
+    result = runs.run(changed, tmp_path, device="cpu")
     assert result.reached is None
     assert "no goal is claimed (settings changed: lr)" in (result.folder / "card.md").read_text()
 
 
 def test_what_is_no_run_is_refused(tmp_path):
     with pytest.raises(UserError, match=r"is not a run: it has no recipe\.json"):
-        run.load(RECIPE, tmp_path)
+        runs.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("{")
     with pytest.raises(UserError, match=r"recipe\.json is damaged"):
-        run.load(RECIPE, tmp_path)
+        runs.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("[]")
     with pytest.raises(UserError, match="must hold an object"):
-        run.load(RECIPE, tmp_path)
+        runs.load(RECIPE, tmp_path)
 
 
 def test_changed_data_is_noticed_before_a_resume(finished):
@@ -104,7 +106,7 @@ def test_changed_data_is_noticed_before_a_resume(finished):
             return replace(super().dataset(), digest="other")
 
     with pytest.raises(UserError, match="has changed since the run began"):
-        run.resume(Other(name="small"), finished.folder)
+        runs.resume(Other(name="small"), finished.folder)
 
 
 def test_a_damaged_log_is_named(finished, tmp_path):
@@ -193,7 +195,7 @@ def test_python_does_what_the_command_line_does(tmp_path):
     recipe = everynet.recipe("mlp-xor", steps=4)
     assert isinstance(recipe, Recipe)
     assert recipe.changed == ("steps",)
-    result = everynet.run.run(recipe, out=tmp_path)
+    result = everynet.run(recipe, out=tmp_path)
     net = everynet.load(result.folder)
     assert not net.training
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
@@ -223,8 +225,34 @@ class Endless(Quadratic):
 def test_a_signal_ends_a_simulation_at_once_and_it_can_be_done_again(tmp_path):
     recipe = replace(Endless(name="endless").tiny(), name="endless")
     with pytest.raises(Stopped, match=r"stopped before it was done; do it again with: ") as stopped:
-        run.run(recipe, tmp_path)
+        runs.run(recipe, tmp_path)
     assert stopped.value.code == 143
     (folder,) = tmp_path.iterdir()
-    assert run.resume(recipe, folder).metrics["iterate_error"] < 1e-8
+    assert runs.resume(recipe, folder).metrics["iterate_error"] < 1e-8
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("name", ["recipe", "run"])
+def test_an_old_import_says_what_to_write(name):
+    with pytest.raises(ImportError, match=f"everynet.{name} is a function now: write "):
+        import_module(f"everynet.{name}")
+    assert callable(getattr(everynet, name))
+
+
+def test_the_words_of_a_recipe_of_ones_own():
+    from everynet import Data, Training
+
+    assert Training.__module__ == "everynet.recipes"
+    assert Data.none().steps_per_epoch == 0
+
+
+@pytest.mark.parametrize("found", [{}, {"format": 1, "everynet": "0.0.9"}])
+def test_a_run_folder_of_another_format_is_refused(finished, tmp_path, found):
+    folder = shutil.copytree(finished.folder, tmp_path / "old")
+    (folder / "environment.json").write_text(json.dumps(found))
+    with pytest.raises(
+        UserError, match=r"was made by everynet .*run it again, or use that version"
+    ):
+        runs.load(RECIPE, folder)
+    with pytest.raises(UserError, match="was made by everynet"):
+        runs.resume(RECIPE, folder)

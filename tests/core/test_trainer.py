@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 from everynet.device import Setup, choose, denormals_flushed, seed, threads_for
-from everynet.recipe import OPTIMIZERS, Goal, State, make_optimizer
+from everynet.recipes import OPTIMIZERS, Goal, State, make_optimizer
 from everynet.trainer import INITIAL, UPDATE, begin, evaluate, train
 from everynet.types import Data, UserError, generator, mix, permutation
 from tests.core.recipes import RECIPES, BatchNorm, Gan, Small

@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from everynet.data import known
+from everynet.data import store
 from everynet.data.contents import Content
 from everynet.data.sets import SETS, Form, Known, Package, Web
 from everynet.types import UserError
@@ -25,11 +25,11 @@ def load_real(name):
     """A real set out of EVERYNET_DATA; skips without that folder and fails without its files."""
     if not os.environ.get("EVERYNET_DATA"):
         pytest.skip("needs real data: EVERYNET_DATA is not set")
-    place = known.where(SETS[name])
+    place = store.where(SETS[name])
     if place != "EVERYNET_DATA":
         pytest.fail(f"EVERYNET_DATA is set, but {name} is not whole there: it is {place}")
     try:
-        return known.read(name)
+        return store.read(name)
     except UserError as error:
         pytest.fail(str(error))
 

@@ -8,7 +8,7 @@ import tracemalloc
 import pytest
 
 from everynet.data import contents
-from everynet.data.contents import Damaged, take
+from everynet.data.contents import DamagedFile, take
 from tests.data.conftest import content, zipped
 
 DATA = {"a.bin": os.urandom(3000), "b.bin": bytes(1000)}
@@ -75,7 +75,7 @@ def test_wrong_bytes(tmp_path, data, words):
         put(tmp_path, "x.zip", zipped({"a.bin": data, "b.bin": other})),
         put(tmp_path, "x.tar.gz", tarred({"a.bin": data, "b.bin": other})),
     ):
-        with pytest.raises(Damaged, match=words):
+        with pytest.raises(DamagedFile, match=words):
             taken(path, WANTED if path.stem.startswith("x") else WANTED[:1])
 
 
@@ -84,7 +84,7 @@ def test_an_archive_must_hold_everything(tmp_path):
         put(tmp_path, "x.zip", zipped({"a.bin": DATA["a.bin"]})),
         put(tmp_path, "x.tar.gz", tarred({"a.bin": DATA["a.bin"]})),
     ):
-        with pytest.raises(Damaged, match=r"lacks b\.bin"):
+        with pytest.raises(DamagedFile, match=r"lacks b\.bin"):
             taken(path)
 
 
@@ -95,14 +95,14 @@ def test_a_member_whose_path_leads_outside_is_not_taken(tmp_path, evil):
         put(tmp_path, "x.zip", zipped(members)),
         put(tmp_path, "x.tar.gz", tarred(members)),
     ):
-        with pytest.raises(Damaged, match=r"lacks a\.bin"):
+        with pytest.raises(DamagedFile, match=r"lacks a\.bin"):
             taken(path)
 
 
 @pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
 def test_links_and_pipes_in_a_tar_are_not_followed(tmp_path, kind):
     path = put(tmp_path, "x.tar.gz", tarred(DATA, {"a.bin": kind}))
-    with pytest.raises(Damaged, match=r"lacks a\.bin"):
+    with pytest.raises(DamagedFile, match=r"lacks a\.bin"):
         taken(path)
 
 
@@ -118,9 +118,9 @@ def test_bombs_do_not_go_off(tmp_path):
     tar = put(tmp_path, "x.tar.gz", tarred({"big": bytes(100 << 20)} | DATA))
     tracemalloc.start()
     for path in (bomb, inside):
-        with pytest.raises(Damaged, match=r"more than the 3,000 bytes of a\.bin"):
+        with pytest.raises(DamagedFile, match=r"more than the 3,000 bytes of a\.bin"):
             taken(path, WANTED[:1])
-    with pytest.raises(Damaged, match="unpacks to far more than it should hold"):
+    with pytest.raises(DamagedFile, match="unpacks to far more than it should hold"):
         taken(tar)
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
@@ -129,14 +129,14 @@ def test_bombs_do_not_go_off(tmp_path):
 def test_a_tar_of_very_many_members_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(contents, "MEMBERS", 5)
     path = put(tmp_path, "x.tar.gz", tarred({f"{n}": b"" for n in range(6)} | DATA))
-    with pytest.raises(Damaged, match="holds more than 5 members"):
+    with pytest.raises(DamagedFile, match="holds more than 5 members"):
         taken(path)
 
 
 @pytest.mark.parametrize("name", ["a.bin.gz", "x.zip", "x.tar.gz"])
 def test_what_cannot_be_unpacked_is_said_in_one_line(tmp_path, name):
     for data in (b"", b"<html>\nnot found\n</html>", gzip.compress(DATA["a.bin"])[:-20]):
-        with pytest.raises(Damaged) as caught:
+        with pytest.raises(DamagedFile) as caught:
             taken(put(tmp_path, name, data), WANTED[:1])
         assert "\n" not in str(caught.value)
 
@@ -144,10 +144,10 @@ def test_what_cannot_be_unpacked_is_said_in_one_line(tmp_path, name):
 def test_every_cut_and_many_flips_of_an_archive_are_noticed(tmp_path):
     for name, whole in (("x.zip", zipped(DATA)), ("x.tar.gz", tarred(DATA))):
         for place in range(0, len(whole) - 1, 97):
-            with pytest.raises(Damaged):
+            with pytest.raises(DamagedFile):
                 taken(put(tmp_path, name, whole[:place]))
             flipped = whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :]
-            with contextlib.suppress(Damaged):
+            with contextlib.suppress(DamagedFile):
                 assert taken(put(tmp_path, name, flipped)) == DATA  # a date, say, is no matter
 
 
@@ -155,7 +155,7 @@ def test_only_ordinary_files_are_opened(tmp_path):
     os.mkfifo(tmp_path / "a.bin")
     (tmp_path / "x.zip").mkdir()
     for path in (tmp_path / "a.bin", tmp_path / "x.zip"):
-        with pytest.raises(Damaged, match="is not an ordinary file"):
+        with pytest.raises(DamagedFile, match="is not an ordinary file"):
             taken(path, WANTED[:1])
     with pytest.raises(FileNotFoundError):
         taken(tmp_path / "none.bin", WANTED[:1])

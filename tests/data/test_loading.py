@@ -9,7 +9,7 @@ import torch
 from everynet.data import loading
 from everynet.data.augment import shift
 from everynet.data.images import Images, moments
-from everynet.data.raw import Raw
+from everynet.data.samples import Samples
 from everynet.types import UserError, generator
 
 
@@ -38,10 +38,10 @@ def fake_images(count=400):
 
 @pytest.fixture
 def known_fake(monkeypatch):
-    from everynet.data import known
+    from everynet.data import store
 
-    monkeypatch.setattr(known, "NAMES", ("fake",))
-    monkeypatch.setattr(known, "read", lambda name: fake_images())
+    monkeypatch.setattr(store, "NAMES", ("fake",))
+    monkeypatch.setattr(store, "read", lambda name: fake_images())
 
 
 @pytest.mark.usefixtures("known_fake")
@@ -70,7 +70,7 @@ def test_a_large_set_stays_uint8_and_its_batches_are_the_same(monkeypatch):
 @pytest.mark.usefixtures("known_fake")
 def test_mean_and_spread_come_from_training_alone(monkeypatch):
     """Poisoned test images change nothing that training sees."""
-    from everynet.data import known
+    from everynet.data import store
 
     clean = loading.load("fake", batch_size=10)
     images = fake_images()
@@ -78,7 +78,7 @@ def test_mean_and_spread_come_from_training_alone(monkeypatch):
         *(images.train_x, images.train_y, images.test_x * 0 + 255, images.test_y),
         *(images.classes, images.digest, images.name),
     )
-    monkeypatch.setattr(known, "read", lambda name: bad)
+    monkeypatch.setattr(store, "read", lambda name: bad)
     poisoned = loading.load("fake", batch_size=10)
     assert poisoned.spec == clean.spec
     for part in ("train", "valid"):
@@ -99,9 +99,9 @@ def test_augmentation_touches_training_batches_only():
 @pytest.mark.real_data
 def test_mnist_has_the_published_mean_and_spread():
     """0.1307 and 0.3081 of the 60,000 training images, before a tenth is held out."""
-    from everynet.data import known
+    from everynet.data import store
 
-    images = known.read("mnist")
+    images = store.read("mnist")
     mean, std = moments(images.train_x, 255.0)
     assert mean[0] == pytest.approx(0.1307, abs=5e-5)
     assert std[0] == pytest.approx(0.3081, abs=5e-5)
@@ -122,7 +122,7 @@ def raw(**changed):
     parts = {part: (x.clone(), y.clone()) for part in ("train", "valid", "test")}
     for part, pair in changed.pop("parts", {}).items():
         parts[part] = pair
-    return Raw(
+    return Samples(
         **{"name": "a", "digest": "", "split": "", "classes": ("u", "v"), **changed}, parts=parts
     )
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
 from everynet.errors import Failure
-from everynet.errors import nearest as nearest
+from everynet.words import nearest as nearest
 
 if TYPE_CHECKING:
-    from everynet.recipe import Recipe
+    from everynet.recipes import Recipe
 
 VERBS = (
     *("list", "show", "run", "resume", "runs", "draw", "predict", "data", "doctor"),
@@ -163,7 +163,7 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 
 def overridden(recipe: Recipe, words: Iterable[str]) -> Recipe:
     """The recipe with the settings of the command line; `epochs` is turned into steps."""
-    from everynet.recipe import Training
+    from everynet.recipes import Training
     from everynet.settings import convert, override, setting_types
     from everynet.types import UserError
 

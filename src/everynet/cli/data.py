@@ -63,8 +63,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _list() -> int:
-    from everynet.data.known import where
     from everynet.data.sets import SETS
+    from everynet.data.store import where
 
     rows = [("name", "where", "size", "what it is", "licence")]
     rows += [(name, "built in", "-", *facts) for name, facts in BUILT_IN.items()]

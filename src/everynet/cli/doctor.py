@@ -59,8 +59,8 @@ def _devices() -> Iterator[tuple[str, str]]:
 
 def _data() -> Iterator[tuple[str, str]]:
     from everynet.data import OFFLINE
-    from everynet.data.known import where
     from everynet.data.sets import SETS
+    from everynet.data.store import where
 
     yield "data", f"{len(OFFLINE)} sets are always here: {' '.join(OFFLINE)}"
     yield "EVERYNET_DATA", os.environ.get("EVERYNET_DATA") or "not set"
@@ -69,9 +69,9 @@ def _data() -> Iterator[tuple[str, str]]:
 
 
 def _places(out: Path) -> Iterator[tuple[str, str]]:
-    from everynet.catalog import cache
+    from everynet.cache import home
 
-    yield "cache", f"{cache()}, {_size(_used(cache()))} used, {_size(_free(cache()))} free"
+    yield "cache", f"{home()}, {_size(_used(home()))} used, {_size(_free(home()))} free"
     yield "runs", f"{out}, {_size(_free(out))} free"
 
 
@@ -79,11 +79,12 @@ def _problems(out: Path) -> Iterator[str]:
     """Why runs or fetched data could not be written."""
     import tempfile
 
-    from everynet.catalog import cache, entries
+    from everynet.cache import home
+    from everynet.catalog import entries
 
     for fault in entries()[1]:
         yield f"{fault}; its recipes are left out"
-    for folder in (out, cache()):
+    for folder in (out, home()):
         try:
             with tempfile.TemporaryFile(dir=_existing(folder)) as file:
                 file.write(b"a few bytes")

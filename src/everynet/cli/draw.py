@@ -17,7 +17,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Draw, and print where the pictures are."""
     from everynet.catalog import of_run
-    from everynet.run import draw
+    from everynet.runs import draw
 
     for picture in draw(of_run(arguments.run, arguments.file), arguments.run):
         print(picture)

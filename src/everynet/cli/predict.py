@@ -36,7 +36,7 @@ def main(arguments: argparse.Namespace) -> int:
 
     from everynet.catalog import of_run
     from everynet.job import read_json
-    from everynet.run import load
+    from everynet.runs import load
     from everynet.types import UserError
 
     recipe = of_run(arguments.run, arguments.file)

@@ -30,7 +30,7 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
     from everynet.catalog import of_run
     from everynet.cli.run import ending
-    from everynet.run import resume
+    from everynet.runs import resume
 
     recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
     result = resume(recipe, arguments.run, show=not arguments.quiet)

@@ -12,7 +12,7 @@ from everynet.cli import overridden, pairs, table
 
 if TYPE_CHECKING:
     from everynet.job import Result
-    from everynet.recipe import Recipe
+    from everynet.recipes import Recipe
 
 HELP = "train a network (or fit, or simulate) and draw its pictures"
 
@@ -38,7 +38,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.dry_run:
         print("\n".join(dry(found, recipe, arguments)))
         return 0
-    from everynet.run import run
+    from everynet.runs import run
 
     result = run(
         recipe,
@@ -56,9 +56,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
     """Each setting, its value and where it came from; then how it would be computed."""
-    from everynet.card import text
     from everynet.device import choose, describe
     from everynet.settings import settings
+    from everynet.words import written
 
     given = pairs(arguments.settings)
     if "epochs" in given and "epochs" not in settings(recipe):
@@ -66,12 +66,12 @@ def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterato
     rows = [("setting", "value", "from")]
     for name, value in settings(recipe).items():
         origin = "command line" if name in given else _origin(found, name, arguments.name)
-        rows.append((name, text(value), origin))
+        rows.append((name, written(value), origin))
     device = choose(arguments.device, arguments.precision, arguments.compile).device
     rows += [
         ("--device", describe(device), "chosen" if arguments.device == "auto" else "command line"),
         ("--precision", arguments.precision, ""),
-        ("--compile", text(arguments.compile), ""),
+        ("--compile", written(arguments.compile), ""),
         ("--out", arguments.out, ""),
     ]
     yield table(rows)
@@ -103,7 +103,7 @@ def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
 def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
     """Commands that lead on from this run, the best first; at least three."""
     from everynet.catalog import entries
-    from everynet.recipe import Fitting, Training
+    from everynet.recipes import Fitting, Training
     from everynet.settings import settings
 
     values = settings(recipe)

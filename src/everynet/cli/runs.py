@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from everynet.cli import UsageError, table
+from everynet.words import written
 
 HELP = "list runs; with names, compare their settings and figures"
 
@@ -65,13 +66,6 @@ def read(folder: Path) -> Run:
         raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
 
 
-def text(value: object) -> str:
-    """A setting as it is written on the command line."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    return ",".join(map(text, value)) if isinstance(value, list) else str(value)
-
-
 def listing(folders: Iterable[Path]) -> str:
     """One line for each run; a folder that cannot be read says why."""
     rows, damaged = [("run", "recipe", "step", "state", "figures", "changed")], []
@@ -82,7 +76,7 @@ def listing(folders: Iterable[Path]) -> str:
             damaged.append(str(error))
             continue
         figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())
-        changed = " ".join(f"{name}={text(run.settings.get(name))}" for name in run.changed)
+        changed = " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
         state = "ended" if run.split == "test" else "open"
         rows.append((str(folder), run.recipe, f"{run.step:,}", state, figures, changed))
     return "\n".join([table(rows), *damaged])
@@ -94,7 +88,7 @@ def comparison(runs: Sequence[Run]) -> str:
     rows = [("", *names), ("recipe", *(run.recipe for run in runs))]
     alike = 0
     for name in dict.fromkeys(name for run in runs for name in run.settings):
-        values = [text(run.settings[name]) if name in run.settings else "-" for run in runs]
+        values = [written(run.settings[name]) if name in run.settings else "-" for run in runs]
         if len(runs) > 1 and len({*values}) == 1:
             alike += 1
         else:

@@ -11,7 +11,7 @@ from everynet.cli import overridden, table
 if TYPE_CHECKING:
     from torch import nn
 
-    from everynet.recipe import Recipe, Training
+    from everynet.recipes import Recipe, Training
 
 HELP = "the idea, equations, layers and settings of a network"
 
@@ -34,9 +34,9 @@ def page(recipe: Recipe) -> Iterator[str]:
     """The parts of what is shown."""
     import inspect
 
-    from everynet.card import text
-    from everynet.recipe import Training
+    from everynet.recipes import Training
     from everynet.settings import setting_docs, settings
+    from everynet.words import written
 
     cls = type(recipe)
     yield f"{recipe.name}: {recipe.kind} by {cls.__name__} of {inspect.getfile(cls)}"
@@ -45,7 +45,7 @@ def page(recipe: Recipe) -> Iterator[str]:
     if isinstance(recipe, Training):
         yield from layers(recipe)
     docs = setting_docs(recipe)
-    rows = [(f"  {name}", text(value), docs[name]) for name, value in settings(recipe).items()]
+    rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)
     yield f"goal: {recipe.goal or 'none'}; curriculum rows: {' '.join(recipe.covers) or 'none'}"
 
@@ -65,8 +65,8 @@ class Unread(dict[str, Any]):
         """Read the data, on the CPU whatever device networks are being built on; fetch none."""
         import torch
 
-        from everynet.data.known import whole
         from everynet.data.sets import SETS
+        from everynet.data.store import whole
 
         if self:
             return

@@ -25,7 +25,7 @@ _HOMES = {"load": "loading", "inputs": "asked", "labelled": "asked"}
 
 def names() -> tuple[str, ...]:
     """Every name that `load` knows: first those that are always there, then the real sets."""
-    from everynet.data.known import NAMES  # noqa: PLC0415 -- keeps this module light
+    from everynet.data.store import NAMES  # noqa: PLC0415 -- keeps this module light
 
     return (*OFFLINE, *NAMES)
 

@@ -18,17 +18,17 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from everynet.data.given import shown
 from everynet.data.npz import Array, read_npy, read_npz
-from everynet.data.raw import Pair, Raw
+from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS, by_hash, rows
 from everynet.types import UserError
+from everynet.words import shown
 
 _ENDINGS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 _SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 
 
-def read(path: Path, target: str = "") -> Raw:
+def read(path: Path, target: str = "") -> Samples:
     """The samples of an npz or npy file."""
     if path.suffix.lower() == ".npy":
         found, names = {"train": _columns(path, target)}, None
@@ -59,7 +59,7 @@ def read(path: Path, target: str = "") -> Raw:
     whole = all(pair[0].dtype == torch.uint8 for pair in samples.values())
     if not whole:
         samples = {part: (images.double(), y) for part, (images, y) in samples.items()}
-    return Raw(
+    return Samples(
         name=shown(path),
         parts=samples,
         digest=_digest(path, target),

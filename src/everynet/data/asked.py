@@ -11,10 +11,11 @@ from torch import Tensor
 
 from everynet.data import arrays, npz, table
 from everynet.data.folder import entries
-from everynet.data.given import kind, regular, shown
 from everynet.data.images import Standardize, resize
+from everynet.data.paths import kind, regular
 from everynet.data.picture import luma, read
 from everynet.types import Spec, UserError
+from everynet.words import shown
 
 
 def inputs(paths: Sequence[str | Path], spec: Spec) -> Tensor:

@@ -11,7 +11,7 @@ from sklearn import datasets
 from torch import Tensor
 
 from everynet.data.images import digest
-from everynet.data.raw import Pair, Raw
+from everynet.data.samples import Pair, Samples
 from everynet.data.split import stratified, three
 
 _FIFTH = "a stratified random fifth is the test set"
@@ -22,12 +22,12 @@ def _parts(x: Tensor, y: Tensor, test: Tensor) -> dict[str, Pair]:
     return {part: (x[rows], y[rows]) for part, rows in three(test).items()}
 
 
-def digits() -> Raw:
+def digits() -> Samples:
     """1,797 handwritten digits of 8x8 pixels with 17 levels of grey."""
     pixels, labels = datasets.load_digits(return_X_y=True)
     x = torch.from_numpy(pixels.astype(np.uint8)).reshape(-1, 1, 8, 8)
     y = torch.from_numpy(labels.astype(np.int64))
-    return Raw(
+    return Samples(
         name="digits",
         parts=_parts(x, y, stratified(y)),
         digest=digest(x, y),
@@ -37,12 +37,12 @@ def digits() -> Raw:
     )
 
 
-def _table(name: str, bunch: Mapping[str, Any]) -> Raw:
+def _table(name: str, bunch: Mapping[str, Any]) -> Samples:
     x = torch.from_numpy(np.ascontiguousarray(bunch["data"], dtype=np.float64))
     real = "target_names" not in bunch
     y = torch.from_numpy(bunch["target"].astype(np.float64 if real else np.int64))
     test = stratified(torch.zeros(len(y)) if real else y)
-    return Raw(
+    return Samples(
         name=name,
         parts=_parts(x, y, test),
         digest=digest(x, y),
@@ -53,11 +53,11 @@ def _table(name: str, bunch: Mapping[str, Any]) -> Raw:
     )
 
 
-def _photo(name: str) -> Raw:
+def _photo(name: str) -> Samples:
     photo = datasets.load_sample_image(f"{name}.jpg")
     x = torch.from_numpy(photo.copy()).permute(2, 0, 1)[None].contiguous()
     pair = (x, torch.zeros(1, dtype=torch.int64))
-    return Raw(
+    return Samples(
         name=name,
         parts={"train": pair, "valid": pair, "test": pair},
         digest=digest(x),
@@ -67,7 +67,7 @@ def _photo(name: str) -> Raw:
     )
 
 
-SETS: dict[str, Callable[[], Raw]] = {
+SETS: dict[str, Callable[[], Samples]] = {
     "digits": digits,
     "iris": lambda: _table("iris", datasets.load_iris()),
     "wine": lambda: _table("wine", datasets.load_wine()),

@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 
 from everynet.data import folder, picture
-from everynet.data.given import kind, read_bytes, shown
 from everynet.data.loading import find
-from everynet.data.raw import Raw
+from everynet.data.paths import kind, read_bytes
+from everynet.data.samples import Samples
 from everynet.data.split import PARTS
 from everynet.types import UserError
+from everynet.words import shown
 
 _MOST = 10
 """So many lines of a kind are written out."""
@@ -121,7 +122,7 @@ def _check_folder(path: Path, report: Report) -> None:
     folder.require(path, parts, folder.classes(path))
 
 
-def _check_samples(raw: Raw, report: Report) -> None:
+def _check_samples(raw: Samples, report: Report) -> None:
     report.task, report.split = raw.task, raw.split
     report.counts = {part: len(raw.parts[part][0]) for part in PARTS}
     shape = tuple(raw.parts["train"][0].shape[1:])
@@ -139,7 +140,7 @@ def _check_samples(raw: Raw, report: Report) -> None:
     report.duplicates = _equal_rows(raw)
 
 
-def _equal_rows(raw: Raw) -> list[tuple[str, str]]:
+def _equal_rows(raw: Samples) -> list[tuple[str, str]]:
     """Rows with the same features in two parts."""
     seen: dict[bytes, tuple[str, str]] = {}
     found = []

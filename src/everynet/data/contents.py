@@ -32,7 +32,7 @@ _UNREADABLE = (
 """What the unpackers raise at bytes they cannot make sense of."""
 
 
-class Damaged(Exception):
+class DamagedFile(Exception):
     """A file is there, but it is not what it should be; the message goes on from its name."""
 
 
@@ -54,19 +54,19 @@ class Content:
     def check(self, found: bytes) -> bytes:
         """The same bytes, if they are the right ones."""
         if len(found) > self.size:
-            raise Damaged(f"holds more than the {self.size:,} bytes of {self.name}")
+            raise DamagedFile(f"holds more than the {self.size:,} bytes of {self.name}")
         if len(found) < self.size:
-            raise Damaged(f"is cut short: {len(found):,} of the {self.size:,} bytes")
+            raise DamagedFile(f"is cut short: {len(found):,} of the {self.size:,} bytes")
         digest = hashlib.sha256(found).hexdigest()
         if digest != self.sha256:
-            raise Damaged(f"holds other bytes: their SHA-256 is {digest}, not {self.sha256}")
+            raise DamagedFile(f"holds other bytes: their SHA-256 is {digest}, not {self.sha256}")
         return found
 
 
 def take(path: Path, wanted: Sequence[Content]) -> Iterator[tuple[Content, bytes]]:
-    """Each wanted content of a file, checked; `Damaged` or `OSError` where one is not there."""
+    """Each wanted content of a file, checked; `DamagedFile` or `OSError` where one is not there."""
     if path.exists() and not path.is_file():
-        raise Damaged("is not an ordinary file")  # reading a pipe might never end
+        raise DamagedFile("is not an ordinary file")  # reading a pipe might never end
     suffixes = "".join(path.suffixes[-2:])
     try:
         if suffixes.endswith((".tar.gz", ".tgz")):
@@ -82,9 +82,9 @@ def take(path: Path, wanted: Sequence[Content]) -> Iterator[tuple[Content, bytes
     except _UNREADABLE as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise Damaged(f"cannot be unpacked: {' '.join(str(error).split())}") from error
+        raise DamagedFile(f"cannot be unpacked: {' '.join(str(error).split())}") from error
     if missing:
-        raise Damaged(f"lacks {', '.join(sorted(missing))}")
+        raise DamagedFile(f"lacks {', '.join(sorted(missing))}")
 
 
 def _from_file(path: Path, content: Content) -> Iterator[tuple[Content, bytes]]:
@@ -111,7 +111,7 @@ def _from_tar(path: Path, wanted: Sequence[Content]) -> Iterator[tuple[Content, 
     ):
         for number, member in enumerate(archive):
             if number == MEMBERS:
-                raise Damaged(f"holds more than {MEMBERS:,} members")
+                raise DamagedFile(f"holds more than {MEMBERS:,} members")
             if member.isreg() and (content := _claim(left, member.name)):
                 stream = archive.extractfile(member)
                 assert stream is not None, "a regular member has bytes"
@@ -150,5 +150,5 @@ class _Capped(io.RawIOBase):
         count = self.stream.readinto(buffer)
         self.left -= count
         if self.left < 0:
-            raise Damaged("unpacks to far more than it should hold")
+            raise DamagedFile("unpacks to far more than it should hold")
         return count

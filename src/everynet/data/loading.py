@@ -11,11 +11,12 @@ import torch
 
 from everynet import data as home
 from everynet.data import arrays, table
-from everynet.data.given import kind, regular, shown
 from everynet.data.images import Images, Standardize, moments, resize
-from everynet.data.raw import Raw
+from everynet.data.paths import kind, regular
+from everynet.data.samples import Samples
 from everynet.data.split import three
 from everynet.types import Batch, Data, Spec, UserError, nearest
+from everynet.words import shown
 
 LARGE = 2**29
 """Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
@@ -63,15 +64,15 @@ def load(
     )
 
 
-def find(data: str | Path, *, target: str = "", size: int = 0) -> Raw:
+def find(data: str | Path, *, target: str = "", size: int = 0) -> Samples:
     """The samples of a known set or of a path, as they are."""
     name, _, count = str(data).partition(":")
     if name in home.OFFLINE:
         return _offline(name, count)
     if data in home.names():
-        from everynet.data import known  # noqa: PLC0415 -- only where a real set is meant
+        from everynet.data import store  # noqa: PLC0415 -- only where a real set is meant
 
-        return _known(known.read(str(data)))
+        return _known(store.read(str(data)))
     path = Path(data)
     suffix, found = path.suffix.lower(), kind(path) if str(data) else ""
     if found == "folder":
@@ -94,7 +95,7 @@ def find(data: str | Path, *, target: str = "", size: int = 0) -> Raw:
     )
 
 
-def _offline(name: str, count: str) -> Raw:
+def _offline(name: str, count: str) -> Samples:
     from everynet.data import builtin, points, strokes  # noqa: PLC0415 -- scikit-learn is slow
 
     if name in builtin.SETS:
@@ -111,9 +112,9 @@ def _offline(name: str, count: str) -> Raw:
     return strokes.read(*given) if name == "strokes" else points.read(name, *given)
 
 
-def _known(images: Images) -> Raw:
+def _known(images: Images) -> Samples:
     rows = three(torch.zeros(len(images.train_y), dtype=torch.bool))
-    return Raw(
+    return Samples(
         name=images.name,
         parts={
             "train": (images.train_x[rows["train"]], images.train_y[rows["train"]]),
@@ -128,7 +129,7 @@ def _known(images: Images) -> Raw:
     )
 
 
-def _images(raw: Raw, size: int) -> tuple[Mapping[str, Batch], Spec]:
+def _images(raw: Samples, size: int) -> tuple[Mapping[str, Batch], Spec]:
     """Images at their size: standardised, unless they are many."""
     parts = {part: (resize(x, size) if size else x, y) for part, (x, y) in raw.parts.items()}
     train = parts["train"][0]
@@ -139,7 +140,7 @@ def _images(raw: Raw, size: int) -> tuple[Mapping[str, Batch], Spec]:
     return {part: Standardize.of(spec)(pair) for part, pair in parts.items()}, spec
 
 
-def _table(raw: Raw) -> tuple[Mapping[str, Batch], Spec]:
+def _table(raw: Samples) -> tuple[Mapping[str, Batch], Spec]:
     """A table, standardised feature by feature; one that never changes becomes 0."""
     x, y = raw.parts["train"]
     fixed = (x == x[0]).all(0)
@@ -157,7 +158,7 @@ def _table(raw: Raw) -> tuple[Mapping[str, Batch], Spec]:
     return {part: ((x - mean) / std, y) for part, (x, y) in raw.parts.items()}, spec
 
 
-def _spec(raw: Raw, kind: str, shape: list[int], mean: list[float], std: list[float]) -> Spec:
+def _spec(raw: Samples, kind: str, shape: list[int], mean: list[float], std: list[float]) -> Spec:
     return {
         "name": raw.name,
         "kind": kind,

@@ -16,8 +16,9 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.lib import format as npy
 
-from everynet.data.given import regular, shown, unreadable
+from everynet.data.paths import regular, unreadable
 from everynet.types import UserError
+from everynet.words import shown
 
 MOST_RATIO, RATIO_FROM = 200, 2**26
 """An array of more than 64 MB that was packed more than two hundredfold is not unpacked."""

@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from everynet.data.given import read_bytes, regular, shown, unreadable
+from everynet.data.paths import read_bytes, regular, unreadable
 from everynet.types import UserError
+from everynet.words import shown
 
 SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm", ".pnm"}

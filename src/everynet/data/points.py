@@ -17,7 +17,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from everynet.data.images import digest
-from everynet.data.raw import Raw
+from everynet.data.samples import Samples
 from everynet.types import UserError, generator
 
 Points = tuple[Float64[Tensor, "rows 2"], Int64[Tensor, " rows"]]
@@ -81,7 +81,7 @@ def draw(name: str, count: int, seed: int = 0) -> Points:
     return shape(y, random), y
 
 
-def read(name: str, count: int = COUNT) -> Raw:
+def read(name: str, count: int = COUNT) -> Samples:
     """A tenth of `count` points is for validation; half as many more are the test set."""
     if count < 20:
         raise UserError(f"{name}:{count} must be at least {name}:20")
@@ -90,7 +90,7 @@ def read(name: str, count: int = COUNT) -> Raw:
         "valid": draw(name, count // 10, 2),
         "test": draw(name, count // 2, 3),
     }
-    return Raw(
+    return Samples(
         name=name,
         parts=parts,
         digest=digest(*(tensor for pair in parts.values() for tensor in pair)),

@@ -28,7 +28,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from everynet.data.images import digest
-from everynet.data.raw import Raw
+from everynet.data.samples import Samples
 from everynet.types import UserError, generator
 
 SIDE, POINTS, CHUNK = 28, 96, 250
@@ -233,7 +233,7 @@ def draw(
     return x, y
 
 
-def read(count: int = COUNT) -> Raw:
+def read(count: int = COUNT) -> Samples:
     """A tenth of `count` images is for validation; a fifth as many more are the test set."""
     if not 100 <= count <= 10_000_000:
         raise UserError(f"strokes:{count} must be from strokes:100 to strokes:10000000")
@@ -242,7 +242,7 @@ def read(count: int = COUNT) -> Raw:
         "valid": draw(count // 10, 2),
         "test": draw(count // 5, 3),
     }
-    return Raw(
+    return Samples(
         name="strokes",
         parts=parts,
         digest=digest(*(tensor for pair in parts.values() for tensor in pair)),

@@ -20,10 +20,11 @@ import torch
 from jaxtyping import Float64, Shaped
 from torch import Tensor
 
-from everynet.data.given import regular, shown, unreadable
-from everynet.data.raw import Raw
+from everynet.data.paths import regular, unreadable
+from everynet.data.samples import Samples
 from everynet.data.split import PARTS, by_hash, rows
 from everynet.types import UserError, nearest
+from everynet.words import shown
 
 MOST_CLASSES = 50
 MOST_COLUMNS = 100_000
@@ -33,7 +34,7 @@ Lines = list[tuple[int, list[str]]]
 """The number of a line and its cells."""
 
 
-def read(path: Path, target: str) -> Raw:
+def read(path: Path, target: str) -> Samples:
     """The table of a csv file; its rows are split by a hash of their number."""
     header, chunks = _open(path)
     if not target:
@@ -57,7 +58,7 @@ def read(path: Path, target: str) -> Raw:
     x = torch.from_numpy(np.concatenate(numbers))
     placed = np.array(by_hash(rows(len(x))))
     which = {part: torch.from_numpy(np.flatnonzero(placed == part)) for part in PARTS}
-    return Raw(
+    return Samples(
         name=shown(path),
         parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
         digest=_digest(path, target),

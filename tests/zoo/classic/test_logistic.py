@@ -11,7 +11,7 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.classic.logistic import (
     RECIPES,

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import one_hot
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.classic.logistic import LogisticRegression
 from everynet.zoo.classic.softmax_regression import (

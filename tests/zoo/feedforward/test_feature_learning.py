@@ -9,7 +9,7 @@ from torch.nn.functional import mse_loss, one_hot
 
 from everynet.data import load
 from everynet.metrics import accuracy
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.feedforward.feature_learning import (
     RECIPES,

@@ -15,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from everynet.data import inputs
 from everynet.plot.surface import boundary, square
-from everynet.run import load, run
+from everynet.runs import load, run
 from everynet.types import Data, UserError
 from everynet.zoo.feedforward.mlp import (
     ACTIVATIONS,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everynet.run import load, run
+from everynet.runs import load, run
 from everynet.trainer import evaluate
 from everynet.types import UserError
 from everynet.zoo.feedforward.perceptron import RECIPES, Perceptron, margin, radius

@@ -10,7 +10,7 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.feedforward.universal_approximation import (
     RECIPES,

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from everynet.data import load
 from everynet.data.augment import crop, flip, mirrored, rotate, shift, windows
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.augmentation import (
     RECIPES,

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.integrate import dblquad
 from scipy.optimize import minimize
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.critical_points import (
     KINDS,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from everynet.data import load
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.gradient_descent import (
     RECIPES,

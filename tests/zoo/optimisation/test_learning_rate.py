@@ -7,7 +7,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.learning_rate import (
     RECIPES,

@@ -7,10 +7,10 @@ from torch import nn
 
 from everynet.data import load
 from everynet.plot.race import Course, courses, standings
-from everynet.recipe import OPTIMIZERS
-from everynet.run import run
+from everynet.recipes import OPTIMIZERS
+from everynet.runs import run
 from everynet.types import UserError
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 from everynet.zoo.optimisation.optimiser_race import (
     BATCHES,
     COURSES,
@@ -203,7 +203,7 @@ def test_lion_on_mnist():
     (x, y), (test_x, test_y) = data.whole, data.splits["test"]
     generator = torch.Generator().manual_seed(0)
     fit(model, x, y, steps=2000, generator=generator, batch_size=128, lr=3e-4, optimizer="lion")
-    assert judge(model, test_x, test_y, accuracy) >= 0.97
+    assert score(model, test_x, test_y, accuracy) >= 0.97
 
 
 def test_pictures_show_every_rule_on_every_course():

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.gradient_descent import critical_point, gradient
 from everynet.zoo.optimisation.saddle_escape import (

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 from torch import nn
 
 from everynet.data import load
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.sparse_code import (
     RECIPES,

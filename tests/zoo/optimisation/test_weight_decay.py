@@ -8,8 +8,8 @@ from sklearn.linear_model import Lasso, Ridge
 from torch import nn
 
 from everynet.data import load
-from everynet.recipe import make_optimizer
-from everynet.run import run
+from everynet.recipes import make_optimizer
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.optimisation.weight_decay import (
     FEATURES,

@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.conversion import RECIPES, SCALE, RateNetwork
 from everynet.zoo.spiking.lif import LIF

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.kernels.lif import BLOCK, advance, advance_torch
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.lif import (
     LIF,

@@ -9,7 +9,7 @@ from scipy.constants import R, physical_constants
 from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.membrane import (
     RECIPES,

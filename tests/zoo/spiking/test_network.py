@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.linalg import expm
 
 from everynet.kernels.lif_network import advance_torch
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.lif import LIF, interval_rates
 from everynet.zoo.spiking.network import (

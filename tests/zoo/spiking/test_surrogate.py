@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from everynet.kernels.surrogate import SLOPES, Unit
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.surrogate import (
     RECIPES,

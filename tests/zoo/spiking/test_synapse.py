@@ -10,7 +10,7 @@ from scipy.integrate import quad
 from scipy.signal import fftconvolve
 from scipy.stats import gamma
 
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.synapse import (
     RECIPES,

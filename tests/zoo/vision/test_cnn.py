@@ -15,7 +15,7 @@ import everynet
 from everynet.catalog import find
 from everynet.data import inputs
 from everynet.nn.layers import layer_table
-from everynet.run import run
+from everynet.runs import run
 from everynet.trainer import begin
 from everynet.types import Data, UserError
 from everynet.zoo.vision.cnn import CNN, Block

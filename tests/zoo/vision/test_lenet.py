@@ -11,7 +11,7 @@ from torch import nn
 import everynet
 from everynet.catalog import find
 from everynet.nn.layers import layer_table
-from everynet.run import run
+from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.vision.lenet import (
     TABLE,

@@ -27,7 +27,7 @@ from torch import Tensor
 from everynet.data import load
 from everynet.estimator import Array, inputs, regression
 from everynet.plot.linear import coefficients, fitted, residuals
-from everynet.recipe import Fitting, Pictures
+from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError
 
 

@@ -34,11 +34,11 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
-from everynet.estimator import Array, Form, classification, converge, inputs, labels
+from everynet.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.metrics.separability import separating_weights
 from everynet.plot.linear import coefficients, probability_curve
 from everynet.plot.paths import decay
-from everynet.recipe import Fitting, Pictures
+from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError, nearest
 
 
@@ -149,7 +149,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
         return self
 
-    def _log_odds(self, X: Array) -> tuple[Float[Tensor, " samples"], Form]:
+    def _log_odds(self, X: Array) -> tuple[Float[Tensor, " samples"], Caller]:
         x, form = inputs(self, X)
         return x @ form.take(self.coef_)[0] + form.take(self.intercept_), form  # (1)
 

@@ -29,14 +29,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
-from everynet.estimator import Array, Form, classification, converge, inputs, labels
+from everynet.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.metrics.classification import confusion
 from everynet.metrics.separability import separating_weights
 from everynet.plot.images import misclassified
 from everynet.plot.linear import class_images, class_table
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import decay
-from everynet.recipe import Fitting, Pictures
+from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError
 
 
@@ -147,7 +147,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
         return self
 
-    def _scores(self, X: Array) -> tuple[Float[Tensor, "samples classes"], Form]:
+    def _scores(self, X: Array) -> tuple[Float[Tensor, "samples classes"], Caller]:
         x, form = inputs(self, X)
         return x @ form.take(self.coef_).T + form.take(self.intercept_), form  # (1)
 

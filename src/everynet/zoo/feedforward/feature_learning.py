@@ -29,7 +29,7 @@ from torch.nn.functional import mse_loss, normalize, one_hot
 from everynet import plot
 from everynet.data import OFFLINE, load
 from everynet.device import seeded_by
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Data, UserError
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.experiment import accuracy, fit

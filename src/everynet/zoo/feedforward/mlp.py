@@ -31,7 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from everynet import plot
 from everynet.data import OFFLINE, load
 from everynet.metrics import accuracy, chosen, confusion
-from everynet.recipe import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {

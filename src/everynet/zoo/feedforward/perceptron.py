@@ -37,7 +37,7 @@ from everynet.data import load
 from everynet.estimator import Array, classification, inputs, labels
 from everynet.kernels.perceptron import perceptron
 from everynet.plot.separation import mistake_bound, separating_line
-from everynet.recipe import Fitting, Pictures
+from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError, nearest
 
 

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.plot import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import nearest
 from everynet.zoo.optimisation.experiment import fit
 

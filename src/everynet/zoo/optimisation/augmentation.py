@@ -34,10 +34,10 @@ from everynet.data.images import black, resize
 from everynet.device import seeded_by
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.types import generator as seeded
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 SHOWN = 8
 """Images that are drawn under each change."""
@@ -168,8 +168,8 @@ class Augmentation(Simulation):
 
         def watch(step: int) -> None:
             if step % (self.every * a_pass) == 0 or step == steps:
-                train = judge(model, x, y, accuracy)
-                curve.append([step / a_pass, train, judge(model, test_x, test_y, accuracy)])
+                train = score(model, x, y, accuracy)
+                curve.append([step / a_pass, train, score(model, test_x, test_y, accuracy)])
 
         fit(
             model,

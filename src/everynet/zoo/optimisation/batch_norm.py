@@ -37,9 +37,9 @@ from torch import Tensor, nn
 
 from everynet.data import load
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Batch, UserError
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 Maps = Float[Tensor, "batch units *pixels"]
 PerUnit = Float[Tensor, " units"]
@@ -194,7 +194,7 @@ class WithAndWithout(Simulation):
             if step % self.every == 0:
                 if inputs:
                     quantiles.append(inputs[-1][:, 0].flatten().quantile(shares))
-                accuracies.append(judge(model, x_seen, y_seen, accuracy))
+                accuracies.append(score(model, x_seen, y_seen, accuracy))
             inputs.clear()
 
         fit(

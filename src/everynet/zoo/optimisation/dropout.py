@@ -29,10 +29,10 @@ from torch.nn.functional import cross_entropy, linear
 from everynet.data import load
 from everynet.device import seeded_by
 from everynet.plot.panels import Curve, Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Data, mix
 from everynet.types import generator as seeded
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 
 class Dropout(nn.Module):
@@ -157,7 +157,7 @@ class Thinning(Simulation):
             for p in (0.0, self.p):
                 model, curve = self.train(data, repeat, p)
                 curves.append(curve)
-                right.append(judge(model, test_x, test_y, accuracy))
+                right.append(score(model, test_x, test_y, accuracy))
         epochs, train, test = torch.stack(curves).unbind(-1)
         shape = (self.repeats, 2, -1)
         return {
@@ -182,8 +182,8 @@ class Thinning(Simulation):
 
         def watch(step: int) -> None:
             if step % (self.every * a_pass) == 0 or step == steps:
-                train = judge(model, x, y, cross_entropy)
-                test = judge(model, test_x, test_y, cross_entropy)
+                train = score(model, x, y, cross_entropy)
+                test = score(model, test_x, test_y, cross_entropy)
                 curve.append([step / a_pass, train, test])
 
         fit(

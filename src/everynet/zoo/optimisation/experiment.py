@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.memory import keep_freed_memory
-from everynet.recipe import make_optimizer
+from everynet.recipes import make_optimizer
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -60,7 +60,7 @@ def fit(
 
 
 @torch.no_grad()
-def judge(
+def score(
     model: nn.Module,
     x: Float[Tensor, " rows *features"],
     y: Shaped[Tensor, " rows *target"],

@@ -35,7 +35,7 @@ from torch.nn.functional import softplus
 
 from everynet.data.loading import find
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import UserError
 
 Rows = Float[Tensor, "rows features"]

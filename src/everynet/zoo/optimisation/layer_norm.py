@@ -29,8 +29,8 @@ from torch import Tensor, nn
 
 from everynet.data import load
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.recipes import Pictures, Simulation
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 Samples = Float[Tensor, "*samples features"]
 PerFeature = Float[Tensor, " features"]
@@ -146,7 +146,7 @@ class Deep(Simulation):
                         model, x, y, steps=self.steps, batch_size=self.batch_size, lr=rate,
                         generator=random,
                     )  # fmt: skip
-                    right = judge(model, x_seen.flatten(1), y_seen, accuracy)
+                    right = score(model, x_seen.flatten(1), y_seen, accuracy)
                     runs.append((losses.nan_to_num(nan=torch.inf), right))
                 start(model, torch.Generator().manual_seed(seed))
                 among = x[1:][

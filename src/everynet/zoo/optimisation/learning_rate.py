@@ -36,9 +36,9 @@ from torch.nn.functional import cross_entropy
 from everynet.data import load
 from everynet.device import seeded_by
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import mix
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 from everynet.zoo.optimisation.gradient_descent import boundary, descend, quadratic
 
 SHOWN = 1e5  # losses above this have left the picture
@@ -155,9 +155,9 @@ class LearningRate(Simulation):
         for rate in rates.tolist():
             model = self.network(x.shape[1], classes, seed)
             curve = fit(model, x, y, steps=self.steps, generator=generator, lr=rate)
-            last = torch.tensor([judge(model, x, y, cross_entropy)])
+            last = torch.tensor([score(model, x, y, cross_entropy)])
             curves.append(torch.cat([curve, last]))
-            right.append(judge(model, test_x, test_y, accuracy))
+            right.append(score(model, test_x, test_y, accuracy))
         model = self.network(x.shape[1], classes, seed).double()
         return {
             "rates": rates,

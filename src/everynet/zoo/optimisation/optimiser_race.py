@@ -41,10 +41,10 @@ from everynet.data import load
 from everynet.device import seeded_by
 from everynet.plot.panels import Panel, panels
 from everynet.plot.race import Course, courses, standings
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Data
 from everynet.types import generator as seeded
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 from everynet.zoo.optimisation.update_rules import RULES, descend
 
 Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
@@ -220,7 +220,7 @@ class Race(Simulation):
             losses, model = runs[best]
             curves.append(losses)
             used.append(self.rates[best])
-            right.append(judge(model, test_x, test_y, accuracy))
+            right.append(score(model, test_x, test_y, accuracy))
         return {
             "losses": torch.stack(curves),
             "network_rates": torch.tensor(used, dtype=torch.float64),

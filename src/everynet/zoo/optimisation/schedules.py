@@ -33,7 +33,7 @@ from torch import Tensor
 
 from everynet.nn.schedules import SCHEDULES, harmonic, warm_up
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation, Training
+from everynet.recipes import Pictures, Simulation, Training
 from everynet.types import History
 
 NAMES = ("constant", "linear", "harmonic", "inverse square", "plateau")

@@ -38,7 +38,7 @@ from everynet.device import seeded_by
 from everynet.plot.images import filters
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import Data, UserError
 from everynet.types import generator as seeded
 from everynet.zoo.optimisation.experiment import fit

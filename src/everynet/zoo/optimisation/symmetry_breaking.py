@@ -31,7 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.surface import decision_surface, square
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.zoo.optimisation.experiment import fit
 
 CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)

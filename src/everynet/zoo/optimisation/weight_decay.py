@@ -33,9 +33,9 @@ from torch.nn.functional import cross_entropy
 from everynet.data import load
 from everynet.device import seeded_by
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures, Simulation
+from everynet.recipes import Pictures, Simulation
 from everynet.types import generator as seeded
-from everynet.zoo.optimisation.experiment import accuracy, fit, judge
+from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 Gradient = Callable[[Float[Tensor, "alphas dim"]], Float[Tensor, "alphas dim"]]
 Weights = Float[Tensor, "alphas dim"]
@@ -221,9 +221,9 @@ class Decay(Simulation):
                 )
                 measured.append(
                     [
-                        judge(model, x[chosen], y[chosen], cross_entropy),
-                        judge(model, test_x, test_y, cross_entropy),
-                        judge(model, test_x, test_y, accuracy),
+                        score(model, x[chosen], y[chosen], cross_entropy),
+                        score(model, test_x, test_y, cross_entropy),
+                        score(model, test_x, test_y, accuracy),
                     ]
                 )
         shape = (self.repeats, len(self.decays), 3)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data import load
 from everynet.metrics.classification import confusion
 from everynet.plot import confusion_matrix
-from everynet.recipe import Goal, M, Pictures, Training
+from everynet.recipes import Goal, M, Pictures, Training
 from everynet.types import Batch, Data, Spec, Terms, UserError
 
 

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from everynet.metrics.classification import accuracy
 from everynet.plot.panels import Panel, panels
-from everynet.recipe import Pictures
+from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History
 from everynet.zoo.spiking.classifier import SpikingClassification
 from everynet.zoo.spiking.lif import LIF

@@ -44,7 +44,7 @@ from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
 from everynet.metrics.classification import accuracy
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
-from everynet.recipe import Pictures
+from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History, Spec
 from everynet.zoo.spiking.classifier import SpikingClassification
 

@@ -16,7 +16,7 @@ from everynet.data.augment import Augment, affine, compose, flip, shift
 from everynet.metrics.classification import accuracy, confusion
 from everynet.nn.layers import activations
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
-from everynet.recipe import Goal, M, Pictures, Training
+from everynet.recipes import Goal, M, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everynet.data.contents import Content, Damaged, take
+from everynet import cache
+from everynet.data.contents import Content, DamagedFile, take
 from everynet.data.sets import SETS, Form, Known
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 NAMES = tuple(SETS)
 
 
-def find(name: str) -> Known:
+def named(name: str) -> Known:
     """The real set of that name."""
     if name not in SETS:
         from everynet.types import nearest  # noqa: PLC0415 -- imports torch
@@ -30,10 +31,9 @@ def find(name: str) -> Known:
     return SETS[name]
 
 
-def cache() -> Path:
+def fetched() -> Path:
     """The folder into which sets are fetched."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "everynet" / "data"
+    return cache.home() / "data"
 
 
 def given() -> Path | None:
@@ -48,7 +48,7 @@ def given() -> Path | None:
 
 def places(form: Form, roots: Sequence[Path] = ()) -> dict[Content, Path]:
     """Which file holds each content of a form; those that no folder holds are left out."""
-    roots = roots or tuple(root for root in (given(), cache()) if root)
+    roots = roots or tuple(root for root in (given(), fetched()) if root)
     found = {content: _place(form, content, roots) for content in form.contents}
     return {content: path for content, path in found.items() if path}
 
@@ -69,7 +69,7 @@ def _place(form: Form, content: Content, roots: Sequence[Path]) -> Path | None:
 
 def where(known: Known) -> str:
     """Where a set is now, in the words of `everynet data list`; no file is opened."""
-    roots = {"EVERYNET_DATA": given(), "cache": cache()}
+    roots = {"EVERYNET_DATA": given(), "cache": fetched()}
     for name, root in roots.items():
         if root and any(len(places(form, [root])) == len(form.contents) for form in known.forms):
             return name
@@ -95,7 +95,7 @@ def contents(known: Known, found: Mapping[Content, Path]) -> dict[Content, bytes
     for path, wanted in files.items():
         try:
             held.update(take(path, wanted))
-        except Damaged as damage:
+        except DamagedFile as damage:
             raise _error(f"{path} is damaged: it {damage}; {_remedy(known, path)}") from damage
         except OSError as error:
             raise _error(f"{path} cannot be read: {error.strerror or error}") from error
@@ -103,7 +103,7 @@ def contents(known: Known, found: Mapping[Content, Path]) -> dict[Content, bytes
 
 
 def _remedy(known: Known, path: Path) -> str:
-    if path.is_relative_to(cache()):
+    if path.is_relative_to(fetched()):
         return f"everynet data get {known.name} fetches it again"
     return "put a whole copy in its place or remove it"
 
@@ -112,7 +112,7 @@ def read(name: str) -> Images:
     """A real set, fetched if no folder holds it."""
     from everynet.data import fetch  # noqa: PLC0415 -- this and what follows import torch
 
-    known = find(name)
+    known = named(name)
     form, found = whole(known) or fetch.missing(known)
     held = contents(known, found)
     return _images(known, form, [held[content] for content in form.contents])

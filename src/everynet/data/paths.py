@@ -5,12 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from everynet.types import UserError
-
-
-def shown(text: object, most: int = 300) -> str:
-    """The text of a path or a cell as one printable line that is not too long."""
-    line = "".join(c if c.isprintable() else "?" for c in str(text))
-    return line if len(line) <= most else f"{line[: most // 2]}...{line[-most // 4 :]}"
+from everynet.words import shown
 
 
 def kind(path: Path) -> str:

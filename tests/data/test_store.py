@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from everynet import data
-from everynet.data import fetch, index, known
+from everynet.data import fetch, index, store
 from everynet.data.sets import SETS
 from everynet.types import UserError
 from tests.data.conftest import load_real
@@ -18,8 +18,8 @@ from tests.data.damaged import cases
 
 
 def test_names_are_known_to_load():
-    assert known.NAMES == ("mnist", "fashion-mnist", "cifar10", "cifar10-small")
-    assert data.names()[-4:] == known.NAMES
+    assert store.NAMES == ("mnist", "fashion-mnist", "cifar10", "cifar10-small")
+    assert data.names()[-4:] == store.NAMES
 
 
 def test_every_content_has_a_checksum_and_every_set_a_source():
@@ -48,7 +48,7 @@ def test_sizes_are_those_of_the_images():
 
 def test_an_unknown_name():
     with pytest.raises(UserError, match=r"data \(minst\) must be a known set; the nearest are mni"):
-        known.find("minst")
+        store.named("minst")
 
 
 # ------------------------------------------------------------------------------ places
@@ -56,32 +56,32 @@ def test_an_unknown_name():
 
 def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert known.cache() == tmp_path / "everynet" / "data"
+    assert store.fetched() == tmp_path / "everynet" / "data"
     monkeypatch.setenv("XDG_CACHE_HOME", "")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert known.cache() == tmp_path / ".cache" / "everynet" / "data"
+    assert store.fetched() == tmp_path / ".cache" / "everynet" / "data"
 
 
 def test_a_folder_that_was_named_must_exist(monkeypatch, tmp_path):
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"EVERYNET_DATA \(.*none\) must be a folder that exists"):
-        known.read("mnist")
+        store.read("mnist")
     monkeypatch.setenv("EVERYNET_DATA", "")
-    assert known.given() is None
+    assert store.given() is None
 
 
 def test_where_a_set_is(tiny, tmp_path, monkeypatch):
     entry = SETS["tiny"]
-    assert known.where(entry) == "not here"
+    assert store.where(entry) == "not here"
     for number, (name, content) in enumerate(tiny.files.items()):
-        path = known.cache() / "tiny" / name
+        path = store.fetched() / "tiny" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-        assert known.where(entry) == ("cache" if number == 3 else "in part in cache")
+        assert store.where(entry) == ("cache" if number == 3 else "in part in cache")
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
-    assert known.where(entry) == "cache"
-    (tmp_path / "tiny").symlink_to(known.cache() / "tiny")
-    assert known.where(entry) == "EVERYNET_DATA"
+    assert store.where(entry) == "cache"
+    (tmp_path / "tiny").symlink_to(store.fetched() / "tiny")
+    assert store.where(entry) == "EVERYNET_DATA"
 
 
 def test_every_spelling_and_packing_is_found(tiny, tmp_path, monkeypatch):
@@ -91,7 +91,7 @@ def test_every_spelling_and_packing_is_found(tiny, tmp_path, monkeypatch):
     for name in (content.name, content.name + ".gz", content.also, content.also + ".gz"):
         path = tmp_path / "tiny" / name
         path.write_bytes(b"")
-        assert known.places(SETS["tiny"].forms[0]) == {content: path}
+        assert store.places(SETS["tiny"].forms[0]) == {content: path}
         path.unlink()
 
 
@@ -124,7 +124,7 @@ def test_each_damaged_file_is_named_in_one_line_and_not_fetched_around(damaged, 
         monkeypatch.setenv("EVERYNET_DATA", str(case.folder))
         tracemalloc.start()
         with pytest.raises(UserError) as caught:
-            known.read(case.name)
+            store.read(case.name)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         line = str(caught.value)
@@ -197,8 +197,8 @@ def test_real_colour_images(real):
 
 def test_the_table_and_the_places_import_neither_torch_nor_numpy():
     script = (
-        "import sys; from everynet.data import known; "
-        "[known.where(entry) for entry in known.SETS.values()]; "
+        "import sys; from everynet.data import store; "
+        "[store.where(entry) for entry in store.SETS.values()]; "
         "print([m for m in ('torch', 'numpy', 'urllib.request') if m in sys.modules])"
     )
     done = subprocess.run(

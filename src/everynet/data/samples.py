@@ -15,7 +15,7 @@ Pair = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True)
-class Raw:
+class Samples:
     """Samples before standardising: images are 4-D, tables 2-D."""
 
     name: str

@@ -1,0 +1,380 @@
+"""A recipe says what is learned from what: a frozen dataclass whose fields are its settings.
+
+There are three kinds. `Training` descends a gradient, `Fitting` calls an estimator's `fit`, and
+`Simulation` computes a result from nothing but its settings. A recipe touches no file, chooses
+no device and prints nothing: the trainer and the run do that for all of them.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Generic
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from typing_extensions import TypeVar
+
+from everynet.nn.lion import Lion
+from everynet.nn.schedules import SCHEDULES, warm_up
+from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
+
+M = TypeVar("M", bound=nn.Module, default=nn.Module)
+X = TypeVar("X", bound=nn.Module, default=nn.Module)
+E = TypeVar("E", default=Any)
+
+Pictures: typing.TypeAlias = dict[str, Figure]
+
+_COMPARE: dict[str, Callable[[float, float], bool]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+    "==": operator.eq,
+}
+
+
+@dataclass(frozen=True)
+class Goal:
+    """One clause of a recipe's goal, such as `accuracy >= 0.97`."""
+
+    metric: str
+    relation: str
+    value: float
+
+    @staticmethod
+    def parse(text: str) -> tuple[Goal, ...]:
+        """Read `a >= 1 and b < 2`; an empty text is no goal."""
+        goals = []
+        for clause in filter(None, (part.strip() for part in text.split(" and "))):
+            match = re.fullmatch(r"(\w+)\s*(>=|<=|==|>|<)\s*(\S+)", clause)
+            if match is None:
+                raise ValueError(f"goal ({clause}) must read like 'accuracy >= 0.97'")
+            goals.append(Goal(match[1], match[2], float(match[3])))
+        return tuple(goals)
+
+    def reached(self, metrics: Mapping[str, float]) -> bool:
+        """Whether the figures meet this clause."""
+        return _COMPARE[self.relation](metrics[self.metric], self.value)
+
+    def merit(self, metrics: Mapping[str, float]) -> float:
+        """A number that is larger the better the figures are."""
+        value = metrics[self.metric]
+        if self.relation == "==":
+            return -abs(value - self.value)
+        return value if self.relation in (">=", ">") else -value
+
+
+def fact(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
+    """A field that says something of a recipe and is no setting: it cannot be overridden."""
+    return field(default=default, metadata={"setting": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """What all three kinds share: a seed, a goal and the curriculum rows it shows."""
+
+    seed: int = 0
+    """All randomness of the run follows from this number."""
+    goal: str = fact("")
+    covers: tuple[str, ...] = fact(())
+    name: str = fact("")
+    changed: tuple[str, ...] = fact(())
+    """Settings that differ from the recipe of the zoo: with any of them no goal is claimed."""
+
+    kind: ClassVar[str] = ""
+
+    def __post_init__(self) -> None:
+        self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
+
+    def require(self, holds: bool, name: str, what: str) -> None:
+        """Refuse a setting with a line that names it, its value and what it must be."""
+        if not holds:
+            raise UserError(f"{name} ({getattr(self, name)}) must be {what}")
+
+    def goals(self) -> tuple[Goal, ...]:
+        """The goal, clause by clause."""
+        return Goal.parse(self.goal)
+
+    def tiny(self) -> Recipe:
+        """Itself, small enough for a one-second test, on built-in or generated data."""
+        return self
+
+
+# ---------------------------------------------------------------------------------------- Training
+
+
+@dataclass
+class State(Generic[M, X]):
+    """All that changes while a Training runs; a checkpoint holds exactly this."""
+
+    model: M
+    extra: X
+    optimizers: dict[str, Optimizer]
+    step: int = 0
+    """Updates done."""
+    reduce: Callable[[Sequence[Tensor]], None] | None = None
+    """Averages gradients over the processes of a data-parallel run, in place."""
+
+    def descend(
+        self,
+        loss: Tensor | Callable[[], Tensor],
+        name: str = "main",
+        *,
+        clip: float = 0.0,
+        clip_value: float = 0.0,
+    ) -> None:
+        """One step of optimiser `name` down the gradient of `loss`.
+
+        Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
+
+        An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
+        """
+        optimizer = self.optimizers[name]
+        given = [p for group in optimizer.param_groups for p in group["params"]]
+
+        def gradient() -> Tensor:
+            value = loss() if callable(loss) else loss
+            for parameter in given:  # what zero_grad does, without its profiling
+                parameter.grad = None
+            # Only for what this optimiser was given: the two players of a GAN leave no gradients
+            # on each other.
+            value.backward(inputs=given if len(self.optimizers) > 1 else None)
+            if self.reduce is not None:
+                self.reduce([p.grad for p in given if p.grad is not None])
+            if clip_value > 0:
+                nn.utils.clip_grad_value_(given, clip_value)
+            if clip > 0:
+                nn.utils.clip_grad_norm_(given, clip)
+            return value
+
+        if callable(loss):
+            optimizer.step(lambda: gradient().item())
+        else:
+            gradient()
+            optimizer.step()
+
+
+def minimised(terms: Terms) -> Tensor:
+    """The sum of the terms that are minimised."""
+    first, *others = (value for name, value in terms.items() if not name.startswith("_"))
+    return sum(others, start=first)
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": lambda groups, lr: torch.optim.SGD(groups, lr=lr, fused=True),
+    "momentum": lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9, fused=True),
+    "nesterov": lambda groups, lr: torch.optim.SGD(
+        groups, lr=lr, momentum=0.9, nesterov=True, fused=True
+    ),
+    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=True),
+    "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
+    "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
+    "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, fused=True),
+    "lion": lambda groups, lr: Lion(groups, lr=lr),
+}
+
+
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], optimizer: str, lr: float, weight_decay: float = 0.0
+) -> Optimizer:
+    """An optimiser by name, fused where torch has it; decay acts on matrices, not on biases."""
+    given = [p for p in parameters if p.requires_grad]
+    if weight_decay == 0:
+        return OPTIMIZERS[optimizer](given, lr)
+    groups = [
+        {"params": [p for p in given if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in given if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return OPTIMIZERS[optimizer]([group for group in groups if group["params"]], lr)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Recipe, Generic[M, X]):
+    """A network that learns by descending a gradient."""
+
+    steps: int = 1000
+    """Updates in all; `epochs=` on the command line is turned into steps."""
+    batch_size: int = 64
+    """Samples an update sees, over all processes."""
+    lr: float = 1e-3
+    """Learning rate, before the schedule's factor."""
+    optimizer: str = "adam"
+    """sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw or lion."""
+    schedule: str = "constant"
+    """constant, linear, cosine, step, one-cycle or plateau."""
+    floor: float = 0.0
+    """Share of the learning rate below which the schedule does not go."""
+    warmup: int = 0
+    """Updates over which the learning rate rises to the schedule's."""
+    weight_decay: float = 0.0
+    """L2 decay of weights; biases and norms are left out."""
+    clip: float = 0.0
+    """Largest gradient norm; 0 clips nothing."""
+    clip_value: float = 0.0
+    """Largest size of an entry of the gradient; 0 clips nothing."""
+    eval_every: int = 0
+    """Steps between evaluations; 0 is once an epoch, or a twentieth of the run."""
+    save_every: int = 0
+    """Steps between checkpoints; 0 is at each evaluation."""
+
+    kind: ClassVar[str] = "training"
+    overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
+    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
+    patience: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.steps >= 1, "steps", "at least 1")
+        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.require(0 < self.lr < math.inf, "lr", "a positive number")
+        self.require(0 <= self.weight_decay < math.inf, "weight_decay", "a number from 0 up")
+        for name in ("clip", "clip_value"):
+            self.require(0 <= getattr(self, name) < math.inf, name, "a number from 0 up")
+        self.require(0 <= self.floor <= 1, "floor", "a number from 0 to 1")
+        self.require(self.warmup >= 0, "warmup", "at least 0")
+        self.require(self.eval_every >= 0, "eval_every", "at least 0")
+        self.require(self.save_every >= 0, "save_every", "at least 0")
+        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+            value = getattr(self, name)
+            self.require(value in known, name, "one we have" + nearest(value, known))
+        watches = self.schedule != "plateau" or bool(self.goal)
+        self.require(watches, "schedule", "another where no goal says which metric to watch")
+
+    def dataset(self) -> Data:
+        """The data, in three splits."""
+        return Data.none()
+
+    def model(self, data: Data) -> M:
+        """The network, built from the fields and `data.spec`."""
+        raise NotImplementedError  # every recipe says it: there is no default network
+
+    def extra(self, model: M) -> X:
+        """What learning carries besides weights: values that change are buffers or submodules."""
+        return nn.Module()  # type: ignore[return-value]  # X is nn.Module where this is kept
+
+    def optimizers(self, model: M) -> dict[str, Optimizer]:
+        """Named optimisers; only what they are given is trained."""
+        made = make_optimizer(model.parameters(), self.optimizer, self.lr, self.weight_decay)
+        return {"main": made}
+
+    def rate(self, step: int, history: History) -> float:
+        """Factor on the learning rate at update `step`: pure, of the step and the evaluations."""
+        rising = warm_up(step, self.warmup)
+        if self.schedule != "plateau":
+            return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
+        judge = self.judge()
+        assert judge is not None  # __post_init__ asks for a goal
+        best, since, factor = -math.inf, 0, 1.0
+        for row in history:
+            if "valid" not in row or row["step"] > step:
+                continue
+            value = judge.merit(row["valid"])
+            best, since = (value, 0) if value > best else (best, since + 1)
+            if since >= self.patience:
+                since, factor = 0, factor / 10
+        return rising * max(self.floor, factor)
+
+    def objective(self, model: M, batch: Batch) -> Terms:
+        """Named terms, each a scalar; their sum is minimised, names with `_` are only logged."""
+        raise NotImplementedError  # a recipe gives this or its own `step`
+
+    def step(self, state: State[M, X], batch: Batch) -> Terms:
+        """One update. A GAN overrides this; little else does."""
+        terms = self.objective(state.model, batch)
+        state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
+        return terms
+
+    def deployed(self, state: State[M, X]) -> M:
+        """The model that is evaluated, drawn, exported and kept."""
+        return state.model
+
+    def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
+        """One value per sample for each name; a scalar stands for the whole batch."""
+        return self.objective(model, batch)
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures from the values of all samples."""
+        return {name: values.double().mean().item() for name, values in outputs.items()}
+
+    def judge(self) -> Goal | None:
+        """The clause whose metric picks the best weights; without a goal the last are kept."""
+        return self.goals()[0] if self.goal else None
+
+    def pictures(self, model: M, data: Data, history: History) -> Pictures:
+        """Named figures that show how the network works."""
+        raise NotImplementedError  # a recipe without a picture fails the contract test
+
+    def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """One plain JSON object for each input."""
+        raise UserError(f"{self.name or type(self).__name__} does not predict from files")
+
+    def sample(self, model: M, n: int, generator: torch.Generator) -> Tensor:
+        """Draw `n` samples from a generative network."""
+        raise UserError(f"{self.name or type(self).__name__} does not generate samples")
+
+    def tiny(self) -> Training[M, X]:
+        return replace(self, steps=min(self.steps, 4), batch_size=min(self.batch_size, 8))
+
+
+# -------------------------------------------------------------------------- Fitting and Simulation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting(Recipe, Generic[E]):
+    """An estimator that learns all at once; its attributes that end in `_` are what is saved."""
+
+    kind: ClassVar[str] = "fitting"
+
+    def dataset(self) -> Data:
+        """The data, in three splits."""
+        raise NotImplementedError  # an estimator needs data
+
+    def model(self, data: Data) -> E:
+        """The estimator, built from the fields."""
+        raise NotImplementedError  # every recipe says it
+
+    def fit(self, model: E, data: Data) -> E:
+        """Let the estimator learn from the training split."""
+        return typing.cast("E", model.fit(*data.whole))  # type: ignore[attr-defined]  # a duck
+
+    def metrics(self, model: E, batch: Batch) -> dict[str, Tensor]:
+        """One value per sample for each name."""
+        raise NotImplementedError  # every recipe says it
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures from the values of all samples."""
+        return {name: values.double().mean().item() for name, values in outputs.items()}
+
+    def pictures(self, model: E, data: Data, history: History) -> Pictures:
+        """Named figures that show how the estimator works."""
+        raise NotImplementedError  # a recipe without a picture fails the contract test
+
+    def predict(self, model: E, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """One plain JSON object for each input."""
+        raise UserError(f"{self.name or type(self).__name__} does not predict from files")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation(Recipe):
+    """A system whose result follows from its settings: dynamics, or a law shown by experiment."""
+
+    kind: ClassVar[str] = "simulation"
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Run it: named arrays, which are saved."""
+        raise NotImplementedError  # every recipe says it
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures of the result."""
+        raise NotImplementedError  # every recipe says it
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        """Named figures of the result."""
+        raise NotImplementedError  # a recipe without a picture fails the contract test
