@@ -21,6 +21,7 @@ from everynet import checkpoint, runs
 from everynet.catalog import entries, find
 from everynet.device import choose
 from everynet.recipes import Fitting, Goal, Simulation, Training, minimised
+from everynet.samplers import Made
 from everynet.settings import override, setting_docs, settings
 from everynet.trainer import begin, evaluate, train
 from everynet.types import Data
@@ -155,7 +156,7 @@ def test_learns_one_repeated_batch(name):
     recipe = replace(recipe, steps=30, schedule="constant")
     data, state, setup = begun(recipe)
     batch = data.train(0)
-    once = replace(data, stream=lambda _step: batch, augment=None)
+    once = replace(data, sampler=Made(make=lambda _step: batch), augment=None)
     goal = recipe.judge()
     before = evaluate(recipe, recipe.deployed(state), [batch], setup)
     first = last = None

@@ -288,7 +288,7 @@ def outside(name: str) -> Recipe:
     path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if not path.endswith(".py"):
         raise UserError(f"{name} must be a recipe or a Python file: NAME, FILE.py or FILE.py:NAME")
-    module = _import_file(path)
+    module = import_file(path)
     recipes = getattr(module, "RECIPES", None)
     if not isinstance(recipes, dict) or not recipes:
         raise UserError(f'{path} must end in RECIPES = {{"name": Recipe(...)}}')
@@ -302,7 +302,7 @@ def outside(name: str) -> Recipe:
     return _named(module, wanted)
 
 
-def _import_file(path: str) -> ModuleType:
+def import_file(path: str) -> ModuleType:
     """Import a file the user named, as a module of its own; its neighbours can be imported."""
     from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
 
@@ -389,7 +389,7 @@ def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe
     from everynet.recipes import Recipe  # noqa: PLC0415 -- imports torch
     from everynet.types import UserError  # noqa: PLC0415
 
-    module = _home(stored, path) if file is None else _import_file(file)
+    module = _home(stored, path) if file is None else import_file(file)
     cls = getattr(module, stored["class"], None)
     if not isinstance(cls, type) or not issubclass(cls, Recipe):
         raise UserError(f"{path}: {stored['class']} is not a recipe of {module.__file__}")

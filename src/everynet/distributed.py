@@ -17,7 +17,7 @@ import torch.distributed.nn  # imported later it would keep the group, whose thr
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]  # public, not in its __all__
 
-from everynet.types import Batch, Failure, UserError
+from everynet.types import Failure, Share, UserError
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,10 @@ class World:
         """Whether this process writes files and prints: rank 0 alone does."""
         return self.rank == 0
 
-    def shard(self, batch: Batch) -> Batch:
+    @property
+    def share(self) -> Share:
         """The rows of a global batch that are for this process."""
-        if self.size == 1:
-            return batch
-        return tuple(tensor.chunk(self.size)[self.rank] for tensor in batch)
+        return Share(self.rank, self.size)
 
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its mean over the processes: one message for all of them."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import io
 import json
 import math
 import time
@@ -23,6 +22,7 @@ from everynet.device import Setup
 from everynet.distributed import World
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
+from everynet.plot.style import png
 from everynet.progress import Progress, Stop
 from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
 from everynet.trainer import (
@@ -300,10 +300,8 @@ class Job:
         files.make_folder(self.folder / "pictures")
         paths = []
         for name, figure in figures.items():
-            content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=150)
             paths.append(self.folder / "pictures" / f"{name}.png")
-            files.write(paths[-1], content.getvalue())
+            files.write(paths[-1], png(figure))
         return tuple(paths)
 
 

@@ -30,6 +30,8 @@ X = TypeVar("X", bound=nn.Module, default=nn.Module)
 E = TypeVar("E", default=Any)
 
 Pictures: typing.TypeAlias = dict[str, Figure]
+Answers: typing.TypeAlias = Sequence[dict[str, Any]]
+"""What `predict` says of each input: plain JSON, or tensors that the kind of data writes."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -89,6 +91,8 @@ class Recipe:
     """Settings that differ from the recipe of the zoo: with any of them no goal is claimed."""
 
     kind: ClassVar[str] = ""
+    writes: ClassVar[str] = ""
+    """The kind of data that samples are written as, where it is not that of the data."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -311,12 +315,12 @@ class Training(Recipe, Generic[M, X]):
         """Named figures that show how the network works."""
         raise NotImplementedError  # a recipe without a picture fails the contract test
 
-    def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
-        """One plain JSON object for each input."""
+    def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
+        """An object for each input; keyword-only parameters are settings of the verb."""
         raise UserError(f"{self.name or type(self).__name__} does not predict from files")
 
-    def sample(self, model: M, n: int, generator: torch.Generator) -> Tensor:
-        """Draw `n` samples from a generative network."""
+    def sample(self, model: M, spec: Spec, generator: torch.Generator) -> Any:  # noqa: ANN401 -- by its kind
+        """Samples of a generative network; keyword-only parameters (n=...) are settings."""
         raise UserError(f"{self.name or type(self).__name__} does not generate samples")
 
     def tiny(self) -> Training[M, X]:
@@ -356,9 +360,13 @@ class Fitting(Recipe, Generic[E]):
         """Named figures that show how the estimator works."""
         raise NotImplementedError  # a recipe without a picture fails the contract test
 
-    def predict(self, model: E, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
-        """One plain JSON object for each input."""
+    def predict(self, model: E, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
+        """An object for each input; keyword-only parameters are settings of the verb."""
         raise UserError(f"{self.name or type(self).__name__} does not predict from files")
+
+    def sample(self, model: E, spec: Spec, generator: torch.Generator) -> Any:  # noqa: ANN401 -- by its kind
+        """Samples of a generative model; keyword-only parameters (n=...) are settings."""
+        raise UserError(f"{self.name or type(self).__name__} does not generate samples")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import inspect
 import math
 import textwrap
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -115,3 +115,28 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a type
     elif kind in (int, float, str) and isinstance(value, kind):
         return kind(value)  # also of what is derived from it, such as numpy's float64
     raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
+
+
+# ------------------------------------------------------------------------- settings of a verb
+
+
+def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
+    """The keyword-only parameters of `predict` or `sample`: type and default of each."""
+    hints = typing.get_type_hints(method)
+    return {
+        name: (hints.get(name, str), parameter.default)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY
+    }
+
+
+def verb_arguments(method: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
+    """The settings of a verb that were given as text, in the types of its signature."""
+    known = verb_settings(method)
+    for name in given:
+        if name not in known:
+            verb = method.__name__
+            raise UserError(
+                f"{verb} has no setting {name}" + (nearest(name, known) or "; it takes none")
+            )
+    return {name: convert(name, text, known[name][0]) for name, text in given.items()}

@@ -74,7 +74,7 @@ def train(
         rate = recipe.rate(state.step, history)
         for group in groups:
             group["lr"] = group["initial_lr"] * rate
-        batch = setup.place(world.shard(data.train(state.step)), images=images)
+        batch = setup.place(data.train(state.step, world.share), images=images)
         seed(setup.device, recipe.seed, UPDATE, state.step, world.rank)
         with setup.autocast():
             terms = recipe.step(state, batch)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
+from everynet.draws import WHOLE, Draw, Share, generator, mix, permutation
 from everynet.errors import (
     CannotWrite,
     Failure,
@@ -18,17 +18,20 @@ from everynet.errors import (
     Stopped,
     UserError,
 )
+from everynet.samplers import Batch, Made, Rows, Sampler, refuse
 from everynet.words import nearest
 
 __all__ = [
     "Batch",
     "CannotWrite",
     "Data",
+    "Draw",
     "Failure",
     "History",
     "NoCheckpoint",
     "NonFinite",
     "Record",
+    "Share",
     "Spec",
     "Stopped",
     "Terms",
@@ -39,8 +42,6 @@ __all__ = [
     "permutation",
 ]
 
-Batch: TypeAlias = tuple[Tensor, ...]
-"""What a step is given: (inputs, targets) for most networks; empty for those without data."""
 Terms: TypeAlias = dict[str, Tensor]
 """Named values of an objective; those whose name begins with `_` are logged, not minimised."""
 Spec: TypeAlias = dict[str, Any]  # plain JSON: shapes, class names, vocabulary, normalisation
@@ -56,36 +57,13 @@ class Record:
     terms: Terms
 
 
-def mix(*parts: int) -> int:
-    """One 63-bit seed from several integers; neighbours give unrelated seeds (splitmix64)."""
-    state = 0
-    for part in parts:
-        state = (state ^ (part & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15
-        state &= 0xFFFFFFFFFFFFFFFF
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-        state ^= state >> 31
-    return state >> 1
-
-
-def generator(*parts: int) -> torch.Generator:
-    """A generator of random numbers that is a function of `parts` alone."""
-    return torch.Generator().manual_seed(mix(*parts))
-
-
-@lru_cache(maxsize=2)
-def permutation(rows: int, seed: int, epoch: int) -> Tensor:
-    """The order of the rows in one epoch: a function of its arguments."""
-    return torch.randperm(rows, generator=generator(seed, 1, epoch))
-
-
 @dataclass(frozen=True)
 class Data:
-    """Three splits held whole in memory; a batch is one index operation.
+    """Three splits held whole in memory, and the way in which training batches are drawn.
 
     `train(step)` is a pure function of (seed, step). `augment` changes training batches only,
-    with random numbers drawn from the generator it is given; `prepare` makes a stored batch
-    into what the network sees (uint8 to float, say) in every split.
+    with the random numbers it is given; `prepare` makes a stored batch into what the network sees
+    (uint8 to float, say) in every split.
     """
 
     splits: Mapping[str, Batch]
@@ -94,58 +72,52 @@ class Data:
     seed: int = 0
     digest: str = ""
     """SHA-256 of the contents, for the card and to notice a change before a resume."""
-    augment: Callable[[Batch, torch.Generator], Batch] | None = None
+    sampler: Sampler = Rows()  # noqa: RUF009 -- frozen, and the same for all
+    augment: Callable[[Batch, Draw], Batch] | None = None
     prepare: Callable[[Batch], Batch] | None = None
-    stream: Callable[[int], Batch] | None = None
-    """Training batches made on the spot, for generated data: a pure function of the step."""
+    parts: tuple[str, ...] = ("image", "label")
+    """What each tensor of a batch is, for what moves images: a mask, map or box moves alike."""
+    chooses: bool = True
+    """Whether `valid` was held out of training, so that it can choose the weights."""
     eval_batch_size: int = 1000
 
     @staticmethod
     def none() -> Data:
         """For a network that learns from no set: every batch is empty."""
-        return Data(splits={}, stream=lambda _step: ())
+        return Data(splits={}, sampler=Made())
 
     @staticmethod
     def described(spec: Spec) -> Data:
         """Data of which only the description is at hand: enough to build a model."""
-        return Data(splits={}, spec=spec, stream=lambda _step: ())
+        return Data(splits={}, spec=spec, sampler=Made())
 
     def __post_init__(self) -> None:
-        rows = self.rows("train")
-        if self.stream is None and not 0 < self.batch_size <= rows:
-            raise UserError(
-                f"batch_size ({self.batch_size}) must be between 1 and the {rows} training "
-                f"samples; try {max(1, min(self.batch_size, rows))}"
-            )
+        refuse(self.sampler.refusal(self.splits.get("train", ()), self.batch_size))
 
     def rows(self, split: str) -> int:
         """How many samples a split holds."""
-        tensors = self.splits.get(split, ())
-        return len(tensors[0]) if tensors else 0
+        return self.sampler.rows(self.splits.get(split, ()))
 
     @property
     def steps_per_epoch(self) -> int:
         """Whole batches in the training set (a partial last one is dropped); 0 without a set."""
-        return self.rows("train") // self.batch_size
+        return self.sampler.steps_per_epoch(self.splits.get("train", ()), self.batch_size)
 
-    def train(self, step: int) -> Batch:
-        """The batch of update `step` (from 0): whole-batch indices into one permutation."""
-        if self.stream is not None:
-            return self.stream(step)
-        tensors = self.splits["train"]
-        epoch, position = divmod(step, self.steps_per_epoch)
-        order = permutation(self.rows("train"), self.seed, epoch)
-        rows = order[position * self.batch_size : (position + 1) * self.batch_size]
-        rows = rows.to(tensors[0].device)
-        batch = tuple(tensor.index_select(0, rows) for tensor in tensors)
+    def train(self, step: int, share: Share = WHOLE) -> Batch:
+        """The batch of update `step` (from 0), or the share of it that one process takes."""
+        split = self.splits.get("train", ())
+        batch = self.sampler.batch(split, self.batch_size, self.seed, step, share)
         batch = self.prepare(batch) if self.prepare else batch
-        return self.augment(batch, generator(self.seed, 2, step)) if self.augment else batch
+        if self.augment is None or not batch:
+            return batch
+        numbers = generator(self.seed, 2, step)
+        draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
+        return self.augment(batch, draw)
 
     def batches(self, split: str) -> Iterator[Batch]:
         """Every sample of a split once, in order, the last batch possibly smaller."""
         tensors = self.splits.get(split, ())
-        for start in range(0, self.rows(split), self.eval_batch_size):
-            batch = tuple(tensor[start : start + self.eval_batch_size] for tensor in tensors)
+        for batch in self.sampler.evaluation(tensors, self.batch_size, self.eval_batch_size):
             yield self.prepare(batch) if self.prepare else batch
 
     @property

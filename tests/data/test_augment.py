@@ -8,18 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.data.augment import (
+    Affine,
+    Mirror,
+    Window,
     affine,
     compose,
     crop,
     flip,
-    mirrored,
     noise,
     rotate,
     shift,
-    transformed,
-    windows,
 )
-from everynet.types import generator
+from everynet.types import Draw, generator
 
 few = settings(max_examples=25, deadline=None)
 EVERY = {
@@ -33,6 +33,22 @@ EVERY = {
 }
 
 
+def draw(x, seed, **more):
+    return Draw(generator(seed), len(x), **more)
+
+
+def windows(x, top, left, size, fill=None):
+    return Window(top, left, size).image(x, fill)
+
+
+def mirrored(x, which):
+    return Mirror(which).image(x)
+
+
+def transformed(x, matrix, fill=None):
+    return Affine(matrix).image(x, fill)
+
+
 def batch(count=6, channels=2, height=8, width=8):
     x = torch.randn(count, channels, height, width, generator=generator(1))
     return x, torch.arange(count)
@@ -43,10 +59,10 @@ def test_the_generator_alone_decides_and_labels_stay(name):
     x, y = batch()
     before = x.clone()
     torch.manual_seed(1)
-    first, labels = EVERY[name]((x, y), generator(7))
+    first, labels = EVERY[name]((x, y), draw(x, 7))
     torch.manual_seed(2)
-    second, _ = EVERY[name]((x, y), generator(7))
-    other, _ = EVERY[name]((x, y), generator(8))
+    second, _ = EVERY[name]((x, y), draw(x, 7))
+    other, _ = EVERY[name]((x, y), draw(x, 8))
     assert torch.equal(first, second)
     assert not torch.equal(first, other)
     assert labels is y
@@ -57,7 +73,7 @@ def test_the_generator_alone_decides_and_labels_stay(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_float64_and_batches_without_labels(name):
-    (out,) = EVERY[name]((batch()[0].double(),), generator(0))
+    (out,) = EVERY[name]((batch()[0].double(),), draw(batch()[0], 0))
     assert out.dtype == torch.float64
 
 
@@ -86,7 +102,7 @@ def test_a_shift_is_undone_by_its_opposite_inside(down, right):
 def test_each_image_has_its_own_shift_and_all_shifts_occur():
     x = torch.zeros(4000, 1, 7, 7)
     x[:, :, 3, 3] = 1
-    out, _ = shift(2, fill=0.0)((x, torch.zeros(4000)), generator(3))
+    out, _ = shift(2, fill=0.0)((x, torch.zeros(4000)), draw(x, 3))
     counts = out.sum(0)[0, 1:6, 1:6]
     assert counts.sum() == 4000
     assert (counts - 160).abs().max() < 4 * (4000 * 0.04 * 0.96) ** 0.5
@@ -103,7 +119,7 @@ def test_fill_is_the_blank_of_each_channel_or_what_is_given():
 
 def test_a_crop_is_somewhere_in_the_image():
     x, y = batch(count=50, channels=1)
-    out, _ = crop(5)((x, y), generator(0))
+    out, _ = crop(5)((x, y), draw(x, 0))
     for image, part in zip(x, out, strict=True):
         places = image[0].unfold(0, 5, 1).unfold(1, 5, 1)  # 4 4 5 5
         assert (places == part[0]).all(-1).all(-1).any()
@@ -113,13 +129,13 @@ def test_two_flips_are_none_and_one_is_flip():
     x, y = batch()
     every = torch.ones(6, dtype=torch.bool)
     assert torch.equal(mirrored(mirrored(x, every), every), x)
-    assert torch.equal(flip(1.0)((x, y), generator(0))[0], x.flip(-1))
-    assert torch.equal(flip(0.0)((x, y), generator(0))[0], x)
+    assert torch.equal(flip(1.0)((x, y), draw(x, 0))[0], x.flip(-1))
+    assert torch.equal(flip(0.0)((x, y), draw(x, 0))[0], x)
 
 
 def test_the_chance_of_a_flip():
     x = torch.tensor([[[[0.0, 1.0]]]]).expand(4000, -1, -1, -1)
-    out, _ = flip(0.3)((x, torch.zeros(4000)), generator(0))
+    out, _ = flip(0.3)((x, torch.zeros(4000)), draw(x, 0))
     assert abs(out[:, 0, 0, 0].mean() - 0.3) < 4 * (0.3 * 0.7 / 4000) ** 0.5
 
 
@@ -161,7 +177,7 @@ def test_a_turn_is_undone_by_its_opposite(degrees):
 def test_a_turn_is_not_wider_than_asked_and_even_both_ways():
     """The bump's centre of mass tells the angle; uniform in +-20 degrees: std 20 / sqrt 3."""
     x = smooth().expand(3, 1, -1, -1)[:1].expand(2000, -1, -1, -1)
-    out, _ = rotate(20.0, fill=0.0)((x, torch.zeros(2000)), generator(5))
+    out, _ = rotate(20.0, fill=0.0)((x, torch.zeros(2000)), draw(x, 5))
     at = torch.arange(32) - 15.5
     mass = out.sum((1, 2, 3))
     row = (out.sum((1, 3)) * at).sum(1) / mass
@@ -180,14 +196,14 @@ def centres(out):
 
 
 def test_nothing_asked_for_changes_nothing():
-    still, _ = affine()((smooth(), torch.zeros(3)), generator(0))
+    still, _ = affine()((smooth(), torch.zeros(3)), draw(torch.zeros(3), 0))
     torch.testing.assert_close(still, smooth(), atol=1e-5, rtol=0)
 
 
 def test_a_stretch_is_as_wide_as_asked():
     """Mass grows with the product of both stretches: from 0.7^2 to 1.3^2."""
     x = smooth()[:1].expand(1000, -1, -1, -1)
-    wide, _ = affine(scale=0.3, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    wide, _ = affine(scale=0.3, fill=0.0)((x, torch.zeros(1000)), draw(x, 2))
     ratio = wide.sum((1, 2, 3)) / x.sum((1, 2, 3))
     assert 0.48 < ratio.min() < 0.56
     assert 1.5 < ratio.max() < 1.7
@@ -196,7 +212,7 @@ def test_a_stretch_is_as_wide_as_asked():
 
 def test_turn_and_slant_keep_every_area():
     x = smooth()[:1].expand(200, -1, -1, -1)
-    out, _ = affine(degrees=40, shear=0.4, fill=0.0)((x, torch.zeros(200)), generator(2))
+    out, _ = affine(degrees=40, shear=0.4, fill=0.0)((x, torch.zeros(200)), draw(x, 2))
     ratio = out.sum((1, 2, 3)) / x.sum((1, 2, 3))
     assert ratio.min() > 0.97
     assert ratio.max() < 1.03
@@ -205,7 +221,7 @@ def test_turn_and_slant_keep_every_area():
 def test_a_slant_moves_rows_by_their_height():
     """The bump is 3 below the centre: at shear k it moves by 3 k, uniform in +-0.4."""
     x = smooth()[:1].expand(1000, -1, -1, -1)
-    out, _ = affine(shear=0.4, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    out, _ = affine(shear=0.4, fill=0.0)((x, torch.zeros(1000)), draw(x, 2))
     (column, row), (was, height) = centres(out), centres(x)
     moved = column - was
     assert (row - height).abs().max() < 0.05
@@ -215,7 +231,7 @@ def test_a_slant_moves_rows_by_their_height():
 
 def test_a_move_is_as_wide_as_asked():
     x = smooth()[:1].expand(1000, -1, -1, -1)
-    out, _ = affine(pixels=3, fill=0.0)((x, torch.zeros(1000)), generator(2))
+    out, _ = affine(pixels=3, fill=0.0)((x, torch.zeros(1000)), draw(x, 2))
     for now, was in zip(centres(out), centres(x), strict=True):
         assert (now - was).abs().max() == pytest.approx(3, abs=0.2)
         assert (now - was).std() == pytest.approx(3 / 3**0.5, rel=0.1)
@@ -227,7 +243,7 @@ def test_a_crop_begins_anywhere_in_the_padded_image(padding):
     x = torch.zeros(5000, 1, 6, 6)
     x[:, :, 3, 3] = 1
     size = 4 + 2 * padding  # so that the pixel is always inside and the room is 2
-    out, _ = crop(size, padding, fill=0.0)((x, torch.zeros(5000)), generator(1))
+    out, _ = crop(size, padding, fill=0.0)((x, torch.zeros(5000)), draw(x, 1))
     counts = out.sum(0)[0]
     assert counts.sum() == 5000
     assert int((counts > 0).sum()) == 9
@@ -236,17 +252,17 @@ def test_a_crop_begins_anywhere_in_the_padded_image(padding):
 
 def test_noise_has_the_spread_asked_for():
     x = torch.zeros(10, 1, 50, 50)
-    out, _ = noise(0.3)((x, torch.zeros(10)), generator(0))
+    out, _ = noise(0.3)((x, torch.zeros(10)), draw(x, 0))
     assert abs(out.mean()) < 4 * 0.3 / 25_000**0.5
     assert abs(out.std() - 0.3) < 4 * 0.3 / (2 * 25_000) ** 0.5
 
 
 def test_compose_is_one_after_another_with_one_generator():
     x, y = batch()
-    random = generator(4)
+    random = draw(x, 4)
     wanted = flip()(shift(2)((x, y), random), random)[0]
-    assert torch.equal(compose(shift(2), flip())((x, y), generator(4))[0], wanted)
-    assert compose()((x, y), generator(0))[0] is x
+    assert torch.equal(compose(shift(2), flip())((x, y), draw(x, 4))[0], wanted)
+    assert compose()((x, y), draw(x, 0))[0] is x
 
 
 @pytest.mark.parametrize(
@@ -259,7 +275,7 @@ def test_compose_is_one_after_another_with_one_generator():
         (lambda: affine(scale=1.0), r"scale \(1.0\).* below 1"),
         (lambda: rotate(-3), r"degrees \(-3\).* at least 0"),
         (lambda: noise(-0.1), r"std \(-0.1\) must be at least 0"),
-        (lambda: crop(9)(batch(), generator(0)), r"size \(9\) must be at most 8"),
+        (lambda: crop(9)(batch(), draw(batch()[0], 0)), r"size \(9\) must be at most 8"),
     ],
 )
 def test_what_cannot_be_is_refused(make, message):

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from everynet.recipes import Recipe
 
 VERBS = (
-    *("list", "show", "run", "resume", "runs", "draw", "predict", "data", "doctor"),
-    "completion",
+    *("list", "show", "run", "resume", "runs", "draw", "predict", "sample", "data"),
+    *("doctor", "completion"),
 )
 
 

@@ -93,7 +93,7 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
             known = dict.fromkeys(entry.family for entry in entries()[0])
-        case (("resume" | "draw" | "predict"), []):
+        case (("resume" | "draw" | "predict" | "sample"), []):
             known = _runs()
         case "runs", _:
             known = _runs()
@@ -102,9 +102,9 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
 
             known = ACTIONS
         case "data", ["get"]:
-            from everynet.data.sets import SETS
+            from everynet.data.sets import everything
 
-            known = SETS
+            known = [name for name, known_set in everything().items() if known_set.forms]
         case "completion", []:
             known = SCRIPTS
     return known

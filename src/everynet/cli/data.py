@@ -8,41 +8,24 @@ import time
 
 from everynet.cli import UsageError, nearest, pairs, table
 
-HELP = "the sets of data: list, get NAME, or check PATH [target=COLUMN]"
+HELP = "the sets of data: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
 ACTIONS = ("list", "get", "check")
-
-_UCI = "CC BY 4.0 (UCI); in scikit-learn"
-_NONE = "generated: no licence needed"
-BUILT_IN = {
-    "digits": ("1,797 handwritten digits, grey images of 8x8", _UCI),
-    "iris": ("150 flowers of 3 species, 4 measures", _UCI),
-    "wine": ("178 wines of 3 growers, 13 measures", _UCI),
-    "breast-cancer": ("569 tumours, malignant or benign, 30 measures", _UCI),
-    "diabetes": (
-        "442 patients, 10 measures; how far the illness is a year later",
-        "none stated; cite Efron et al. (2004); in scikit-learn",
-    ),
-    "china": ("one photograph of 427x640", "CC BY 2.0, danielbuechele; in scikit-learn"),
-    "flower": ("one photograph of 427x640", "CC BY 2.0, vultilion; in scikit-learn"),
-    "moons": ("points in the plane: two half circles", _NONE),
-    "spirals": ("points in the plane: two spirals", _NONE),
-    "rings": ("points in the plane: a disc inside a ring", _NONE),
-    "xor": ("points in the plane: four corners, opposite ones alike", _NONE),
-    "blobs": ("points in the plane: three round clouds", _NONE),
-    "strokes": ("synthetic digits drawn as strokes, grey images of 28x28; strokes:N for N", _NONE),
-}
-"""What each set is that needs no file, and its licence."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """What may follow `everynet data`."""
     parser.add_argument("action", metavar="list|get|check", nargs="?", default="list")
-    parser.add_argument("words", metavar="NAME or PATH [target=COLUMN]", nargs="*")
+    parser.add_argument("words", metavar="NAME or PATH [key=value ...]", nargs="*")
+    parser.add_argument("--file", metavar="FILE.py", help="a file that makes its own kinds known")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """List the sets, have one here, or say what is wrong with one's own."""
     action, words = arguments.action, arguments.words
+    if arguments.file:
+        from everynet.catalog import import_file
+
+        import_file(arguments.file)
     if action not in ACTIONS:
         raise UsageError(f"data has no action {action}{nearest(action, ACTIONS)}")
     if action == "list":
@@ -55,32 +38,28 @@ def main(arguments: argparse.Namespace) -> int:
         if len(words) > 1:
             raise UsageError(f"data get takes one name, but was given {' '.join(words)}")
         return _get(words[0])
-    given = pairs(words[1:])
-    for name in given:
-        if name != "target":
-            raise UsageError(f"data check has no setting {name}; it takes target=COLUMN")
-    return _check(words[0], given.get("target", ""))
+    return _check(words[0], pairs(words[1:]))
 
 
 def _list() -> int:
-    from everynet.data.sets import SETS
+    from everynet.data.sets import everything
     from everynet.data.store import where
 
-    rows = [("name", "where", "size", "what it is", "licence")]
-    rows += [(name, "built in", "-", *facts) for name, facts in BUILT_IN.items()]
-    rows += [
-        (name, where(known), _bytes(known.size), known.about, known.licence)
-        for name, known in SETS.items()
-    ]
+    rows = [("name", "kind", "where", "size", "what it is", "licence")]
+    for name, known in everything().items():
+        place = ("built in", "-") if known.make else (where(known), _bytes(known.size))
+        rows.append((name, known.kind, *place, known.about, known.licence))
     print(table(rows))
     return 0
 
 
 def _get(name: str) -> int:
-    if name in BUILT_IN:
+    from everynet.data.fetch import get
+    from everynet.data.sets import built_in
+
+    if name in built_in():
         print(f"{name} is built in: there is nothing to get")
         return 0
-    from everynet.data.fetch import get
 
     live = _Live()
     try:
@@ -94,10 +73,10 @@ def _get(name: str) -> int:
     return 0
 
 
-def _check(path: str, target: str) -> int:
-    from everynet.data.check import check
+def _check(path: str, given: dict[str, str]) -> int:
+    from everynet.data import check
 
-    report = check(path, target)
+    report = check(path, **given)
     print(report)
     return 0 if report.good else 2
 

@@ -58,14 +58,15 @@ def _devices() -> Iterator[tuple[str, str]]:
 
 
 def _data() -> Iterator[tuple[str, str]]:
-    from everynet.data import OFFLINE
-    from everynet.data.sets import SETS
+    from everynet.data import built_in
+    from everynet.data.sets import everything
     from everynet.data.store import where
 
-    yield "data", f"{len(OFFLINE)} sets are always here: {' '.join(OFFLINE)}"
+    yield "data", f"{len(built_in())} sets are always here: {' '.join(built_in())}"
     yield "EVERYNET_DATA", os.environ.get("EVERYNET_DATA") or "not set"
-    for name, known in SETS.items():
-        yield name, where(known)
+    for name, known in everything().items():
+        if known.forms:
+            yield name, where(known)
 
 
 def _places(out: Path) -> Iterator[tuple[str, str]]:

@@ -7,13 +7,14 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from everynet.cli import pairs
 from everynet.cli.resume import add_run
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
+    from everynet.cli.trained import Asked
+    from everynet.data import Kind
     from everynet.types import Spec
 
 HELP = "ask a trained network about files; JSON lines out"
@@ -24,65 +25,74 @@ STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xf
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and inputs."""
+    from everynet.cli.trained import add_computing
+
     add_run(parser)
     parser.add_argument(
-        "inputs", metavar="INPUT", nargs="+", help="files, folders, or - for standard input"
+        "inputs",
+        metavar="INPUT or key=value",
+        nargs="+",
+        help="files, folders, or - for standard input; settings of `everynet show`",
     )
+    add_computing(parser, "where what is made is written, if it is no text (a new folder)")
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input."""
-    import torch
+    from everynet.cli.trained import Asked
+    from everynet.settings import verb_arguments
 
-    from everynet.catalog import of_run
-    from everynet.job import read_json
-    from everynet.runs import load
-    from everynet.types import UserError
-
-    recipe = of_run(arguments.run, arguments.file)
-    spec = read_json(Path(arguments.run) / "spec.json").get("spec")
-    if not hasattr(recipe, "predict") or not isinstance(spec, dict) or "kind" not in spec:
-        raise UserError(f"{recipe.name} does not predict from files")
-    model = load(recipe, arguments.run)
-    names, inputs = read(arguments.inputs, spec)
-    with torch.no_grad():
+    run = Asked.of(arguments)
+    words = [word for word in arguments.inputs if _is_setting(word)]
+    given = verb_arguments(run.recipe.predict, pairs(words))
+    kind = run.kind("predict")
+    model = run.model()
+    names, inputs = read([word for word in arguments.inputs if word not in words], run.spec, kind)
+    with run.computing():
         for start in range(0, len(names), AT_ONCE):
             chunk = slice(start, start + AT_ONCE)
-            answers = recipe.predict(model, _typed(inputs[chunk], model), spec)
+            answers = run.recipe.predict(model, run.placed(inputs[chunk]), run.spec, **given)
             for name, answer in zip(names[chunk], answers, strict=True):
-                print(json.dumps({"input": name, **answer}, allow_nan=False))
+                line = {"input": name, **_written(answer, name, kind, run)}
+                print(json.dumps(line, allow_nan=False))
     return 0
 
 
-def read(inputs: Sequence[str], spec: Spec) -> tuple[list[str], Tensor]:
-    """The inputs with a name for each row; `-` stands for a file on standard input."""
+def _is_setting(word: str) -> bool:
+    name, equals, _ = word.partition("=")
+    return bool(equals) and name.isidentifier() and not Path(word).exists()
+
+
+def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> dict[str, Any]:
+    """An answer with the names of files in the place of what is no plain value."""
+    line: dict[str, Any] = {}
+    for key, value in answer.items():
+        if hasattr(value, "shape"):
+            stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(name).stem)
+            paths = kind.write(value[None], run.spec, run.place(f"{stem}-{key}"))
+            line[key] = str(paths[0])
+        else:
+            line[key] = value
+    return line
+
+
+def read(inputs: Sequence[str], spec: Spec, kind: Kind[Any]) -> tuple[list[str], Any]:
+    """The inputs with a name for each; `-` stands for a file on standard input."""
     import tempfile
 
-    from everynet.data import labelled
     from everynet.types import UserError
 
     if "-" not in inputs:
-        return labelled(inputs, spec)
+        return kind.read(inputs, spec)
     if inputs.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
     with tempfile.TemporaryDirectory() as folder:
         content = sys.stdin.buffer.read()
-        usual = ".csv" if spec["kind"] == "table" else ".png"
-        suffix = next((end for end, start in STARTS.items() if content.startswith(start)), usual)
-        path = Path(folder) / f"input{suffix}"
+        found = (end for end, start in STARTS.items() if content.startswith(start))
+        path = Path(folder) / f"input{next(found, kind.suffix)}"
         path.write_bytes(content)
         try:
-            names, rows = labelled([str(path) if name == "-" else name for name in inputs], spec)
+            names, rows = kind.read([str(path) if name == "-" else name for name in inputs], spec)
         except UserError as error:
             raise UserError(str(error).replace(str(path), "standard input")) from error
     return [name.replace(str(path), "-") for name in names], rows
-
-
-def _typed(inputs: Tensor, model: object) -> Tensor:
-    """Inputs in the precision of the network's weights."""
-    from torch import nn
-
-    weight = next(model.parameters(), None) if isinstance(model, nn.Module) else None
-    if weight is None or not inputs.is_floating_point():
-        return inputs
-    return inputs.to(weight.dtype)

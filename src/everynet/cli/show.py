@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everynet.cli import overridden, table
+from everynet.words import written
 
 if TYPE_CHECKING:
     from torch import nn
 
     from everynet.recipes import Recipe, Training
+    from everynet.types import Spec
 
 HELP = "the idea, equations, layers and settings of a network"
 
@@ -36,7 +38,6 @@ def page(recipe: Recipe) -> Iterator[str]:
 
     from everynet.recipes import Training
     from everynet.settings import setting_docs, settings
-    from everynet.words import written
 
     cls = type(recipe)
     yield f"{recipe.name}: {recipe.kind} by {cls.__name__} of {inspect.getfile(cls)}"
@@ -47,48 +48,24 @@ def page(recipe: Recipe) -> Iterator[str]:
     docs = setting_docs(recipe)
     rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)
+    yield from _verbs(recipe)
     yield f"goal: {recipe.goal or 'none'}; curriculum rows: {' '.join(recipe.covers) or 'none'}"
 
 
-class Absent(Exception):
-    """A real set would have to be fetched first."""
+def _verbs(recipe: Recipe) -> Iterator[str]:
+    """The settings of `predict` and `sample`, where the recipe has them."""
+    from everynet.recipes import Fitting, Training
+    from everynet.settings import verb_settings
 
-
-class Unread(dict[str, Any]):
-    """The description of a recipe's data, read when a network first asks for a part of it."""
-
-    def __init__(self, recipe: Training) -> None:
-        super().__init__()
-        self.recipe = recipe
-
-    def read(self) -> None:
-        """Read the data, on the CPU whatever device networks are being built on; fetch none."""
-        import torch
-
-        from everynet.data.sets import SETS
-        from everynet.data.store import whole
-
-        if self:
-            return
-        name = getattr(self.recipe, "data", "")
-        if name in SETS and not whole(SETS[name]):
-            raise Absent(f"{name} is not here; everynet data get {name} fetches it")
-        with torch.device("cpu"):
-            self.update(self.recipe.dataset().spec)
-
-    def __missing__(self, key: str) -> Any:  # noqa: ANN401 -- any plain JSON
-        if self:
-            raise KeyError(key)
-        self.read()
-        return self[key]
-
-    def __contains__(self, key: object) -> bool:
-        self.read()
-        return super().__contains__(key)
-
-    def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401 -- any plain JSON
-        self.read()
-        return super().get(key, default)
+    for verb in ("predict", "sample"):
+        method = getattr(type(recipe), verb, None)
+        if method in (None, getattr(Training, verb), getattr(Fitting, verb)):
+            continue
+        rows = [
+            (f"  {name}", written(default), "")
+            for name, (_, default) in verb_settings(method).items()
+        ]
+        yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 
 
 def layers(recipe: Training) -> Iterator[str]:
@@ -97,21 +74,36 @@ def layers(recipe: Training) -> Iterator[str]:
 
     from everynet.types import Data
 
-    spec = Unread(recipe)
+    spec: Spec = {}
     try:
         with torch.device("meta"):
             model = recipe.model(Data.described(spec))
-        shape = _input_shape(model, spec)
-    except Absent as error:
-        yield f"layers: not shown ({error})"
-        return
+    except KeyError:  # a network that asks something of its data
+        if absent := _absent(recipe):
+            yield f"layers: not shown ({absent})"
+            return
+        spec = recipe.dataset().spec
+        with torch.device("meta"):
+            model = recipe.model(Data.described(spec))
+    shape = _input_shape(model, spec)
     header = ("  layer", "kind", "output", "parameters", "multiplications", "sees")
     rows = [header, *_rows(model, shape)]
     total = sum(p.numel() for p in model.parameters())
     yield "layers\n" + table(rows) + f"\n  {total:,} parameters"
 
 
-def _input_shape(model: nn.Module, spec: Unread) -> tuple[int, ...]:
+def _absent(recipe: Training) -> str:
+    """Why the data cannot be looked at: a real set would have to be fetched first."""
+    from everynet.data.sets import everything
+    from everynet.data.store import whole
+
+    known = everything().get(getattr(recipe, "data", ""))
+    if known is None or known.make or whole(known):
+        return ""
+    return f"{known.name} is not here; everynet data get {known.name} fetches it"
+
+
+def _input_shape(model: nn.Module, spec: Spec) -> tuple[int, ...]:
     """The shape of one input; a network that asked nothing of the data says it itself."""
     from torch import nn
 

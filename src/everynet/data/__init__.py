@@ -1,7 +1,8 @@
 """Data: known sets, generated sets and the user's own files, each as one `Data`.
 
-`load` gives the three splits, `inputs` reads what a trained network is asked about and `names`
-lists what `load` knows. Nothing heavy is imported before it is used.
+`load` gives the three splits of a kind, `check` looks the user's files over, `names` lists what
+`load` knows, and `register` makes a kind or a set of one's own known. Nothing heavy is imported
+before it is used.
 """
 
 from __future__ import annotations
@@ -10,27 +11,33 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from everynet.data.asked import inputs as inputs
-    from everynet.data.asked import labelled as labelled
+    from everynet.data.kinds import Kind as Kind
+    from everynet.data.loading import check as check
     from everynet.data.loading import load as load
+    from everynet.data.sets import Known as Known
 
-OFFLINE = (
-    *("digits", "iris", "wine", "breast-cancer", "diabetes", "china", "flower"),
-    *("moons", "spirals", "rings", "xor", "blobs", "strokes"),
-)
-"""Sets that ship with scikit-learn or are generated: they need no network and no file."""
-
-_HOMES = {"load": "loading", "inputs": "asked", "labelled": "asked"}
+_HOMES = {"load": "loading", "check": "loading", "Kind": "kinds", "Known": "sets"}
 
 
 def names() -> tuple[str, ...]:
     """Every name that `load` knows: first those that are always there, then the real sets."""
-    from everynet.data.store import NAMES  # noqa: PLC0415 -- keeps this module light
-
-    return (*OFFLINE, *NAMES)
+    return tuple(import_module("everynet.data.sets").everything())
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a function of loading.py
+def built_in() -> tuple[str, ...]:
+    """The names that need no network and no file."""
+    found: tuple[str, ...] = import_module("everynet.data.sets").built_in()
+    return found
+
+
+def register(new: Kind[Any] | Known) -> None:
+    """Make a kind of data or a known set of one's own known by its name."""
+    sets = import_module("everynet.data.sets")
+    home = sets if isinstance(new, sets.Known) else import_module("everynet.data.kinds")
+    home.register(new)
+
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a function or a class
     if name in _HOMES:
         return getattr(import_module(f"everynet.data.{_HOMES[name]}"), name)
     raise AttributeError(f"module 'everynet.data' has no attribute {name!r}")

@@ -72,6 +72,26 @@ def read(path: Path, target: str = "") -> Samples:
     )
 
 
+def rank(path: Path) -> int:
+    """How many dimensions the x of an npz has; 0 where that cannot be told."""
+    try:
+        found = read_npz(path)
+    except UserError:
+        return 0
+    x = found.get("x", found.get("x_train"))
+    return 0 if x is None else int(x.ndim)
+
+
+def first(path: Path) -> Array:
+    """The array of an npy, or the x of an npz."""
+    if path.suffix.lower() == ".npy":
+        return read_npy(path)
+    found = read_npz(path)
+    if "x" not in found:
+        raise UserError(f"{shown(path)} holds {shown(', '.join(found), 80)}, but must hold x")
+    return found["x"]
+
+
 def _columns(path: Path, target: str) -> tuple[Array, Array]:
     """The columns of an npy but one, and that one."""
     table = read_npy(path)

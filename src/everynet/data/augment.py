@@ -1,79 +1,178 @@
-"""Changes to a batch of images that keep its labels: shift, flip, crop, rotate and noise.
+"""Random changes to a batch of images: shift, crop, flip, turn and noise, on whole batches.
 
-Each factory returns a function of a batch and a generator, and all its random numbers come from
-that generator: `load("mnist", batch_size=128, augment=compose(shift(2), rotate(10)))`. Pixels
-that come in from outside are `fill`: one number, one a channel (`images.black(spec)`), or, where
-none is given, the lowest value that each channel has in the batch: the blank paper of a digit.
+Each factory returns a function of a batch and a `Draw`, which holds all its random numbers:
+`load("mnist", kind="image", batch_size=128, augment=compose(shift(2), rotate(10)))`. What moves an
+image moves its mask, map or boxes alike (`Draw.parts` says which tensor is what); labels stay, and
+no image looks at another. Pixels that come in from outside are `fill`: one number, one a channel
+(`images.black(spec)`), or, where none is given, the lowest value that each channel has in the
+image: the blank paper of a digit. In a mask and in a map they are 0.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from itertools import zip_longest
 from math import pi
+from typing import Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Bool, Float, Int64
-from torch import Generator, Tensor
+from jaxtyping import Bool, Float, Int64, Shaped
+from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from everynet.types import Batch
+from everynet.types import Batch, Draw
 
-Augment = Callable[[Batch, Generator], Batch]
+Augment = Callable[[Batch, Draw], Batch]
 Number = int | float  # spelled out, because the tests check types to the letter
 Fill = Number | Sequence[Number] | None
 Images = Float[Tensor, "batch channels height width"]
+Boxes = Float[Tensor, "batch boxes 5"]
+"""Class (-1 where there is no box), left, top, right and bottom as parts of width and height."""
 
 
-def _level(x: Images, fill: Fill) -> Float[Tensor, "levels 1 1"]:
+def _level(x: Shaped[Tensor, "batch channels height width"], fill: Fill) -> Tensor:
     if fill is None:
-        return x.amin((0, 2, 3))[:, None, None]
+        return x.amin((2, 3))[..., None, None]
     return torch.as_tensor(fill, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
 
 
-def _uniform(random: Generator, x: Images, *shape: int) -> Tensor:
-    """Numbers from -1 to 1, the same ones on every device."""
-    numbers = torch.rand(*shape, generator=random, device=random.device)
-    return (2 * numbers - 1).to(x)
+# ------------------------------------------------------------------------------------- the moves
 
 
-def windows(
-    x: Images,
-    top: Int64[Tensor, " batch"],
-    left: Int64[Tensor, " batch"],
-    size: tuple[int, int],
-    fill: Fill = None,
-) -> Float[Tensor, "batch channels rows columns"]:
+@runtime_checkable
+class Move(Protocol):
+    """One way to move images, which also moves what is drawn on them."""
+
+    def image(self, x: Images, fill: Fill) -> Images:
+        """Images, between pixels if need be."""
+        ...
+
+    def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch rows columns"]:
+        """A class for each pixel: the nearest, never a mean."""
+        ...
+
+    def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
+        """Boxes on images of that height and width."""
+        ...
+
+
+def _move(move: Move, batch: Batch, draw: Draw, fill: Fill) -> Batch:
+    """Every tensor of a batch moved as its part of `draw.parts` asks."""
+    size = (batch[0].shape[-2], batch[0].shape[-1])
+    moved = []
+    for tensor, part in zip_longest(batch, draw.parts[: len(batch)], fillvalue="label"):
+        assert isinstance(tensor, Tensor)  # there are never more parts than tensors
+        match part:
+            case "image":
+                tensor = move.image(tensor, fill)  # noqa: PLW2901 -- the moved one
+            case "map":
+                tensor = move.image(tensor, 0)  # noqa: PLW2901
+            case "mask":
+                tensor = move.mask(tensor)  # noqa: PLW2901
+            case "boxes":
+                tensor = move.boxes(tensor, size)  # noqa: PLW2901
+        moved.append(tensor)
+    return tuple(moved)
+
+
+def _kept(kinds: Tensor, edges: Float[Tensor, "batch boxes 4"]) -> Boxes:
+    """Boxes cut at the border of the image; one that has left it is none."""
+    edges = edges.clamp(0, 1)
+    gone = (edges[..., 2] <= edges[..., 0]) | (edges[..., 3] <= edges[..., 1])
+    kinds = torch.where(gone, -torch.ones_like(kinds), kinds)
+    return torch.cat([kinds[..., None], torch.where(gone[..., None], 0.0, edges)], -1)
+
+
+@dataclass(frozen=True)
+class Window:
     """The window of each image that begins at (top, left), which may lie outside the image."""
-    batch, channels, height, width = x.shape
-    rows = top[:, None] + torch.arange(size[0], device=x.device)  # batch rows
-    columns = left[:, None] + torch.arange(size[1], device=x.device)  # batch columns
-    inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
-        :, None, :
-    ]
-    pixel = rows.clamp(0, height - 1)[:, :, None] * width + columns.clamp(0, width - 1)[:, None, :]
-    pixel = pixel.reshape(batch, 1, -1).expand(-1, channels, -1)
-    taken = x.reshape(batch, channels, -1).gather(2, pixel)
-    taken = taken.reshape(batch, channels, *size)
-    return torch.where(inside[:, None], taken, _level(x, fill))
+
+    top: Int64[Tensor, " batch"]
+    left: Int64[Tensor, " batch"]
+    size: tuple[int, int]
+
+    def image(
+        self, x: Shaped[Tensor, "batch channels height width"], fill: Fill
+    ) -> Shaped[Tensor, "batch channels rows columns"]:
+        batch, channels, height, width = x.shape
+        rows = self.top[:, None] + torch.arange(self.size[0], device=x.device)  # batch rows
+        columns = self.left[:, None] + torch.arange(self.size[1], device=x.device)
+        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
+            :, None, :
+        ]
+        pixel = rows.clamp(0, height - 1)[:, :, None] * width
+        pixel = pixel + columns.clamp(0, width - 1)[:, None, :]  # batch rows columns
+        pixel = pixel.reshape(batch, 1, -1).expand(-1, channels, -1)
+        taken = x.reshape(batch, channels, -1).gather(2, pixel)
+        taken = taken.reshape(batch, channels, *self.size)
+        return torch.where(inside[:, None], taken, _level(x, fill))
+
+    def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch rows columns"]:
+        return self.image(x[:, None], 0)[:, 0]
+
+    def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
+        scale = x.new_tensor([size[1], size[0]] * 2)
+        origin = torch.stack([self.left, self.top] * 2, 1)[:, None].to(x)  # batch 1 4
+        new = x.new_tensor([self.size[1], self.size[0]] * 2)
+        return _kept(x[..., 0], (x[..., 1:] * scale - origin) / new)
 
 
-def mirrored(x: Images, which: Bool[Tensor, " batch"]) -> Images:
+@dataclass(frozen=True)
+class Mirror:
     """The images marked in `which`, left and right exchanged; the others as they are."""
-    return torch.where(which[:, None, None, None], x.flip(-1), x)
+
+    which: Bool[Tensor, " batch"]
+
+    def image(self, x: Images, fill: Fill = None) -> Images:
+        return torch.where(self.which[:, None, None, None], x.flip(-1), x)
+
+    def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch height width"]:
+        return torch.where(self.which[:, None, None], x.flip(-1), x)
+
+    def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
+        kind, left, top, right, bottom = x.unbind(-1)
+        seen = torch.stack([kind, 1 - right, top, 1 - left, bottom], -1)
+        return torch.where(self.which[:, None, None] & (kind >= 0)[..., None], seen, x)
 
 
-def transformed(x: Images, matrix: Float[Tensor, "batch 2 3"], fill: Fill = None) -> Images:
-    """Each image seen through an affine map, bilinear; the matrix takes output to input places.
+@dataclass(frozen=True)
+class Affine:
+    """Each image seen through an affine map; the matrix takes output to input places.
 
     Places are measured in pixels from the centre of the image.
     """
-    height, width = x.shape[-2:]
-    half = torch.tensor([width / 2, height / 2], dtype=x.dtype, device=x.device)
-    scale = torch.cat([half, half.new_ones(1)])  # affine_grid measures in half images
-    grid = affine_grid(matrix * scale / half[:, None], list(x.shape), align_corners=False)
-    level = _level(x, fill)
-    return grid_sample(x - level, grid, padding_mode="zeros", align_corners=False) + level
+
+    matrix: Float[Tensor, "batch 2 3"]
+
+    def image(self, x: Images, fill: Fill, mode: str = "bilinear") -> Images:
+        height, width = x.shape[-2:]
+        half = torch.tensor([width / 2, height / 2], dtype=x.dtype, device=x.device)
+        scale = torch.cat([half, half.new_ones(1)])  # affine_grid measures in half images
+        matrix = self.matrix.to(x) * scale / half[:, None]
+        grid = affine_grid(matrix, list(x.shape), align_corners=False)
+        level = _level(x, fill)
+        seen = grid_sample(x - level, grid, mode, padding_mode="zeros", align_corners=False)
+        return seen + level
+
+    def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch height width"]:
+        return self.image(x[:, None].float(), 0, "nearest")[:, 0].to(x.dtype)
+
+    def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
+        scale = x.new_tensor([size[1], size[0]])
+        left, top, right, bottom = x[..., 1:].unbind(-1)
+        corners = torch.stack([left, top, right, top, left, bottom, right, bottom], -1).unflatten(
+            -1, (4, 2)
+        )  # batch boxes corners 2
+        linear, offset = self.matrix[:, :, :2].to(x), self.matrix[:, :, 2].to(x)
+        places = (corners - 0.5) * scale - offset[:, None, None]
+        back = torch.linalg.inv(linear)[:, None, None] @ places[..., None]
+        found = back[..., 0] / scale + 0.5
+        return _kept(x[..., 0], torch.cat([found.amin(2), found.amax(2)], -1))
+
+
+# ------------------------------------------------------------------------------- random changes
 
 
 def shift(pixels: int, fill: Fill = None) -> Augment:
@@ -81,11 +180,10 @@ def shift(pixels: int, fill: Fill = None) -> Augment:
     if pixels < 0:
         raise ValueError(f"pixels ({pixels}) must be at least 0")
 
-    def apply(batch: Batch, random: Generator) -> Batch:
-        x, *rest = batch
-        by = torch.randint(-pixels, pixels + 1, (2, len(x)), generator=random, device=random.device)
-        down, right = by.to(x.device)
-        return (windows(x, -down, -right, (x.shape[2], x.shape[3]), fill), *rest)
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        down, right = draw.integers(-pixels, pixels, 2)
+        size = (batch[0].shape[2], batch[0].shape[3])
+        return _move(Window(-down, -right, size), batch, draw, fill)
 
     return apply
 
@@ -95,20 +193,14 @@ def crop(size: int, padding: int = 0, fill: Fill = None) -> Augment:
     if size < 1 or padding < 0:
         raise ValueError(f"size ({size}) must be at least 1 and padding ({padding}) at least 0")
 
-    def apply(batch: Batch, random: Generator) -> Batch:
-        x, *rest = batch
-        room = [side + 2 * padding - size for side in x.shape[2:]]
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        room = [side + 2 * padding - size for side in batch[0].shape[2:]]
         if min(room) < 0:
             raise ValueError(
                 f"size ({size}) must be at most {size + min(room)}, the side of the padded image"
             )
-        top, left = (
-            torch.randint(
-                -padding, free - padding + 1, (len(x),), generator=random, device=random.device
-            ).to(x.device)
-            for free in room
-        )
-        return (windows(x, top, left, (size, size), fill), *rest)
+        top, left = (draw.integers(-padding, free - padding, 1)[0] for free in room)
+        return _move(Window(top, left, (size, size)), batch, draw, fill)
 
     return apply
 
@@ -118,10 +210,8 @@ def flip(chance: Number = 0.5) -> Augment:
     if not 0 <= chance <= 1:
         raise ValueError(f"chance ({chance}) must be from 0 to 1")
 
-    def apply(batch: Batch, random: Generator) -> Batch:
-        x, *rest = batch
-        which = torch.rand(len(x), generator=random, device=random.device) < chance
-        return (mirrored(x, which.to(x.device)), *rest)
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        return _move(Mirror(draw.uniform(1)[0] < chance), batch, draw, None)
 
     return apply
 
@@ -143,9 +233,9 @@ def affine(
             "at least 0, and scale below 1"
         )
 
-    def apply(batch: Batch, random: Generator) -> Batch:
-        x, *rest = batch
-        turn, slant, across, down, right, below = _uniform(random, x, 6, len(x))
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        numbers = (2 * draw.uniform(6) - 1).to(batch[0].dtype)
+        turn, slant, across, down, right, below = numbers
         angle = turn * (degrees * pi / 180)
         cos, sin, slant = angle.cos(), angle.sin(), slant * shear
         across, down = 1 / (1 + scale * across), 1 / (1 + scale * down)
@@ -154,7 +244,8 @@ def affine(
         )
         linear = linear.T.reshape(-1, 2, 2)  # batch to from
         offset = torch.stack([right, below], 1)[:, :, None] * pixels
-        return (transformed(x, torch.cat([linear, linear @ -offset], 2), fill), *rest)
+        move = Affine(torch.cat([linear, linear @ -offset], 2))
+        return _move(move, batch, draw, fill)
 
     return apply
 
@@ -165,14 +256,13 @@ def rotate(degrees: Number, fill: Fill = None) -> Augment:
 
 
 def noise(std: Number) -> Augment:
-    """Add normal noise to each pixel."""
+    """Add normal noise to each pixel of the images alone."""
     if std < 0:
         raise ValueError(f"std ({std}) must be at least 0")
 
-    def apply(batch: Batch, random: Generator) -> Batch:
+    def apply(batch: Batch, draw: Draw) -> Batch:
         x, *rest = batch
-        numbers = torch.randn(x.shape, generator=random, device=random.device).to(x)
-        return (x + std * numbers, *rest)
+        return (x + std * draw.normal(*x.shape[1:]).to(x), *rest)
 
     return apply
 
@@ -180,7 +270,7 @@ def noise(std: Number) -> Augment:
 def compose(*augments: Augment) -> Augment:
     """One after another, in the order given."""
 
-    def apply(batch: Batch, random: Generator) -> Batch:
-        return reduce(lambda so_far, augment: augment(so_far, random), augments, batch)
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        return reduce(lambda so_far, augment: augment(so_far, draw), augments, batch)
 
     return apply

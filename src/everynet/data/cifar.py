@@ -1,6 +1,7 @@
 """CIFAR-10 in its binary form, and in the form of our small share of it, numpy's npz.
 
     binary   a record of 3,073 bytes an image: its label, then 1,024 red, green and blue values
+    strips   lossless WebP files of 1,000 images, 64 x 16,000 pixels, two images side by side
     npz      x_train, y_train, x_test, y_test; images are height x width x colour
 
 Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images".
@@ -14,6 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
+from PIL import Image
 
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
@@ -30,6 +32,24 @@ def binary(contents: Iterable[bytes]) -> tuple[Pictures, Labels]:
     """Images and labels of some batch files, in order."""
     records = np.concatenate([_records(content) for content in contents])
     return records[:, 1:].reshape(-1, 3, SIDE, SIDE), _labels(records[:, 0])
+
+
+def strips(contents: Iterable[bytes]) -> Pictures:
+    """Images of some strips, in order: image k of a strip is at row k // 2, column k % 2."""
+    parts = []
+    for content in contents:
+        pixels = np.asarray(Image.open(io.BytesIO(content), formats=["WEBP"]).convert("RGB"))
+        cut = pixels.reshape(-1, SIDE, 2, SIDE, 3)  # row height column width colour
+        parts.append(cut.transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE))
+    return np.concatenate(parts)
+
+
+def labels(content: bytes, count: int) -> Labels:
+    """The labels of a whole set, as numpy stores them."""
+    found = np.load(io.BytesIO(content), allow_pickle=False)
+    if found.shape != (count,):
+        raise ValueError(f"labels ({found.shape}) must be one for each of the {count} images")
+    return _labels(found)
 
 
 def _records(content: bytes) -> UInt8[np.ndarray, "count record"]:

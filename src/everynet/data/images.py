@@ -9,34 +9,23 @@ sums behind them are of whole numbers and exact, so they do not depend on the nu
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
-from jaxtyping import Float, Int64, Shaped, UInt8
+from jaxtyping import Float, Shaped, UInt8
+from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
+from everynet import files
 from everynet.types import Batch, Spec, UserError
+from everynet.words import shown
 
 MARGIN = 4
 """So many missing pixels are padded; where more are missing the image is enlarged."""
-
-
-@dataclass(frozen=True)
-class Images:
-    """A set of images that ships with its own test part; `classes[y]` names the class of y."""
-
-    train_x: UInt8[Tensor, "train channels height width"]
-    train_y: Int64[Tensor, " train"]
-    test_x: UInt8[Tensor, "test channels height width"]
-    test_y: Int64[Tensor, " test"]
-    classes: tuple[str, ...]
-    digest: str
-    """SHA-256 of the contents."""
-    name: str
-    peak: float = 255.0
-    """The value of white."""
 
 
 def digest(*tensors: Tensor) -> str:
@@ -121,6 +110,13 @@ class Standardize:
         affine = torch.tensor([scale, offset], dtype=torch.float32)[..., None, None].to(x.device)
         return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
 
+    def undone(
+        self, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """Pixels from 0 to 1 again."""
+        std, mean = (torch.tensor(m, dtype=x.dtype)[:, None, None] for m in (self.std, self.mean))
+        return (x * std + mean).clamp(0, 1)
+
     def __call__(self, batch: Batch) -> Batch:
         """The same for a batch of images and labels."""
         return (self.images(batch[0]), *batch[1:])
@@ -129,3 +125,35 @@ class Standardize:
 def black(spec: Spec) -> list[float]:
     """What a black pixel is after standardising: the `fill` of an augmentation, by channel."""
     return [-m / s for m, s in zip(spec["mean"], spec["std"], strict=True)]
+
+
+def written_images(
+    x: Float[Tensor, "batch channels height width"], path: Path, columns: int = 8
+) -> list[Path]:
+    """Write images of pixels from 0 to 1 as PNG files: one, or each of several and a sheet."""
+    if path.suffix not in ("", ".png"):
+        raise UserError(f"--out ({shown(path)}) must end in .png, because images were made")
+    pixels = (x * 255).round().to(torch.uint8)
+    stem = path.with_suffix("")
+    if len(pixels) == 1:
+        return [written_image(pixels[0], stem.with_suffix(".png"))]
+    each = [
+        written_image(image, stem.with_name(f"{stem.name}-{number:03}.png"))
+        for number, image in enumerate(pixels)
+    ]
+    height, width = pixels.shape[2:]
+    rows = -(-len(pixels) // columns)
+    sheet = pixels.new_full((pixels.shape[1], rows * (height + 2), columns * (width + 2)), 255)
+    for number, image in enumerate(pixels):
+        top, left = (number // columns) * (height + 2), (number % columns) * (width + 2)
+        sheet[:, top : top + height, left : left + width] = image
+    return [written_image(sheet, stem.with_suffix(".png")), *each]
+
+
+def written_image(image: UInt8[Tensor, "channels height width"], path: Path) -> Path:
+    """Write one image, grey or in colour."""
+    content = io.BytesIO()
+    array = image.permute(1, 2, 0).numpy()
+    Image.fromarray(array[..., 0] if array.shape[2] == 1 else array).save(content, "png")
+    files.write(path, content.getvalue())
+    return path

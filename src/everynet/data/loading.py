@@ -1,172 +1,137 @@
-"""From a name or a path to `Data`: find the source, bring to size, standardise, describe."""
+"""From a name or a path to `Data`: find the samples, and let their kind treat them."""
 
 from __future__ import annotations
 
-import math
+import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import Tensor
 
-from everynet import data as home
-from everynet.data import arrays, table
-from everynet.data.images import Images, Standardize, moments, resize
-from everynet.data.paths import kind, regular
-from everynet.data.samples import Samples
-from everynet.data.split import three
-from everynet.types import Batch, Data, Spec, UserError, nearest
+from everynet.data import kinds, sets, store
+from everynet.data.kinds import Kind
+from everynet.data.paths import kind as kind_of_path
+from everynet.types import Data, UserError, nearest
 from everynet.words import shown
-
-LARGE = 2**29
-"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
-MOST_SIZE = 2048
 
 
 def load(
     data: str | Path,
     *,
+    kind: str | tuple[str, ...],
     batch_size: int,
     seed: int = 0,
-    target: str = "",
-    size: int = 0,
-    augment: Callable[[Batch, torch.Generator], Batch] | None = None,
+    holdout: bool = True,
+    **options: Any,  # noqa: ANN401 -- those of the kind's `find` and `data`
 ) -> Data:
     """The three splits of a known set (`digits`, `strokes:20000`) or of the user's own files.
 
-    `target` names the column of a table that is to be learned; `size` brings images to
-    `size` x `size`; `seed` decides the order of the batches, never the split.
+    `kind` says what the recipe can learn from; where it can take several, what the data looks like
+    decides. `holdout=False` also trains on the rows that would choose the weights, of a set that
+    ships with its test. `seed` decides the order of the batches, never the split.
     """
-    if not 0 <= size <= MOST_SIZE:
-        raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
-    raw = find(data, target=target, size=size)
-    prepare = None
-    if raw.parts["train"][0].dim() == 4:
-        splits, spec = _images(raw, size)
-        if splits["train"][0].dtype == torch.uint8:
-            prepare = Standardize.of(spec)
-    else:
-        for name, given in (("size", size), ("augment", augment)):
-            if given:
-                raise UserError(
-                    f"data ({raw.name}) must hold images where {name} ({given}) is set, and it is "
-                    "a table; try digits, or a folder with one subfolder of images a class"
-                )
-        splits, spec = _table(raw)
-    return Data(
-        splits=splits,
-        spec=spec,
-        batch_size=batch_size,
-        seed=seed,
-        digest=raw.digest,
-        augment=augment,
-        prepare=prepare,
-    )
+    chosen, found = _found(data, kind, options)
+    if not holdout:
+        found = _all_but_test(found)
+    made = chosen.data(found, batch_size=batch_size, seed=seed, **_taken(chosen.data, options))
+    return made if holdout else replace(made, chooses=False)
 
 
-def find(data: str | Path, *, target: str = "", size: int = 0) -> Samples:
-    """The samples of a known set or of a path, as they are."""
+def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401
+    """The samples of a known set or of a path, as they are, before any treatment."""
+    return _found(data, kind, options)[1]
+
+
+def _found(
+    data: str | Path, kind: str | tuple[str, ...], options: Mapping[str, Any]
+) -> tuple[Kind[Any], Any]:
+    """The kind that was chosen and the samples, as they are."""
+    wanted = [kinds.named(name) for name in ((kind,) if isinstance(kind, str) else kind)]
     name, _, count = str(data).partition(":")
-    if name in home.OFFLINE:
-        return _offline(name, count)
-    if data in home.names():
-        from everynet.data import store  # noqa: PLC0415 -- only where a real set is meant
-
-        return _known(store.read(str(data)))
+    known = sets.everything().get(name)
+    if known and (known.make or not count):
+        chosen = next((kind for kind in wanted if kind.name == known.kind), None)
+        if chosen is None:
+            raise _refused(name, wanted, kinds.named(known.kind))
+        _check_options(chosen, data, options)
+        return chosen, known.make(count) if known.make else store.samples(known)
     path = Path(data)
-    suffix, found = path.suffix.lower(), kind(path) if str(data) else ""
-    if found == "folder":
-        from everynet.data import folder  # noqa: PLC0415 -- pillow only where it is needed
-
-        return folder.read(path, size)
-    if found or os.sep in str(data) or suffix in (".csv", ".npy", ".npz"):
-        regular(path)
-        if suffix == ".csv":
-            return table.read(path, target)
-        if suffix in (".npy", ".npz"):
-            return arrays.read(path, target)
+    there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
+    if not (there or kind_of_path(path)) and os.sep not in str(data) and not path.suffix:
         raise UserError(
-            f"data ({shown(path)}) must be a folder with a subfolder for each class, or a file "
-            "that ends in .csv, .npy or .npz"
+            f"data ({shown(data)}) must be a known name or a path that is there"
+            + nearest(name, sets.everything())
         )
-    raise UserError(
-        f"data ({shown(data)}) must be a known name or a path that is there"
-        + nearest(name, home.names())
-    )
+    chosen = next((kind for kind in wanted if kind.matches(path)), None)
+    if chosen is None and there and (like := kinds.matching(path)) is not None:
+        raise _refused(path, wanted, like)
+    chosen = chosen or wanted[0]
+    _check_options(chosen, data, options)
+    return chosen, chosen.find(path, **_taken(chosen.find, options))
 
 
-def _offline(name: str, count: str) -> Samples:
-    from everynet.data import builtin, points, strokes  # noqa: PLC0415 -- scikit-learn is slow
+def _refused(data: object, wanted: list[Kind[Any]], like: Kind[Any]) -> UserError:
+    about = ", or ".join(kind.about for kind in wanted)
+    return UserError(f"data ({shown(data)}) must be {about}; it looks like {like.name} data")
 
-    if name in builtin.SETS:
-        if count:
+
+def _taken(function: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 -- a method
+    """Those options that a method of a kind takes."""
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in known}
+
+
+def _check_options(kind: Kind[Any], data: object, options: Mapping[str, Any]) -> None:
+    """Refuse an option that was set and means nothing for this kind."""
+    known = {*inspect.signature(kind.find).parameters, *inspect.signature(kind.data).parameters}
+    for name, value in options.items():
+        if value and name not in known:
             raise UserError(
-                f"data ({name}:{shown(count, 40)}) must be {name}: it has a fixed number of samples"
+                f"{name} ({shown(value, 60)}) must be left out, because data ({shown(data)}) is "
+                f"{kind.name} data, which has no {name}"
             )
-        return builtin.SETS[name]()
-    if count and not (count.isdecimal() and len(count) < 20):
+
+
+# ------------------------------------------------------------------------------------- holdout
+
+
+def _all_but_test(samples: Any) -> Any:  # noqa: ANN401 -- samples of any kind
+    """All rows but those of the test for training; the rows held out are trained on too."""
+    if not getattr(samples, "published", False):
         raise UserError(
-            f"data ({name}:{shown(count, 40)}) must be like {name}:2000, with a whole number"
+            f"holdout (false) must be true for {samples.name}, because its test part is our own "
+            "choice; only a set with a published test can be trained on whole"
         )
-    given = (int(count),) if count else ()
-    return strokes.read(*given) if name == "strokes" else points.read(name, *given)
-
-
-def _known(images: Images) -> Samples:
-    rows = three(torch.zeros(len(images.train_y), dtype=torch.bool))
-    return Samples(
-        name=images.name,
-        parts={
-            "train": (images.train_x[rows["train"]], images.train_y[rows["train"]]),
-            "valid": (images.train_x[rows["valid"]], images.train_y[rows["valid"]]),
-            "test": (images.test_x, images.test_y),
-        },
-        digest=images.digest,
-        split="the test set is the one that ships with it; a tenth of the training set, by hash "
-        "of the row number, is for validation",
-        classes=images.classes,
-        peak=images.peak,
+    train = _joined(samples.parts["train"], samples.parts["valid"])
+    split = (
+        f"{samples.split}; holdout=false: the rows for validation are trained on as well, and the "
+        "last weights are kept"
     )
+    return replace(samples, parts={**samples.parts, "train": train}, split=split)
 
 
-def _images(raw: Samples, size: int) -> tuple[Mapping[str, Batch], Spec]:
-    """Images at their size: standardised, unless they are many."""
-    parts = {part: (resize(x, size) if size else x, y) for part, (x, y) in raw.parts.items()}
-    train = parts["train"][0]
-    spec = _spec(raw, "image", list(train.shape[1:]), *moments(train, raw.peak))
-    spec |= {"size": size, "peak": raw.peak}
-    if train.dtype == torch.uint8 and 4 * sum(x.numel() for x, _ in parts.values()) > LARGE:
-        return parts, spec
-    return {part: Standardize.of(spec)(pair) for part, pair in parts.items()}, spec
+def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kind
+    if isinstance(first, Tensor):
+        return torch.cat([first, second])
+    if isinstance(first, tuple):
+        return tuple(_joined(*pair) for pair in zip(first, second, strict=True))
+    return first + second
 
 
-def _table(raw: Samples) -> tuple[Mapping[str, Batch], Spec]:
-    """A table, standardised feature by feature; one that never changes becomes 0."""
-    x, y = raw.parts["train"]
-    fixed = (x == x[0]).all(0)
-    mean = torch.where(fixed, x[0], x.mean(0))
-    std = torch.where(fixed, 1.0, x.std(0, correction=0))
-    if not bool(torch.isfinite(mean + std).all()):
-        wide = raw.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
-        raise UserError(f"{raw.name}: column {wide} has values too large to standardise")
-    spec = _spec(raw, "table", [x.shape[1]], mean.tolist(), std.tolist())
-    if raw.task == "regression":
-        target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
-        if not all(map(math.isfinite, target.values())):
-            raise UserError(f"{raw.name}: the target has values too large to learn from")
-        spec |= target
-    return {part: ((x - mean) / std, y) for part, (x, y) in raw.parts.items()}, spec
-
-
-def _spec(raw: Samples, kind: str, shape: list[int], mean: list[float], std: list[float]) -> Spec:
-    return {
-        "name": raw.name,
-        "kind": kind,
-        "task": raw.task,
-        "shape": shape,
-        "classes": list(raw.classes),
-        "features": list(raw.features),
-        "mean": mean,
-        "std": std,
-        "split": raw.split,
-    }
+def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
+    """What is in the user's files and what is wrong with them, as a report that prints itself."""
+    path = Path(path)
+    if not all(kind_of_path(Path(part)) for part in str(path).split(",")):
+        raise UserError(f"{shown(path)} must be a folder or a file that is there")
+    found = kinds.named(kind) if kind else kinds.matching(path)
+    if found is None:
+        raise UserError(
+            f"{shown(path)} looks like no kind of data; name one with kind=, of "
+            + ", ".join(kinds.names())
+        )
+    _check_options(found, path, options)
+    return found.check(path, **_taken(found.find, options))

@@ -1,17 +1,21 @@
-"""What every source of data gives: samples in three parts, as they were found."""
+"""What a source of tables or images gives: samples in three parts, as they were found."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.data.split import PARTS
-from everynet.types import UserError
+from everynet.data.split import PARTS, three
+from everynet.types import Spec, UserError
 
 Pair = tuple[Tensor, Tensor]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,8 @@ class Samples:
     task: str = "classification"
     advice: str = "add some"
     """What to do where a class has no training sample."""
+    published: bool = False
+    """Whether the test part ships with the set, so that all the rest may be trained on."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
     """For parts that were taken out of one table, where in it each sample is, from 0."""
 
@@ -65,3 +71,45 @@ class Samples:
         if not bool(found.all()):
             missing = self.classes[int((found == 0).nonzero()[0])]
             raise UserError(f"{self.name}: class {missing} has no training sample; {self.advice}")
+
+
+def described(
+    samples: Samples, kind: str, shape: list[int], mean: list[float], std: list[float]
+) -> Spec:
+    """What is known of samples, as plain JSON: enough to build a network and to read inputs."""
+    return {
+        "name": samples.name,
+        "kind": kind,
+        "task": samples.task,
+        "shape": shape,
+        "classes": list(samples.classes),
+        "features": list(samples.features),
+        "mean": mean,
+        "std": std,
+        "split": samples.split,
+    }
+
+
+def published(
+    train: tuple[Array, Array], test: tuple[Array, Array], classes: tuple[str, ...]
+) -> Samples:
+    """Images of a set that ships with its own test part; a tenth of the rest is for validation."""
+    (x, y), (test_x, test_y) = ((_tensor(a), _tensor(b)) for a, b in (train, test))
+    rows = three(torch.zeros(len(y), dtype=torch.bool))
+    return Samples(
+        name="",
+        parts={
+            "train": (x[rows["train"]], y[rows["train"]]),
+            "valid": (x[rows["valid"]], y[rows["valid"]]),
+            "test": (test_x, test_y),
+        },
+        digest="",
+        split="the test set is the one that ships with it; a tenth of the training set, by hash "
+        "of the row number, is for validation",
+        classes=classes,
+        published=True,
+    )
+
+
+def _tensor(array: Array) -> Tensor:
+    return torch.from_numpy(np.require(array, requirements=("C", "W")))

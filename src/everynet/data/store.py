@@ -1,4 +1,4 @@
-"""The real sets: where their files are now, and the images in them.
+"""The files of the real sets: where they are now, and what they hold.
 
 A file is looked for in the folder that EVERYNET_DATA names, then in the cache, then at the
 sources of the set. A file that is there and damaged is an error: nothing is taken in its place.
@@ -9,26 +9,24 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everynet import cache
 from everynet.data.contents import Content, DamagedFile, take
-from everynet.data.sets import SETS, Form, Known
+from everynet.data.sets import Form, Known, everything
 
 if TYPE_CHECKING:
-    from everynet.data.images import Images
     from everynet.types import UserError
-
-NAMES = tuple(SETS)
 
 
 def named(name: str) -> Known:
     """The real set of that name."""
-    if name not in SETS:
+    real = {known.name: known for known in everything().values() if known.forms}
+    if name not in real:
         from everynet.types import nearest  # noqa: PLC0415 -- imports torch
 
-        raise _error(f"data ({name}) must be a known set{nearest(name, NAMES)}")
-    return SETS[name]
+        raise _error(f"data ({name}) must be a known set{nearest(name, real)}")
+    return real[name]
 
 
 def fetched() -> Path:
@@ -108,44 +106,16 @@ def _remedy(known: Known, path: Path) -> str:
     return "put a whole copy in its place or remove it"
 
 
-def read(name: str) -> Images:
-    """A real set, fetched if no folder holds it."""
-    from everynet.data import fetch  # noqa: PLC0415 -- this and what follows import torch
+def samples(known: Known) -> Any:  # noqa: ANN401 -- those of its kind
+    """What a real set holds, fetched if no folder has it."""
+    from dataclasses import replace  # noqa: PLC0415
 
-    known = named(name)
+    from everynet.data import fetch  # noqa: PLC0415 -- imports torch
+
     form, found = whole(known) or fetch.missing(known)
     held = contents(known, found)
-    return _images(known, form, [held[content] for content in form.contents])
-
-
-def _images(known: Known, form: Form, held: Sequence[bytes]) -> Images:
-    import numpy as np  # noqa: PLC0415
-    import torch  # noqa: PLC0415
-
-    from everynet.data import cifar, idx  # noqa: PLC0415
-    from everynet.data.images import Images  # noqa: PLC0415
-
-    match form.layout:
-        case "idx":
-            train = idx.images(held[0]), idx.labels(held[1], len(known.classes))
-            test = idx.images(held[2]), idx.labels(held[3], len(known.classes))
-        case "npz":
-            train, test = cifar.npy(held[0], held[1]), cifar.npy(held[2], held[3])
-        case _:
-            train, test = cifar.binary(held[:-1]), cifar.binary(held[-1:])
-            if form.layout == "first":
-                train = cifar.first_of_each(*train, cifar.SMALL_TRAIN)
-                test = cifar.first_of_each(*test, cifar.SMALL_TEST)
-    (train_x, train_y), (test_x, test_y) = train, test
-    return Images(
-        train_x=torch.from_numpy(np.require(train_x, requirements=("C", "W"))),
-        train_y=torch.from_numpy(train_y),
-        test_x=torch.from_numpy(np.require(test_x, requirements=("C", "W"))),
-        test_y=torch.from_numpy(test_y),
-        classes=known.classes,
-        digest=known.digest,
-        name=known.name,
-    )
+    made = form.decode([held[content] for content in form.contents])
+    return replace(made, name=known.name, digest=known.digest)
 
 
 def _error(message: str) -> UserError:

@@ -23,6 +23,7 @@ from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
 from everynet.plot.paths import landscapes as landscapes
 from everynet.plot.paths import step_sizes as step_sizes
+from everynet.plot.points import scatter as scatter
 from everynet.plot.population import tuning_curves as tuning_curves
 from everynet.plot.population import tuning_planes as tuning_planes
 from everynet.plot.separation import mistake_bound as mistake_bound

@@ -7,6 +7,7 @@ apart by readers who do not see red and green as two.
 
 from __future__ import annotations
 
+import io
 import math
 
 import numpy as np
@@ -89,3 +90,14 @@ def symmetric(values: Tensor) -> tuple[float, float]:
 def array(values: Tensor) -> NDArray[np.float64]:
     """The values as matplotlib wants them: off the graph, off the device, in float64."""
     return values.detach().cpu().double().numpy()
+
+
+DPI = 150
+"""Dots to the inch of every picture that is written."""
+
+
+def png(figure: Figure) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=DPI)
+    return content.getvalue()

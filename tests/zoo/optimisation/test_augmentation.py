@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.data import load
-from everynet.data.augment import crop, flip, mirrored, rotate, shift, windows
+from everynet.data.augment import Mirror, Window, crop, flip, rotate, shift
 from everynet.runs import run
-from everynet.types import UserError
+from everynet.types import Draw, UserError
 from everynet.zoo.optimisation.augmentation import (
     RECIPES,
     SHOWN,
@@ -27,7 +27,7 @@ def images(batch=3, channels=2, side=6):
 def moved(x, down, right):
     """Every image moved by the same whole pixels."""
     ones = torch.ones(len(x), dtype=torch.int64)
-    return windows(x, -down * ones, -right * ones, (x.shape[2], x.shape[3]), 0.0)
+    return Window(-down * ones, -right * ones, (x.shape[2], x.shape[3])).image(x, 0.0)
 
 
 # --------------------------------------------------------------------------------------- equations
@@ -37,10 +37,13 @@ def test_each_change_of_one_image_by_hand():
     x = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
     assert moved(x, 1, 0).tolist() == [[[[0, 0], [1, 2]]]]
     assert moved(x, 0, -1).tolist() == [[[[2, 0], [4, 0]]]]
-    assert mirrored(x, torch.tensor([True])).tolist() == [[[[2, 1], [4, 3]]]]
-    first = windows(x, torch.tensor([1]), torch.tensor([1]), (1, 1), 0.0)
+    assert Mirror(torch.tensor([True])).image(x).tolist() == [[[[2, 1], [4, 3]]]]
+    first = Window(torch.tensor([1]), torch.tensor([1]), (1, 1)).image(x, 0.0)
     assert first.tolist() == [[[[4]]]]
-    assert enlarged(1, 2)((x,), torch.Generator().manual_seed(0))[0].unique().numel() == 1
+    assert (
+        enlarged(1, 2)((x,), Draw(torch.Generator().manual_seed(0), len(x)))[0].unique().numel()
+        == 1
+    )
 
 
 @pytest.mark.covers("O16")
@@ -49,12 +52,12 @@ def test_each_change_of_one_image_by_hand():
 def test_a_flip_undoes_itself(seed):
     x = images()
     always = flip(1.0)
-    (once,) = always((x,), torch.Generator())
+    (once,) = always((x,), Draw(torch.Generator(), len(x)))
     assert torch.equal(once, x.flip(-1))
-    assert torch.equal(always((once,), torch.Generator())[0], x)
+    assert torch.equal(always((once,), Draw(torch.Generator(), len(once)))[0], x)
     generator = torch.Generator()  # also where chance decides which, if it decides alike
-    (some,) = flip()((x,), generator.manual_seed(seed))
-    assert torch.equal(flip()((some,), generator.manual_seed(seed))[0], x)
+    (some,) = flip()((x,), Draw(generator.manual_seed(seed), len(x)))
+    assert torch.equal(flip()((some,), Draw(generator.manual_seed(seed), len(x)))[0], x)
 
 
 @pytest.mark.covers("O16")
@@ -76,30 +79,30 @@ def test_a_shift_there_and_back_is_exact_inside_the_frame(down, right):
 @settings(max_examples=25, deadline=None)
 def test_a_crop_of_the_bordered_image_is_a_shift(seed):
     x, generator = images(batch=1), torch.Generator()
-    (cropped,) = crop(6, 2, 0.0)((x,), generator.manual_seed(seed))
+    (cropped,) = crop(6, 2, 0.0)((x,), Draw(generator.manual_seed(seed), len(x)))
     shifts = [moved(x, down, right) for down in range(-2, 3) for right in range(-2, 3)]
     assert sum(torch.equal(cropped, one) for one in shifts) == 1
-    (by_chance,) = shift(2, 0.0)((x,), generator.manual_seed(seed))
+    (by_chance,) = shift(2, 0.0)((x,), Draw(generator.manual_seed(seed), len(x)))
     assert sum(torch.equal(by_chance, one) for one in shifts) == 1
 
 
 def test_changes_of_nothing_and_the_flip_are_exact():
     x = images()
-    assert torch.allclose(rotate(0.0)((x,), torch.Generator())[0], x, atol=1e-12)
+    assert torch.allclose(rotate(0.0)((x,), Draw(torch.Generator(), len(x)))[0], x, atol=1e-12)
     named = changes(6, [0.0])
-    assert torch.equal(named["as it is"]((x,), torch.Generator())[0], x)
-    assert torch.equal(named["flip"]((x,), torch.Generator())[0], x.flip(-1))
+    assert torch.equal(named["as it is"]((x,), Draw(torch.Generator(), len(x)))[0], x)
+    assert torch.equal(named["flip"]((x,), Draw(torch.Generator(), len(x)))[0], x.flip(-1))
 
 
 @pytest.mark.covers("O16")
 def test_labels_and_shapes_stay_and_pixels_do_not():
     x, y = images(batch=20), torch.arange(20)
     for name, change in changes(6, [0.0]).items():
-        made, label = change((x, y), torch.Generator().manual_seed(0))
+        made, label = change((x, y), Draw(torch.Generator().manual_seed(0), len(x)))
         assert torch.equal(label, y)
         assert made.shape == x.shape
         assert torch.allclose(made, x) == (name == "as it is"), name
-    noisy, _ = changes(6, [0.0])["noise"]((x, y), torch.Generator().manual_seed(0))
+    noisy, _ = changes(6, [0.0])["noise"]((x, y), Draw(torch.Generator().manual_seed(0), len(x)))
     assert (noisy - x).std().item() == pytest.approx(0.4, rel=0.1)
 
 

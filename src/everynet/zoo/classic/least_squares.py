@@ -60,7 +60,7 @@ class Regression(Fitting[LeastSquares]):
     """The column of the csv file that is to be predicted."""
 
     def dataset(self) -> Data:
-        data = load(self.data, batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
         if data.spec["task"] != "regression":
             raise UserError(
                 f"data ({self.data}) must have a number as its target, because least squares "

@@ -194,7 +194,7 @@ class TwoClasses(Fitting[LogisticRegression]):
         )
 
     def dataset(self) -> Data:
-        data = load(self.data, batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
         if len(data.spec["classes"]) != 2:
             raise UserError(
                 f"data ({self.data}) must have two classes, because log-odds compare two; for "

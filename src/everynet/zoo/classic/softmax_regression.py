@@ -185,7 +185,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         self.require(0 < self.tol < 1, "tol", "between 0 and 1")
 
     def dataset(self) -> Data:
-        data = load(self.data, batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must have classes, because softmax gives each a probability; "

@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.nn.functional import mse_loss, normalize, one_hot
 
 from everynet import plot
-from everynet.data import OFFLINE, load
+from everynet.data import built_in, load
 from everynet.device import seeded_by
 from everynet.recipes import Pictures, Simulation
 from everynet.types import Data, UserError
@@ -93,7 +93,7 @@ class LearnedAgainstRandom(Simulation):
         self.require(0 < self.lr < math.inf, "lr", "a positive number")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, batch_size=self.batch_size, seed=self.seed)
+        data = load(self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed)
         if data.spec["task"] == "regression":
             raise UserError(
                 f"data ({self.data}) must have classes, because the readout is judged by its "
@@ -178,7 +178,7 @@ class LearnedAgainstRandom(Simulation):
     def tiny(self) -> Self:
         return replace(
             self,
-            data=self.data if self.data in OFFLINE else "digits",
+            data=self.data if self.data in built_in() else "digits",
             widths=tuple(sorted({min(n, 16) for n in self.widths})),
             steps=min(self.steps, 6),
             batch_size=min(self.batch_size, 8),

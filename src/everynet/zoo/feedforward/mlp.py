@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from everynet import plot
-from everynet.data import OFFLINE, load
+from everynet.data import built_in, load
 from everynet.metrics import accuracy, chosen, confusion
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
@@ -102,6 +102,8 @@ class Supervised(Training[MLP]):
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""
     target: str = ""
     """The column of a csv file that is to be learned."""
+    holdout: bool = True
+    """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Images are brought to `size` x `size` pixels; 0 leaves them as they are."""
     sizes: tuple[int, ...] = ()
@@ -114,8 +116,10 @@ class Supervised(Training[MLP]):
     def dataset(self) -> Data:
         data = load(
             self.data,
+            kind=("table", "image"),
             batch_size=self.batch_size,
             seed=self.seed,
+            holdout=self.holdout,
             target=self.target,
             size=self.size,
         )
@@ -167,7 +171,7 @@ class Supervised(Training[MLP]):
         if spec["shape"] == [2]:
             return drawn | _in_the_plane(model, x, t, spec)
         first = next(model.parameters())
-        if spec["kind"] != "image":
+        if len(spec["shape"]) != 3:
             weights = plot.heatmap(first, xlabel="feature", ylabel="unit of layer 1", unit="weight")
             return drawn | {"first-layer": weights}
         p = probabilities(z).amax(1)
@@ -189,7 +193,7 @@ class Supervised(Training[MLP]):
     def tiny(self) -> Supervised:
         return replace(
             self,
-            data=self.data if self.data in OFFLINE else "digits",
+            data=self.data if self.data in built_in() else "digits",
             size=0,
             sizes=(),
             hidden=tuple(min(n, 8) for n in self.hidden),

@@ -145,7 +145,7 @@ class OneFromTheRest(Fitting[Perceptron]):
     """Step eta of the rule; it scales the weights and changes no answer."""
 
     def dataset(self) -> Data:
-        data = load(self.data, batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
         classes = data.spec["classes"]
         if data.spec["task"] != "classification":
             raise UserError(

@@ -35,7 +35,7 @@ from everynet.device import seeded_by
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures, Simulation
-from everynet.types import Batch, Data, Spec, UserError
+from everynet.types import Batch, Data, Draw, Spec
 from everynet.types import generator as seeded
 from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
@@ -47,8 +47,8 @@ def enlarged(size: int, side: int) -> Augment:
     """A random window of `size` pixels, brought back to `side` pixels."""
     window = crop(size)  # (4)
 
-    def apply(batch: Batch, generator: torch.Generator) -> Batch:
-        x, *rest = window(batch, generator)
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        x, *rest = window(batch, draw)
         return (resize(x, side), *rest)
 
     return apply
@@ -127,9 +127,7 @@ class Augmentation(Simulation):
 
     def compare(self, device: torch.device) -> dict[str, Tensor]:
         """The whole experiment, with the networks on a device."""
-        data = load(self.data, batch_size=1)
-        if data.spec["kind"] != "image":
-            raise UserError(f"data ({self.data}) must be images, because pixels are moved")
+        data = load(self.data, kind="image", batch_size=1)
         data = data.to(device)
         curves = [
             self.train(data, repeat, augment)
@@ -164,7 +162,8 @@ class Augmentation(Simulation):
         steps, curve = self.epochs * a_pass, []
 
         def change(images: Tensor, generator: torch.Generator) -> Tensor:
-            return augment((images,), generator)[0] if augment else images  # (1)
+            draw = Draw(generator, len(images), device=images.device)
+            return augment((images,), draw)[0] if augment else images  # (1)
 
         def watch(step: int) -> None:
             if step % (self.every * a_pass) == 0 or step == steps:
@@ -190,7 +189,7 @@ class Augmentation(Simulation):
         x, spec = data.whole[0][:SHOWN].cpu(), data.spec
         mean, std = (torch.tensor(spec[name])[:, None, None] for name in ("mean", "std"))
         made = changes(spec["shape"][1], black(spec)).values()
-        changed = [change((x,), seeded(self.seed, 1))[0] for change in made]
+        changed = [change((x,), Draw(seeded(self.seed, 1), len(x)))[0] for change in made]
         return (torch.stack(changed) * std + mean).clamp(0, 1)
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:

@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from everynet.data import load
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures, Simulation
-from everynet.types import Batch, UserError
+from everynet.types import Batch
 from everynet.zoo.optimisation.experiment import accuracy, fit, score
 
 Maps = Float[Tensor, "batch units *pixels"]
@@ -151,12 +151,7 @@ class WithAndWithout(Simulation):
         self.require(self.every >= 1, "every", "at least 1")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, batch_size=1)
-        if len(data.spec["shape"]) != 3:
-            raise UserError(
-                f"data ({self.data}) must hold images, because the network is convolutional; "
-                "try digits"
-            )
+        data = load(self.data, kind="image", batch_size=1)
         x, y = data.whole
         seen = tuple(torch.cat(parts)[:1000] for parts in zip(*data.valid, strict=True))
         accuracies, spreads = [], []

@@ -150,7 +150,7 @@ class Thinning(Simulation):
 
     def networks(self) -> dict[str, Tensor]:
         """Losses over the epochs by repeat and kind (without, with); the masks of the last one."""
-        data = load(self.data, batch_size=1)
+        data = load(self.data, kind=("table", "image"), batch_size=1)
         test_x, test_y = data.splits["test"]
         curves, right = [], []
         for repeat in range(self.repeats):

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from everynet.data.loading import find
+from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures, Simulation
 from everynet.types import UserError
@@ -124,7 +124,7 @@ class Standardised(Simulation):
         self.require(self.steps >= 1, "steps", "at least 1")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        raw = find(self.data, target=self.target)
+        raw = samples(self.data, kind="table", target=self.target)
         x, y = raw.parts["train"]
         if x.dim() != 2 or raw.task != "classification":
             raise UserError(

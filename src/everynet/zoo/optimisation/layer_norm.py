@@ -130,7 +130,7 @@ class Deep(Simulation):
         self.require(self.batch_size >= 2, "batch_size", "at least 2")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load("digits", batch_size=1)
+        data = load("digits", kind="image", batch_size=1)
         x, y = data.whole
         x = x.flatten(1)
         x_seen, y_seen = (torch.cat(parts) for parts in zip(*data.valid, strict=True))

@@ -140,7 +140,7 @@ class LearningRate(Simulation):
             )
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, batch_size=1)
+        data = load(self.data, kind=("table", "image"), batch_size=1)
         (x, y), (test_x, test_y) = data.whole, data.splits["test"]
         rows = torch.randperm(len(x), generator=generator)[: self.samples or len(x)]
         x, y, test_x = x[rows].flatten(1), y[rows], test_x.flatten(1)

@@ -207,8 +207,7 @@ class Race(Simulation):
 
     def networks(self, generator: torch.Generator) -> dict[str, Tensor]:
         """The network: for each rule what its best rate did; and the losses of batches."""
-        data = load(self.data, batch_size=self.batch_size)
-        self.require(data.spec["kind"] == "image", "data", "images in classes; try digits or mnist")
+        data = load(self.data, kind="image", batch_size=self.batch_size)
         (x, y), (test_x, test_y) = data.whole, data.splits["test"]
         with torch.no_grad():
             each = cross_entropy(self.network(data)(x), y, reduction="none").double()

@@ -39,7 +39,7 @@ from everynet.plot.images import filters
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures, Simulation
-from everynet.types import Data, UserError
+from everynet.types import Data
 from everynet.types import generator as seeded
 from everynet.zoo.optimisation.experiment import fit
 
@@ -159,11 +159,7 @@ class SparseCode(Simulation):
     # --------------------------------------------------------------------------------- the networks
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, batch_size=1)
-        if data.spec["kind"] != "image":
-            raise UserError(
-                f"data ({self.data}) must be images, because features are drawn as such"
-            )
+        data = load(self.data, kind="image", batch_size=1)
         measured, models = [], []
         for repeat in range(self.repeats):
             strengths = [(alpha, 0.0) for alpha in self.alphas] + [(0.0, self.weight_alpha)]

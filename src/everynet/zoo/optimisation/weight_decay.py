@@ -175,7 +175,7 @@ class Decay(Simulation):
 
     def paths(self) -> dict[str, Tensor]:
         """Ridge regression and the lasso on the diabetes table, from weak to strong."""
-        data = load("diabetes", batch_size=1)
+        data = load("diabetes", kind="table", batch_size=1)
         x, y = data.whole
         y = (y.double() - data.spec["target_mean"]) / data.spec["target_std"]
         hessian, best = x.T @ x / len(x), torch.linalg.lstsq(x, y, driver="gelsd").solution
@@ -193,7 +193,7 @@ class Decay(Simulation):
 
     def networks(self) -> dict[str, Tensor]:
         """Loss on training and test images, and accuracy on the latter, by repeat and decay."""
-        data = load(self.data, batch_size=1)
+        data = load(self.data, kind=("table", "image"), batch_size=1)
         x, y = data.whole
         test_x, test_y = data.splits["test"]
         measured = []

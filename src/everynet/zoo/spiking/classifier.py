@@ -15,7 +15,7 @@ from everynet.data import load
 from everynet.metrics.classification import confusion
 from everynet.plot import confusion_matrix
 from everynet.recipes import Goal, M, Pictures, Training
-from everynet.types import Batch, Data, Spec, Terms, UserError
+from everynet.types import Batch, Data, Spec, Terms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +24,8 @@ class SpikingClassification(Training[M]):
 
     data: str = "digits"
     """A known set of images, or a folder with one subfolder for each class."""
+    holdout: bool = True
+    """Keep a tenth of training to choose weights; false trains on all but a published test."""
     hidden: tuple[int, ...] = (200,)
     """Units of each spiking layer."""
     duration: float = 0.025
@@ -41,10 +43,13 @@ class SpikingClassification(Training[M]):
         self.require(len(self.hidden) > 0, "hidden", "at least one number of units")
 
     def dataset(self) -> Data:
-        data = load(self.data, batch_size=self.batch_size, seed=self.seed)
-        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
-            raise UserError(f"data ({self.data}) must be images with a class each; try digits")
-        return data
+        return load(
+            self.data,
+            kind="image",
+            batch_size=self.batch_size,
+            seed=self.seed,
+            holdout=self.holdout,
+        )
 
     def sizes(self, spec: Spec) -> tuple[int, ...]:
         """Inputs, hidden units and classes."""

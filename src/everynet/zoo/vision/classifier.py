@@ -26,8 +26,8 @@ class ImageClassification(Training[M]):
 
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
-    target: str = ""
-    """The column to be learned, in a table; a folder of images needs none."""
+    holdout: bool = True
+    """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
     pixels: float = 0.0
@@ -62,15 +62,16 @@ class ImageClassification(Training[M]):
     def dataset(self) -> Data:
         data = load(
             self.data,
+            kind="image",
             batch_size=self.batch_size,
             seed=self.seed,
-            target=self.target,
+            holdout=self.holdout,
             size=self.size,
         )
-        if data.spec["kind"] != "image" or data.spec["task"] != "classification":
+        if data.spec["task"] != "classification":
             raise UserError(
-                f"data ({self.data}) must be images with a class each, because a convolution looks "
-                "at neighbouring pixels; try digits, or mlp for a table"
+                f"data ({self.data}) must be images with a class each, because a class is learned; "
+                "try digits"
             )
         return replace(data, augment=self.augment())
 
@@ -129,7 +130,7 @@ class ImageClassification(Training[M]):
 
     def tiny(self) -> Self:
         few, small = min(self.steps, 4), min(self.batch_size, 8)
-        return replace(self, steps=few, batch_size=small, data="digits", target="")
+        return replace(self, steps=few, batch_size=small, data="digits")
 
 
 def _as_photographed(x: Tensor, spec: Spec) -> Tensor:

@@ -1,0 +1,105 @@
+"""What `predict` and `sample` share: a trained run, where to compute, and where to write."""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from everynet.data import Kind
+    from everynet.device import Setup
+    from everynet.types import Spec
+
+
+def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
+    """Where to compute, how, and where to write."""
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument("--precision", choices=("fp32", "bf16", "fp64"), default="fp32")
+    parser.add_argument("--out", metavar="FILE|DIR", help=out)
+
+
+@dataclass
+class Asked:
+    """A run that is asked something."""
+
+    recipe: Any  # a training or a fitting
+    spec: Spec
+    folder: Path
+    setup: Setup
+    out: str | None
+    _made: list[Path] = field(default_factory=list)
+
+    @staticmethod
+    def of(arguments: argparse.Namespace) -> Asked:
+        """The run that a command names."""
+        from everynet.catalog import of_run
+        from everynet.device import choose
+        from everynet.job import read_json
+        from everynet.types import UserError
+
+        recipe, folder = of_run(arguments.run, arguments.file), Path(arguments.run)
+        spec = read_json(folder / "spec.json").get("spec")
+        if not hasattr(recipe, "predict") or not isinstance(spec, dict):
+            raise UserError(f"{recipe.name} is a {recipe.kind}: it neither predicts nor samples")
+        setup = choose(arguments.device, arguments.precision)
+        return Asked(recipe, spec, folder, setup, arguments.out)
+
+    def kind(self, verb: str) -> Kind[Any]:
+        """The kind that reads what the network is asked and writes what it makes."""
+        from everynet.data.kinds import named
+        from everynet.types import UserError
+
+        name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
+        if not name:
+            raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
+        return named(name)
+
+    def model(self) -> Any:  # noqa: ANN401 -- a network or an estimator
+        """The trained network on its device."""
+        from torch import nn
+
+        from everynet.runs import load
+
+        model = load(self.recipe, self.folder)
+        if isinstance(model, nn.Module):
+            model = model.to(device=self.setup.device, dtype=self.setup.dtype)
+        return model
+
+    def placed(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
+        """Inputs on the device, numbers in the precision of the network's weights."""
+        from torch import Tensor
+
+        if isinstance(inputs, Tensor):
+            dtype = self.setup.dtype if inputs.is_floating_point() else inputs.dtype
+            if self.recipe.kind == "fitting":
+                return inputs
+            return inputs.to(self.setup.device, dtype)
+        return [self.placed(one) for one in inputs] if isinstance(inputs, list) else inputs
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Without gradients, in the precision that was asked for."""
+        import torch
+
+        with torch.no_grad(), self.setup.autocast():
+            yield
+
+    def place(self, name: str) -> Path:
+        """Where something that was made is to be written: --out, or a folder of its own."""
+        from everynet import files
+
+        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+            files.make_folder(Path(self.out).absolute().parent)
+            first = not self._made
+            self._made.append(Path(self.out))
+            return Path(self.out) if first else Path(self.out).with_name(f"{name}")
+        if not self._made:
+            folder = Path(self.out or f"{self.recipe.name}-{secrets.token_hex(3)}")
+            files.make_folder(folder.absolute())
+            self._made.append(folder)
+        return self._made[0] / name

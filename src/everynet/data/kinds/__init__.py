@@ -1,0 +1,125 @@
+"""Kinds of data: each is one file that knows everything about its sort.
+
+A kind turns files or a known set into `Data`, reads what a trained network is asked about exactly
+as its training data was read, writes what a network made, and looks the user's files over. Nothing
+outside of `everynet.data` asks what kind it has. A new kind is one new file here with a `KIND`, or
+a file of one's own that calls `everynet.data.register(Kind())`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from torch import Tensor
+
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import regular
+from everynet.data.report import Report
+from everynet.types import Spec, UserError, nearest
+from everynet.words import shown
+
+if TYPE_CHECKING:
+    from everynet.types import Data
+
+S = TypeVar("S")
+Inputs: TypeAlias = "Sequence[Any] | Tensor"
+"""What a network is asked about, one after another: the rows of a tensor, or unequal ones."""
+
+ORDER = ("boxes", "mask", "map", "image", "table", "labelled", "pairs", "text")
+"""The kinds of the package, those that are told by more of what they see first."""
+
+_added: dict[str, Kind[Any]] = {}
+
+
+class Kind(Generic[S]):
+    """One sort of data; `S` is what a known set of it gives: its samples before any treatment."""
+
+    name: ClassVar[str]
+    about: ClassVar[str]
+    """What the user's files of this kind are, to go on from "must be": words of a refusal."""
+    suffix: ClassVar[str] = ""
+    """How a file of it ends, where standard input does not say."""
+
+    def matches(self, path: Path) -> bool:
+        """Whether a path looks like this kind: words a refusal and tells `data check`."""
+        raise NotImplementedError  # every kind says it
+
+    def find(self, path: Path) -> S:
+        """The samples in the user's files; a subclass may take options."""
+        raise NotImplementedError  # every kind says it
+
+    def data(self, samples: S, *, batch_size: int, seed: int = 0) -> Data:
+        """Samples treated and described; a subclass may take options."""
+        raise NotImplementedError  # every kind says it
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
+        """What `predict` is given, treated as in training, with a name for each."""
+        raise NotImplementedError  # every kind says it
+
+    def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- by kind
+        """Write what `sample` or `predict` made, as `path` with an ending; the files written."""
+        raise UserError(f"{self.name} data has no way to be written; make no samples of it")
+
+    def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
+        """What is in the user's files and what is wrong with them."""
+        report = Report(shown(path), kind=self.name)
+        try:
+            self.count(self.find(path, **options), report)
+        except UserError as error:
+            report.refused = str(error)
+        return report
+
+    def count(self, samples: S, report: Report) -> None:
+        """Put what the samples are into a report."""
+        raise NotImplementedError  # every kind says it
+
+    def line(self, spec: Spec) -> str:
+        """The data in one line for the card."""
+        return str(spec.get("name", "none"))
+
+
+def register(kind: Kind[Any]) -> None:
+    """Make a kind of one's own known by its name."""
+    _added[kind.name] = kind
+
+
+def names() -> tuple[str, ...]:
+    """Every kind, those of the package first."""
+    return (*ORDER, *(name for name in _added if name not in ORDER))
+
+
+def named(name: str) -> Kind[Any]:
+    """The kind of that name."""
+    if name in _added:
+        return _added[name]
+    if name not in ORDER:
+        raise UserError(f"kind ({shown(name)}) must be one we have{nearest(name, names())}")
+    kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
+    return kind
+
+
+def matching(path: Path) -> Kind[Any] | None:
+    """The first kind that a path looks like."""
+    kinds = [*_added.values(), *(named(name) for name in ORDER if name not in _added)]
+    return next((kind for kind in kinds if kind.matches(path)), None)
+
+
+def files_in(paths: Sequence[str | Path]) -> list[Path]:
+    """Every file that was named, and every file in a folder that was named."""
+    from everynet.data.folder import entries  # noqa: PLC0415 -- pillow only where it is needed
+
+    if not paths:
+        raise UserError("inputs must name at least one file")
+    found: list[Path] = []
+    for given in map(Path, paths):
+        if kind_of_path(given) != "folder":
+            found.append(regular(given))
+            continue
+        inside = entries(given)
+        if not inside:
+            raise UserError(f"{shown(given)} holds no file")
+        found += files_in(inside)
+    return found

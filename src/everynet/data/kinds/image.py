@@ -1,0 +1,198 @@
+"""Images with one class each, from a folder with one subfolder a class or an npz file.
+
+They are brought to one size, where one is asked for, and standardised channel by channel (see
+`images.py`); a large set stays uint8 and is standardised batch by batch. Images that a network made
+are written as PNG files, with all of them on one sheet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from everynet.data import arrays, folder, picture
+from everynet.data.augment import Augment
+from everynet.data.images import Standardize, moments, resize, written_images
+from everynet.data.kinds import Kind, files_in
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import read_bytes, regular
+from everynet.data.report import Report, count_rows
+from everynet.data.samples import Samples, described
+from everynet.data.split import PARTS
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+LARGE = 2**29
+"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
+MOST_SIZE = 2048
+ARRAYS = (".npy", ".npz")
+
+
+class Image(Kind[Samples]):
+    """Images, each with one class."""
+
+    name: ClassVar[str] = "image"
+    about: ClassVar[str] = (
+        "images with a class each: a folder with a subfolder for each class, or an npz with a 3-D "
+        "or 4-D x and a y"
+    )
+    suffix: ClassVar[str] = ".png"
+
+    def matches(self, path: Path) -> bool:
+        if kind_of_path(path) == "folder":
+            return any(inside.is_dir() for inside in folder.entries(path))
+        return path.suffix.lower() == ".npz" and arrays.rank(path) in (3, 4)
+
+    def find(self, path: Path, *, size: int = 0) -> Samples:
+        check_size(size)
+        if kind_of_path(path) == "folder":
+            return folder.read(path, size)
+        if path.suffix.lower() not in ARRAYS:
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        samples = arrays.read(regular(path))
+        if samples.parts["train"][0].dim() != 4:
+            raise UserError(f"{shown(path)} must hold images, and x is a table")
+        return samples
+
+    def data(
+        self,
+        samples: Samples,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        size: int = 0,
+        augment: Augment | None = None,
+    ) -> Data:
+        check_size(size)
+        parts = {n: (resize(x, size) if size else x, y) for n, (x, y) in samples.parts.items()}
+        splits, spec, prepare = treated(samples, parts, self.name, size)
+        return Data(
+            splits, spec, batch_size, seed, samples.digest, augment=augment, prepare=prepare
+        )
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        return asked(paths, spec)
+
+    def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:
+        """Images in the colours of the data: each a PNG, and where there are several a sheet."""
+        return written_images(Standardize.of(spec).undone(made.detach().cpu()), path)
+
+    def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
+        if kind_of_path(path) != "folder":
+            return super().check(path, **options)
+        report = Report(shown(path), kind="images")
+        try:
+            _check_folder(path, report)
+        except UserError as error:
+            report.refused = str(error)
+        return report
+
+    def count(self, samples: Samples, report: Report) -> None:
+        count_rows(samples, report)
+
+    def line(self, spec: Spec) -> str:
+        shape = "x".join(map(str, spec["shape"]))
+        return f"{spec['name']}: images of {shape}, {len(spec['classes'])} classes"
+
+
+def check_size(size: int) -> None:
+    """Refuse a side that no image can have."""
+    if not 0 <= size <= MOST_SIZE:
+        raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
+
+
+def treated(
+    samples: Samples, parts: dict[str, tuple[Tensor, Tensor]], kind: str, size: int
+) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
+    """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
+    train = parts["train"][0]
+    spec = described(samples, kind, list(train.shape[1:]), *moments(train, samples.peak))
+    spec |= {"size": size, "peak": samples.peak}
+    prepare = Standardize.of(spec)
+    if train.dtype == torch.uint8 and 4 * sum(x.numel() for x, _ in parts.values()) > LARGE:
+        return dict(parts), spec, prepare
+    return {part: prepare(pair) for part, pair in parts.items()}, spec, None
+
+
+def asked(
+    paths: Sequence[str | Path], spec: Spec
+) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
+    """Images of files and folders, treated as those of `spec` were."""
+    names: list[str] = []
+    rows: list[Tensor] = []
+    for path in files_in(paths):
+        rows.append(_image(path, spec))
+        many = path.suffix.lower() in ARRAYS
+        names += [f"{path}:{row}" for row in range(len(rows[-1]))] if many else [str(path)]
+    return names, torch.cat(rows)
+
+
+def _image(path: Path, spec: Spec) -> Float[Tensor, "rows channels height width"]:
+    channels, height, width = spec["shape"]
+    if path.suffix.lower() in ARRAYS:
+        x, peak = _levels(path, spec), spec["peak"]
+    else:
+        pixels, peak = picture.read(path), 255.0
+        pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
+        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
+    x = resize(x, spec["size"]) if spec["size"] else x
+    if list(x.shape[1:]) != spec["shape"]:
+        raise UserError(
+            f"{shown(path)} {tuple(x.shape[1:])} must have the shape {channels, height, width} of "
+            "the images that were learned"
+        )
+    return Standardize(spec["mean"], spec["std"], peak).images(x)
+
+
+def _levels(path: Path, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+    """Images out of an array, whole numbers from 0 to the peak if such were learned."""
+    x, peak = arrays.as_samples(path, "x", arrays.first(path)), spec["peak"]
+    if x.dim() != 4 or not len(x):
+        raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
+    low, high = float(x.min()), float(x.max())
+    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
+        raise UserError(
+            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
+            "that were learned"
+        )
+    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x
+
+
+def _check_folder(path: Path, report: Report) -> None:
+    parts, report.split = folder.listing(path)
+    report.task = "classification"
+    report.counts = {part: len(parts[part]) for part in PARTS}
+    report.classes = {
+        shown(name): dict(Counter(part for part in PARTS for its, _ in parts[part] if its == name))
+        for name in folder.classes(path)
+    }
+    sizes: Counter[str] = Counter()
+    seen: dict[bytes, tuple[str, str]] = {}
+    for part in PARTS:
+        for _, file in parts[part]:
+            try:
+                with picture.quiet():
+                    picture.probe(file)
+                    pixels = picture.decode(file, read_bytes(file, picture.MOST_BYTES))
+            except UserError as error:
+                report.unreadable.append(str(error))
+                continue
+            height, width, channels = pixels.shape
+            sizes[f"{width}x{height} {'grey' if channels == 1 else 'colour'}"] += 1
+            key = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
+            first, where = seen.setdefault(key, (part, shown(file)))
+            if first != part:
+                report.duplicates.append((where, shown(file)))
+    report.sizes = dict(sizes.most_common())
+    report.refused = report.unreadable[0] if report.unreadable else ""
+    folder.require(path, parts, folder.classes(path))
+
+
+KIND = Image()

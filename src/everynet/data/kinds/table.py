@@ -1,0 +1,126 @@
+"""Tables: rows of numbers with one column to be learned, from a csv, npy or npz file.
+
+    x = (value - mean) / std
+
+with one mean and one standard deviation a column, of the training rows; a column that never
+changes becomes 0. Samples that a network made are written as csv, with a picture where the rows are
+points in the plane.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from everynet import files
+from everynet.data import arrays, csv_table
+from everynet.data.kinds import Kind, files_in
+from everynet.data.paths import regular
+from everynet.data.report import Report, count_rows
+from everynet.data.samples import Samples, described
+from everynet.plot import scatter
+from everynet.plot.style import png
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+ARRAYS = (".npy", ".npz")
+
+
+class Table(Kind[Samples]):
+    """Rows of numbers."""
+
+    name: ClassVar[str] = "table"
+    about: ClassVar[str] = "a table: a csv with a header, an npy, or an npz with a 2-D x and a y"
+    suffix: ClassVar[str] = ".csv"
+
+    def matches(self, path: Path) -> bool:
+        if path.suffix.lower() == ".npz":
+            return arrays.rank(path) == 2
+        return path.suffix.lower() in (".csv", ".npy")
+
+    def find(self, path: Path, *, target: str = "") -> Samples:
+        if path.suffix.lower() in ARRAYS:
+            samples = arrays.read(regular(path), target)
+        else:
+            samples = csv_table.read(regular(path), target)
+        if samples.parts["train"][0].dim() != 2:
+            raise UserError(f"{shown(path)} must hold a table, and x is images")
+        return samples
+
+    def data(self, samples: Samples, *, batch_size: int, seed: int = 0) -> Data:
+        x, y = samples.parts["train"]
+        fixed = (x == x[0]).all(0)
+        mean = torch.where(fixed, x[0], x.mean(0))
+        std = torch.where(fixed, 1.0, x.std(0, correction=0))
+        if not bool(torch.isfinite(mean + std).all()):
+            wide = samples.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
+            raise UserError(f"{samples.name}: column {wide} has values too large to standardise")
+        spec = described(samples, "table", [x.shape[1]], mean.tolist(), std.tolist())
+        if samples.task == "regression":
+            target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
+            if not all(map(math.isfinite, target.values())):
+                raise UserError(f"{samples.name}: the target has values too large to learn from")
+            spec |= target
+        splits = {part: ((x - mean) / std, y) for part, (x, y) in samples.parts.items()}
+        return Data(splits, spec, batch_size, seed, samples.digest)
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        names: list[str] = []
+        rows: list[Tensor] = []
+        for path in files_in(paths):
+            rows.append(_rows(path, spec))
+            names += [f"{path}:{row}" for row in range(len(rows[-1]))]
+        return names, torch.cat(rows)
+
+    def write(self, made: Float[Tensor, "rows columns"], spec: Spec, path: Path) -> list[Path]:
+        """Rows in the units of the data, as csv; points in the plane as a picture too."""
+        if path.suffix not in ("", ".csv"):
+            raise UserError(f"--out ({shown(path)}) must end in .csv, because rows were made")
+        mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
+        values = made.detach().cpu().double() * std + mean
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(spec["features"])
+        writer.writerows(values.tolist())
+        files.write(path.with_suffix(".csv"), text.getvalue().encode())
+        if values.shape[1] != 2:
+            return [path.with_suffix(".csv")]
+        figure = scatter(values, labels=spec["features"], title=f"{len(values):,} samples")
+        files.write(path.with_suffix(".png"), png(figure))
+        return [path.with_suffix(".csv"), path.with_suffix(".png")]
+
+    def count(self, samples: Samples, report: Report) -> None:
+        count_rows(samples, report)
+
+    def line(self, spec: Spec) -> str:
+        return f"{spec['name']}: {spec['task']} from {spec['shape'][0]} columns"
+
+
+def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
+    suffix = path.suffix.lower()
+    if suffix == ".csv":
+        x = csv_table.columns(path, spec["features"])
+    elif suffix in ARRAYS:
+        x = arrays.as_samples(path, "x", arrays.first(path))
+        if list(x.shape[1:]) != spec["shape"]:
+            raise UserError(
+                f"{shown(path)} {tuple(x.shape)} must have {spec['shape'][0]} columns: "
+                + shown(", ".join(spec["features"]))
+            )
+    else:
+        raise UserError(
+            f"{shown(path)} must end in .csv, .npy or .npz, because a table was learned"
+        )
+    mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
+    return (x - mean) / std
+
+
+KIND = Table()

@@ -1,0 +1,84 @@
+"""Random numbers that are a function of integers: (seed, step) and nothing else.
+
+What is drawn for a batch is drawn for the global batch, whatever the number of processes, and each
+process uses the numbers of its own rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+
+def mix(*parts: int) -> int:
+    """One 63-bit seed from several integers; neighbours give unrelated seeds (splitmix64)."""
+    state = 0
+    for part in parts:
+        state = (state ^ (part & 0xFFFFFFFFFFFFFFFF)) + 0x9E3779B97F4A7C15
+        state &= 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
+        state ^= state >> 31
+    return state >> 1
+
+
+def generator(*parts: int) -> torch.Generator:
+    """A generator of random numbers that is a function of `parts` alone."""
+    return torch.Generator().manual_seed(mix(*parts))
+
+
+@lru_cache(maxsize=4)
+def permutation(rows: int, seed: int, epoch: int, device: str = "cpu") -> Tensor:
+    """The order of the rows in one epoch, drawn on the CPU and copied to the device once."""
+    return torch.randperm(rows, generator=generator(seed, 1, epoch)).to(device)
+
+
+@dataclass(frozen=True)
+class Share:
+    """Which rows of a global batch one process takes: an equal stretch of them."""
+
+    rank: int = 0
+    size: int = 1
+
+    def of(self, rows: int) -> slice:
+        """Those rows, where the batch has `rows`."""
+        return slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size)
+
+
+WHOLE = Share()
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The random numbers of one augmented batch, as tensors on the device of the batch.
+
+    `parts` says what each tensor of the batch is (image, mask, map, boxes, or label, which stays),
+    so that what moves an image moves its targets alike.
+    """
+
+    generator: torch.Generator
+    rows: int
+    """Rows of the global batch."""
+    share: Share = WHOLE
+    parts: tuple[str, ...] = ("image", "label")
+    device: torch.device | None = None
+
+    def uniform(self, count: int) -> Tensor:
+        """`count` numbers from 0 to 1 for each row: count rows."""
+        return self._mine(torch.rand(count, self.rows, generator=self.generator))
+
+    def integers(self, low: int, high: int, count: int) -> Tensor:
+        """`count` whole numbers from `low` to `high`, both taken in, for each row: count rows."""
+        drawn = torch.randint(low, high + 1, (count, self.rows), generator=self.generator)
+        return self._mine(drawn)
+
+    def normal(self, *shape: int) -> Tensor:
+        """Standard normal numbers, a tensor of this shape for each row: rows *shape."""
+        drawn = torch.randn(self.rows, *shape, generator=self.generator)
+        return drawn[self.share.of(self.rows)].to(self.device)
+
+    def _mine(self, drawn: Tensor) -> Tensor:
+        return drawn[:, self.share.of(self.rows)].to(self.device)

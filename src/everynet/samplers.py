@@ -1,0 +1,323 @@
+"""How training batches are drawn from a split: five ways, each a pure function of (seed, step).
+
+    Rows      one permutation of the rows an epoch
+    Lanes     a stream of tokens folded into lanes, successive windows of all lanes
+    Windows   random stretches of a stream of tokens
+    Buckets   sequences of similar length together, padded to the longest of the batch
+    Made      batches that are generated on the spot
+
+Order is drawn on the CPU for the global batch; a process uses its share of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from everynet.draws import WHOLE, Share, generator, permutation
+from everynet.errors import UserError
+
+Batch: TypeAlias = tuple[Tensor, ...]
+"""What a step is given: (inputs, targets) for most networks; empty for those without data."""
+
+IGNORED = -100
+"""The target of a place that is only there to fill a rectangle; torch's losses leave it out."""
+CHUNK = 64
+"""Batches whose rows are sorted by length together."""
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What `Data` asks of the way in which it is drawn."""
+
+    def rows(self, split: Batch) -> int:
+        """How many samples (or tokens) a split holds."""
+        ...
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        """Whole batches in a split; 0 where there is no set to go through."""
+        ...
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        """The share of the batch of update `step`, from 0."""
+        ...
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        """Every sample of a split once, in order; at most about `at_once` of them a batch."""
+        ...
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        """Why batches of this size cannot be drawn; empty where they can."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One permutation an epoch; a partial last batch is dropped in training."""
+
+    def rows(self, split: Batch) -> int:
+        """The length of the first tensor."""
+        return len(split[0]) if split else 0
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        order = permutation(len(split[0]), seed, epoch, str(split[0].device))
+        start, mine = position * batch_size, share.of(batch_size)
+        chosen = order[start + mine.start : start + mine.stop]
+        return tuple([tensor.index_select(0, chosen) for tensor in split])
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        for start in range(0, self.rows(split), at_once):
+            yield tuple(tensor[start : start + at_once] for tensor in split)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        rows = self.rows(split)
+        return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
+
+
+def _too_few(batch_size: int, rows: int) -> str:
+    return (
+        f"batch_size ({batch_size}) must be between 1 and the {rows} training samples; try "
+        f"{max(1, min(batch_size, rows))}"
+    )
+
+
+# ----------------------------------------------------------------------------- streams of tokens
+
+
+def _stream_rows(split: Batch) -> int:
+    """Tokens that have one before them, from which they can be told."""
+    return max(0, len(split[0]) - 1) if split else 0
+
+
+def _too_short(tokens: int, batch_size: int, length: int) -> str:
+    return (
+        f"batch_size ({batch_size}) must be at most {max(1, tokens // max(1, length))}, because "
+        f"the training text has {tokens + 1:,} tokens and each of its lanes needs {length}; give "
+        "more text, or a smaller batch_size or window"
+    )
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A stream folded into `batch_size` lanes; a batch is the next window of every lane.
+
+    A batch is (x, y, keep): y is x one token later, and keep is 0 where a lane begins anew, 1
+    elsewhere: it multiplies the state that is carried from the window before. In evaluation a split
+    is one batch of lanes at full length, and what fills the last lane has the target IGNORED.
+    """
+
+    length: int
+    """Tokens of a window."""
+
+    def rows(self, split: Batch) -> int:
+        return _stream_rows(split)
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size // self.length
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        (stream,) = split
+        each = self.rows(split) // batch_size
+        _, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        mine, start = share.of(batch_size), position * self.length
+        folded = [
+            stream[late : late + each * batch_size]
+            .view(batch_size, each)[mine, start : start + self.length]
+            .long()
+            for late in (0, 1)
+        ]
+        keep = torch.full((len(folded[0]),), float(position > 0), device=stream.device)
+        return (*folded, keep)
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        if not self.rows(split):
+            return
+        (stream,) = split
+        each = -(-self.rows(split) // batch_size)
+        lanes = -(-self.rows(split) // each)
+        x = stream.new_zeros(lanes * each, dtype=torch.int64)
+        y = torch.full_like(x, IGNORED)
+        x[: len(stream) - 1], y[: len(stream) - 1] = stream[:-1].long(), stream[1:].long()
+        yield x.view(lanes, each), y.view(lanes, each), torch.zeros(lanes, device=stream.device)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        if batch_size >= 1 and self.steps_per_epoch(split, batch_size) >= 1:
+            return ""
+        return _too_short(self.rows(split), batch_size, self.length)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of a stream that begin anywhere: (x, y), where y is x one token later."""
+
+    length: int
+    """Tokens of a window."""
+
+    def rows(self, split: Batch) -> int:
+        return _stream_rows(split)
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return max(1, self.rows(split) // (batch_size * self.length))
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        (stream,) = split
+        room = self.rows(split) - self.length + 1
+        starts = torch.randint(room, (batch_size,), generator=generator(seed, 1, step))
+        starts = starts[share.of(batch_size)].to(stream.device)
+        places = starts[:, None] + torch.arange(self.length, device=stream.device)
+        return stream[places].long(), stream[places + 1].long()
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        stream = split[0] if split else torch.empty(0)
+        windows = -(-self.rows(split) // self.length)
+        for first in range(0, windows, at_once):
+            last = min(first + at_once, windows)
+            tokens = stream[first * self.length : last * self.length + 1].long()
+            x = tokens.new_zeros((last - first) * self.length)
+            y = torch.full_like(x, IGNORED)
+            x[: len(tokens) - 1], y[: len(tokens) - 1] = tokens[:-1], tokens[1:]
+            yield x.view(-1, self.length), y.view(-1, self.length)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        if batch_size >= 1 and self.rows(split) >= self.length:
+            return ""
+        return _too_short(self.rows(split), batch_size, self.length)
+
+
+# --------------------------------------------------------------------------- unequal sequences
+
+
+def flattened(sequences: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Sequences one after another, and where each begins (and the last ends)."""
+    ends = torch.tensor([0, *map(len, sequences)]).cumsum(0)
+    return torch.tensor([token for one in sequences for token in one], dtype=torch.int32), ends
+
+
+@dataclass
+class Buckets:
+    """Sequences of similar length together, so that little of a batch is padding.
+
+    A split holds, for each name of `columns`, a stream and the places where its sequences begin
+    ("ragged", see `flattened`), or a tensor of rows ("plain"). A batch holds for each ragged column
+    a rectangle padded with 0 to the longest of the global batch, and the lengths; plain as it is.
+    """
+
+    columns: tuple[str, ...]
+    _orders: dict[tuple[int, int, int], tuple[Tensor, list[list[int]]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def _lengths(self, split: Batch) -> list[Tensor]:
+        found, at = [], 0
+        for column in self.columns:
+            if column == "ragged":
+                found.append(split[at + 1].diff().cpu())
+            at += 2 if column == "ragged" else 1
+        return found
+
+    def rows(self, split: Batch) -> int:
+        if not split:
+            return 0
+        return len(split[1]) - 1 if self.columns[0] == "ragged" else len(split[0])
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size
+
+    def _order(
+        self, split: Batch, batch_size: int, seed: int, epoch: int
+    ) -> tuple[Tensor, list[list[int]]]:
+        """The rows of every batch of an epoch, and the longest sequence of each, by column."""
+        key = (id(split[0]), epoch, seed)
+        if key not in self._orders:
+            draw, rows = generator(seed, 1, epoch), self.rows(split)
+            order = torch.randperm(rows, generator=draw)
+            lengths = self._lengths(split)
+            weight = sum((length.double() for length in lengths[1:]), lengths[0].double() * 1e6)
+            for start in range(0, rows, CHUNK * batch_size):
+                chunk = order[start : start + CHUNK * batch_size]
+                order[start : start + CHUNK * batch_size] = chunk[
+                    weight[chunk].argsort(stable=True)
+                ]
+            whole = order[: rows // batch_size * batch_size].view(-1, batch_size)
+            whole = whole[torch.randperm(len(whole), generator=draw)]
+            longest = [[int(n) for n in length[whole].amax(1)] for length in lengths]
+            if len(self._orders) > 1:
+                self._orders.pop(next(iter(self._orders)))
+            self._orders[key] = (whole.to(split[0].device), longest)
+        return self._orders[key]
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        order, longest = self._order(split, batch_size, seed, epoch)
+        rows = order[position][share.of(batch_size)]
+        return self._taken(split, rows, [each[position] for each in longest])
+
+    def _taken(self, split: Batch, rows: Tensor, longest: list[int]) -> Batch:
+        batch: list[Tensor] = []
+        rest, left = list(split), list(longest)
+        for column in self.columns:
+            if column == "plain":
+                batch.append(rest.pop(0)[rows])
+                continue
+            stream, places, most = rest.pop(0), rest.pop(0), left.pop(0)
+            starts, lengths = places[rows], places[rows + 1] - places[rows]
+            across = torch.arange(most, device=stream.device)
+            inside = across < lengths[:, None]
+            where = torch.where(inside, starts[:, None] + across, 0)
+            batch += [torch.where(inside, stream[where], 0).long(), lengths]
+        return tuple(batch)
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        lengths = self._lengths(split) if split else []
+        device = split[0].device if split else torch.device("cpu")
+        for start in range(0, self.rows(split), at_once):
+            rows = torch.arange(start, min(start + at_once, self.rows(split)))
+            longest = [int(length[rows].max()) for length in lengths]
+            yield self._taken(split, rows.to(device), longest)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        rows = self.rows(split)
+        return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
+
+
+# --------------------------------------------------------------------------- made on the spot
+
+
+def nothing(_step: int) -> Batch:
+    """The batch of a network that learns from no set."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Made(Rows):
+    """Batches that are generated: `make(step)` gives the global batch, a pure function.
+
+    What is evaluated is a set all the same, whose rows are gone through in order.
+    """
+
+    make: Callable[[int], Batch] = nothing
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return 0
+
+    def batch(
+        self, split: Batch, batch_size: int, seed: int, step: int, share: Share = WHOLE
+    ) -> Batch:
+        return tuple([tensor[share.of(len(tensor))] for tensor in self.make(step)])
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return ""
+
+
+def refuse(reason: str) -> None:
+    """End with a line, if there is a reason."""
+    if reason:
+        raise UserError(reason)
