@@ -16,7 +16,7 @@ from everynet.types import Spec, UserError, nearest
 
 PAD, UNKNOWN, START, END = "<pad>", "<unknown>", "<start>", "<end>"
 SENTENCE = (PAD, UNKNOWN, START, END)
-"""The first tokens of a vocabulary of sentences: what fills, what is new, where one begins, ends."""
+"""The first tokens of a vocabulary of sentences: filler, what is new, beginning and end."""
 STREAM = (UNKNOWN,)
 """The first token of a vocabulary of one long text."""
 KINDS = ("characters", "words")
