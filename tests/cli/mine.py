@@ -32,7 +32,13 @@ class Flowers(Training[nn.Linear]):
     lr: float = 0.1
 
     def dataset(self) -> Data:
-        return load(self.data, batch_size=self.batch_size, seed=self.seed, target=self.target)
+        return load(
+            self.data,
+            kind=("table", "image"),
+            batch_size=self.batch_size,
+            seed=self.seed,
+            target=self.target,
+        )
 
     def model(self, data: Data) -> nn.Linear:
         return nn.Linear(data.spec["shape"][0], len(data.spec["classes"]))
@@ -93,7 +99,7 @@ class Average(Fitting[Mean]):
     """The mean of a column."""
 
     def dataset(self) -> Data:
-        return load("diabetes", batch_size=1)
+        return load("diabetes", kind=("table", "image"), batch_size=1)
 
     def model(self, data: Data) -> Mean:
         return Mean()

@@ -7,8 +7,9 @@ import pytest
 
 from everynet import data
 from everynet.cli import main
-from everynet.cli.data import BUILT_IN, _Live
+from everynet.cli.data import _Live
 from everynet.data import store
+from everynet.data.sets import everything
 from tests.data.conftest import WHEEL, index, server, tiny  # noqa: F401 -- fixtures
 
 
@@ -27,7 +28,7 @@ def test_every_set_is_listed_once(capsys):
     assert main(["data"]) == 0
     out, err = lines(capsys)
     assert err == []
-    assert out[0].split() == ["name", "where", "size", "what", "it", "is", "licence"]
+    assert out[0].split() == ["name", "kind", "where", "size", "what", "it", "is", "licence"]
     assert [line.split()[0] for line in out[1:]] == list(data.names())
     assert main(["data", "list"]) == 0
     assert lines(capsys)[0] == out
@@ -38,12 +39,12 @@ def test_the_list_says_where_a_set_is(capsys, tmp_path, monkeypatch):
         main(["data", "list"])
         rows = [line.split("  ") for line in lines(capsys)[0]]
         cells = [[cell.strip() for cell in row if cell.strip()] for row in rows]
-        return {row[0]: row[1] for row in cells}
+        return {row[0]: row[2] for row in cells}
 
     assert places() | {"digits": "built in", "mnist": "not here"} == places()
     folder = store.fetched() / "mnist"
     folder.mkdir(parents=True)
-    for content in store.SETS["mnist"].forms[0].contents:
+    for content in everything()["mnist"].forms[0].contents:
         (folder / content.name).touch()
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     (tmp_path / "cifar10").mkdir()
@@ -54,7 +55,10 @@ def test_the_list_says_where_a_set_is(capsys, tmp_path, monkeypatch):
 
 
 def test_every_set_that_needs_no_file_is_described():
-    assert tuple(BUILT_IN) == data.OFFLINE
+    for name in data.built_in():
+        known = everything()[name]
+        assert known.about
+        assert known.licence
 
 
 def test_listing_imports_nothing_heavy():
@@ -90,7 +94,7 @@ def test_a_built_in_set_need_not_be_got(capsys):
         (["get", "minst"], "data (minst) must be a known set; the nearest are mnist"),
         (["check"], "data check needs a path"),
         (["check", "x", "y"], "y must be a setting written name=value"),
-        (["check", "x", "traget=y"], "data check has no setting traget; it takes target=COLUMN"),
+        (["check", "x", "target=y"], "x must be a folder or a file that is there"),
         (["check", "nowhere.csv"], "nowhere.csv must be a folder or a file that is there"),
     ],
 )

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from everynet.cli import doctor
-from everynet.data.sets import SETS
+from everynet.data.sets import everything
 
 
 def test_a_healthy_machine(call, monkeypatch, tmp_path):
@@ -16,7 +16,7 @@ def test_a_healthy_machine(call, monkeypatch, tmp_path):
     code, out, error = call("doctor")
     assert (code, error) == (0, "")
     rows = {line.split()[0]: line for line in out.splitlines()}
-    assert set(SETS) <= set(rows)
+    assert {name for name, known in everything().items() if known.forms} <= set(rows)
     assert {"everynet", "python", "torch", "numpy", "device", "threads", "cache", "runs"} <= set(
         rows
     )

@@ -151,7 +151,7 @@ def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeyp
 def test_runs_that_do_not_predict(refused, call):
     _, out, _ = call("run", f"{MINE}:double", "--quiet")
     line = refused("predict", out.strip(), "a.csv", "--file", str(MINE))
-    assert line == "double does not predict from files"
+    assert line == "double is a simulation: it neither predicts nor samples"
     _, out, _ = call("run", f"{MINE}:average", "--quiet")
     Path("a.csv").write_text("a\n1\n")
     line = refused("predict", out.strip(), "a.csv", "--file", str(MINE))

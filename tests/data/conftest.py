@@ -17,19 +17,22 @@ import pytest
 
 from everynet.data import store
 from everynet.data.contents import Content
-from everynet.data.sets import SETS, Form, Known, Package, Web
+from everynet.data.sets import Form, Known, Package, Web, everything
+from everynet.data.sets.mnist import _DIGITS
 from everynet.types import UserError
+
+from .either import ADDED, real_set
 
 
 def load_real(name):
     """A real set out of EVERYNET_DATA; skips without that folder and fails without its files."""
     if not os.environ.get("EVERYNET_DATA"):
         pytest.skip("needs real data: EVERYNET_DATA is not set")
-    place = store.where(SETS[name])
+    place = store.where(everything()[name])
     if place != "EVERYNET_DATA":
         pytest.fail(f"EVERYNET_DATA is set, but {name} is not whole there: it is {place}")
     try:
-        return store.read(name)
+        return real_set(name)
     except UserError as error:
         pytest.fail(str(error))
 
@@ -81,8 +84,8 @@ class Tiny:
         self.wheel = zipped(self.members)
 
     def known(self, *sources):
-        form = Form("tiny", "idx", self.contents, sources)
-        return Known("tiny", "a test", "none", tuple("0123456789"), (form,))
+        form = Form("tiny", _DIGITS, self.contents, sources)
+        return Known("tiny", "image", "a test", "none", forms=(form,))
 
 
 @pytest.fixture
@@ -95,7 +98,7 @@ def tiny(monkeypatch, tmp_path):
     monkeypatch.setenv("NO_PROXY", "*")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("EVERYNET_DATA", raising=False)
-    monkeypatch.setitem(SETS, "tiny", made.known(Package("Tiny_Set", "0.2", limit=100_000)))
+    monkeypatch.setitem(ADDED, "tiny", made.known(Package("Tiny_Set", "0.2", limit=100_000)))
     return made
 
 
@@ -207,5 +210,5 @@ def web(server, tiny, monkeypatch):
     for name, data in tiny.files.items():
         server.files[f"/files/{name}.gz"] = gzip.compress(data, mtime=0)
     source = Web(server.url + "/files/{name}.gz")
-    monkeypatch.setitem(SETS, "tiny", tiny.known(source))
+    monkeypatch.setitem(ADDED, "tiny", tiny.known(source))
     return server

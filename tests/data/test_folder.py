@@ -7,8 +7,10 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data import folder, load, picture
+from everynet.data import folder, picture
 from everynet.types import UserError
+
+from .either import load
 
 
 def pixels(seed, *shape):

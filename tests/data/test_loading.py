@@ -2,15 +2,19 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 import torch
 
-from everynet.data import loading
 from everynet.data.augment import shift
-from everynet.data.images import Images, moments
-from everynet.data.samples import Samples
+from everynet.data.images import moments
+from everynet.data.kinds import image
+from everynet.data.samples import Samples, published
+from everynet.data.sets import Known
 from everynet.types import UserError, generator
+
+from .either import ADDED, load, real_set
 
 
 def test_importing_the_package_imports_neither_torch_nor_scikit_learn():
@@ -33,20 +37,25 @@ def fake_images(count=400):
     random = generator(2)
     x = torch.randint(256, (count, 3, 6, 6), generator=random).to(torch.uint8)
     y = torch.arange(count) % 4
-    return Images(x, y, x[:50], y[:50], tuple("abcd"), "0" * 64, "fake")
+    return x, y
+
+
+def known(test_x=None):
+    x, y = fake_images()
+    test = (x[:50] if test_x is None else test_x, y[:50])
+    made = published((x.numpy(), y.numpy()), tuple(part.numpy() for part in test), tuple("abcd"))
+    made = replace(made, name="fake", digest="0" * 64)
+    return Known("fake", "image", "a test", "none", make=lambda _count: made)
 
 
 @pytest.fixture
 def known_fake(monkeypatch):
-    from everynet.data import store
-
-    monkeypatch.setattr(store, "NAMES", ("fake",))
-    monkeypatch.setattr(store, "read", lambda name: fake_images())
+    monkeypatch.setitem(ADDED, "fake", known())
 
 
 @pytest.mark.usefixtures("known_fake")
 def test_a_real_set_keeps_its_test_part_and_gives_a_tenth_to_valid():
-    data = loading.load("fake", batch_size=10)
+    data = load("fake", batch_size=10)
     assert [data.rows(part) for part in ("train", "valid", "test")] == [360, 40, 50]
     assert data.spec["classes"] == list("abcd")
     assert "ships with it" in data.spec["split"]
@@ -54,9 +63,9 @@ def test_a_real_set_keeps_its_test_part_and_gives_a_tenth_to_valid():
 
 @pytest.mark.usefixtures("known_fake")
 def test_a_large_set_stays_uint8_and_its_batches_are_the_same(monkeypatch):
-    small = loading.load("fake", batch_size=10)
-    monkeypatch.setattr(loading, "LARGE", 1000)
-    large = loading.load("fake", batch_size=10)
+    small = load("fake", batch_size=10)
+    monkeypatch.setattr(image, "LARGE", 1000)
+    large = load("fake", batch_size=10)
     assert large.splits["train"][0].dtype == torch.uint8
     assert small.prepare is None
     assert large.spec == small.spec
@@ -70,24 +79,17 @@ def test_a_large_set_stays_uint8_and_its_batches_are_the_same(monkeypatch):
 @pytest.mark.usefixtures("known_fake")
 def test_mean_and_spread_come_from_training_alone(monkeypatch):
     """Poisoned test images change nothing that training sees."""
-    from everynet.data import store
-
-    clean = loading.load("fake", batch_size=10)
-    images = fake_images()
-    bad = Images(
-        *(images.train_x, images.train_y, images.test_x * 0 + 255, images.test_y),
-        *(images.classes, images.digest, images.name),
-    )
-    monkeypatch.setattr(store, "read", lambda name: bad)
-    poisoned = loading.load("fake", batch_size=10)
+    clean = load("fake", batch_size=10)
+    monkeypatch.setitem(ADDED, "fake", known(fake_images()[0][:50] * 0 + 255))
+    poisoned = load("fake", batch_size=10)
     assert poisoned.spec == clean.spec
     for part in ("train", "valid"):
         assert torch.equal(poisoned.splits[part][0], clean.splits[part][0])
 
 
 def test_augmentation_touches_training_batches_only():
-    plain = loading.load("digits", batch_size=16, seed=3)
-    shifted = loading.load("digits", batch_size=16, seed=3, augment=shift(2))
+    plain = load("digits", batch_size=16, seed=3)
+    shifted = load("digits", batch_size=16, seed=3, augment=shift(2))
     assert not torch.equal(plain.train(0)[0], shifted.train(0)[0])
     assert torch.equal(plain.train(0)[1], shifted.train(0)[1])
     assert torch.equal(shifted.train(5)[0], shifted.train(5)[0]), "a pure function of the step"
@@ -99,20 +101,18 @@ def test_augmentation_touches_training_batches_only():
 @pytest.mark.real_data
 def test_mnist_has_the_published_mean_and_spread():
     """0.1307 and 0.3081 of the 60,000 training images, before a tenth is held out."""
-    from everynet.data import store
-
-    images = store.read("mnist")
+    images = real_set("mnist")
     mean, std = moments(images.train_x, 255.0)
     assert mean[0] == pytest.approx(0.1307, abs=5e-5)
     assert std[0] == pytest.approx(0.3081, abs=5e-5)
-    data = loading.load("mnist", batch_size=128, size=32)
+    data = load("mnist", batch_size=128, size=32)
     assert [data.rows(part) for part in ("train", "valid", "test")] == [54_000, 6_000, 10_000]
     assert data.spec["shape"] == [1, 32, 32]
 
 
 @pytest.mark.real_data
 def test_the_small_cifar_is_balanced():
-    data = loading.load("cifar10-small", batch_size=128)
+    data = load("cifar10-small", batch_size=128)
     assert torch.bincount(data.splits["test"][1]).tolist() == [200] * 10
     assert data.spec["shape"] == [3, 32, 32]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from everynet.data import load
 from everynet.types import UserError
+from tests.data.either import load
 
 from .mutants import mutants
 
 MEASURE = """
 import resource, sys, tempfile, time, warnings
 from pathlib import Path
-import everynet.data.builtin, everynet.data.folder
-from everynet.data import load
+import everynet.data.scikit, everynet.data.folder
+from tests.data.either import load
 from everynet.types import UserError
 from tests.data.mutants import mutants
 

@@ -7,14 +7,15 @@ import torch
 from sklearn import datasets
 from sklearn.neighbors import KNeighborsClassifier
 
-import everynet.data
-from everynet.data import load, names, points
+from everynet.data import built_in, names, points
 from everynet.data.augment import shift
-from everynet.data.builtin import SETS
+from everynet.data.scikit import SETS
 from everynet.data.split import PARTS
 from everynet.types import UserError
 
-QUICK = [name if name != "strokes" else "strokes:1000" for name in everynet.data.OFFLINE]
+from .either import load
+
+QUICK = [name if name != "strokes" else "strokes:1000" for name in built_in()]
 TABLES = {"iris": 150, "wine": 178, "breast-cancer": 569, "diabetes": 442}
 
 
@@ -179,7 +180,7 @@ def test_a_number_of_points_can_be_asked_for():
 
 
 def test_names_lists_all_and_real_sets_last():
-    assert names()[: len(everynet.data.OFFLINE)] == everynet.data.OFFLINE
+    assert names()[: len(built_in())] == built_in()
     assert {"mnist", "fashion-mnist", "cifar10", "cifar10-small"} <= set(names())
 
 
@@ -194,12 +195,12 @@ def test_an_unknown_name_is_answered_with_the_nearest_three():
         (
             "iris",
             {"size": 8},
-            r"data \(iris\) must hold images where size \(8\) is set, and it is a table",
+            r"size \(8\) must be left out, because data \(iris\) is table data, which has no",
         ),
         (
             "iris",
             {"augment": shift(1)},
-            r"data \(iris\) must hold images where augment \(.*\) is set",
+            r"augment \(.*\) must be left out, because data \(iris\) is table data",
         ),
         ("digits", {"size": -1}, r"size \(-1\) must be from 0.* to 2048"),
         ("digits", {"size": 5000}, r"size \(5000\) must be from 0.* to 2048"),

@@ -8,24 +8,29 @@ import pytest
 import torch
 
 from everynet import data
-from everynet.data import fetch, index, store
-from everynet.data.sets import SETS
+from everynet.data import fetch, index, kinds, store
+from everynet.data.sets import everything
 from everynet.types import UserError
 from tests.data.conftest import load_real
 from tests.data.damaged import cases
 
+from .either import real_set
+
 # ------------------------------------------------------------------------------ the table
 
 
+def real():
+    return {name: known for name, known in everything().items() if known.forms}
+
+
 def test_names_are_known_to_load():
-    assert store.NAMES == ("mnist", "fashion-mnist", "cifar10", "cifar10-small")
-    assert data.names()[-4:] == store.NAMES
+    assert {"mnist", "fashion-mnist", "cifar10", "cifar10-small"} <= set(real())
+    assert set(real()) <= set(data.names())
 
 
 def test_every_content_has_a_checksum_and_every_set_a_source():
-    for entry in SETS.values():
-        assert len(entry.classes) == len(set(entry.classes)) == 10
-        assert any(form.sources for form in entry.forms)
+    for entry in real().values():
+        assert entry.kind in kinds.ORDER
         for form in entry.forms:
             sums = [content.sha256 for content in form.contents]
             assert len(set(sums)) == len(sums)
@@ -35,15 +40,15 @@ def test_every_content_has_a_checksum_and_every_set_a_source():
 
 
 def test_the_digest_is_that_of_the_checksums():
-    sums = "\n".join(content.sha256 for content in SETS["mnist"].forms[0].contents)
-    assert SETS["mnist"].digest == hashlib.sha256(sums.encode()).hexdigest()
-    assert len({entry.digest for entry in SETS.values()}) == len(SETS)
+    sums = "\n".join(content.sha256 for content in everything()["mnist"].forms[0].contents)
+    assert everything()["mnist"].digest == hashlib.sha256(sums.encode()).hexdigest()
+    assert len({entry.digest for entry in real().values()}) == len(real())
 
 
 def test_sizes_are_those_of_the_images():
-    assert SETS["mnist"].size == 70_000 * (28 * 28 + 1) + 2 * 16 + 2 * 8
-    assert SETS["cifar10"].size == 60_000 * 3_073
-    assert SETS["cifar10-small"].size == 12_000 * 3_073 + 4 * 128
+    assert everything()["mnist"].size == 70_000 * (28 * 28 + 1) + 2 * 16 + 2 * 8
+    assert everything()["cifar10"].size == 60_000 * 3_073
+    assert everything()["cifar10-small"].size == 12_000 * 3_073 + 4 * 128
 
 
 def test_an_unknown_name():
@@ -65,13 +70,13 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
 def test_a_folder_that_was_named_must_exist(monkeypatch, tmp_path):
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path / "none"))
     with pytest.raises(UserError, match=r"EVERYNET_DATA \(.*none\) must be a folder that exists"):
-        store.read("mnist")
+        real_set("mnist")
     monkeypatch.setenv("EVERYNET_DATA", "")
     assert store.given() is None
 
 
 def test_where_a_set_is(tiny, tmp_path, monkeypatch):
-    entry = SETS["tiny"]
+    entry = everything()["tiny"]
     assert store.where(entry) == "not here"
     for number, (name, content) in enumerate(tiny.files.items()):
         path = store.fetched() / "tiny" / name
@@ -91,7 +96,7 @@ def test_every_spelling_and_packing_is_found(tiny, tmp_path, monkeypatch):
     for name in (content.name, content.name + ".gz", content.also, content.also + ".gz"):
         path = tmp_path / "tiny" / name
         path.write_bytes(b"")
-        assert store.places(SETS["tiny"].forms[0]) == {content: path}
+        assert store.places(everything()["tiny"].forms[0]) == {content: path}
         path.unlink()
 
 
@@ -124,7 +129,7 @@ def test_each_damaged_file_is_named_in_one_line_and_not_fetched_around(damaged, 
         monkeypatch.setenv("EVERYNET_DATA", str(case.folder))
         tracemalloc.start()
         with pytest.raises(UserError) as caught:
-            store.read(case.name)
+            real_set(case.name)
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         line = str(caught.value)
@@ -147,7 +152,7 @@ def test_the_real_fixture_skips_without_a_folder_and_fails_without_a_file(monkey
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     with pytest.raises(pytest.fail.Exception, match="mnist is not whole there: it is not here"):
         load_real("mnist")
-    for content in SETS["mnist"].forms[0].contents:
+    for content in everything()["mnist"].forms[0].contents:
         path = tmp_path / "mnist" / content.name
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(b"")
@@ -175,7 +180,7 @@ def test_real_grey_images(real, name, moments, counts, first):
     assert (pixels.mean().item(), pixels.std().item()) == pytest.approx(moments, abs=5e-5)
     assert images.train_y.bincount().tolist() == counts
     assert images.train_y[:10].tolist() == first
-    assert (images.name, images.digest) == (name, SETS[name].digest)
+    assert (images.name, images.digest) == (name, everything()[name].digest)
 
 
 def test_real_colour_images(real):
@@ -197,8 +202,8 @@ def test_real_colour_images(real):
 
 def test_the_table_and_the_places_import_neither_torch_nor_numpy():
     script = (
-        "import sys; from everynet.data import store; "
-        "[store.where(entry) for entry in store.SETS.values()]; "
+        "import sys; from everynet.data import store; from everynet.data.sets import everything; "
+        "[store.where(entry) for entry in everything().values() if entry.forms]; "
         "print([m for m in ('torch', 'numpy', 'urllib.request') if m in sys.modules])"
     )
     done = subprocess.run(

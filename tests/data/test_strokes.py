@@ -6,8 +6,10 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from everynet.data import load, strokes
+from everynet.data import strokes
 from everynet.types import UserError
+
+from .either import load
 
 
 def test_a_longer_series_begins_like_a_shorter_one():

@@ -72,19 +72,23 @@ def layers(recipe: Training) -> Iterator[str]:
     """The table of layers: the network is built without its numbers, whatever its size."""
     import torch
 
-    from everynet.types import Data
+    from everynet.types import Data, UserError
 
     spec: Spec = {}
+    absent = _absent(recipe)
+    if not absent:
+        try:
+            spec = recipe.dataset().spec
+        except UserError as error:  # a network may be shown all the same, if it asks nothing of it
+            absent = str(error)
     try:
         with torch.device("meta"):
             model = recipe.model(Data.described(spec))
-    except KeyError:  # a network that asks something of its data
-        if absent := _absent(recipe):
-            yield f"layers: not shown ({absent})"
-            return
-        spec = recipe.dataset().spec
-        with torch.device("meta"):
-            model = recipe.model(Data.described(spec))
+    except KeyError:
+        if not absent:
+            raise
+        yield f"layers: not shown ({absent})"
+        return
     shape = _input_shape(model, spec)
     header = ("  layer", "kind", "output", "parameters", "multiplications", "sees")
     rows = [header, *_rows(model, shape)]

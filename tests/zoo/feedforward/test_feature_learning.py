@@ -74,7 +74,7 @@ def test_no_other_readout_has_a_lower_error(units, seed, away):
 
 
 def test_judged_without_refitting_is_the_network_itself():
-    data = load("digits", batch_size=64)
+    data = load("digits", kind=("table", "image"), batch_size=64)
     model = DIGITS.drawn(data, 16)
     (x, label), (seen, true) = data.whole, data.splits["test"]
     error, right = judged(model, data, refitted=False)

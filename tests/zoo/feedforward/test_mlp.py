@@ -13,7 +13,6 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from everynet.data import inputs
 from everynet.plot.surface import boundary, square
 from everynet.runs import load, run
 from everynet.types import Data, UserError
@@ -27,6 +26,7 @@ from everynet.zoo.feedforward.mlp import (
     probabilities,
 )
 from everynet.zoo.feedforward.perceptron import Perceptron
+from tests.data.either import inputs
 
 SQUARE = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])
 XOR = torch.tensor([0, 1, 1, 0])

@@ -111,7 +111,7 @@ def test_labels_and_shapes_stay_and_pixels_do_not():
 
 def test_only_the_kind_with_augmentation_is_changed():
     recipe = RECIPES["augmentation"].tiny()
-    data, calls = load("digits", batch_size=1), []
+    data, calls = load("digits", kind="image", batch_size=1), []
 
     def spy(batch, _):
         calls.append(batch[0].shape)

@@ -220,7 +220,7 @@ def test_settings_are_refused_by_name(fields, message):
 @pytest.mark.covers("O24")
 def test_the_boundary_on_mnist():
     """Least squares on real pixels is a quadratic too: H = X^T X / n, here of 784 dimensions."""
-    x, y = load("mnist", batch_size=1).whole
+    x, y = load("mnist", kind=("table", "image"), batch_size=1).whole
     x = x[:5000].flatten(1).double()
     target = (y[:5000] == 0).double()
     hessian = x.T @ x / len(x)

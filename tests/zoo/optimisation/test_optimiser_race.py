@@ -162,7 +162,7 @@ def test_metrics_by_hand():
 
 
 def test_every_rule_starts_from_the_same_weights_and_batches():
-    data = load("digits", batch_size=32)
+    data = load("digits", kind="image", batch_size=32)
     runs = [replace(SMALL, updates=1).train(data, rule, 0.01)[0] for rule in RULES]
     assert all(torch.equal(losses, runs[0]) for losses in runs)
     longer = [SMALL.train(data, rule, 0.01)[0][-1].item() for rule in RULES]
@@ -197,7 +197,7 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 @pytest.mark.real_data
 @pytest.mark.covers("O30")
 def test_lion_on_mnist():
-    data = load("mnist", batch_size=128)
+    data = load("mnist", kind="image", batch_size=128)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
     (x, y), (test_x, test_y) = data.whole, data.splits["test"]

@@ -84,7 +84,7 @@ def test_near_zero_is_a_share():
 
 def test_the_penalty_on_weights_shrinks_their_sum():
     recipe = replace(SparseCode(), rows=64, batch_size=64, steps=60, hidden_size=8, noise=0.0)
-    data = load("digits", batch_size=1)
+    data = load("digits", kind="image", batch_size=1)
     plain = recipe.train(data, 0, 0.0, 0.0).encoder.weight
     pressed = recipe.train(data, 0, 0.0, 1.0).encoder.weight
     assert pressed.abs().sum() < 0.5 * plain.abs().sum()

@@ -120,7 +120,7 @@ def test_the_lasso_meets_its_condition_of_optimality(seed, alpha):
 @pytest.mark.covers("O14")
 def test_the_paths_are_those_of_scikit_learn():
     result = replace(Decay(), points=6).paths()
-    data = load("diabetes", batch_size=1)
+    data = load("diabetes", kind=("table", "image"), batch_size=1)
     x, y = data.whole
     y = (y - data.spec["target_mean"]) / data.spec["target_std"]
     for alpha, w in zip(result["ridge_alpha"].tolist(), result["ridge"], strict=True):

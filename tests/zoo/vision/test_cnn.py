@@ -13,12 +13,12 @@ from torch.nn.functional import unfold
 
 import everynet
 from everynet.catalog import find
-from everynet.data import inputs
 from everynet.nn.layers import layer_table
 from everynet.runs import run
 from everynet.trainer import begin
 from everynet.types import Data, UserError
 from everynet.zoo.vision.cnn import CNN, Block
+from tests.data.either import inputs
 
 
 def double(module, seed=0):

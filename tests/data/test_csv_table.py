@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data import load, table
+from everynet.data import csv_table as table
 from everynet.data.split import PARTS
 from everynet.types import UserError
+
+from .either import load
 
 
 def whole(raw):
