@@ -15,6 +15,7 @@ from everynet.data.images import Images, Standardize, moments, resize
 from everynet.data.paths import kind, regular
 from everynet.data.samples import Samples
 from everynet.data.split import three
+from everynet.provenance import note
 from everynet.types import Batch, Data, Spec, UserError, nearest
 from everynet.words import shown
 
@@ -40,6 +41,7 @@ def load(
     if not 0 <= size <= MOST_SIZE:
         raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
     raw = find(data, target=target, size=size)
+    note(raw.name, raw.digest)
     prepare = None
     if raw.parts["train"][0].dim() == 4:
         splits, spec = _images(raw, size)
