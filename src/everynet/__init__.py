@@ -44,7 +44,7 @@ def run(
     out: str | Path = "runs",
     *,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     compile: bool = False,
     show: bool = False,
 ) -> Result:

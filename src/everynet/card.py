@@ -6,18 +6,19 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
+from everynet.provenance import Source
 from everynet.recipes import Recipe
 from everynet.settings import settings
 from everynet.types import Spec
 from everynet.words import written
 
-FORMAT = 2
+FORMAT = 3
 """What a run folder looks like; a folder of another format is refused."""
 VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 
@@ -30,7 +31,7 @@ def environment(setup: Setup, processes: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
         "platform": platform.platform(),
-        "device": str(setup.device),
+        "device": setup.named,
         "device_name": describe(setup.device),
         "precision": setup.precision,
         "compile": setup.compile,
@@ -69,18 +70,26 @@ def card(
     seconds: float,
     file: str = "",
     parameters: int | None = None,
+    read: Iterable[Source] = (),
+    weights: str = "",
 ) -> str:
-    """The page: data and its hash, settings, seed, metrics, device, time, versions, command."""
+    """The page: data and its hash, settings, seed, metrics, device, time, versions, command.
+
+    `read` is all that was read, the data included; `weights` says of which step they are.
+    """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
     lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
     lines += [
         f"| data | {spec.get('name', 'none')}, SHA-256 `{digest or 'none'}` |",
+        *(f"| read | {s.name}, SHA-256 `{s.sha256}` |" for s in read if s.sha256 != digest),
         f"| split | {spec.get('split', 'none')} |",
         f"| seed | {recipe.seed} |",
         f"| goal | {verdict(recipe, reached)} |",
     ]
     if parameters is not None:
         lines.append(f"| parameters | {parameters:,} |")
+    if weights:
+        lines.append(f"| weights | {weights} |")
     versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
     lines += [
         f"| device | {where['device_name']}, {where['precision']}, {where['threads']} thread(s), "

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
+import random
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -27,6 +30,13 @@ class Setup:
     precision: str = "fp32"
     compile: bool = False
     threads: int = 1
+    fixed: bool = False
+    """Whether this very card was asked for (`cuda:1`), not any one."""
+
+    @property
+    def named(self) -> str:
+        """The device by the name that chooses it again, for each process its own card."""
+        return str(self.device) if self.fixed else self.device.type
 
     @property
     def dtype(self) -> torch.dtype:
@@ -53,23 +63,38 @@ class Setup:
 
 
 def choose(device: str = "auto", precision: str = "fp32", compile: bool = False) -> Setup:
-    """The setup by names; `auto` takes cuda, else mps, else the CPU."""
-    if device.partition(":")[0] not in DEVICES:
+    """The setup by names; `auto` takes cuda, else mps, else the CPU.
+
+    `cuda` alone is the card of this process among those torchrun started; `cuda:1` is that card.
+    """
+    kind, _, index = device.partition(":")
+    if kind not in DEVICES or (index and kind != "cuda") or not re.fullmatch(r"\w+(:\d+)?", device):
         raise UserError(f"device ({device}) must be one we have{nearest(device, DEVICES)}")
     if precision not in PRECISIONS:
         raise UserError(f"precision ({precision}) must be one of {', '.join(PRECISIONS)}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     if device == "auto":
-        device = "cuda" if cuda else "mps" if mps else "cpu"
-    if (device.startswith("cuda") and not cuda) or (device == "mps" and not mps):
-        kind = device.partition(":")[0]
+        device = kind = "cuda" if cuda else "mps" if mps else "cpu"
+    if (kind == "cuda" and not cuda) or (kind == "mps" and not mps):
         raise UserError(f"device ({device}) must be present: torch finds no {kind}; try cpu")
-    if device == "mps" and precision == "fp64":
+    if kind == "mps" and precision == "fp64":
         raise UserError("precision (fp64) must be fp32 on mps, which has no float64; try cpu")
-    place = torch.device(device)
-    if place.type == "cuda" and place.index is None:
-        place = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return Setup(place, precision, compile)
+    place = torch.device("cuda", _card(device, index)) if kind == "cuda" else torch.device(kind)
+    return Setup(place, precision, compile, fixed=bool(index))
+
+
+def _card(device: str, index: str) -> int:
+    """The number of the card that is meant: the one asked for, or that of this process."""
+    cards = torch.cuda.device_count()
+    if index and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+        raise UserError(f"device ({device}) must be cuda with several processes: each takes a card")
+    card = int(index or os.environ.get("LOCAL_RANK", "0"))
+    if card >= cards:
+        raise UserError(
+            f"device ({device}) must be among the {cards} that torch finds, which are numbered "
+            f"from 0, and not number {card}; try cuda:0, or fewer processes"
+        )
+    return card
 
 
 def threads_for(model: nn.Module, batch_size: int) -> int:
@@ -104,6 +129,30 @@ def seed(device: torch.device, *parts: int) -> None:
         torch.mps.manual_seed(number)
 
 
+def seed_all(device: torch.device, *parts: int) -> None:
+    """Seed torch's, Python's and numpy's generators from `parts`; the two others cost 9 us."""
+    seed(device, *parts)
+    random.seed(mix(*parts))
+    np.random.seed(mix(*parts) & 0xFFFFFFFF)  # noqa: NPY002 -- the one that others draw from
+
+
+def others() -> tuple[object, ...]:
+    """Where the random numbers of Python and numpy stand."""
+    _, keys, *rest = np.random.get_state()  # noqa: NPY002 -- the one that others draw from
+    return random.getstate(), np.asarray(keys).tobytes(), *rest
+
+
+@contextmanager
+def others_kept() -> Iterator[None]:
+    """Python's and numpy's random numbers go on afterwards as if nothing had been drawn inside."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
+
+
 @contextmanager
 def seeded_by(*parts: int) -> Iterator[None]:
     """What torch draws on the CPU inside follows from `parts` alone, and nothing else changes."""
@@ -124,7 +173,7 @@ def computing(setup: Setup) -> Iterator[None]:
     """Set threads and denormals for a run, and give the caller's state back afterwards."""
     flushed, threads = denormals_flushed() == "yes", torch.get_num_threads()
     cuda = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda):
+    with torch.random.fork_rng(devices=cuda), others_kept():
         torch.set_flush_denormal(True)
         torch.set_num_threads(setup.threads)
         try:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class World:
     rank: int = 0
     size: int = 1
     store: Store | None = None
+    device: torch.device = torch.device("cpu")  # noqa: RUF009 -- it cannot be changed
 
     @property
     def writes(self) -> bool:
@@ -47,6 +49,35 @@ class World:
         for tensor, part in zip(tensors, parts, strict=True):
             tensor.copy_(part.view_as(tensor))
 
+    def average_gradients(
+        self, parameters: Sequence[Tensor], loss: Tensor, weight: float | Tensor = 1.0
+    ) -> Tensor:
+        """Replace gradients by numberr w_r g_r / numberr w_r over the processes, in one message.
+
+        One that is absent here counts as zeros, and stays absent if it is so everywhere. The mean
+        of the loss, by the same weights, is given back.
+        """
+        grads = [p.grad for p in parameters]
+        filled = [
+            torch.zeros_like(p) if grad is None else grad
+            for p, grad in zip(parameters, grads, strict=True)
+        ]
+        own = torch.as_tensor(weight, dtype=filled[0].dtype, device=filled[0].device).reshape(1)
+        there = own.new_tensor([grad is not None for grad in grads])
+        values = torch.cat([*(g.reshape(-1) for g in filled), loss.detach().to(own).reshape(1)])
+        message = torch.cat([values * own, own, there])
+        dist.all_reduce(message)
+        *parts, mean, total, present = message.split(
+            [*(g.numel() for g in filled), 1, 1, len(grads)]
+        )
+        # Asking the device waits for it: only a process that lacks a gradient has to.
+        found = present.tolist() if any(grad is None for grad in grads) else [1.0] * len(grads)
+        for p, grad, part, anywhere in zip(parameters, filled, parts, found, strict=True):
+            if anywhere:
+                p.grad = grad.copy_((part / total).view_as(grad))
+        (loss,) = mean / total
+        return loss
+
     def any(self, flag: bool, device: torch.device) -> bool:
         """Whether any process says so; all of them get the same answer."""
         if self.size == 1:
@@ -54,6 +85,15 @@ class World:
         votes = torch.tensor(float(flag), device=device)
         dist.all_reduce(votes)
         return bool(votes.item() > 0)
+
+    def same(self, text: str) -> bool:
+        """Whether every process has the same text; all of them get the same answer."""
+        if self.size == 1:
+            return True
+        number = float(zlib.crc32(text.encode()) >> 8)  # 24 bits, which a float32 holds
+        extremes = torch.tensor([number, -number], device=self.device)
+        dist.all_reduce(extremes, dist.ReduceOp.MAX)
+        return bool((extremes[0] == -extremes[1]).item())
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give every process rank 0's buffers (the running statistics of batch norm)."""
@@ -114,7 +154,7 @@ def joined(device: torch.device) -> Iterator[World]:
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size
     )
-    world = World(rank, size, prefixed)
+    world = World(rank, size, prefixed, device)
     try:
         yield world
     except (Failure, ValueError) as error:

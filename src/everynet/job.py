@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import json
 import math
+import os
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -24,7 +26,9 @@ from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
 from everynet.plot.style import png
 from everynet.progress import Progress, Stop
+from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
+from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -67,6 +71,14 @@ class Job:
     begun: float = field(default_factory=time.monotonic)
     before: float = 0.0
     """Seconds that earlier sessions of this run took."""
+    read: dict[Source, None] = field(default_factory=dict)
+    """All that was read so far."""
+    undrawn: tuple[object, ...] = ()
+    """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    weights: str = ""
+    """Which weights are kept, in words."""
+    _best_of: dict[int, int] = field(default_factory=dict)
+    """The best step that each checkpoint refers to."""
 
     def where(self) -> str:
         """The device and threads in words."""
@@ -85,9 +97,11 @@ class Job:
     def prepare(self) -> Callable[[], Result]:
         """Read the data and build the model, so that mistakes show before a folder is made."""
         recipe = self.recipe
-        if not isinstance(recipe, Training):  # these compute on the CPU, in one process
+        for name, value in settings(recipe).items():
+            if isinstance(value, Path) and value != Path():
+                note(str(value), digest_of(value, name))
+        if not isinstance(recipe, Training):  # these compute in one process
             self.world.check(1, True, recipe.name)
-            self.setup = replace(self.setup, device=torch.device("cpu"), precision="fp64")
         if isinstance(recipe, Simulation):
             return self.simulate
         self.data = recipe.dataset()
@@ -97,6 +111,7 @@ class Job:
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         state = begin(recipe, self.data, self.setup, self.world)
+        checkpoint.check_deployed(state.model, recipe.deployed(state))
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
             torch.set_num_threads(self.setup.threads)
@@ -110,15 +125,22 @@ class Job:
         recipe, best = self.recipe, Best()
         deployed = recipe.deployed(state)
         self.log = Log(self.folder / "metrics.jsonl" if self.world.writes else None)
-        found = checkpoint.newest(self.folder) if self._has_checkpoints() else ""
-        if path := self.world.share_text("newest", str(found)):
-            best = checkpoint.restore(Path(path), state, deployed)
+        found, lost = "", ""
+        if self._has_checkpoints():
+            newest, best = checkpoint.restore_newest(self.folder, state, deployed)
+            found, lost = str(newest), self._lost(best)
+        if path := self.world.share_text("newest", found):
+            if not self.world.writes:
+                best = checkpoint.restore(Path(path), state, deployed)
+            if self.world.share_text("lost", lost):
+                best.best_step = -1  # the next evaluation is the best that there is
             self.log = Log.of(self.folder, best.log_length)
             self.log.path = self.log.path if self.world.writes else None
             self.before = seconds(self.folder)
         elif self.world.writes:
             files.make_folder(self.folder / "checkpoints")
         if self.world.writes:
+            self.tidy(best)
             files.cut(self.folder / "metrics.jsonl", self.log.length)
         if state.step == 0:
             self.save(state, deployed, best)
@@ -130,21 +152,58 @@ class Job:
         self.progress.close()
         if not self.world.writes:
             return Result(self.folder, {}, None, ())
+        self.weights = f"of step {recipe.steps:,}, the last"
         if best.best_step >= 0:
-            checkpoint.restore_model(checkpoint.path_of(self.folder, best.best_step), deployed)
+            self.weights = f"of step {best.best_step:,}, the best on the validation split"
+            checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
+        elif lost:
+            self.weights += f", because the best were damaged: {lost}"
         metrics = evaluate(recipe, deployed, self.data.test, self.setup)
         return self.finish(recipe.steps, metrics, deployed)
+
+    def _lost(self, best: Best) -> str:
+        """What is wrong with the best weights, which are then put aside; mostly nothing."""
+        path = checkpoint.best_path(self.folder, best.best_step)
+        try:
+            if best.best_step >= 0:
+                checkpoint.read_bundle(path)
+        except UserError as error:
+            checkpoint.put_aside(path)
+            self.progress.say(f"{error}; the best of the evaluations to come is kept instead")
+            return str(error)
+        return ""
+
+    def _check_drawn(self, state: State) -> None:
+        """Say so if updates drew random numbers that were not seeded, and seed them from now on."""
+        if state.draws is False and device.others() != self.undrawn:
+            state.draws = True
+            warnings.warn(
+                f"{self.recipe.name} drew from Python's or numpy's random numbers before step "
+                f"{state.step} and not in its first update: say `draws = True` in its class, or "
+                "a resumed run may differ",
+                stacklevel=2,
+            )
+
+    @property
+    def save_every(self) -> int:
+        """Updates between two checkpoints."""
+        return int(self.recipe.save_every or self.eval_every)
+
+    @property
+    def eval_every(self) -> int:
+        """Updates between two evaluations."""
+        epoch = self.data.steps_per_epoch or max(1, self.recipe.steps // 20)
+        return int(self.recipe.eval_every or epoch)
 
     def loop(self, state: State, deployed: nn.Module, best: Best) -> Best:
         """Update, log, evaluate and save until the last step or a signal."""
         recipe, data, world = self.recipe, self.data, self.world
-        epoch = data.steps_per_epoch or max(1, recipe.steps // 20)
-        eval_every = recipe.eval_every or epoch
-        save_every = recipe.save_every or eval_every
+        eval_every, save_every = self.eval_every, self.save_every
         seen = self.log.evaluations
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == recipe.steps
+            self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
             if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last:
@@ -166,7 +225,8 @@ class Job:
                     best.best_step < 0 or judge.merit(found) > best.best_value
                 ):
                     best.best_step, best.best_value = step, judge.merit(found)
-            if evaluates or step % save_every == 0:
+                    self.keep(deployed, best)
+            if step % save_every == 0 or last:
                 self.save(state, deployed, best)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
@@ -184,23 +244,61 @@ class Job:
         if not finite(tensors):
             raise NonFiniteAt(state.step)
         best.log_length = self.log.length
+        self._check_drawn(state)
         path = checkpoint.path_of(self.folder, state.step)
         if not self.world.writes or path.exists():
             return
         checkpoint.save(path, state, deployed, best)
-        kept = {*checkpoint.steps(self.folder)[-2:], best.best_step}
-        for step in checkpoint.steps(self.folder):
+        self._best_of[state.step] = best.best_step
+        self.tidy(best)
+
+    def keep(self, deployed: nn.Module, best: Best) -> None:
+        """Write the weights of the best evaluation so far, if they are finite."""
+        if not finite([*deployed.parameters(), *deployed.buffers()]):
+            raise NonFiniteAt(best.best_step)
+        if not self.world.writes:
+            return
+        path = checkpoint.best_path(self.folder, best.best_step)
+        if path.exists():
+            files.remove_folder(path)
+        checkpoint.save_model(path, deployed)
+        self.tidy(best)
+
+    def tidy(self, best: Best) -> None:
+        """Drop checkpoints no longer needed: two are kept, with the best weights they speak of.
+
+        One that a signal made goes as soon as a newer one is there, so that the folder ends the
+        same however often a run was stopped.
+        """
+        steps = checkpoint.steps(self.folder)
+        last = self.recipe.steps
+        regular = [step for step in steps if step % self.save_every == 0 or step == last]
+        kept = {*regular[-2:], *steps[-1:]}
+        for step in steps:
             if step not in kept:
                 files.remove_folder(checkpoint.path_of(self.folder, step))
+        for step in kept - {*self._best_of}:
+            try:
+                found = checkpoint.progress_of(checkpoint.path_of(self.folder, step))
+            except UserError:
+                return  # it may speak of any of them
+            self._best_of[step] = found.best_step
+        spoken_of = {best.best_step, *(self._best_of[step] for step in kept)}
+        for step in checkpoint.bests(self.folder):
+            if step not in spoken_of:
+                files.remove_folder(checkpoint.best_path(self.folder, step))
 
     def explain(self, seen: int) -> None:
         """Go back to the last good checkpoint and repeat with every layer watched."""
         if not self.world.writes:
             raise NonFinite(f"a value became non-finite by step {seen}; see rank 0")
-        good, where = checkpoint.newest(self.folder), ""
-        if self.world.size == 1:
+        good, where = Path(), ""
+        if self.world.size > 1:
+            good = checkpoint.newest(self.folder)
+        else:
             state = begin(self.recipe, self.data, replace(self.setup, compile=False))
-            best = checkpoint.restore(good, state, self.recipe.deployed(state))
+            deployed = self.recipe.deployed(state)
+            good, best = checkpoint.restore_newest(self.folder, state, deployed)
             history = Log.of(self.folder, best.log_length).evaluations
             where = find_non_finite(
                 self.recipe, state, self.data, history=history, setup=self.setup, until=seen
@@ -221,7 +319,7 @@ class Job:
         """Let an estimator learn, and keep its attributes that end in an underscore."""
         self._again()
         recipe = self.recipe
-        device.seed(self.setup.device, recipe.seed)
+        device.seed_all(self.setup.device, recipe.seed)
         with self.whole():
             model = recipe.fit(recipe.model(self.data), self.data)
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
@@ -232,7 +330,7 @@ class Job:
     def simulate(self) -> Result:
         """Compute the result of a simulation and keep it."""
         self._again()
-        device.seed(self.setup.device, self.recipe.seed)
+        device.seed_all(self.setup.device, self.recipe.seed)
         generator = torch.Generator().manual_seed(self.recipe.seed)
         with self.whole():
             result = self.recipe.simulate(generator)
@@ -267,6 +365,8 @@ class Job:
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
         self.log.add({"step": step, "test": dict(metrics)})
         pictures = self.draw(model)
+        if read_json(self.folder / "spec.json") != self.described_data():
+            files.write(self.folder / "spec.json", as_json(self.described_data()))
         page = card(
             recipe,
             spec=self.data.spec,
@@ -279,14 +379,32 @@ class Job:
             parameters=(
                 sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
             ),
+            read=self.read,
+            weights=self.weights,
         )
         files.write(self.folder / "card.md", page.encode())
         return Result(self.folder, dict(metrics), reached, pictures)
 
+    def described_data(self) -> dict[str, Any]:
+        """What the data is and all that was read so far: what spec.json holds."""
+        read = [{"name": source.name, "sha256": source.sha256} for source in self.read]
+        return {"spec": self.data.spec, "digest": self.data.digest, "read": read}
+
+    def check_read(self) -> None:
+        """Refuse to go on where something that was read has changed since the run began."""
+        known = read_json(self.folder / "spec.json")
+        old = {entry["name"]: entry["sha256"] for entry in known["read"]}
+        changed = [s.name for s in self.read if old.get(s.name, s.sha256) != s.sha256]
+        if changed or known["digest"] != self.data.digest:
+            what = f" ({changed[0]})" if changed else ""
+            raise UserError(
+                f"the data of {self.folder}{what} has changed since the run began: start anew"
+            )
+
     def draw(self, model: object) -> tuple[Path, ...]:
         """The recipe's pictures, and the learning curve of a training."""
         recipe = self.recipe
-        device.seed(self.setup.device, recipe.seed, PICTURES)
+        device.seed_all(self.setup.device, recipe.seed, PICTURES)
         if isinstance(recipe, Simulation):
             return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
         with evaluating(model):
@@ -329,6 +447,11 @@ def read_environment(folder: Path) -> dict[str, Any]:
             "run folders have another form: run it again, or use that version"
         )
     return where
+
+
+def as_json(value: object) -> bytes:
+    """The bytes of a JSON file of a run folder."""
+    return json.dumps(value, indent=1, allow_nan=False, default=os.fspath).encode() + b"\n"
 
 
 def read_json(path: Path) -> dict[str, Any]:

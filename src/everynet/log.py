@@ -48,20 +48,29 @@ class Log:
         self._write([row])
 
     def flush(self, world: World) -> None:
-        """Write the terms that are waiting; raise if one of them is not finite."""
+        """Write the terms that are waiting, each row with the names its update had.
+
+        Raises if one of them is not finite.
+        """
         if not self.pending:
             return
-        names = list(self.pending[0].terms)
-        table = torch.stack([torch.stack([r.terms[n] for n in names]) for r in self.pending])
-        if world.size > 1:
-            world.average([table])
+        if not world.same("; ".join(" ".join(record.terms) for record in self.pending)):
+            raise UserError(
+                f"the terms of steps {self.pending[0].step} to {self.pending[-1].step} must have "
+                "the same names in every process; give a term everywhere, or nowhere"
+            )
+        terms = [term for record in self.pending for term in record.terms.values()]
+        flat = torch.stack(terms) if terms else torch.empty(0)
+        if world.size > 1 and terms:
+            world.average([flat])
+        values = map(float, flat.tolist())
         rows = []
-        for record, values in zip(self.pending, table.tolist(), strict=True):
-            terms = dict(zip(names, values, strict=True))
-            if not all(map(math.isfinite, values)):
+        for record in self.pending:
+            row = {name: next(values) for name in record.terms}
+            if not all(map(math.isfinite, row.values())):
                 raise NonFiniteAt(record.step)
             if worth_logging(record.step):
-                rows.append({"step": record.step, "train": terms})
+                rows.append({"step": record.step, "train": row})
         self.pending.clear()
         self.rows += rows
         self._write(rows)

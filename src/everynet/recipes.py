@@ -11,6 +11,7 @@ import math
 import operator
 import re
 import typing
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic
@@ -93,6 +94,8 @@ class Recipe:
     kind: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     """The kind of data that samples are written as, where it is not that of the data."""
+    devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can be computed
+    precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -123,19 +126,24 @@ class State(Generic[M, X]):
     optimizers: dict[str, Optimizer]
     step: int = 0
     """Updates done."""
-    reduce: Callable[[Sequence[Tensor]], None] | None = None
-    """Averages gradients over the processes of a data-parallel run, in place."""
+    reduce: Callable[[Sequence[Tensor], Tensor, float | Tensor], Tensor] | None = None
+    """Averages the gradients of parameters over the processes of a data-parallel run, by weight."""
+    draws: bool | None = None
+    """Whether updates draw from Python's or numpy's generators; None before the first one."""
 
     def descend(
         self,
         loss: Tensor | Callable[[], Tensor],
         name: str = "main",
         *,
+        weight: float | Tensor = 1.0,
         clip: float = 0.0,
         clip_value: float = 0.0,
     ) -> None:
         """One step of optimiser `name` down the gradient of `loss`.
 
+        Over processes the gradient is sum_r w_r g_r / sum_r w_r: `weight` is how much the loss of
+        this one counts, such as its number of tokens where the loss is a mean over tokens.
         Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
 
         An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
@@ -151,7 +159,7 @@ class State(Generic[M, X]):
             # on each other.
             value.backward(inputs=given if len(self.optimizers) > 1 else None)
             if self.reduce is not None:
-                self.reduce([p.grad for p in given if p.grad is not None])
+                value = self.reduce(given, value, weight)
             if clip_value > 0:
                 nn.utils.clip_grad_value_(given, clip_value)
             if clip > 0:
@@ -199,6 +207,38 @@ def make_optimizer(
     return OPTIMIZERS[optimizer]([group for group in groups if group["params"]], lr)
 
 
+class Watch:
+    """What plateau makes of the evaluations: each is looked at once, as the history grows."""
+
+    def __init__(self, history: History, judge: Goal, patience: int) -> None:
+        self.history, self.judge, self.patience = history, judge, patience
+        self._best, self._since, self._seen = -math.inf, 0, 0
+        self._last: Mapping[str, Any] | None = None
+        self._steps, self._factors = [-1], [1.0]
+
+    def goes_on(self, history: History) -> bool:
+        """Whether this is the history that was looked at, with rows added to it at most."""
+        if history is not self.history or len(history) < self._seen:
+            return False
+        return self._seen == 0 or history[self._seen - 1] is self._last
+
+    def factor(self, step: int) -> float:
+        """A tenth for each `patience` evaluations without progress, up to `step`."""
+        while self._seen < len(self.history):
+            self._last = self.history[self._seen]
+            self._seen += 1
+            if "valid" not in self._last:
+                continue
+            value = self.judge.merit(self._last["valid"])
+            self._since = 0 if value > self._best else self._since + 1
+            self._best = max(self._best, value)
+            if self._since >= self.patience:
+                self._since = 0
+                self._steps.append(self._last["step"])
+                self._factors.append(self._factors[-1] / 10)
+        return self._factors[bisect_right(self._steps, step) - 1]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Recipe, Generic[M, X]):
     """A network that learns by descending a gradient."""
@@ -229,8 +269,11 @@ class Training(Recipe, Generic[M, X]):
     """Steps between checkpoints; 0 is at each evaluation."""
 
     kind: ClassVar[str] = "training"
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16", "fp64")
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
+    draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     patience: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
 
     def __post_init__(self) -> None:
@@ -275,15 +318,11 @@ class Training(Recipe, Generic[M, X]):
             return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
         judge = self.judge()
         assert judge is not None  # __post_init__ asks for a goal
-        best, since, factor = -math.inf, 0, 1.0
-        for row in history:
-            if "valid" not in row or row["step"] > step:
-                continue
-            value = judge.merit(row["valid"])
-            best, since = (value, 0) if value > best else (best, since + 1)
-            if since >= self.patience:
-                since, factor = 0, factor / 10
-        return rising * max(self.floor, factor)
+        watch: Watch | None = vars(self).get("_watch")
+        if watch is None or not watch.goes_on(history):
+            watch = Watch(history, judge, self.patience)
+            object.__setattr__(self, "_watch", watch)  # frozen, but what is remembered is no field
+        return rising * max(self.floor, watch.factor(step))
 
     def objective(self, model: M, batch: Batch) -> Terms:
         """Named terms, each a scalar; their sum is minimised, names with `_` are only logged."""

@@ -1,7 +1,7 @@
 """A run is one folder of plain files: settings, log, checkpoints, pictures and a card.
 
     recipe.json  environment.json  spec.json  metrics.jsonl  timing.jsonl
-    checkpoints/STEP/  pictures/*.png  card.md
+    checkpoints/STEP/  checkpoints/best-STEP/  pictures/*.png  card.md
 
 `run` begins one, `resume` goes on with one after a stop, a kill or a crash, `draw` draws its
 pictures again, and `load` gives its model back. Nothing is printed unless `show` is set.
@@ -9,7 +9,7 @@ pictures again, and `load` gives its model back. Nothing is printed unless `show
 
 from __future__ import annotations
 
-import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,11 +21,12 @@ import torch
 
 from everynet import checkpoint, device, files
 from everynet.card import environment
-from everynet.device import Setup, choose
+from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
-from everynet.job import Job, Result, read_environment, read_json, source_file
+from everynet.job import Job, Result, as_json, read_environment, read_json, source_file
 from everynet.log import Log
 from everynet.progress import Progress, signals
+from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import settings
 from everynet.types import Data, UserError
@@ -36,19 +37,19 @@ def run(
     out: str | Path = "runs",
     *,
     device: str = "auto",
-    precision: str = "fp32",
+    precision: str = "auto",
     compile: bool = False,
     show: bool = False,
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`."""
     recipe = _with_name(recipe)
-    setup = choose(device, precision, compile)
+    setup = setup_for(recipe, device, precision, compile)
     with _job(recipe, setup, show) as job:
         start, world = job.prepare(), job.world
         contents = {
-            "recipe.json": _json(_described(recipe)),
-            "environment.json": _json(environment(job.setup, world.size)),
-            "spec.json": _json({"spec": job.data.spec, "digest": job.data.digest}),
+            "recipe.json": as_json(_described(recipe)),
+            "environment.json": as_json(environment(job.setup, world.size)),
+            "spec.json": as_json(job.described_data()),
             "metrics.jsonl": b"",
         }
         stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -59,6 +60,25 @@ def run(
             return start()
 
 
+def setup_for(
+    recipe: Recipe, device: str = "auto", precision: str = "auto", compile: bool = False
+) -> Setup:
+    """How a recipe is computed; what it cannot be computed on or in is refused."""
+    devices, precisions = " or ".join(recipe.devices), " or ".join(recipe.precisions)
+    name, kind = recipe.name or type(recipe).__name__, device.partition(":")[0]
+    why = f"because {name} is a {recipe.kind}, computed on {devices} in {precisions}"
+    if kind in DEVICES and kind not in ("auto", *recipe.devices):
+        raise UserError(f"device ({device}) must be {devices}, {why}; leave --device out")
+    if precision in PRECISIONS and precision not in recipe.precisions:
+        raise UserError(f"precision ({precision}) must be {precisions}, {why}; leave it out")
+    if compile and not isinstance(recipe, Training):
+        raise UserError(f"compile (true) must be false, {why} without a network; leave it out")
+    precision = recipe.precisions[0] if precision == "auto" else precision
+    if device == "auto" and choose("auto").device.type not in recipe.devices:
+        device = "cpu"
+    return choose(device, precision, compile)
+
+
 def resume(recipe: Recipe, folder: str | Path, *, show: bool = False) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before."""
     folder = Path(folder)
@@ -67,16 +87,34 @@ def resume(recipe: Recipe, folder: str | Path, *, show: bool = False) -> Result:
         choose(where["device"], where["precision"], where["compile"]), threads=where["threads"]
     )
     with _job(recipe, setup, show) as job:
+        if job.world.size != where["processes"]:
+            raise UserError(
+                f"{folder} was made by {where['processes']} process(es) and cannot go on with "
+                f"{job.world.size}, which would give other numbers: resume it "
+                + (f"with torchrun --nproc-per-node={where['processes']}" if job.world.size == 1
+                   else "without torchrun" if where["processes"] == 1 else "with as many")
+            )  # fmt: skip
         job.folder = folder
         start = job.prepare()
-        known = read_json(folder / "spec.json")["digest"]
-        if known != job.data.digest:
-            raise UserError(f"the data of {folder} has changed since the run began: start anew")
+        job.check_read()
         with job.held():
             if job.world.writes:
-                files.write(folder / "recipe.json", _json(_described(recipe)))
+                _check_steps(recipe, folder)
+                files.write(folder / "recipe.json", as_json(_described(recipe)))
                 files.sweep(folder)
+                files.sweep(folder / "checkpoints")
             return start()
+
+
+def _check_steps(recipe: Recipe, folder: Path) -> None:
+    """Refuse to end a run before the step it has reached."""
+    if isinstance(recipe, Training) and checkpoint.steps(folder):
+        done = checkpoint.done(folder)
+        if recipe.steps < done:
+            raise UserError(
+                f"steps ({recipe.steps}) must be at least {done}, because {folder} has done "
+                f"{done} already; run it anew for fewer"
+            )
 
 
 def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
@@ -85,7 +123,7 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     job = Job(recipe, choose("cpu"), World(), folder=folder)
     with device.computing(job.setup):
         if isinstance(recipe, Simulation):
-            return job.write_pictures(recipe.pictures(checkpoint.load_values(_newest(folder))))
+            return job.write_pictures(recipe.pictures(load(recipe, folder)))
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
         data = recipe.dataset()  # type: ignore[attr-defined]  # the two kinds that have data
         job.data = data.to(job.setup.device, dtype)
@@ -94,21 +132,26 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
 
 
 def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a network or an estimator
-    """The trained model of a run, ready to use; for a simulation, its result."""
+    """The trained model of a run, ready to use; for a simulation, its result.
+
+    Nothing in the folder is changed. Where the weights that were kept are damaged, others of the
+    run are taken, with a warning.
+    """
     folder = Path(folder)
-    path = _newest(folder)
+    read_json(folder / "recipe.json")
+    read_environment(folder)
     if isinstance(recipe, Simulation):
-        return checkpoint.load_values(path)
+        return checkpoint.load_newest_values(folder)
     data = Data.described(read_json(folder / "spec.json")["spec"])
     if isinstance(recipe, Fitting):
         estimator = recipe.model(data)
-        for name, value in checkpoint.load_values(path).items():
+        for name, value in checkpoint.load_newest_values(folder).items():
             setattr(estimator, name, value)
         return estimator
     assert isinstance(recipe, Training)
     model = recipe.model(data)
-    best = checkpoint.progress_of(path).best_step
-    checkpoint.restore_model(path if best < 0 else checkpoint.path_of(folder, best), model)
+    if passed_over := checkpoint.load_kept(folder, model):
+        warnings.warn(passed_over, stacklevel=2)
     return model.eval()
 
 
@@ -118,9 +161,14 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
 
     Signals are the outermost: torchrun sends one while a lost process is still being named.
     """
-    with signals() as stop, joined(setup.device) as world, device.computing(setup):
+    with (
+        signals() as stop,
+        joined(setup.device) as world,
+        device.computing(setup),
+        recording() as read,
+    ):
         progress = Progress(1, shown=show and world.writes)
-        yield Job(recipe, setup, world, progress, stop=stop)
+        yield Job(recipe, setup, world, progress, stop=stop, read=read)
 
 
 def _with_name(recipe: Recipe) -> Recipe:
@@ -136,13 +184,3 @@ def _described(recipe: Recipe) -> dict[str, Any]:
         "changed": list(recipe.changed),
         "settings": settings(recipe),
     }
-
-
-def _json(value: object) -> bytes:
-    return json.dumps(value, indent=1, allow_nan=False).encode() + b"\n"
-
-
-def _newest(folder: Path) -> Path:
-    read_json(folder / "recipe.json")
-    read_environment(folder)
-    return checkpoint.newest(folder)

@@ -9,6 +9,7 @@ import textwrap
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from everynet.recipes import Recipe
@@ -51,9 +52,8 @@ def _type_name(kind: Any) -> str:  # noqa: ANN401 -- a type hint
     if typing.get_origin(kind) is tuple:
         inner = [a for a in typing.get_args(kind) if a is not Ellipsis]
         return f"{_type_name(inner[0])}s separated by commas"
-    return {int: "whole number", float: "number", bool: "true or false", str: "text"}.get(
-        kind, str(kind)
-    )
+    names = {int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path"}
+    return names.get(kind, str(kind))
 
 
 def _convert_one(text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint
@@ -112,6 +112,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a type
             return value
     elif kind is float and isinstance(value, int):
         return convert(name, str(value), float)
+    elif kind is Path and isinstance(value, str | Path):
+        return Path(value)
     elif kind in (int, float, str) and isinstance(value, kind):
         return kind(value)  # also of what is derived from it, such as numpy's float64
     raise UserError(f"{name} ({value}) must be {_type_name(kind)}")

@@ -11,7 +11,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from everynet.device import Setup, choose, seed, threads_for
+from everynet.device import (
+    Setup,
+    choose,
+    others,
+    others_kept,
+    seed,
+    seed_all,
+    threads_for,
+)
 from everynet.distributed import World
 from everynet.memory import keep_freed_memory
 from everynet.recipes import Fitting, M, State, Training, X
@@ -26,7 +34,7 @@ def begin(
 ) -> State[M, X]:
     """The state before the first update: everything in it follows from the recipe's seed."""
     setup, world = setup or choose("cpu"), world or World()
-    seed(setup.device, recipe.seed, INITIAL)
+    seed_all(setup.device, recipe.seed, INITIAL)
     model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
     if has_images(model):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
@@ -39,7 +47,9 @@ def begin(
             group["initial_lr"] = group["lr"]
     if setup.compile:
         model.compile()  # in place, so that names do not change
-    return State(model, extra, optimizers, reduce=world.average if world.size > 1 else None)
+    draws = recipe.draws if world.size == 1 else True  # processes must agree on it
+    reduce = world.average_gradients if world.size > 1 else None
+    return State(model, extra, optimizers, reduce=reduce, draws=draws)
 
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
@@ -74,10 +84,18 @@ def train(
         rate = recipe.rate(state.step, history)
         for group in groups:
             group["lr"] = group["initial_lr"] * rate
+        # Python's and numpy's generators would cost 9 us an update: they are seeded where the first
+        # update of this process draws from them, or the recipe says that others do.
+        sow = seed if state.draws is False else seed_all
+        sow(setup.device, recipe.seed, UPDATE, state.step, 0)  # the batch is of all processes
+        before = others() if state.draws is None else ()
         batch = setup.place(data.train(state.step, world.share), images=images)
-        seed(setup.device, recipe.seed, UPDATE, state.step, world.rank)
+        if world.rank:
+            sow(setup.device, recipe.seed, UPDATE, state.step, world.rank)
         with setup.autocast():
             terms = recipe.step(state, batch)
+        if state.draws is None:
+            state.draws = others() != before
         state.step += 1
         yield Record(state.step, {name: term.detach() for name, term in terms.items()})
 
@@ -105,9 +123,9 @@ def evaluate(
     """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
-    seed(setup.device, recipe.seed, EVALUATION)
     values: dict[str, list[Tensor]] = {}
-    with evaluating(model), setup.autocast():
+    with others_kept(), evaluating(model), setup.autocast():
+        seed_all(setup.device, recipe.seed, EVALUATION)
         for batch in _at_least_one(batches):
             for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))

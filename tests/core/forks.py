@@ -65,11 +65,7 @@ def folders(out):
 
 def contents(folder):
     """The bytes that must not depend on how the run was broken."""
-    last = checkpoint.path_of(folder, checkpoint.steps(folder)[-1])
-    best = checkpoint.progress_of(last).best_step
-    bundles = [
-        checkpoint.read_bundle(checkpoint.path_of(folder, s)) for s in (int(last.name), best)
-    ]
+    bundles = {p.name: checkpoint.read_bundle(p) for p in (folder / "checkpoints").iterdir()}
     return bundles, (folder / "metrics.jsonl").read_bytes()
 
 

@@ -23,7 +23,8 @@ def contents(folder):
     """Every byte of a run that must not depend on how often it stopped."""
     last = checkpoint.steps(folder)[-1]
     best = checkpoint.progress_of(checkpoint.path_of(folder, last)).best_step
-    saved = {step: read_bundle(checkpoint.path_of(folder, step)) for step in (last, best)}
+    saved = {path.name: read_bundle(path) for path in (folder / "checkpoints").iterdir()}
+    assert {str(last), *([f"best-{best}"] if best >= 0 else [])} <= {*saved}
     return saved, (folder / "metrics.jsonl").read_bytes()
 
 

@@ -45,10 +45,14 @@ def test_the_folder_holds_what_the_design_says(finished):
 
 
 def test_the_newest_two_checkpoints_and_the_best_are_kept(finished):
-    steps = {int(p.name) for p in (finished.folder / "checkpoints").iterdir()}
+    names = {p.name for p in (finished.folder / "checkpoints").iterdir()}
     rows = [json.loads(x) for x in (finished.folder / "metrics.jsonl").read_text().splitlines()]
     valid = {r["step"]: r["valid"]["cross_entropy"] for r in rows if "valid" in r}
-    assert steps == {10, 12, min(valid, key=valid.get)}
+    bests = {min((s for s in valid if s <= kept), key=valid.get) for kept in (10, 12)}
+    assert names == {"10", "12", *(f"best-{step}" for step in bests)}
+    for step in bests:
+        light = {p.name for p in (finished.folder / "checkpoints" / f"best-{step}").iterdir()}
+        assert light == {"manifest.json", "model.safetensors"}
 
 
 def test_the_card_tells_all(finished):

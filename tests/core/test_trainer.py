@@ -182,6 +182,7 @@ def test_a_device_that_is_not_there_is_refused(arguments, words, monkeypatch):
 def test_auto_takes_cuda_then_mps_then_cpu(monkeypatch):
     for cuda, mps, expected in ((True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")):
         monkeypatch.setattr(torch.cuda, "is_available", lambda cuda=cuda: cuda)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.backends.mps, "is_available", lambda mps=mps: mps)
         assert choose("auto").device.type == expected
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
@@ -17,12 +18,21 @@ if TYPE_CHECKING:
 HELP = "train a network (or fit, or simulate) and draw its pictures"
 
 
+class Devices(tuple[str, ...]):
+    """Names of devices; `cuda:1` is among them without being listed."""
+
+    def __contains__(self, word: object) -> bool:
+        return super().__contains__(re.sub(r"\Acuda:\d+\Z", "cuda", str(word)))
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A network, settings and how to compute."""
     parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
     parser.add_argument("settings", metavar="key=value", nargs="*", help="settings to change")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp64"), default="fp32")
+    devices = Devices(("auto", "cpu", "cuda", "mps"))
+    parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
+    precisions = ("auto", "fp32", "bf16", "fp64")
+    parser.add_argument("--precision", choices=precisions, default="auto")
     parser.add_argument("--compile", action="store_true", help="let torch compile the network")
     parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
     parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
@@ -56,7 +66,8 @@ def main(arguments: argparse.Namespace) -> int:
 
 def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
     """Each setting, its value and where it came from; then how it would be computed."""
-    from everynet.device import choose, describe
+    from everynet.device import describe
+    from everynet.runs import setup_for
     from everynet.settings import settings
     from everynet.words import written
 
@@ -67,10 +78,11 @@ def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterato
     for name, value in settings(recipe).items():
         origin = "command line" if name in given else _origin(found, name, arguments.name)
         rows.append((name, written(value), origin))
-    device = choose(arguments.device, arguments.precision, arguments.compile).device
+    setup = setup_for(recipe, arguments.device, arguments.precision, arguments.compile)
+    by = {"auto": "chosen"}
     rows += [
-        ("--device", describe(device), "chosen" if arguments.device == "auto" else "command line"),
-        ("--precision", arguments.precision, ""),
+        ("--device", describe(setup.device), by.get(arguments.device, "command line")),
+        ("--precision", setup.precision, by.get(arguments.precision, "command line")),
         ("--compile", written(arguments.compile), ""),
         ("--out", arguments.out, ""),
     ]

@@ -15,6 +15,7 @@ from torch import Tensor
 from everynet.data import kinds, sets, store
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
+from everynet.provenance import note
 from everynet.types import Data, UserError, nearest
 from everynet.words import shown
 
@@ -58,7 +59,7 @@ def _found(
         if chosen is None:
             raise _refused(name, wanted, kinds.named(known.kind))
         _check_options(chosen, data, options)
-        return chosen, known.make(count) if known.make else store.samples(known)
+        return chosen, _noted(known.make(count) if known.make else store.samples(known))
     path = Path(data)
     there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
     if not (there or kind_of_path(path)) and os.sep not in str(data) and not path.suffix:
@@ -71,7 +72,13 @@ def _found(
         raise _refused(path, wanted, like)
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
-    return chosen, chosen.find(path, **_taken(chosen.find, options))
+    return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
+
+
+def _noted(found: Any) -> Any:  # noqa: ANN401 -- samples of any kind
+    """The samples; the run that reads them writes down what they were."""
+    note(found.name, found.digest)
+    return found
 
 
 def _refused(data: object, wanted: list[Kind[Any]], like: Kind[Any]) -> UserError:
