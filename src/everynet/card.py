@@ -6,13 +6,13 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
-from everynet.recipes import Recipe
+from everynet.recipes import Recipe, telling
 from everynet.settings import settings
 from everynet.types import Spec
 from everynet.words import written
@@ -69,8 +69,9 @@ def card(
     seconds: float,
     file: str = "",
     parameters: int | None = None,
+    drawn: Collection[str] = (),
 ) -> str:
-    """The page: data and its hash, settings, seed, metrics, device, time, versions, command."""
+    """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures."""
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
     lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
     lines += [
@@ -94,4 +95,8 @@ def card(
     lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
+    if shown := telling(recipe, drawn):
+        lines += ["", "## Pictures"]
+        for name, caption in shown.items():
+            lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
     return "\n".join(lines) + "\n"

@@ -279,6 +279,7 @@ class Job:
             parameters=(
                 sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None
             ),
+            drawn=[path.stem for path in pictures],
         )
         files.write(self.folder / "card.md", page.encode())
         return Result(self.folder, dict(metrics), reached, pictures)

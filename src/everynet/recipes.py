@@ -11,8 +11,9 @@ import math
 import operator
 import re
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, ClassVar, Generic
 
 import torch
@@ -89,6 +90,8 @@ class Recipe:
     """Settings that differ from the recipe of the zoo: with any of them no goal is claimed."""
 
     kind: ClassVar[str] = ""
+    captions: ClassVar[Mapping[str, str]] = {}
+    """The pictures that tell how it works, most telling first, each with what to see in it."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -105,6 +108,11 @@ class Recipe:
     def tiny(self) -> Recipe:
         """Itself, small enough for a one-second test, on built-in or generated data."""
         return self
+
+
+def telling(recipe: Recipe, drawn: Collection[str]) -> dict[str, str]:
+    """The pictures of a run that tell most, with their captions: the first three it drew."""
+    return dict(islice(((n, c) for n, c in recipe.captions.items() if n in drawn), 3))
 
 
 # ---------------------------------------------------------------------------------------- Training
