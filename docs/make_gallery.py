@@ -3,19 +3,20 @@
     python docs/make_gallery.py RUNS
 
 For each recipe of the zoo the newest finished run with unchanged settings below RUNS is shown:
-its figures on the test split, the device it ran on, and two pictures that tell most of it.
+its figures on the test split, the device it ran on, and its telling pictures with their captions.
 """
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
 
-from everynet.catalog import entries
+from everynet.catalog import Entry, entries, find
+from everynet.recipes import Recipe, telling
 
 DOCS = Path(__file__).parent
-LAST = ("learning-curve", "confusion")  # the same for many networks, so the least telling
 WIDTH = 1000  # pixels
 
 
@@ -29,21 +30,34 @@ def newest(runs: Path, name: str) -> Path | None:
     return max(found, key=lambda run: (run / "card.md").stat().st_mtime, default=None)
 
 
-def telling(run: Path) -> list[Path]:
-    """The two pictures of a run that show most of how it works."""
-    pictures = sorted((run / "pictures").glob("*.png"), key=lambda p: (p.stem in LAST, p.stem))
-    return pictures[:2]
-
-
-def shrunk(picture: Path, name: str) -> str:
-    """A smaller copy of a picture beside the page."""
+def shrink(picture: Path, path: Path) -> None:
+    """A copy of a picture that is at most WIDTH wide, in all its colours."""
     image = Image.open(picture).convert("RGB")
     if image.width > WIDTH:
-        image = image.resize((WIDTH, round(image.height * WIDTH / image.width)))
-    path = DOCS / "gallery" / f"{name}-{picture.stem}.png"
+        size = (WIDTH, round(image.height * WIDTH / image.width))
+        image = image.resize(size, Image.Resampling.LANCZOS)
     path.parent.mkdir(exist_ok=True)
-    image.quantize(128).save(path, optimize=True)
-    return path.relative_to(DOCS).as_posix()
+    image.save(path, optimize=True)
+
+
+def pictures(recipe: Recipe, run: Path, docs: Path) -> Iterator[str]:
+    """The lines that show the telling pictures of a run, which are copied beside the page."""
+    drawn = {path.stem for path in (run / "pictures").glob("*.png")}
+    for name, caption in telling(recipe, drawn).items():
+        copy = f"gallery/{recipe.name}-{name}.png"
+        shrink(run / "pictures" / f"{name}.png", docs / copy)
+        yield from ("", f"![{caption}]({copy})", "", f"*{caption}*")
+
+
+def section(entry: Entry, run: Path, docs: Path) -> Iterator[str]:
+    """The lines of one recipe."""
+    figures = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test"]
+    where = json.loads((run / "environment.json").read_text())
+    said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
+    yield from ("", f"## {entry.name}", "", entry.summary, "")
+    yield f"`everynet run {entry.name}` reached {said} (goal: {entry.goal}) on"
+    yield f"{where['device_name']}, torch {where['versions']['torch']}."
+    yield from pictures(find(entry.name), run, docs)
 
 
 def main(runs: Path) -> None:
@@ -55,13 +69,7 @@ def main(runs: Path) -> None:
         run = newest(runs, entry.name)
         if run is None:
             sys.exit(f"no finished run of {entry.name} below {runs}: everynet run {entry.name}")
-        figures = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test"]
-        where = json.loads((run / "environment.json").read_text())
-        said = ", ".join(f"{name} {value:.4g}" for name, value in figures.items())
-        lines += ["", f"## {entry.name}", "", entry.summary, ""]
-        lines += [f"`everynet run {entry.name}` reached {said} (goal: {entry.goal}) on"]
-        lines += [f"{where['device_name']}, torch {where['versions']['torch']}."]
-        lines += ["", *(f"![{p.stem}]({shrunk(p, entry.name)})" for p in telling(run))]
+        lines += section(entry, run, DOCS)
     (DOCS / "gallery.md").write_text("\n".join(lines) + "\n")
 
 

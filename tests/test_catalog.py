@@ -62,6 +62,12 @@ class Task(
     width: int = 3
     """Units."""
     betas: tuple[float, float] = (0.9, 0.99)
+    captions: ClassVar[Mapping[str, str]] = {
+        "line": (
+            "A line of "
+            "y: x = 1 over x."
+        ),
+    }
     kinds: ClassVar[str] = "none"
 
     def model(self, data):

@@ -20,7 +20,7 @@ import everynet
 from everynet import checkpoint, runs
 from everynet.catalog import entries, find
 from everynet.device import choose
-from everynet.recipes import Fitting, Goal, Simulation, Training, minimised
+from everynet.recipes import Fitting, Goal, Simulation, Training, minimised, telling
 from everynet.samplers import Made
 from everynet.settings import override, setting_docs, settings
 from everynet.trainer import begin, evaluate, train
@@ -58,6 +58,27 @@ def test_says_goal_rows_and_settings(name):
     assert recipe.covers, "a recipe names the rows of the curriculum it shows"
     undocumented = [field for field, doc in setting_docs(recipe).items() if not doc]
     assert not undocumented, "each field has a docstring line under it"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_caption_is_one_sentence_of_plain_words(name):
+    for picture, caption in find(name).captions.items():
+        assert re.fullmatch(r"[^.!?]([^.!?]|[.]\d)*[.]", caption), picture
+        assert 40 <= len(caption) <= 240, picture
+        assert not re.search(r"[]\\|*_<>$`[]", caption), (
+            f"{picture}: it stands in Markdown as it is"
+        )
+
+
+def check_captions(recipe, drawn):
+    """Two or three telling pictures of a run; what else has a caption can be drawn by the class."""
+    shown = telling(recipe, drawn)
+    assert len(shown) >= min(2, len(drawn - {"learning-curve"})), "pictures and what to see in them"
+    modules = {inspect.getmodule(cls) for cls in type(recipe).mro()[:-1]}
+    text = "".join(map(inspect.getsource, modules))
+    for picture in recipe.captions.keys() - drawn:  # for other data: named where it is drawn, too
+        assert text.count(f'"{picture}"') >= 2, picture
+    return shown
 
 
 ZOO = Path(everynet.__file__).parent
@@ -231,6 +252,8 @@ def test_runs_draws_and_loads(name, tmp_path):
         assert path.read_bytes().startswith(b"\x89PNG")
     page = (result.folder / "card.md").read_text()
     assert f"everynet run {name}" in page
+    for picture, caption in check_captions(recipe, drawn).items():
+        assert f"![{caption}](pictures/{picture}.png)\n\n*{caption}*\n" in page
     loaded = runs.load(recipe, result.folder)
     if isinstance(recipe, Training):
         assert isinstance(loaded, nn.Module)

@@ -6,14 +6,14 @@ import importlib.metadata
 import platform
 import shlex
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
 from everynet.provenance import Source
-from everynet.recipes import Recipe
+from everynet.recipes import Recipe, telling
 from everynet.settings import settings
 from everynet.types import Spec
 from everynet.words import written
@@ -72,8 +72,9 @@ def card(
     parameters: int | None = None,
     read: Iterable[Source] = (),
     weights: str = "",
+    drawn: Collection[str] = (),
 ) -> str:
-    """The page: data and its hash, settings, seed, metrics, device, time, versions, command.
+    """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
     `read` is all that was read, the data included; `weights` says of which step they are.
     """
@@ -103,4 +104,8 @@ def card(
     lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
+    if shown := telling(recipe, drawn):
+        lines += ["", "## Pictures"]
+        for name, caption in shown.items():
+            lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
     return "\n".join(lines) + "\n"

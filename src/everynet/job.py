@@ -381,6 +381,7 @@ class Job:
             ),
             read=self.read,
             weights=self.weights,
+            drawn=[path.stem for path in pictures],
         )
         files.write(self.folder / "card.md", page.encode())
         return Result(self.folder, dict(metrics), reached, pictures)

@@ -12,8 +12,9 @@ import operator
 import re
 import typing
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, ClassVar, Generic
 
 import torch
@@ -96,6 +97,8 @@ class Recipe:
     """The kind of data that samples are written as, where it is not that of the data."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can be computed
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
+    captions: ClassVar[Mapping[str, str]] = {}
+    """The pictures that tell how it works, most telling first, each with what to see in it."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -112,6 +115,11 @@ class Recipe:
     def tiny(self) -> Recipe:
         """Itself, small enough for a one-second test, on built-in or generated data."""
         return self
+
+
+def telling(recipe: Recipe, drawn: Collection[str]) -> dict[str, str]:
+    """The pictures of a run that tell most, with their captions: the first three it drew."""
+    return dict(islice(((n, c) for n, c in recipe.captions.items() if n in drawn), 3))
 
 
 # ---------------------------------------------------------------------------------------- Training

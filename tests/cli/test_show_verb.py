@@ -27,6 +27,16 @@ def test_the_page_of_lenet(call):
     assert out.endswith("goal: accuracy >= 0.985; curriculum rows: C15\n")
 
 
+def test_the_pictures_are_named_with_what_to_see_in_them(call):
+    _, out, _ = call("show", "mlp-xor")
+    _, _, part = out.partition("\npictures\n")
+    assert re.match(
+        r"  surface +The answer over the plane of the inputs, .*[.]\n  regions +The", part
+    )
+    _, out, _ = call("show", f"{MINE}:flowers")
+    assert "pictures\n" not in out
+
+
 def test_settings_are_shown_as_they_were_given(call):
     _, out, _ = call("show", f"{MINE}:flowers", "lr=0.5", "epochs=3")
     assert re.search(r"^  lr +0.5 ", out, re.M)

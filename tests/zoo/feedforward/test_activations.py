@@ -117,3 +117,11 @@ def test_the_value_of_the_step_at_zero_is_a_setting(at_zero):
 def test_bad_settings(fields, message):
     with pytest.raises(UserError, match=message):
         Activations(**fields)
+
+
+def test_a_step_is_not_said_to_have_a_steepest_slope_of_0():
+    recipe = RECIPES["activations"].tiny()
+    drawn = recipe.pictures(recipe.simulate(torch.Generator()))["activations"]
+    titles = {axes.get_title().partition(":")[0]: axes.get_title() for axes in drawn.axes}
+    assert titles["step"] == "step: flat but for its jump"
+    assert titles["sigmoid"] == "sigmoid: steepest 0.25"

@@ -170,6 +170,17 @@ def test_colours_of_drawn_photographs_are_those_of_the_files():
     torch.testing.assert_close(torch.tensor(first[..., :3]).float(), expected, atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize(("answer", "title"), [(0, "cat"), (1, "cat, taken for dog")])
+def test_a_drawn_image_that_is_taken_for_another_class_says_so(answer, title):
+    spec = {"classes": ["cat", "dog"], "mean": [0.5] * 3, "std": [0.2] * 3, "shape": [3, 16, 16]}
+    split = torch.rand(4, 3, 16, 16), torch.zeros(4).long()
+    model = CNN(3, 2, (4, 8)).eval()
+    with torch.no_grad():
+        list(model.parameters())[-1].copy_(100.0 * torch.eye(2)[answer])
+        drawn = find("cnn-cifar").pictures(model, Data({"train": split, "valid": split}, spec), [])
+    assert drawn["activations"].axes[0].get_title() == title
+
+
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

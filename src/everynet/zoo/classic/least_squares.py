@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -53,6 +53,21 @@ class LeastSquares(RegressorMixin, BaseEstimator):
 @dataclass(frozen=True, kw_only=True)
 class Regression(Fitting[LeastSquares]):
     """Predict a number from a row of a table."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "fit": (
+            "Each point is a sample, at the predicted value (across) and the measured one (up), "
+            "so that points on the black diagonal are predicted without error."
+        ),
+        "residuals": (
+            "What the prediction leaves over, against the prediction (left) and counted (right): "
+            "a linear model that fits leaves a cloud around 0 without a shape."
+        ),
+        "coefficients": (
+            "How far the prediction moves when a feature grows by one standard deviation, the "
+            "largest weight on top: red upwards and blue downwards."
+        ),
+    }
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""

@@ -21,10 +21,10 @@ doi:10.1111/j.2517-6161.1958.tb00292.x.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -176,6 +176,21 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
 @dataclass(frozen=True, kw_only=True)
 class TwoClasses(Fitting[LogisticRegression]):
     """Tell two classes apart, with a probability."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "probability": (
+            "Validation samples on the logistic curve, coloured by their true class: a cross lies "
+            "on the wrong side of the dotted boundary, where the log-odds are 0."
+        ),
+        "convergence": (
+            "The gradient (up, logarithmic) by step: Newton's method (blue) plunges to rounding "
+            "in a few steps, while gradient descent (orange) needs thousands."
+        ),
+        "coefficients": (
+            "The weight of each feature, the largest on top: red bars to the right speak for the "
+            "second class and blue bars to the left for the first."
+        ),
+    }
 
     data: str = "breast-cancer"
     """A known set or a csv file whose target has two classes."""

@@ -18,9 +18,9 @@ relationships to statistical pattern recognition", doi:10.1007/978-3-642-76153-9
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -169,6 +169,22 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
 @dataclass(frozen=True, kw_only=True)
 class ManyClasses(Fitting[SoftmaxRegression]):
     """Tell any number of classes apart, with a probability for each."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "weights": (
+            "The weights of each class, for images laid out as the image: red speaks for the "
+            "class where the input is large, and blue against it."
+        ),
+        "misclassified": (
+            "Validation images, each with the class it was given and how sure that was: the "
+            "mistakes (orange) with their true class, then, where few are wrong, the least sure "
+            "of the right answers (blue)."
+        ),
+        "convergence": (
+            "The largest entry of the gradient (up, logarithmic) after each step of Newton's "
+            "method, which falls faster the nearer it is to the minimum."
+        ),
+    }
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder per class."""

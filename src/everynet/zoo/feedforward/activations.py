@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -122,6 +122,17 @@ def measured(function: Elementwise, z: Float[Tensor, " points"]) -> Float[Tensor
 class Activations(Simulation):
     """Measure every activation and its slope, near 0 and far from it."""
 
+    captions: ClassVar[Mapping[str, str]] = {
+        "activations": (
+            "Eight activations (blue) with their slopes (orange) against the weighted sum z: "
+            "sigmoid, tanh and arctan go flat on both sides, where no gradient comes back."
+        ),
+        "softmax": (
+            "The share of each of four classes against the temperature: when cold the largest "
+            "input takes all, and when hot all go to the dotted even share."
+        ),
+    }
+
     leak: float = 0.1
     """The slope of the leaky rectifier below 0."""
     at_zero: float = 0.5
@@ -184,7 +195,7 @@ class Activations(Simulation):
                 {"value": (z, value), "slope": (z, slope)},
                 xlabel="z",
                 ylabel="",
-                title=f"{name}: steepest {slope.abs().max():.2g}",
+                title=_titled(name, slope),
                 ylim=(-1.7, 2.4),
             )
             for name, value, slope in zip(
@@ -209,6 +220,12 @@ class Activations(Simulation):
 
     def tiny(self) -> Self:
         return replace(self, points=min(self.points, 61))
+
+
+def _titled(name: str, slope: Tensor) -> str:
+    """The steepest slope; a step is flat wherever it has one."""
+    steepest = slope.abs().max().item()
+    return f"{name}: steepest {steepest:.2g}" if steepest else f"{name}: flat but for its jump"
 
 
 def _largest(errors: Tensor) -> float:

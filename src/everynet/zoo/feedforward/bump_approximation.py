@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -77,6 +77,19 @@ def bound(lipschitz: float, bumps: Float[Tensor, " sizes"]) -> Float[Tensor, " s
 @dataclass(frozen=True, kw_only=True)
 class Bumps(Simulation):
     """Build a network for each function and number of bumps, and measure its largest error."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "sums": (
+            "Bumps set side by side (left) add up to a staircase (blue) along the function "
+            "(dashed), here a sine above and a corner below, and more bumps follow it closer to "
+            "the right."
+        ),
+        "bumps": (
+            "One sigmoid unit is a step and two are a bump, sharper with larger w; on the right "
+            "the largest error falls with the number of bumps and stays on or below its dashed "
+            "bound."
+        ),
+    }
 
     bumps: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     """Numbers of bumps, each twice the one before; the first is drawn."""

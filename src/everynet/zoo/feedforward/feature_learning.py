@@ -19,7 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -71,6 +71,21 @@ class Judged(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class LearnedAgainstRandom(Simulation):
     """Train networks of each width; compare their features with those they began with."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "widths": (
+            "Accuracy (left) and training error (right) against the number of hidden units: "
+            "learned features (orange, green) do better than as many random ones (blue)."
+        ),
+        "learned-features": (
+            "Weights into hidden units after training, red above 0 and blue below: neighbouring "
+            "pixels have come to work together as strokes and edges."
+        ),
+        "random-features": (
+            "The weights as they were drawn at the start, red above 0 and blue below: noise, in "
+            "which no stroke of an image can be seen."
+        ),
+    }
 
     data: str = "mnist"
     """A set with classes: a known name, or a folder with one subfolder for each class."""

@@ -18,10 +18,10 @@ Nature 323, doi:10.1038/323533a0.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Shaped
@@ -97,6 +97,34 @@ def probabilities(z: Float[Tensor, "batch outputs"]) -> Float[Tensor, "batch cla
 @dataclass(frozen=True, kw_only=True)
 class Supervised(Training[MLP]):
     """Learn the class, or the number, that goes with each sample."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "surface": (
+            "The answer over the plane of the inputs, cut at a half on the left and as a "
+            "probability on the right, seen from above with the samples and below as a height."
+        ),
+        "regions": (
+            "The class that the network names at each point of the plane, by colour, with the "
+            "samples on top in the colour of their true class."
+        ),
+        "units": (
+            "Each square is one hidden unit over the plane of the inputs, a row for each layer: "
+            "the first layer draws straight edges, and later ones bend them."
+        ),
+        "first-layer": (
+            "The weights into units of the first layer, for images laid out as the image: where "
+            "the input is large, red raises the unit and blue lowers it."
+        ),
+        "misclassified": (
+            "Validation images, each with the class it was given and how sure that was: the "
+            "mistakes (orange) with their true class, then, where few are wrong, the least sure "
+            "of the right answers (blue)."
+        ),
+        "fit": (
+            "Each point is a validation sample, at the predicted value (across) and the measured "
+            "one (up), so that points on the diagonal are predicted without error."
+        ),
+    }
 
     data: str = "digits"
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -132,6 +132,18 @@ def margin(x: Float[Tensor, "samples features"], t: Int[Tensor, " samples"]) -> 
 @dataclass(frozen=True, kw_only=True)
 class OneFromTheRest(Fitting[Perceptron]):
     """Tell one class of a table from the others."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "line": (
+            "The samples in their two colours and the black line that the perceptron found: it "
+            "stands at right angles to the weight vector w, and each side is tinted with the "
+            "class that it names."
+        ),
+        "bound": (
+            "The length of the weights by mistake: it can only be in the grey wedge between the "
+            "two curves, and where they meet (dotted) no further mistake is possible."
+        ),
+    }
 
     data: str = "iris"
     """A known set or a csv file whose target is a class."""

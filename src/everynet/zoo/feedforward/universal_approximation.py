@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -91,6 +91,18 @@ def quadratic_floor(
 @dataclass(frozen=True, kw_only=True)
 class Widths(Simulation):
     """Train networks of each width on three functions, and judge them at points they never saw."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "fits": (
+            "Networks of growing width over three functions (dashed): with tanh they close in, "
+            "while units that square (pink) stay a parabola however many they are."
+        ),
+        "error": (
+            "What the networks miss against their width, both logarithmic: tanh (blue, with the "
+            "spread of its networks) falls, and squaring units (orange) stay at the best "
+            "quadratic."
+        ),
+    }
 
     widths: tuple[int, ...] = (4, 8, 16, 32, 64)
     """Hidden units, rising; the last is compared with the first."""

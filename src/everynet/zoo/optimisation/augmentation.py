@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -88,6 +88,17 @@ def network(channels: int, classes: int, widths: tuple[int, ...]) -> nn.Sequenti
 @dataclass(frozen=True, kw_only=True)
 class Augmentation(Simulation):
     """The same network with and without augmentation, for as many epochs."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "changes": (
+            "The same images in each row under one change, named at its left: pixels differ, but "
+            "a person would still give every image the same label."
+        ),
+        "accuracy": (
+            "Accuracy by epoch on the training images (left) and on others (right): with "
+            "augmentation (orange) the images are learned less by heart, and others better."
+        ),
+    }
 
     data: str = "cifar10-small"
     """Images to tell apart."""

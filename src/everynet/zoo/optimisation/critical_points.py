@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -145,6 +145,19 @@ def taylor(f: Waves, x: Float[Tensor, " 2"], d: Float[Tensor, "*n 2"]) -> Float[
 @dataclass(frozen=True, kw_only=True)
 class CriticalPoints(Simulation):
     """Count positive random matrices, and find all critical points of random smooth functions."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "landscape": (
+            "Left, a random landscape with its minima, saddles and maxima; middle, minima lie "
+            "low, saddles between and maxima high; right, the height along one step down, and its "
+            "parabola (dashed)."
+        ),
+        "curvature-signs": (
+            "The share of random symmetric matrices that curve upwards along all N axes, on a "
+            "logarithmic scale: it falls on the dashed law, far faster than independent signs "
+            "would."
+        ),
+    }
 
     matrices: int = 1_000_000
     """Random matrices of each size."""

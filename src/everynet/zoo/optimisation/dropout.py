@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -93,6 +93,17 @@ def upright(place: Float[Tensor, ""], heights: Float[Tensor, " points"]) -> Curv
 @dataclass(frozen=True, kw_only=True)
 class Thinning(Simulation):
     """The same network with and without dropout, and what its masks do to its output."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "losses": (
+            "Loss by epoch on the training images (left), on others (middle) and the gap between "
+            "them (right): dropout (orange) learns less by heart and does better on others."
+        ),
+        "ensemble": (
+            "What random masks do to an output (left) and to a logit (middle), and right the loss "
+            "of a mean over more and more thinned networks beside one pass without masks."
+        ),
+    }
 
     p: float = 0.5
     """Probability with which an input and a hidden unit is left out."""

@@ -26,7 +26,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -116,6 +116,17 @@ def weight_variance(target: float, count: int) -> float:
 @dataclass(frozen=True, kw_only=True)
 class Gradients(Simulation):
     """Send random gradients down deep networks at their start, and compare with (5)."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "factor": (
+            "The factor on the squared gradient a layer against the scale of the weights: points "
+            "are measured, dashes predicted, and only at the dotted 1 does the gradient last."
+        ),
+        "norms": (
+            "The gradient (logarithmic) against the layers below the output, measured (points) "
+            "and predicted (dashed): each scale of the weights makes it vanish, last or explode."
+        ),
+    }
 
     depth: int = 30
     """Layers."""

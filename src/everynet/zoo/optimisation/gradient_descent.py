@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -153,6 +153,23 @@ LANDSCAPES: dict[str, tuple[str, Energy]] = {
 @dataclass(frozen=True, kw_only=True)
 class Quadratic(Simulation):
     """Descend a quadratic whose axes are turned at random, and measure each law above."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "paths": (
+            "Descent on one quadratic bowl with three step sizes: a small one creeps to the star, "
+            "a larger one swings across the valley, and beyond 2 over the largest curvature it "
+            "diverges."
+        ),
+        "step-sizes": (
+            "The factor on the error at each step against the step size, measured (dots) and "
+            "predicted (line): it is least where the steepest and the flattest direction are "
+            "equally slow."
+        ),
+        "error": (
+            "The distance from the minimum (logarithmic) by step for the three step sizes, which "
+            "ends on the predicted slopes (dashed), two of them downwards and one upwards."
+        ),
+    }
 
     dimensions: int = 10
     """Length of theta."""

@@ -26,7 +26,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -138,6 +138,17 @@ GOOD = ("linear, Xavier normal", "tanh, Xavier normal", "ReLU, He: $2/n$")
 @dataclass(frozen=True, kw_only=True)
 class Depth(Simulation):
     """Send random inputs through deep networks at their start, and compare with (5) and (6)."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "scales": (
+            "The second moment of the units by layer (logarithmic), measured (points) and "
+            "predicted (dashed): only the scale that suits the activation keeps it level."
+        ),
+        "kept": (
+            "With that scale the second moment, as a share of the first layer's, stays near 1 "
+            "down to the last layer; the band goes from the least to the largest network."
+        ),
+    }
 
     depth: int = 50
     """Layers."""

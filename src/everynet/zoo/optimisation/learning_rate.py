@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int, Shaped
@@ -104,6 +104,18 @@ def batch_variance(
 @dataclass(frozen=True, kw_only=True)
 class LearningRate(Simulation):
     """Train with rates over five decades: least squares and a small network, on the same data."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "regimes": (
+            "The loss by step and against the learning rate: too small learns little, more learns "
+            "best, and beyond 2 over the largest curvature (grey line) a parabola explodes at "
+            "once."
+        ),
+        "batches": (
+            "The variance of the loss of a batch against its size, both logarithmic: measured "
+            "dots lie on the dashed law of one over the number of samples."
+        ),
+    }
 
     data: str = "digits"
     """Images with classes: digits, mnist, ... or a folder."""

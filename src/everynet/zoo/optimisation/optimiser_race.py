@@ -29,7 +29,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -153,6 +153,22 @@ def spread(losses: Float[Tensor, " rows"], generator: torch.Generator) -> Float[
 @dataclass(frozen=True, kw_only=True)
 class Race(Simulation):
     """Every rule on every course at its best rate of a grid."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "table": (
+            "For each rule (row) and course (column) the steps until it arrived and the rate that "
+            "was best for it, the winner in bold; the last column is a network's loss and "
+            "accuracy."
+        ),
+        "paths": (
+            "The way of each rule over four landscapes from the ring to the star: above those "
+            "that step in proportion to the slope, below those that scale each weight."
+        ),
+        "curves": (
+            "The loss by step of each rule (colour) on every course, each at its best rate: below "
+            "the grey line it has arrived, and lines that end in a band never settle."
+        ),
+    }
 
     data: str = "digits"
     """What the network learns: digits, mnist, or another known set or path of images in classes."""

@@ -27,7 +27,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -136,6 +136,19 @@ def escape_step(y: Float[Tensor, " times *n"]) -> Float[Tensor, "*n"]:
 @dataclass(frozen=True, kw_only=True)
 class SaddleEscape(Simulation):
     """Start a hair off the ridge of a saddle with each rule; and exactly on it, with noise."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "paths": (
+            "All rules start a hair off the ridge of a saddle: plain descent runs along the ridge "
+            "and waits, momentum leaves it sooner, and rules that scale each weight leave at "
+            "once."
+        ),
+        "escape": (
+            "Left, the distance from the ridge grows exponentially; middle, so plain descent pays "
+            "for a nearer start with the most steps; right, noise alone leaves the ridge as "
+            "predicted."
+        ),
+    }
 
     lr: float = 0.01
     """Step size of every rule."""

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -76,6 +76,18 @@ def left_over(rates: Float[Tensor, " steps"], start: float, curvature: float) ->
 @dataclass(frozen=True, kw_only=True)
 class NoisyQuadratic(Simulation):
     """Descend a parabola many times with noisy slopes, under each schedule."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "mean-square": (
+            "Left the step sizes, right the mean square error they reach: a constant step stays "
+            "on its noise floor, a harmonic one goes on falling, and one that dies too early is "
+            "stuck."
+        ),
+        "shapes": (
+            "The factor on the learning rate over a run for every schedule that a recipe can "
+            "name: it falls early or late, in a line, a curve or steps, or rises first."
+        ),
+    }
 
     steps: int = 10_000
     """Updates of each run; `linear` reaches its floor half way and stays there."""
@@ -229,7 +241,7 @@ def shapes(floor: float = 0.05, steps: int = 200) -> Figure:
             {name: (t, torch.tensor(values)) for name, values in factors.items()},
             levels={f"floor, {floor:g}": floor},
             xlabel="fraction of the run",
-            ylabel="step size / first step size",
+            ylabel="factor on the learning rate",
         ),
         width=6.5,
         height=4.0,

@@ -101,6 +101,22 @@ def near_zero(weight: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
 class SparseCode(Simulation):
     """Autoencoders of images with a penalty on the code, from none to strong."""
 
+    captions: ClassVar[Mapping[str, str]] = {
+        "law": (
+            "Left, a stronger penalty on the code quietens the units (blue) while the weights "
+            "hardly move; middle, its cost in error; right, a penalty on the weights does the "
+            "reverse."
+        ),
+        "codes-sparse": (
+            "The code of some test images (rows) under the strongest penalty, bright where a unit "
+            "is active: fewer units speak for each image, and not the same ones."
+        ),
+        "codes-dense": (
+            "The code of the same images without a penalty: many more units are active for every "
+            "image, so that more of each row is bright."
+        ),
+    }
+
     data: str = "digits"
     """Images to encode."""
     hidden_size: int = 64

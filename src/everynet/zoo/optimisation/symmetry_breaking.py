@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -79,6 +79,21 @@ def spread(theta: Float[Tensor, "*times units 4"]) -> Float[Tensor, "*times"]:
 @dataclass(frozen=True, kw_only=True)
 class Corners(Simulation):
     """Learn XOR from equal and from random weights."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "units": (
+            "From equal weights all hidden units stay one for ever (left), from random weights "
+            "each goes its own way (middle), and the spread between them (right) is 0 or grows."
+        ),
+        "surface-equal": (
+            "What the network with equal weights answers over the plane: one straight edge, which "
+            "leaves at least one of the four corners of XOR on the wrong side."
+        ),
+        "surface-random": (
+            "What the network with random weights answers over the plane: its edges bend around "
+            "two opposite corners, so that all four corners of XOR are right."
+        ),
+    }
 
     units: int = 8
     """Hidden units."""

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -110,6 +110,21 @@ FEATURES = ("age", "sex", "body mass", "blood pressure", "s1", "s2", "s3", "s4",
 @dataclass(frozen=True, kw_only=True)
 class Decay(Simulation):
     """Both penalties on a quadratic and on a linear model; the square one on a network."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "paths": (
+            "Each line is one weight of a linear model as its penalty grows to the right: ridge "
+            "shrinks all of them smoothly, lasso sets one after another to exactly 0."
+        ),
+        "shrinkage": (
+            "What a penalty leaves of a weight against the curvature along it: the squared one "
+            "(left) shrinks flat directions most, the absolute one (right) sets them to 0."
+        ),
+        "gap": (
+            "Left, more decay narrows the gap (green) between test (blue) and training loss "
+            "(orange) of a network; right, on a much enlarged axis, what it does to the accuracy."
+        ),
+    }
 
     alphas: tuple[float, ...] = (0.1, 1.0, 10.0)
     """Strengths of the penalty on the quadratic, whose eigenvalues go from 0.01 to 100."""

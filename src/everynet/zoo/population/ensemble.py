@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self, TypeAlias
+from typing import ClassVar, NamedTuple, Self, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -202,6 +202,21 @@ def quarter_turn(x: Float[Tensor, "points 2"]) -> Float[Tensor, "points 2"]:
 @dataclass(frozen=True, kw_only=True)
 class PopulationCode(Simulation):
     """Read x, its square, a product and a turn from populations, and see the error fall."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "tuning-curves": (
+            "The firing rate of each neuron against the value x: some (blue) fire for large x and "
+            "some (orange) for small, each from an intercept of its own."
+        ),
+        "decoded": (
+            "A line and a square (left) and a product (middle) read from one population, on the "
+            "dashed truth; right, how the error falls with more neurons, with and without noise."
+        ),
+        "tuning-planes": (
+            "Four neurons over a plane of values, bright where they fire fast: each prefers the "
+            "direction of its white arrow and is silent far on the other side."
+        ),
+    }
 
     neurons: int = 1000
     """Neurons of the populations that functions are read from."""

@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -97,6 +97,18 @@ def integration(y: Float[Tensor, "points d"]) -> Float[Tensor, "points d"]:
 @dataclass(frozen=True, kw_only=True)
 class Integrator(PopulationDynamics):
     """Add up an input, hold the sum, and see how fast activity and current settle."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "raster": (
+            "Each row is a neuron and each mark a spike: as the sum (below, green, beside the "
+            "dashed truth) rises, neurons for it (blue) join in and those against (orange) fall "
+            "silent."
+        ),
+        "integrator": (
+            "The input (left) is added up, and its sum is held after the input is over (middle), "
+            "by rates and by spikes; right, how the two limits are approached."
+        ),
+    }
 
     duration: float = 6.0
     """Length of a run (s): two pushes, each with time to hold after it."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,21 @@ class Lorenz(PopulationDynamics):
     Spikes run some 0.001 s ahead of rates, which damps what turns fast: the system is slowed and
     its synapses with it until that is little beside the growth that drives it from lobe to lobe.
     """
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "butterfly": (
+            "The butterfly of the true system, of a population with rates and of one with spikes: "
+            "the paths differ but the shape is the same (the third axis is z less 28)."
+        ),
+        "trajectory": (
+            "The first coordinate over time: all three begin alike and soon part, as chaos must, "
+            "but go on swinging in the same way from lobe to lobe."
+        ),
+        "shares": (
+            "How much of the time is spent at each value of the first coordinate: the populations "
+            "(orange, green) share the outline of the true system (blue)."
+        ),
+    }
 
     neurons: int = 3000
     """Neurons of the population."""

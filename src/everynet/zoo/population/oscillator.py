@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -57,6 +57,21 @@ def controlled_oscillation(frequency: float, tau_s: float) -> Function:
 @dataclass(frozen=True, kw_only=True)
 class Oscillator(PopulationDynamics):
     """Go round at a set frequency, then at one that is represented too; carry a sine by spikes."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "oscillator": (
+            "Two coordinates go round a quarter turn apart, by rates (left) and by spikes "
+            "(right), and drift only slowly from the dashed truth."
+        ),
+        "controlled": (
+            "The control (green) is a value of the population too: half of it slows the turning, "
+            "and below 0 it turns back, so that the second coordinate (orange) leads the first."
+        ),
+        "raster": (
+            "A sine in spikes: neurons for positive values (blue) and for negative ones (orange) "
+            "fire in turn, and the value read from them below covers the dashed truth."
+        ),
+    }
 
     frequency: float = 1.0
     """Times round in a second."""
@@ -177,6 +192,7 @@ class Oscillator(PopulationDynamics):
                     Panel(
                         {
                             "$y_1$": (long, result[f"{name}_controlled"][:, 0]),
+                            "$y_2$": (long, result[f"{name}_controlled"][:, 1]),
                             "$y_3$, the control": (long, result[f"{name}_controlled"][:, 2]),
                         },
                         "time (s)",

@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -113,6 +113,18 @@ class Chain:
 @dataclass(frozen=True, kw_only=True)
 class Transformation(Simulation):
     """Turn a point in one population and multiply its coordinates in the next."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "chain": (
+            "Left, a turn and a product computed by two steps between populations, each dot a "
+            "point near the dashed truth; right, the weights between planes have only two "
+            "singular values above rounding."
+        ),
+        "cost": (
+            "Multiplications (left) and processor time (right, at other sizes for each way) "
+            "against the neurons: full weights cost their square, factors only their number."
+        ),
+    }
 
     neurons: int = 1000
     """Neurons of each of the three populations."""

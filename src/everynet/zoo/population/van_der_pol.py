@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,17 @@ def van_der_pol(mu: float, speed: float) -> Function:
 @dataclass(frozen=True, kw_only=True)
 class VanDerPol(PopulationDynamics):
     """A limit cycle that a population reaches from inside and from outside."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "cycle": (
+            "A population of rates and one of spikes, each started inside and outside the limit "
+            "cycle (dashed): all of them wind onto it and then go round on it."
+        ),
+        "trajectory": (
+            "The first coordinate over time from a start inside: it grows until the cycle is "
+            "reached, and the populations keep its shape and drift slowly in time (truth dashed)."
+        ),
+    }
 
     duration: float = 10.0
     """Length of a run (s)."""

@@ -31,7 +31,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -123,6 +123,22 @@ def inwards(
 @dataclass(frozen=True, kw_only=True)
 class ActionPotential(Simulation):
     """One action potential, the train that a constant current makes, and their laws."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "action-potential": (
+            "Voltage, gates and currents of one spike: the fast gate m lets sodium in and the "
+            "voltage soars, then h closes it and n lets potassium out, which brings it back."
+        ),
+        "phase-plane": (
+            "A train of spikes (blue) in the plane of voltage and potassium gate: it moves right "
+            "in the shaded part, left outside it, and ends on one closed loop."
+        ),
+        "laws": (
+            "Left, firing starts at a current with a jump in rate; middle, soon after a spike a "
+            "stronger pulse is needed for the next; right, three solvers with the order of their "
+            "error."
+        ),
+    }
 
     current: float = 10.0
     """Constant current of the train (uA/cm2)."""
@@ -297,7 +313,7 @@ class ActionPotential(Simulation):
                 {"second pulse": (gaps, thresholds)},
                 "time after the first pulse (ms)",
                 "weakest pulse that fires (µA/cm²)",
-                f"Refractory: no second spike before {gaps[0]:.0f} ms",
+                f"of the pulses tried, the first to fire again: {gaps[0]:.0f} ms",
             ),
             Panel(
                 {name: (steps, error) for name, error in errors.items()},

@@ -35,7 +35,7 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -104,6 +104,22 @@ def power_law(events: Float[Tensor, " sizes"], seconds: Float[Tensor, " sizes"])
 @dataclass(frozen=True, kw_only=True)
 class BalancedNetwork(Simulation):
     """The states of one network as inhibition, drive and delays change."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "regimes": (
+            "The spikes and the population rate of one network in five states, each with a time "
+            "axis of its own: together or apart, and like clocks or at random; last, their "
+            "spectra."
+        ),
+        "map": (
+            "Left, the states by synchrony (across) and irregularity (up), with the borders "
+            "between them; right, the measured rates beside those of the mean field (dashed)."
+        ),
+        "scaling": (
+            "The processor time against the spikes that arrive at synapses, both logarithmic: it "
+            "grows along the dashed line of slope 1, so each spike costs the same."
+        ),
+    }
 
     excitatory: int = 4000
     """Excitatory neurons; inhibitory ones are a quarter as many."""

@@ -16,8 +16,9 @@ Hunsberger, Eliasmith (2015), "Spiking deep networks with LIF neurons", arXiv:15
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -73,6 +74,18 @@ class RateNetwork(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class Conversion(SpikingClassification[RateNetwork]):
     """Train on rates, and tell images apart by spikes; the accuracy is that of the spikes."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "accuracy": (
+            "Left, the accuracy of counted spikes rises with the time of counting to that of the "
+            "rates (dotted); right, the smooth rate that was trained beside the true neuron's "
+            "(dashed)."
+        ),
+        "confusion": (
+            "Validation images by their true class (rows) and the class that the spikes gave them "
+            "(columns): off the diagonal are the mistakes."
+        ),
+    }
 
     hidden: tuple[int, ...] = (200,)
     """Units of the spiking layer: one number."""

@@ -28,7 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -269,6 +269,21 @@ def euler_errors(tau_m: float, tau_ref: float, dt: float) -> Float[Tensor, " 2"]
 @dataclass(frozen=True, kw_only=True)
 class FiringRate(Simulation):
     """Measure how fast neurons fire under constant input, beside the formula."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "membrane": (
+            "The membrane under four inputs: below the threshold (dashed) it only levels off, "
+            "above it charges, fires (black), resets and rests, the faster the larger the input."
+        ),
+        "firing-rate": (
+            "Left, measured rates on the formula (black), which begins at the threshold and ends "
+            "at one over the dead time; right, a coarse grid (green) misses it in a saw-tooth."
+        ),
+        "tuning-curves": (
+            "The rate of neurons against the value they encode: each starts at its intercept and "
+            "ends at its maximum rate, those with a negative encoder towards the left."
+        ),
+    }
 
     tau_m: float = 0.02
     """Membrane time constant, s."""

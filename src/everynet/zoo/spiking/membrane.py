@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -125,6 +125,17 @@ def check(ion: Ion) -> None:
 @dataclass(frozen=True, kw_only=True)
 class RestingPotential(Simulation):
     """A cell whose pump works, is stopped, and works again."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "pump": (
+            "The grey lines mark where the pump stops and works again: without it sodium and "
+            "potassium (left) and the potential (middle) run down, and with it they come back."
+        ),
+        "resting-potential": (
+            "The resting potential (blue) against potassium outside: it follows that of potassium "
+            "(dashed) where there is much, and stays above it where sodium counts."
+        ),
+    }
 
     sodium_in: float = 12.0
     """Na+ inside, mM."""

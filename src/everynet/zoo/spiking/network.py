@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import torch
 from jaxtyping import Float
@@ -255,6 +255,21 @@ def random_weights(
 @dataclass(frozen=True, kw_only=True)
 class RecurrentNetwork(Simulation):
     """Excitatory and inhibitory neurons joined at random, under a constant and a Poisson input."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "raster": (
+            "Each row is a neuron and each dot a spike, excitatory in blue and inhibitory in "
+            "orange: neurons fire at scattered times, and the rates below keep near one level."
+        ),
+        "membranes": (
+            "The membranes of three neurons of the network: input from the others makes them "
+            "climb unevenly to the threshold (dashed), so that spikes (black) come irregularly."
+        ),
+        "rates": (
+            "How many neurons fire at each rate, as a share of the excitatory (blue) and the "
+            "inhibitory ones (orange): alike in kind, they differ by their random connections."
+        ),
+    }
 
     excitatory: int = 400
     """Neurons whose spikes raise the input of others."""

@@ -28,10 +28,10 @@ doi:10.1162/neco_a_01367, who hold the reset fixed.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
@@ -223,6 +223,21 @@ class _Recurrent(torch.autograd.Function):
 @dataclass(frozen=True, kw_only=True)
 class Surrogate(SpikingClassification[SpikingNetwork]):
     """Tell images apart by spikes."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "evidence": (
+            "Above, the spikes of hidden units for one image, where a column is units that fire "
+            "in the same step; below, what the outputs sum up, the true class in blue."
+        ),
+        "surrogates": (
+            "The slope that stands for that of a spike on the way back, by the distance of the "
+            "membrane from its threshold: learning sees it only near the threshold."
+        ),
+        "first-layer": (
+            "The weights into units of the first layer, laid out as the image: where it is "
+            "bright, red raises the unit and blue lowers it."
+        ),
+    }
 
     surrogate: str = "fast-sigmoid"
     """fast-sigmoid, arctan or triangle: the slope of a spike going back."""

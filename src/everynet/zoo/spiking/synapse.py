@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -123,6 +123,17 @@ def integral(tau_s: float, order: int) -> float:
 @dataclass(frozen=True, kw_only=True)
 class FilteredTrain(Simulation):
     """Filter one Poisson train by the sum, the convolution and the recursion; they must agree."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "filters": (
+            "What one spike at time 0 sends through synapses of several orders: all curves "
+            "enclose the area 1, and a higher order rises later and smoother."
+        ),
+        "filtered-train": (
+            "A train of spikes (grey) after the lowest and the highest order of filter, computed "
+            "step by step (blue) and as a sum (dashed), which lie on each other."
+        ),
+    }
 
     rate: float = 50.0
     """Mean firing rate, Hz."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,22 @@ from everynet.types import Batch, Data, History, Spec, Terms, UserError
 @dataclass(frozen=True, kw_only=True)
 class ImageClassification(Training[M]):
     """Name the class of an image, by a network that gives logits."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "activations": (
+            "One validation image on the left and what each layer makes of it, layer by layer "
+            "downwards, to the probability of every class in the last row."
+        ),
+        "filters": (
+            "The filters of the first layer, each a square: for grey images red weighs up and "
+            "blue down, for colour images each shows the colour it looks for, with grey as 0."
+        ),
+        "misclassified": (
+            "Validation images, each with the class it was given and how sure that was: the "
+            "mistakes (orange) with their true class, then, where few are wrong, the least sure "
+            "of the right answers (blue)."
+        ),
+    }
 
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
@@ -101,13 +117,14 @@ class ImageClassification(Training[M]):
         maps = {name: maps[0] for name, maps in activations(model, seen, self.drawn(model)).items()}
         first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
         images = _as_photographed(x, data.spec)
+        true, said = classes[int(y[0])], classes[int(predicted[0])]
         return {
             "filters": filters(first.weight, title="first layer"),
             "activations": activation_maps(
                 images[0],
                 {**maps, "probability": probabilities[0]},
                 classes=classes,
-                title=f"a {classes[int(y[0])]}",
+                title=true if said == true else f"{true}, taken for {said}",
             ),
             "confusion": confusion_matrix(confusion(predicted, y, len(classes)), classes),
             "misclassified": misclassified(
