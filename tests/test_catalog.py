@@ -527,17 +527,34 @@ def test_a_file_with_two_recipes_wants_a_name(mine):
         ("RECIPES = {}\n", r"mine.py must end in RECIPES"),
         ("RECIPES = [1]\n", r"mine.py must end in RECIPES"),
         ("RECIPES = {'a': 1}\n", r"mine.py: the recipe a must be a Recipe, not 1$"),
-        ("import nothing_at_all\n", r"mine.py cannot be imported: ModuleNotFoundError: No module"),
-        ("1 / 0\n", r"mine.py cannot be imported: ZeroDivisionError: division by zero$"),
-        ("raise SystemExit(3)\n", r"mine.py cannot be imported: SystemExit: 3$"),
-        (MINE.replace('goal="y >= 2"', "seed=-1"), r"mine.py cannot be imported: .*seed \(-1\)"),
+        ("import nothing_at_all\n", r"mine.py line 1 cannot be imported: ModuleNotFoundError: No"),
+        ("\n1 / 0\n", r"mine.py line 2 cannot be imported: ZeroDivisionError: division by zero$"),
+        ("raise SystemExit(3)\n", r"mine.py line 1 cannot be imported: SystemExit: 3$"),
+        ("raise ValueError('a\\nb')\n", r"mine.py line 1 cannot be imported: ValueError: a b$"),
+        (
+            "import torch\nfrom everynet.recipe import Training\n",
+            r"mine.py line 2 cannot be imported: ImportError: .* write from everynet import Training",
+        ),
+        (
+            "import everynet.run\n",
+            r"mine.py line 1 cannot be imported: ImportError: .* write everynet.run\(recipe\)",
+        ),
+        (MINE.replace('goal="y >= 2"', "seed=-1"), r"mine.py line \d+ cannot be .*seed \(-1\)"),
         (b"x = '\xe9'\n", r"mine.py line \d+: .*utf-8"),
-        (b"x = 1\0\n", r"mine.py: .*null bytes"),
+        (b"x = 1\n\ny = 1\0\n", r"mine.py line 3: source code cannot contain null bytes$"),
     ],
 )
 def test_a_file_that_is_no_recipe(mine, text, message):
     mine.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(UserError, match=message):
+        find(str(mine))
+
+
+def test_a_file_whose_neighbour_is_no_python(mine):
+    """Which error it is differs between versions of Python; the line of the import does not."""
+    (mine.parent / "my_broken_neighbour.py").write_bytes(b"x = 1\0\n")
+    mine.write_text("\nimport my_broken_neighbour\n")
+    with pytest.raises(UserError, match=r"mine.py line 2.*: .*null bytes$"):
         find(str(mine))
 
 

@@ -116,7 +116,7 @@ def _literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
     for count in range(1, len(lines) + 1):
         try:
             value = ast.parse("\n".join(lines[:count]), mode="eval").body
-        except SyntaxError:
+        except (SyntaxError, ValueError):  # the latter for a null byte, before Python 3.11.4
             continue
         try:
             return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
@@ -319,13 +319,36 @@ def import_file(path: str) -> ModuleType:
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
     try:
+        _refuse_null_bytes(file)
         spec.loader.exec_module(module)
     except SyntaxError as error:
-        where = f" line {error.lineno}" if error.lineno else ""
+        where = f" line {error.lineno}" if error.lineno else _line(error, file)
         raise UserError(f"{error.filename or path}{where}: {error.msg}") from error
     except (Exception, SystemExit) as error:
-        raise UserError(f"{path} cannot be imported: {type(error).__name__}: {error}") from error
+        where, said = _line(error, file), " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{path}{where} cannot be imported: {said}") from error
     return module
+
+
+def _refuse_null_bytes(file: Path) -> None:
+    """Before Python does: one raises ValueError, another SyntaxError, and none names the line."""
+    before, found, _ = file.read_bytes().partition(b"\0")
+    if found:
+        where = (str(file), before.count(b"\n") + 1, None, None)
+        raise SyntaxError("source code cannot contain null bytes", where)
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """The line of the file that an error came through, in words; empty where it came through none.
+
+    What the file imports may have raised it: its own line is the one the user can look at.
+    """
+    from traceback import extract_tb  # noqa: PLC0415 -- a light verb needs none
+
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return f" line {lines[-1]}" if lines else ""
 
 
 # -------------------------------------------------------------------------- back from a run folder

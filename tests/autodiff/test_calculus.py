@@ -139,6 +139,18 @@ def test_critical_points(f, kind):
     assert critical_point(ad.hessian(f)(x)) == kind
 
 
+def test_an_eigenvalue_is_zero_beside_far_larger_ones():
+    """1e-4 decides beside 1, and is rounding beside 1e6; a Hessian of nearly nothing says nothing.
+
+    Rounding of an eigenvalue is in proportion to the largest of them.
+    """
+    assert critical_point(np.diag([1.0, 1e-4])) == "minimum"
+    assert critical_point(np.diag([1e6, 1e-4])) == "inconclusive"
+    assert critical_point(np.diag([1e6, -1e-4])) == "inconclusive"
+    assert critical_point(np.diag([1e6, -1e-2])) == "saddle"
+    assert critical_point(np.diag([1e-10, 1e-10])) == "inconclusive"
+
+
 @pytest.mark.parametrize("condition", [5.0, 50.0])
 def test_condition_number_sets_the_speed_of_descent(condition):
     """M11: with the best fixed step the error shrinks by (k - 1) / (k + 1) each time."""

@@ -39,6 +39,7 @@ def close(a, b):
     np.testing.assert_allclose(a, b.detach().numpy(), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.covers("A4")
 def test_against_torch():
     """A4: every product of derivatives is torch's."""
     t, v = torch.as_tensor(X), torch.as_tensor(V)
@@ -49,16 +50,22 @@ def test_against_torch():
     close(ad.grad(ours(scalar))(X), torch_jacobian(theirs(scalar), t))
 
 
+@pytest.mark.covers("A4")
 def test_against_differences():
+    """A4: gradient, Jacobian, Hessian and both products are those of differences to 1e-6."""
     f = ours(scalar)
     np.testing.assert_allclose(ad.grad(f)(X), ad.finite_difference(f, X), rtol=1e-6)
     columns = [ad.finite_difference(lambda x, i=i: ad.grad(f)(x)[i], X) for i in range(4)]
     np.testing.assert_allclose(ad.hessian(f)(X), columns, rtol=1e-6, atol=1e-8)
+    np.testing.assert_allclose(ad.hvp(f, X, V), np.array(columns) @ V, rtol=1e-6)
+    rows = [ad.finite_difference(lambda x, i=i: vector(ad, x)[i], X) for i in range(3)]
+    np.testing.assert_allclose(ad.jacobian(ours(vector))(X), rows, rtol=1e-6, atol=1e-8)
     h = 1e-6
     slope = (vector(ad, X + h * V).val - vector(ad, X - h * V).val) / (2 * h)
     np.testing.assert_allclose(ad.jvp(ours(vector), X, V), slope, rtol=1e-6)
 
 
+@pytest.mark.covers("A4")
 def test_tensors_flatten():
     """A4: the Jacobian of Y by X has the axes of Y, then of X; W x gives rows x^T for each W_i."""
     w, x = RANDOM.standard_normal((2, 3)), RANDOM.standard_normal(3)
@@ -139,6 +146,7 @@ def test_derivatives_leave_other_gradients_alone():
         assert ad.grad(lambda x: x * x)(3.0) == 6
 
 
+@pytest.mark.covers("A5")
 def test_finite_differences_cost_a_forward_pass_for_each_parameter():
     """A5: P + 1 evaluations one-sided, 2 P central; a backward pass is one."""
     counts = []

@@ -10,6 +10,7 @@ import everynet.autodiff as ad
 from everynet.autodiff.networks import MLP, RNN, descend
 
 
+@pytest.mark.covers("A8")
 def test_one_step_is_the_gradient_times_the_rate():
     v = ad.Var(np.array([1.0, 2.0]))
     losses = descend(lambda step: ad.sum(v * v), [v], lr=0.1, steps=1)
@@ -29,6 +30,7 @@ def test_momentum_is_that_of_torch():
     np.testing.assert_allclose(v.val, t.detach().numpy(), rtol=1e-12)
 
 
+@pytest.mark.covers("A8")
 def test_rosenbrock():
     x = ad.Var(np.array([-1.2, 1.0]))
 
@@ -50,6 +52,7 @@ def test_xor():
     np.testing.assert_array_equal(net(x).val > 0, y > 0)
 
 
+@pytest.mark.covers("A8")
 def test_sine():
     x = np.linspace(-np.pi, np.pi, 64)[:, None]
     net = MLP((1, 32, 1))
@@ -98,11 +101,13 @@ def recall(length, steps):
     return float(np.mean(net(x).val.argmax(1) == y))
 
 
+@pytest.mark.covers("A3")
 def test_unrolled_rnn_learns():
     """A3: a recurrence unrolled over six steps is a graph without a cycle."""
     assert recall(6, 300) >= 0.95
 
 
+@pytest.mark.covers("A3")
 def test_unrolled_rnn_has_the_gradient_of_torch():
     net, x = RNN(3, 5, 2), np.random.default_rng(0).standard_normal((4, 7, 3))
     reference = torch.nn.RNN(3, 5, batch_first=True).double()

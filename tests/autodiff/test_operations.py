@@ -162,6 +162,7 @@ def test_value(name):
     np.testing.assert_allclose(y.val, reference(*args), rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.covers("A2")
 @pytest.mark.parametrize("name", CASES)
 def test_slopes_and_slopes_of_slopes(name):
     ours, args, _ = CASES[name]
@@ -190,6 +191,7 @@ def every(kind):
         yield from every(sub)
 
 
+@pytest.mark.covers("A2")
 def test_every_op_is_among_the_cases():
     used = {"identity"}  # what a derivative makes of its argument
     for ours, args, _ in CASES.values():

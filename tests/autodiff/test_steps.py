@@ -66,6 +66,7 @@ def test_names_are_given_or_counted():
     assert Story(named).called(named) == "total"
 
 
+@pytest.mark.covers("A1")
 def test_dot_has_every_operation_and_every_edge():
     _, y = example()
     dot = ad.to_dot(y)

@@ -139,6 +139,53 @@ def test_three_steps_by_hand():
     assert fired.tolist() == [[1, 0, 0], [1, 1, 0], [1, 0, 0]]
 
 
+def by_loop(current, steps, unit):
+    """Value and gradient of the last step's spikes, each of which came with a gradient of 1."""
+    given = current.clone().requires_grad_()
+    made = spikes(given, steps, unit)
+    made[-1].sum().backward()
+    return made.detach(), given.grad
+
+
+def by_autograd(current, steps, unit):
+    given = current.clone().requires_grad_()
+    made = spikes_by_autograd(given, steps, unit)
+    made[-1].sum().backward()
+    return made.detach(), given.grad
+
+
+def by_torch(current, steps, unit):
+    ones, last = torch.ones(steps).to(current), torch.zeros(steps, current.shape[1]).to(current)
+    last[-1] = 1
+    fired = surrogate._forward_torch(current, ones, unit, steps)
+    return fired, surrogate._backward_torch(current, ones, last, unit)
+
+
+@pytest.mark.parametrize("form", [by_loop, by_autograd, by_torch])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_membrane_exactly_at_the_threshold_fires_and_is_reset(form, dtype):
+    """beta 1/2, currents 2 and 1: u_1 = 1 fires and cuts what came before, u_2 = 1/2 does not."""
+    unit = Unit(0.5, "triangle", 1.0)
+    fired, grad = form(torch.tensor([[2.0], [1.0]], dtype=dtype), 2, unit)
+    assert fired.flatten().tolist() == [1, 0]
+    assert grad.flatten().tolist() == [0, 0.5 * (1 - 0.5)]
+    fired, grad = form(torch.tensor([[0.0], [2.0]], dtype=dtype), 2, unit)
+    assert fired.flatten().tolist() == [0, 1]
+    assert grad.flatten().tolist() == [0.5 * 0.5, 0.5]  # a slope of 1 at the threshold
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_weighed_spikes_count_a_membrane_exactly_at_the_threshold(known, monkeypatch):
+    """In each of three steps u = 1, with shares 1, 10 and 100; the gradient stays in its step."""
+    monkeypatch.setattr(surrogate, "compiles", lambda *_: known)
+    x, weight = torch.ones(1, 1, 1), torch.full((64, 1), 2.0)
+    bias, shares = torch.zeros(64, requires_grad=True), torch.tensor([1.0, 10, 100])
+    summed = weighed(x, weight, bias, shares, Unit(0.5, "triangle", 1.0))
+    assert summed.tolist() == [[111.0] * 64]
+    summed.sum().backward()
+    assert bias.grad.tolist() == [0.5 * 111] * 64
+
+
 def test_the_gradient_of_two_steps_by_hand():
     """One unit that does not fire at u_1 = 0.6 and fires at u_2 = 0.3 + 0.8 = 1.1."""
     current = torch.tensor([[1.2], [1.6]], dtype=torch.float64, requires_grad=True)

@@ -26,6 +26,12 @@ def test_one_logit_tells_two_classes_by_its_sign():
     assert accuracy(logits, targets).tolist() == [1.0, 0.0, 1.0]
 
 
+def test_a_single_logit_of_exactly_0_is_the_first_class():
+    """The sigmoid is 1/2 there, and the second class has to be the likelier one."""
+    logits = torch.tensor([[0.0], [-0.0], [1e-30]])
+    assert chosen(logits).tolist() == [0, 0, 1]
+
+
 def test_true_classes_are_rows():
     counts = confusion(torch.tensor([1, 1, 2]), torch.tensor([0, 0, 2]), 3)
     assert counts.tolist() == [[0, 2, 0], [0, 0, 0], [0, 0, 1]]

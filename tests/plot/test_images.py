@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from matplotlib.colors import to_hex
@@ -123,6 +124,16 @@ def test_activation_maps_of_each_layer(tmp_path):
 
 
 def test_pictures_of_float64_and_of_parameters_that_want_gradients():
-    filters(torch.randn(2, 1, 3, 3, dtype=torch.float64, requires_grad=True))
-    image = torch.zeros(1, 4, 4, dtype=torch.float64)
-    activation_maps(image, {"a": torch.zeros(2, 4, 4, dtype=torch.float64, requires_grad=True)})
+    """They are the pictures of the same numbers in float32."""
+    weight, image, map = torch.randn(2, 1, 3, 3), torch.rand(1, 4, 4), torch.randn(2, 4, 4)
+
+    def drawn(weight, image, map):
+        return [*filters(weight).axes, *activation_maps(image, {"a": map}).axes]
+
+    wanted = [part.double().requires_grad_() for part in (weight, image, map)]
+    for ours, plain in zip(drawn(*wanted), drawn(weight, image, map), strict=True):
+        assert ours.get_title("left") == plain.get_title("left")
+        for mine, other in zip(ours.images, plain.images, strict=True):
+            np.testing.assert_allclose(mine.get_array(), other.get_array(), rtol=1e-6)
+            assert mine.get_clim() == pytest.approx(other.get_clim())
+    assert all(part.grad is None for part in wanted)

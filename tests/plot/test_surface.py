@@ -52,7 +52,15 @@ def test_both_heads_are_drawn_from_above_and_in_relief(points, tmp_path):
 
 
 def test_a_random_network_is_drawn_without_samples():
-    decision_surface(square(20)[:, 0]).canvas.draw()
+    """From above both heads have their boundary, x1 = 0, and no dots."""
+    drawn = decision_surface(square(20)[:, 0])
+    drawn.canvas.draw()
+    for flat in (axes for axes in drawn.axes if axes.get_title()):
+        assert [type(part).__name__ for part in flat.collections].count("PathCollection") == 0
+        (line,) = flat.lines
+        assert abs(line.get_xdata()).max() < 1e-12
+        assert sorted(line.get_ydata()[[0, -1]]) == [-1, 1]
+    assert not drawn.legends
 
 
 def test_regions_of_three_classes(tmp_path):
@@ -72,7 +80,9 @@ def test_units_have_a_panel_each():
     )
     assert [len(axes.images) for axes in drawn.axes[:16]] == [1, 1, *[0] * 6, *[1] * 8]
     assert drawn.axes[0].images[0].get_clim() == drawn.axes[8].images[0].get_clim()
-    unit_maps([torch.relu(places)]).canvas.draw()
+    positive = unit_maps([torch.relu(places)])
+    positive.canvas.draw()
+    assert positive.axes[0].images[0].get_clim()[0] == 0
 
 
 def test_scores_that_fill_no_square():

@@ -106,6 +106,19 @@ def test_labels_and_shapes_stay_and_pixels_do_not():
     assert (noisy - x).std().item() == pytest.approx(0.4, rel=0.1)
 
 
+def test_the_rotation_is_by_up_to_20_degrees():
+    """A spot to the right of the centre of 300 images: where it goes to, either way."""
+    x = torch.zeros(300, 1, 41, 41, dtype=torch.float64)
+    x[:, :, 18:23, 33:38] = 1
+    (turned,) = changes(41, [0.0])["rotate"]((x,), torch.Generator().manual_seed(0))
+    place = torch.arange(41).double() - 20
+    mass = turned.sum((1, 2, 3))
+    right, down = ((turned.sum((1, axis)) @ place) / mass for axis in (2, 3))
+    angle = torch.rad2deg(torch.atan2(down, right))
+    assert 19 < angle.max() < 20.1
+    assert -20.1 < angle.min() < -19
+
+
 # ------------------------------------------------------------------------------------- the recipe
 
 

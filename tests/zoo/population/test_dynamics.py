@@ -150,6 +150,19 @@ def test_neurons_spike_at_the_rates_of_their_tuning():
     assert (found.spike_times.diff() >= 0).all()
 
 
+def test_a_spike_is_dated_at_the_end_of_its_step():
+    """Read without a filter, one neuron decodes to 0 in all steps but those in which it fires."""
+    population = SpikingPopulation(
+        Ensemble(1, 1, points=20, generator=seeded()), integration, tau_read=0.0
+    )
+    found = population.simulate(0.0, 0.1, 0.001, start=population.ensemble.encoders[0])
+    fires = found.times[found.decoded[:, 0] != 0]
+    assert 3 < len(fires) < 50
+    assert torch.equal(found.spike_times, fires)
+    later = population.simulate(0.0, 0.1, 0.001, state=found.state)
+    assert torch.equal(later.spike_times, later.times[later.decoded[:, 0] != 0])
+
+
 @pytest.mark.parametrize("of", POPULATIONS)
 @given(cut=st.integers(1, 99))
 @settings(max_examples=10, deadline=None)
@@ -272,6 +285,27 @@ def test_lorenz_reaches_its_goal(tmp_path):
     result = run(recipe, tmp_path, device="cpu")
     assert all(goal.reached(result.metrics) for goal in recipe.goals())
     assert {path.stem for path in result.pictures} == {"butterfly", "trajectory", "shares"}
+
+
+def test_the_true_sum_at_the_end_of_each_step():
+    """Up by 0.8 over a tenth of the time, down by 1.2 over another, and level elsewhere."""
+    recipe = replace(RECIPES["integrator"].tiny(), duration=0.6)
+    found = recipe.simulate(seeded())
+    share = found["times"] / 0.6
+    up, down = ((share - at).clamp(0, 0.1) / 0.1 for at in (0.05, 0.5))
+    truth = found["truth"].double()
+    torch.testing.assert_close(truth, 0.8 * up - 1.2 * down, rtol=0, atol=1e-5)
+
+
+def test_statistics_of_a_path_by_hand():
+    """Three means, three standard deviations, and three changes of lobe in 0.08 units of time."""
+    path = torch.zeros(8, 3).double()
+    path[:, 0] = values(4, -4, 4, -4, 0, 0, 0, 0)
+    path[:, 1] = values(1, 2, 3, 4, 5, 6, 7, 8)
+    path[:, 2] = 2 * path[:, 1] - 28
+    found = RECIPES["lorenz"].statistics(path)
+    expected = [0, 4.5, -19, math.sqrt(64 / 7), math.sqrt(6), math.sqrt(24), 3 / 0.08]
+    assert found.tolist() == pytest.approx(expected)
 
 
 def test_drift_by_hand():

@@ -59,8 +59,11 @@ def test_a_neuron_starts_at_its_intercept_and_peaks_at_its_rate(rate, c, tuning)
     if isinstance(tuning, Sigmoid):
         assert start == pytest.approx(200)
     else:
+        current = gain.item() * c + bias.item()
+        first = 1.0 if isinstance(tuning, LIFRate) else 0.0  # the current at which it begins
+        assert current == pytest.approx(first, abs=1e-9 * gain.item())
         assert below == 0
-        assert start == pytest.approx(0, abs=35)  # the LIF rate is steep without end at J = 1
+        assert start < tuning.rate(values(first) + 1e-6 * gain).item()
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,17 @@ def test_the_plane_has_h_on_the_line_and_m_settled():
             assert found[i, j].item() == pytest.approx(expected, abs=1e-9)
 
 
+def test_on_the_plane_h_stays_a_share():
+    """Where the line 1.5 - 2 n leaves 0 to 1, h is 0 or 1."""
+    n = torch.linspace(0.3, 0.7, 9, dtype=torch.float64)
+    train = torch.stack([torch.zeros_like(n), torch.zeros_like(n), 1.5 - 2 * n, n])
+    found = inwards(train, values(-30.0), values(0.1, 0.5, 0.9), 7.0)[:, 0]
+    m = MODEL.settled(values(-30.0))[0].item()
+    for charge, gate, h in zip(found.tolist(), (0.1, 0.5, 0.9), (1.0, 0.5, 0.0), strict=True):
+        expected, *_ = paper(0, (-30.0, m, h, gate), 7.0)
+        assert charge == pytest.approx(expected, abs=1e-9)
+
+
 # --------------------------------------------------------------------------------------- the recipe
 
 

@@ -29,6 +29,32 @@ def test_a_regime_is_what_its_figures_say():
     assert not shows("si_slow", 10, 0.8, 0.12, 170)
 
 
+@pytest.mark.parametrize(
+    ("regime", "inside", "beside"),
+    [
+        ("sr", (300, 0.149, 0.101, 600), [{"cv": 0.151}, {"chi": 0.099}]),
+        ("ar", (300, 0.149, 0.069, 300), [{"cv": 0.151}, {"chi": 0.071}]),
+        ("ai", (15, 0.701, 0.069, 80), [{"cv": 0.699}, {"chi": 0.071}]),
+        (
+            "si_fast",
+            (60, 0.701, 0.101, 101),
+            [{"cv": 0.699}, {"chi": 0.099}, {"frequency": 99}, {"rate": 102}],
+        ),
+        (
+            "si_slow",
+            (24, 0.701, 0.101, 59),
+            [{"cv": 0.699}, {"chi": 0.099}, {"frequency": 61}, {"frequency": 23}],
+        ),
+    ],
+)
+def test_each_limit_of_a_regime_is_where_it_is_said_to_be(regime, inside, beside):
+    """CV 0.15 and 0.7, chi 0.07 and 0.1, a wave above 100 Hz or below 60 and above the rate."""
+    figures = dict(zip(("rate", "cv", "chi", "frequency"), inside, strict=True))
+    assert shows(regime, **figures)
+    for change in beside:
+        assert not shows(regime, **figures | change), change
+
+
 def test_the_power_law_is_read_off_the_logarithms():
     events = torch.tensor([10.0, 20.0, 70.0], dtype=torch.float64)
     assert power_law(events, 3 * events**1.5) == pytest.approx(1.5)

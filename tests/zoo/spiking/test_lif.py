@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.kernels.lif import BLOCK, advance, advance_torch
+from everynet.kernels.lif import BLOCK, Grid, Membranes, advance, advance_torch
 from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.spiking.lif import (
@@ -102,6 +102,19 @@ def test_spikes_on_the_grid_are_those_of_brian2(v_in, dt, rest):
     times, trace = brian2(v_in, 400, dt, 0.02, rest * dt)
     assert run.times.tolist() == pytest.approx(times, abs=1e-9)
     assert run.voltages[:, 0].tolist() == pytest.approx(trace, abs=1e-9)
+
+
+@pytest.mark.parametrize("go", [advance, advance_torch])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_membrane_exactly_at_the_threshold_fires_and_is_reset(go, dtype):
+    """Half of the way to 2 is 1 in every step; half of the way to 1.5 is 3/4, then 9/8."""
+    begun = Membranes(torch.zeros(2, dtype=dtype), torch.zeros(2, dtype=torch.int32), 0)
+    drive = torch.tensor([[2.0, 1.5]], dtype=dtype)
+    run = go(drive, begun, 3, Grid(0.5, 0, 1.0, 0.0), dt=1.0, record=[0, 1])
+    assert run.times.tolist() == [0, 1, 1, 2]
+    assert run.neurons.tolist() == [0, 0, 1, 0]
+    assert run.voltages.tolist() == [[0, 0], [0, 0.75], [0, 0]]
+    assert run.state.voltage.tolist() == [0, 0.75]
 
 
 def test_v_is_zero_at_the_next_tau_ref_over_dt_times():
