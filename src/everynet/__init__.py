@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from everynet.recipes import Simulation as Simulation
     from everynet.recipes import State as State
     from everynet.recipes import Training as Training
+    from everynet.trained import Trained as Trained
     from everynet.types import Batch as Batch
     from everynet.types import Data as Data
     from everynet.types import Terms as Terms
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 _MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipes", "runs", "zoo")
 _WORDS = {
     **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
+    "Trained": "trained",
     **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
 }
 
@@ -68,6 +70,12 @@ def resume(
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
     """The trained model of a run folder, in eval mode; `file` names a recipe outside the zoo."""
     return import_module("everynet.catalog").load(folder, file)
+
+
+def trained(folder: str | Path) -> Trained:
+    """A run, or a .safetensors file, to be given to a recipe: `recipe("fgsm", of=trained(run))`."""
+    found: Trained = import_module("everynet.catalog").trained(folder)
+    return found
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a module or a class

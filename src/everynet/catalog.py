@@ -23,6 +23,7 @@ from everynet import cache
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
+    from everynet.trained import Trained
 
 PACKAGE = Path(__file__).parent
 ZOO = PACKAGE / "zoo"
@@ -450,3 +451,54 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
     from everynet import runs  # noqa: PLC0415 -- imports torch
 
     return runs.load(of_run(folder, file), Path(folder))
+
+
+# ----------------------------------------------------------------------- a run that is given
+
+
+def trained(folder: str | Path) -> Trained:
+    """A run, or a file of weights, to be given to a recipe."""
+    from everynet.trained import Trained  # noqa: PLC0415
+
+    return Trained(str(folder)).resolved("trained")
+
+
+def weighed(path: str, setting: str) -> tuple[str, str]:
+    """The SHA-256 of the weights that a path leads to, and the name of the recipe of a run."""
+    from hashlib import sha256  # noqa: PLC0415
+
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
+    if not Path(path).exists():
+        raise UserError(
+            f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
+        )
+    name = of_run(path).name if Path(path).is_dir() else ""
+    return sha256(_weight_bytes(path, setting)).hexdigest(), name
+
+
+def weights(path: str) -> dict[str, Any]:
+    """The tensors that a path leads to, by name."""
+    from everynet.checkpoint import weights_in  # noqa: PLC0415 -- imports torch
+
+    return weights_in(Path(path), _weight_bytes(path, "start"))
+
+
+def _weight_bytes(path: str, setting: str) -> bytes:
+    from everynet import checkpoint, files  # noqa: PLC0415 -- imports torch
+    from everynet.types import UserError  # noqa: PLC0415
+
+    if Path(path).is_dir():
+        _stored(Path(path) / "recipe.json")
+        return checkpoint.kept_weights(Path(path))
+    if not Path(path).is_file() or Path(path).suffix != ".safetensors":
+        raise UserError(f"{setting} ({path}) must be a run folder or a .safetensors file")
+    return files.read(Path(path))
+
+
+def spec_of(folder: str | Path) -> dict[str, Any]:
+    """The description of the data of a run."""
+    from everynet.job import read_json  # noqa: PLC0415 -- imports torch
+
+    found: dict[str, Any] = read_json(Path(folder) / "spec.json")["spec"]
+    return found

@@ -354,6 +354,20 @@ def restore_model(path: Path, model: nn.Module) -> None:
     _copy(_module_tensors(model), _weights(path))
 
 
+def kept_weights(folder: Path) -> bytes:
+    """The file of the weights that a run keeps."""
+    read = _first_good(folder, _candidates(folder), lambda path: read_bundle(path, (MODEL,)))
+    return read[1][MODEL]
+
+
+def weights_in(path: Path, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a safetensors file."""
+    try:
+        return load_tensors(content)
+    except SafetensorError as error:
+        raise UserError(f"{path} is no safetensors file, or is damaged: {error}") from error
+
+
 def load_kept(folder: Path, model: nn.Module) -> str:
     """Put the weights that a run keeps into a network; says what was damaged and passed over."""
     path, weights, problem = _first_good(folder, _candidates(folder), _weights)

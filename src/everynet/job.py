@@ -29,6 +29,7 @@ from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
 from everynet.settings import settings
+from everynet.trained import Trained
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -36,6 +37,7 @@ from everynet.trainer import (
     evaluating,
     find_non_finite,
     finite,
+    started,
     train,
     with_threads,
 )
@@ -85,6 +87,11 @@ class Job:
         threads = f"{self.setup.threads} thread{'s' * (self.setup.threads > 1)}"
         return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}"
 
+    @property
+    def begins(self) -> bool:
+        """Whether there is nothing to go on with."""
+        return self.folder == Path() or not checkpoint.steps(self.folder)
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Hold the folder while writing into it."""
@@ -100,6 +107,9 @@ class Job:
         for name, value in settings(recipe).items():
             if isinstance(value, Path) and value != Path():
                 note(str(value), digest_of(value, name))
+            if isinstance(value, Trained) and value:
+                fresh = name != "start" or self.begins
+                note(str(value), (value.resolved(name) if fresh else value).sha256)
         if not isinstance(recipe, Training):  # these compute in one process
             self.world.check(1, True, recipe.name)
         if isinstance(recipe, Simulation):
@@ -110,7 +120,10 @@ class Job:
             return self.fit
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
-        state = begin(recipe, self.data, self.setup, self.world)
+        start = recipe.start.tensors() if recipe.start and self.begins else {}
+        state = begin(recipe, self.data, self.setup, self.world, start)
+        if start:
+            self.progress.say(started(state.model, start, str(recipe.start)))
         checkpoint.check_deployed(state.model, recipe.deployed(state))
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
@@ -220,7 +233,7 @@ class Job:
                 seen.append({"step": step, "valid": found})
                 self.log.add(seen[-1])
                 self._time(step)
-                judge = recipe.judge()
+                judge = recipe.judge() if data.chooses else None
                 if judge is not None and (
                     best.best_step < 0 or judge.merit(found) > best.best_value
                 ):

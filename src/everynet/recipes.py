@@ -25,6 +25,7 @@ from typing_extensions import TypeVar
 
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
+from everynet.trained import Trained
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
 M = TypeVar("M", bound=nn.Module, default=nn.Module)
@@ -275,6 +276,8 @@ class Training(Recipe, Generic[M, X]):
     """Steps between evaluations; 0 is once an epoch, or a twentieth of the run."""
     save_every: int = 0
     """Steps between checkpoints; 0 is at each evaluation."""
+    start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
+    """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")

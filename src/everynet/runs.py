@@ -29,6 +29,7 @@ from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import settings
+from everynet.trained import Trained
 from everynet.types import Data, UserError
 
 
@@ -42,7 +43,7 @@ def run(
     show: bool = False,
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`."""
-    recipe = _with_name(recipe)
+    recipe = _resolved(_with_name(recipe))
     setup = setup_for(recipe, device, precision, compile)
     with _job(recipe, setup, show) as job:
         start, world = job.prepare(), job.world
@@ -171,6 +172,13 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
         yield Job(recipe, setup, world, progress, stop=stop, read=read)
 
 
+def _resolved(recipe: Recipe) -> Recipe:
+    """The recipe with what each run it was given holds now."""
+    given = {n: v for n, v in settings(recipe).items() if isinstance(v, Trained) and v}
+    held: dict[str, Any] = {name: value.resolved(name) for name, value in given.items()}
+    return replace(recipe, **held)
+
+
 def _with_name(recipe: Recipe) -> Recipe:
     return recipe if recipe.name else replace(recipe, name=type(recipe).__name__.lower())
 
@@ -182,5 +190,8 @@ def _described(recipe: Recipe) -> dict[str, Any]:
         "file": source_file(recipe),
         "goal": recipe.goal,
         "changed": list(recipe.changed),
-        "settings": settings(recipe),
+        "settings": {
+            name: vars(value) if isinstance(value, Trained) else value
+            for name, value in settings(recipe).items()
+        },
     }

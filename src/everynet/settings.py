@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from everynet.recipes import Recipe
+from everynet.trained import Trained
 from everynet.types import UserError, nearest
 
 
@@ -52,7 +53,14 @@ def _type_name(kind: Any) -> str:  # noqa: ANN401 -- a type hint
     if typing.get_origin(kind) is tuple:
         inner = [a for a in typing.get_args(kind) if a is not Ellipsis]
         return f"{_type_name(inner[0])}s separated by commas"
-    names = {int: "whole number", float: "number", bool: "true or false", str: "text", Path: "path"}
+    names = {
+        Trained: "a run folder or file",
+        int: "whole number",
+        float: "number",
+        bool: "true or false",
+        str: "text",
+        Path: "path",
+    }
     return names.get(kind, str(kind))
 
 
@@ -100,7 +108,7 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     return replace(recipe, **values, changed=order)
 
 
-def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a type hint and its value
+def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
     """The value, if it is of its type; a whole number may stand for a number."""
     if typing.get_origin(kind) is tuple and isinstance(value, tuple):
         inner = typing.get_args(kind)
@@ -114,9 +122,22 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a type
         return convert(name, str(value), float)
     elif kind is Path and isinstance(value, str | Path):
         return Path(value)
+    elif kind is Trained:
+        return _trained(name, value)
     elif kind in (int, float, str) and isinstance(value, kind):
         return kind(value)  # also of what is derived from it, such as numpy's float64
     raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
+
+
+def _trained(name: str, value: Any) -> Trained:  # noqa: ANN401 -- checked here
+    """A run that is given, as it is or as recipe.json has it."""
+    if isinstance(value, dict):
+        parts = [value.get(key) for key in ("path", "sha256", "recipe")]
+        if all(isinstance(part, str) for part in parts):
+            return Trained(*map(str, parts))
+    if not isinstance(value, Trained):
+        raise UserError(f"{name} ({value}) must be {_type_name(Trained)}")
+    return value
 
 
 # ------------------------------------------------------------------------- settings of a verb

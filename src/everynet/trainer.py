@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -23,19 +23,29 @@ from everynet.device import (
 from everynet.distributed import World
 from everynet.memory import keep_freed_memory
 from everynet.recipes import Fitting, M, State, Training, X
-from everynet.types import Batch, Data, History, Record
+from everynet.types import Batch, Data, History, Record, UserError
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
 UPDATE = 3
 
 
 def begin(
-    recipe: Training[M, X], data: Data, setup: Setup | None = None, world: World | None = None
+    recipe: Training[M, X],
+    data: Data,
+    setup: Setup | None = None,
+    world: World | None = None,
+    start: Mapping[str, Tensor] | None = None,
 ) -> State[M, X]:
-    """The state before the first update: everything in it follows from the recipe's seed."""
+    """The state before the first update: everything in it follows from the recipe's seed.
+
+    `start` holds weights to begin from, of which those are taken that fit by name and shape.
+    """
     setup, world = setup or choose("cpu"), world or World()
     seed_all(setup.device, recipe.seed, INITIAL)
     model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
+    with torch.no_grad():
+        for name, tensor in fitting(model, start or {}).items():
+            tensor.copy_((start or {})[name])
     if has_images(model):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
     if world.size > 1 and setup.device.type == "cuda":
@@ -50,6 +60,32 @@ def begin(
     draws = recipe.draws if world.size == 1 else True  # processes must agree on it
     reduce = world.average_gradients if world.size > 1 else None
     return State(model, extra, optimizers, reduce=reduce, draws=draws)
+
+
+def fitting(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a network for which `start` has one of the same name and shape."""
+    own = model.state_dict(keep_vars=True)
+    return {n: t for n, t in own.items() if n in start and start[n].shape == t.shape}
+
+
+def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
+    """What was taken from `start`, in one line; that nothing fits is an error."""
+    own, taken = model.state_dict(), fitting(model, start)
+    if not taken:
+        raise UserError(
+            f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
+            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}"
+        )
+    new, unused = ([n for n in a if n not in taken] for a in (own, start))
+    said = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
+    said += [f"new: {_few(new)}"] if new else []
+    said += [f"left out: {_few(unused)}"] if unused else []
+    return "; ".join(said)
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
