@@ -29,6 +29,6 @@ class Given(nn.Module):
         return super().train(mode)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        self.network._apply(fn, recurse)  # type: ignore[no-untyped-call]  # torch's own
+        self.network._apply(fn, recurse)
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         return self
