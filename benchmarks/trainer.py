@@ -305,7 +305,7 @@ def save(folder: Path, name: str, rows: int) -> dict:
     from everynet.data import load
 
     try:
-        data = load("mnist", batch_size=BATCH, size=32 if name == "lenet" else 0)
+        data = load("mnist", kind="image", batch_size=BATCH, size=32 if name == "lenet" else 0)
     except ValueError as error:
         sys.exit(str(error))
     prepared = {
