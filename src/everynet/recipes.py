@@ -197,7 +197,7 @@ OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=True),
     "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
     "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
-    "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, fused=True),
+    "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, weight_decay=0.0, fused=True),
     "lion": lambda groups, lr: Lion(groups, lr=lr),
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import os
-from dataclasses import dataclass
+import random
+from dataclasses import dataclass, replace
 
+import numpy
 import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
@@ -343,6 +345,48 @@ class Killed(Ema):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Drawing(Small):
+    """Noise from Python's and numpy's generators, in batches, updates and evaluations."""
+
+    def dataset(self) -> Data:
+        def made(step: int) -> Batch:
+            x, y = _two_classes(self.batch_size, step)
+            return x + random.gauss(0, 0.1) + torch.randn(()), y  # torch's are seeded by then, too
+
+        return replace(super().dataset(), stream=made)
+
+    def step(self, state: State, batch: Batch) -> Terms:
+        noise = random.random() + numpy.random.normal()  # noqa: NPY002 -- the one meant
+        return super().step(state, (batch[0] + noise, batch[1]))
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        noise = random.random() + numpy.random.normal()  # noqa: NPY002 -- the one meant
+        return super().metrics(model, (batch[0] + noise, batch[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Coming(Small):
+    """Terms that come and go: a warm-up term for five updates, another at every third."""
+
+    def step(self, state: State, batch: Batch) -> Terms:
+        terms = super().step(state, batch)
+        if state.step < 5:
+            terms["_warm"] = torch.tensor(float(state.step))
+        if state.step % 3 == 0:
+            terms = {"_third": torch.tensor(2.0), **terms}
+        return terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rare(Small):
+    """Evaluated at every second update, saved at every tenth."""
+
+    steps: int = 24
+    eval_every: int = 2
+    save_every: int = 10
+
+
+@dataclass(frozen=True, kw_only=True)
 class Raises(Small):
     """Fails in one of several processes."""
 
@@ -365,6 +409,9 @@ RECIPES = {
     "persistent-chains": PersistentChains(),
     "painting": Painting(),
     "tied-weights": TiedWeights(),
+    "drawing": Drawing(),
+    "coming": Coming(),
+    "rare": Rare(),
     "killed": Killed(),
     "endless": Small(steps=10_000_000, save_every=100),
     "raises": Raises(),
