@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from PIL import Image
+from PIL.Image import Resampling
 
 from everynet.catalog import Entry, entries, find
 from everynet.recipes import Recipe, telling
 
 DOCS = Path(__file__).parent
-WIDTH = 1000  # pixels
+WIDTHS = (1000, 800, 650)  # pixels, the widest that keeps a file small
+MOST = 250_000  # bytes
 
 
 def newest(runs: Path, name: str) -> Path | None:
@@ -31,13 +33,16 @@ def newest(runs: Path, name: str) -> Path | None:
 
 
 def shrink(picture: Path, path: Path) -> None:
-    """A copy of a picture that is at most WIDTH wide, in all its colours."""
-    image = Image.open(picture).convert("RGB")
-    if image.width > WIDTH:
-        size = (WIDTH, round(image.height * WIDTH / image.width))
-        image = image.resize(size, Image.Resampling.LANCZOS)
+    """A copy of a picture in all its colours, narrower where it would be a large file."""
+    with Image.open(picture) as opened:
+        image = opened.convert("RGB")
     path.parent.mkdir(exist_ok=True)
-    image.save(path, optimize=True)
+    for width in WIDTHS:
+        size = min(width, image.width)
+        copy = image.resize((size, round(image.height * size / image.width)), Resampling.LANCZOS)
+        copy.save(path, optimize=True)
+        if path.stat().st_size <= MOST:
+            return
 
 
 def pictures(recipe: Recipe, run: Path, docs: Path) -> Iterator[str]:

@@ -60,6 +60,14 @@ def test_a_picture_keeps_its_colours_and_is_made_narrow(maker, tmp_path):
         assert same.size == (900, 10)
 
 
+def test_a_picture_that_would_be_a_large_file_is_made_narrower(maker, tmp_path):
+    noise = torch.randint(256, (300, 1200, 3), dtype=torch.uint8, generator=torch.Generator())
+    Image.fromarray(noise.numpy()).save(tmp_path / "a.png")
+    maker.shrink(tmp_path / "a.png", tmp_path / "gallery" / "b.png")
+    with Image.open(tmp_path / "gallery" / "b.png") as small:
+        assert small.size == (650, 162)
+
+
 def test_a_recipe_is_shown_with_its_figures_pictures_and_captions(maker, finished, tmp_path):
     recipe, run = finished
     entry = next(e for e in entries()[0] if e.name == "activations")
