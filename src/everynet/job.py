@@ -37,7 +37,6 @@ from everynet.trainer import (
 )
 from everynet.types import Data, NonFinite, Stopped, UserError
 
-DPI = 150  # of pictures
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 
 
@@ -302,7 +301,7 @@ class Job:
         paths = []
         for name, figure in figures.items():
             content = io.BytesIO()
-            figure.savefig(content, format="png", dpi=DPI)
+            figure.savefig(content, format="png", dpi=150)
             paths.append(self.folder / "pictures" / f"{name}.png")
             files.write(paths[-1], content.getvalue())
         return tuple(paths)
