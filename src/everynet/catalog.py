@@ -345,7 +345,9 @@ def _line(error: BaseException, file: Path) -> str:
     """
     from traceback import extract_tb  # noqa: PLC0415 -- a light verb needs none
 
-    lines = [frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)]
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
     return f" line {lines[-1]}" if lines else ""
 
 
