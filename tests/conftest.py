@@ -5,6 +5,8 @@ Nothing of everynet is imported here, because the hook must come first.
 
 import os
 import tempfile
+from collections import Counter
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -25,6 +27,7 @@ install_import_hook([f"everynet.{part}" for part in PARTS - UNCHECKED], "tests.c
 settings.register_profile("repeatable", deadline=None, derandomize=True)
 settings.load_profile("repeatable")
 
+SHOWN = 10
 SLOW = pytest.StashKey()
 WHY = "needs real data: EVERYNET_DATA is not set"
 
@@ -54,7 +57,14 @@ def pytest_testnodedown(node):
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter):
-    """Say how many tests of real data were left out, and why."""
+    """Say which files took longest, and how many tests of real data were left out, and why."""
+    took = Counter()
+    for report in chain.from_iterable(terminalreporter.stats.values()):
+        if isinstance(report, pytest.TestReport):  # of a setup, a call or a teardown, of any worker
+            took[report.nodeid.partition("::")[0]] += report.duration
+    terminalreporter.section("slowest files, in seconds over all workers")
+    for file, seconds in took.most_common(SHOWN):
+        terminalreporter.write_line(f"{seconds:8.2f} {file}")
     skipped = terminalreporter.stats.get("skipped", [])
     absent = sum("EVERYNET_DATA" in str(report.longrepr) for report in skipped)
     slow = terminalreporter.config.stash.get(SLOW, 0)

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
@@ -24,7 +25,6 @@ import everynet
 from everynet import checkpoint, job, runs
 from everynet.catalog import entries, find
 from everynet.device import Setup, choose
-from everynet.plot import style
 from everynet.recipes import Goal, State, Training, minimised, telling
 from everynet.samplers import Made
 from everynet.settings import override, setting_docs, settings
@@ -276,11 +276,17 @@ class Lived(NamedTuple):
 def lived(request, tmp_path_factory):
     recipe, drawn, draw = tiny(request.param), [], job.Job.draw
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(style, "DPI", 30)  # nobody looks at these
+        patch.setattr(Figure, "savefig", rendered)
         patch.setattr(job.Job, "draw", lambda self, model: drawn.append(model) or draw(self, model))
         result = runs.run(recipe, tmp_path_factory.mktemp(request.param), device="cpu")
         yield Lived(recipe, result, values_of(drawn[0]))
     shutil.rmtree(result.folder.parent)
+
+
+def rendered(figure, to, **_):
+    """Lay out and draw in one pass and coarsely, where savefig takes two: nobody looks at these."""
+    figure.set_dpi(30)
+    FigureCanvasAgg(figure).print_png(to)
 
 
 def values_of(model):

@@ -262,21 +262,37 @@ def test_slow(): ...
 
 def test_plain(): ...
 """
+TIMED = """
+import time, pytest
+
+@pytest.fixture
+def rested():
+    time.sleep(0.2)
+    yield
+    time.sleep(0.2)
+
+def test_long(rested):
+    time.sleep(0.2)
+"""
 
 
 @pytest.mark.parametrize(
     ("workers", "data", "outcome", "absent"),
-    [(0, "here", "1 failed, 1 passed", 0), (1, "", "1 passed, 1 skipped", 1)],
+    [(0, "here", "1 failed, 2 passed", 0), (1, "", "2 passed, 1 skipped", 1)],
 )
 def test_real_data_is_skipped_unless_named_and_then_must_be_there(
     checkout, workers, data, outcome, absent
 ):
-    """The run says how many were left out and why; a set that is missing fails."""
+    """The run says how many were left out and why; a set that is missing fails.
+
+    It also says how long the slowest files took, with their setup and teardown, slowest first.
+    """
     (checkout / "tests").mkdir()
     for name in ("conftest.py", "checker.py", "__init__.py"):
         if (ROOT / "tests" / name).exists():
             shutil.copy(ROOT / "tests" / name, checkout / "tests")
     (checkout / "tests" / "test_real.py").write_text(REAL)
+    (checkout / "tests" / "test_timed.py").write_text(TIMED)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-m", "not slow", "-n", str(workers), "-q"],
         cwd=checkout,
@@ -290,6 +306,9 @@ def test_real_data_is_skipped_unless_named_and_then_must_be_there(
         f"real-data tests skipped: {absent + 1} ({absent} because EVERYNET_DATA is not set, "
         "1 because they are slow: make test-all)\n"
     ) in done.stdout
+    slowest = re.findall(r"^ +(\d+\.\d\d) tests/(\w+)\.py$", done.stdout, re.MULTILINE)
+    assert [file for _, file in slowest] == ["test_timed", "test_real"]
+    assert float(slowest[0][0]) >= 0.6
 
 
 # ---------------------------------------------------------------------------------------- the pins

@@ -5,11 +5,14 @@ real sets (tests/data/damaged.py) and words of the command line (below). All are
 twenty are run again as real processes.
 """
 
+import json
+import os
 import random
 import resource
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -135,21 +138,51 @@ def test_each_is_one_line_exit_two_and_cheap(trials, capfd, monkeypatch, tmp_pat
     assert not list(tmp_path.glob("runs*")), "a mistake leaves no folder behind"
 
 
-def test_twenty_as_real_processes(trials, tmp_path):
-    import os
+FORKS = """
+import json, os, runpy, sys
+import everynet.cli, everynet.runs
+from everynet.catalog import entries, find
 
-    for title, words, environment, said in random.Random(0).sample(trials, 20):
-        if any("\0" in word for word in words):
-            continue  # no such process can be started
-        done = subprocess.run(
-            [sys.executable, "-m", "everynet", *words],
-            check=False,
-            capture_output=True,
-            text=True,
-            cwd=tmp_path,
-            env={**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache"), **environment},
-            timeout=120,
-        )
-        assert (done.returncode, done.stdout) == (2, ""), (title, done)
-        assert len(done.stderr.splitlines()) == 1, (title, done.stderr)
-        assert all(word in done.stderr for word in said), (title, said, done.stderr)
+cases, names = json.load(sys.stdin), [entry.name for entry in entries()[0]]
+for words, _ in cases:
+    [find(word) for word in words if word in names]  # the imports, which take seconds
+for number, (words, environment) in enumerate(cases):
+    child = os.fork()
+    if child == 0:
+        for stream in (1, 2):
+            os.dup2(os.open(f"{number}-{stream}", os.O_WRONLY | os.O_CREAT), stream)
+        os.environ.update(environment)
+        sys.argv = ["everynet", *words]
+        try:
+            runpy.run_module("everynet", run_name="__main__")
+        except SystemExit as end:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code)  # to take all modules down costs another second
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def judge(trial, code, out, err):
+    title, _, _, said = trial
+    assert (code, out) == (2, ""), (title, code, out, err)
+    assert len(err.splitlines()) == 1, (title, err)
+    assert all(word in err for word in said), (title, said, err)
+
+
+def test_twenty_as_real_processes(trials, tmp_path):
+    """All forked from one that has the imports done, and three of them from nothing."""
+    chosen = random.Random(0).sample(trials, 20)
+    chosen = [t for t in chosen if not any("\0" in word for word in t[1])]  # cannot be started
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    start = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    given = json.dumps([trial[1:3] for trial in chosen])
+    done = start([sys.executable, "-c", FORKS], input=given, env=environment, check=True)
+    codes = [int(line) for line in done.stdout.split()]
+    for number, (trial, code) in enumerate(zip(chosen, codes, strict=True)):
+        out, err = ((tmp_path / f"{number}-{stream}").read_text() for stream in (1, 2))
+        judge(trial, code, out, err)
+    for trial in chosen[:3]:
+        words = [sys.executable, "-m", "everynet", *trial[1]]
+        done = start(words, env=environment | trial[2], check=False)
+        judge(trial, done.returncode, done.stdout, done.stderr)
