@@ -1,5 +1,7 @@
 """Tokens: text goes into numbers and back, whatever it holds."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -53,8 +55,10 @@ def test_a_stream_goes_on_over_the_edge_of_a_chunk(monkeypatch):
 
 @pytest.mark.parametrize(
     ("size", "dtype"),
-    [(2, torch.uint8), (256, torch.uint8), (257, torch.int16), (32768, torch.int16)]
-    + [(32769, torch.int32), (65536, torch.int32), (70000, torch.int32)],
+    [
+        *((2, torch.uint8), (256, torch.uint8), (257, torch.int16), (32768, torch.int16)),
+        *((32769, torch.int32), (65536, torch.int32), (70000, torch.int32)),
+    ],
 )
 @pytest.mark.parametrize("kind", ["words", "characters"])
 def test_a_stream_takes_the_smallest_integers_that_hold_the_last_token(size, dtype, kind):
@@ -68,7 +72,7 @@ def test_a_stream_takes_the_smallest_integers_that_hold_the_last_token(size, dty
 @given(lines, st.sampled_from(["characters", "words"]))
 def test_places_are_where_tokens_begin(text, kind):
     ends = [*places(text, kind), len(text)]
-    parts = [text[a:b] for a, b in zip(ends, ends[1:], strict=False)]
+    parts = [text[a:b] for a, b in pairwise(ends)]
     assert [cut(part, kind) for part in parts] == [[token] for token in cut(text, kind)]
 
 
