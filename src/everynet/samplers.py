@@ -97,12 +97,24 @@ def _stream_rows(split: Batch) -> int:
     return max(0, len(split[0]) - 1) if split else 0
 
 
-def _too_short(tokens: int, batch_size: int, length: int) -> str:
-    return (
-        f"batch_size ({batch_size}) must be at most {max(1, tokens // max(1, length))}, because "
-        f"the training text has {tokens + 1:,} tokens and each of its lanes needs {length}; give "
-        "more text, or a smaller batch_size or window"
-    )
+def _too_short(tokens: int, batch_size: int, length: int, lanes: int) -> str:
+    """Why a stream cannot give windows of `length` in each of `lanes` lanes, if it cannot."""
+    if length < 1:
+        return f"window ({length}) must be at least 1"
+    if batch_size < 1:
+        return f"batch_size ({batch_size}) must be at least 1"
+    if tokens < length:
+        return (
+            f"window ({length}) must be at most {tokens}, because the training text has "
+            f"{tokens + 1:,} tokens; give more text"
+        )
+    if tokens // lanes < length:
+        return (
+            f"batch_size ({batch_size}) must be at most {tokens // length}, because the training "
+            f"text has {tokens + 1:,} tokens and each of its lanes needs {length}; give more text, "
+            "or a smaller batch_size or window"
+        )
+    return ""
 
 
 @dataclass(frozen=True)
@@ -110,8 +122,10 @@ class Lanes:
     """A stream folded into `batch_size` lanes; a batch is the next window of every lane.
 
     A batch is (x, y, keep): y is x one token later, and keep is 0 where a lane begins anew, 1
-    elsewhere: it multiplies the state that is carried from the window before. In evaluation a split
-    is one batch of lanes at full length, and what fills the last lane has the target IGNORED.
+    elsewhere: it multiplies the state that is carried from the window before. What is left over
+    when the stream is folded is cut off at both ends, at another place in each epoch, so that every
+    token is trained on. In evaluation a split is one batch of lanes at full length, and what fills
+    the last lane has the target IGNORED.
     """
 
     length: int
@@ -121,21 +135,23 @@ class Lanes:
         return _stream_rows(split)
 
     def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
-        return self.rows(split) // batch_size // self.length
+        return self.rows(split) // (batch_size * self.length)
 
     def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
         (stream,) = split
-        each = self.rows(split) // batch_size
-        _, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        windows = self.steps_per_epoch(split, batch_size)
+        epoch, position = divmod(step, windows)
+        used = windows * self.length * batch_size
+        spare = self.rows(split) - used
+        first = int(torch.randint(spare + 1, (), generator=generator(seed, 1, epoch)))
         mine, start = share.of(batch_size), position * self.length
-        folded = [
-            stream[late : late + each * batch_size]
-            .view(batch_size, each)[mine, start : start + self.length]
+        x, y = (
+            stream[begin : begin + used]
+            .view(batch_size, -1)[mine, start : start + self.length]
             .long()
-            for late in (0, 1)
-        ]
-        keep = torch.full((len(folded[0]),), float(position > 0), device=stream.device)
-        return (*folded, keep)
+            for begin in (first, first + 1)
+        )
+        return x, y, torch.full((len(x),), float(position > 0), device=stream.device)
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
         if not self.rows(split):
@@ -143,20 +159,19 @@ class Lanes:
         (stream,) = split
         each = -(-self.rows(split) // batch_size)
         lanes = -(-self.rows(split) // each)
-        x = stream.new_zeros(lanes * each, dtype=torch.int64)
-        y = torch.full_like(x, IGNORED)
-        x[: len(stream) - 1], y[: len(stream) - 1] = stream[:-1].long(), stream[1:].long()
-        yield x.view(lanes, each), y.view(lanes, each), torch.zeros(lanes, device=stream.device)
+        x, y = _rectangle(stream, lanes, each)
+        yield x, y, torch.zeros(lanes, device=stream.device)
 
     def refusal(self, split: Batch, batch_size: int) -> str:
-        if batch_size >= 1 and self.steps_per_epoch(split, batch_size) >= 1:
-            return ""
-        return _too_short(self.rows(split), batch_size, self.length)
+        return _too_short(self.rows(split), batch_size, self.length, batch_size)
 
 
 @dataclass(frozen=True)
 class Windows:
-    """Stretches of a stream that begin anywhere: (x, y), where y is x one token later."""
+    """Stretches of a stream that begin anywhere: (x, y), where y is x one token later.
+
+    In evaluation a split is cut into windows side by side; `at_once` counts tokens.
+    """
 
     length: int
     """Tokens of a window."""
@@ -165,7 +180,7 @@ class Windows:
         return _stream_rows(split)
 
     def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
-        return max(1, self.rows(split) // (batch_size * self.length))
+        return max(1, self.rows(split) // (batch_size * self.length)) if split else 0
 
     def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
         (stream,) = split
@@ -176,20 +191,23 @@ class Windows:
         return stream[places].long(), stream[places + 1].long()
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
-        stream = split[0] if split else torch.empty(0)
         windows = -(-self.rows(split) // self.length)
-        for first in range(0, windows, at_once):
-            last = min(first + at_once, windows)
-            tokens = stream[first * self.length : last * self.length + 1].long()
-            x = tokens.new_zeros((last - first) * self.length)
-            y = torch.full_like(x, IGNORED)
-            x[: len(tokens) - 1], y[: len(tokens) - 1] = tokens[:-1], tokens[1:]
-            yield x.view(-1, self.length), y.view(-1, self.length)
+        few = max(1, at_once // self.length)
+        for first in range(0, windows, few):
+            last = min(first + few, windows)
+            tokens = split[0][first * self.length : last * self.length + 1]
+            yield _rectangle(tokens, last - first, self.length)
 
     def refusal(self, split: Batch, batch_size: int) -> str:
-        if batch_size >= 1 and self.rows(split) >= self.length:
-            return ""
-        return _too_short(self.rows(split), batch_size, self.length)
+        return _too_short(self.rows(split), batch_size, self.length, lanes=1)
+
+
+def _rectangle(tokens: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Tokens and those that follow them, row by row; what is left has the target IGNORED."""
+    x = tokens.new_zeros(rows * columns, dtype=torch.int64)
+    y = torch.full_like(x, IGNORED)
+    x[: len(tokens) - 1], y[: len(tokens) - 1] = tokens[:-1], tokens[1:]
+    return x.view(rows, columns), y.view(rows, columns)
 
 
 # --------------------------------------------------------------------------- unequal sequences

@@ -1,0 +1,208 @@
+"""One long text as a stream of tokens, from a file in UTF-8.
+
+Where a text ships no parts, test is its last tenth, and of the rest every tenth block of 4,096
+tokens is for validation (one stretch would be another author or another play); of a text too short
+for ten such blocks, blocks of a hundredth of the rest. The blocks of a part are joined, so that a
+network sees a seam every few thousand tokens. The vocabulary is that of the training part.
+"""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor
+
+from everynet import files
+from everynet.data.kinds import Kind, files_in
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import read_bytes
+from everynet.data.report import Report
+from everynet.data.split import PARTS
+from everynet.data.tokens import KINDS, UNKNOWN, Tokens, check_kind, places
+from everynet.samplers import Lanes, Windows
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+MOST_BYTES = 2 * 10**9
+BLOCK = 4096
+"""Tokens of a block that is for training or for validation as a whole."""
+FEWEST = 200
+"""Tokens of the shortest text that is divided."""
+AT_ONCE = 16_384
+"""Tokens that a network is asked about at once in evaluation, where windows are no lanes."""
+OTHERS = (".csv", ".tsv", ".npy", ".npz")
+"""Files that begin like text, or might, and are a table."""
+
+
+@dataclass(frozen=True)
+class LongText:
+    """A text before it is cut into tokens: whole, or in the parts that it ships with."""
+
+    name: str
+    parts: Mapping[str, str]
+    """"train", "valid" and "test"; or "whole", where our own rule divides it."""
+    digest: str
+    split: str = ""
+    """One sentence that says how the parts were made; empty where our rule makes them."""
+    published: bool = False
+
+
+class Text(Kind[LongText]):
+    """One long text."""
+
+    name: ClassVar[str] = "text"
+    about: ClassVar[str] = "a text: one file in UTF-8"
+    suffix: ClassVar[str] = ".txt"
+
+    def matches(self, path: Path) -> bool:
+        try:
+            if kind_of_path(path) != "file" or path.suffix.lower() in OTHERS:
+                return False
+            if path.suffix.lower() == ".txt":
+                return True
+            with path.open("rb") as stream:
+                start = stream.read(4096)
+            codecs.getincrementaldecoder("utf-8")().decode(start)  # the last character may be cut
+        except (UserError, OSError, UnicodeDecodeError):
+            return False
+        return bool(start) and b"\0" not in start
+
+    def find(self, path: Path) -> LongText:
+        content = read_bytes(path, MOST_BYTES)
+        whole = decoded(content, path)
+        return LongText(str(path), {"whole": whole}, hashlib.sha256(content).hexdigest())
+
+    def data(
+        self,
+        samples: LongText,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        tokens: str = "characters",
+        vocabulary: int = 0,
+        sampler: Lanes | Windows = Lanes(64),  # noqa: B008 -- frozen
+    ) -> Data:
+        """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
+        parts, split = divided(samples, tokens)
+        learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
+        splits = {part: (learned.stream(parts[part]),) for part in PARTS}
+        spec = {
+            "name": samples.name,
+            "kind": self.name,
+            "task": "language",
+            "shape": [len(learned)],
+            "classes": [],
+            "tokens": learned.spec,
+            "split": split,
+        }
+        return Data(
+            splits,
+            spec,
+            batch_size,
+            seed,
+            samples.digest,
+            sampler=sampler,
+            eval_batch_size=AT_ONCE,
+        )
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
+        """Each line that is not empty, as the numbers of its tokens."""
+        tokens = Tokens.of(spec)
+        names: list[str] = []
+        lines: list[Tensor] = []
+        for path in files_in(paths):
+            text = decoded(read_bytes(path, MOST_BYTES), path)
+            found = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
+            if not found:
+                raise UserError(f"{shown(path)} must hold a line that is not empty")
+            names += [f"{path}:{number}" for number, _ in found]
+            lines += [tokens.stream(line).long() for _, line in found]
+        return names, lines
+
+    def write(self, made: Sequence[str], spec: Spec, path: Path) -> list[Path]:
+        """Texts with an empty line between them."""
+        if path.suffix not in ("", ".txt"):
+            raise UserError(f"--out ({shown(path)}) must end in .txt, because text was made")
+        path = path.with_suffix(".txt")
+        files.write(path, ("\n\n".join(made) + "\n").encode())
+        return [path]
+
+    def count(self, samples: LongText, report: Report) -> None:
+        report.task = "language"
+        lines = sum(text.count("\n") for text in samples.parts.values())
+        report.facts["lines"] = f"{lines:,}"
+        for kind in KINDS:
+            parts, split = divided(samples, kind)
+            tokens = Tokens.learned([parts["train"]], kind)
+            streams = {part: tokens.stream(parts[part]) for part in PARTS}
+            if kind == "characters":
+                report.split = split
+                report.counts = {part: len(streams[part]) for part in PARTS}
+            count = sum(map(len, streams.values()))
+            new = [int((streams[part] == tokens.index[UNKNOWN]).sum()) for part in PARTS[1:]]
+            report.facts[kind] = (
+                f"{count:,}, of which train holds {len(tokens) - 1:,} different ones; unknown are "
+                f"{new[0]:,} of valid and {new[1]:,} of test"
+            )
+
+    def line(self, spec: Spec) -> str:
+        return f"{spec['name']}: text, {spec['shape'][0]:,} different {spec['tokens']['kind']}"
+
+
+def decoded(content: bytes, path: Path | str) -> str:
+    """Bytes as text, without a byte order mark, every line ended by a line feed alone."""
+    body = content.removeprefix(codecs.BOM_UTF8)
+    if not body:
+        raise UserError(f"{shown(path)} is empty")
+    if (at := body.find(b"\0")) >= 0:
+        where = _where(content, len(content) - len(body) + at)
+        raise UserError(
+            f"{shown(path)} must be text, but {where} is NUL, as in a binary file; save it as UTF-8"
+        )
+    try:
+        return body.decode().replace("\r\n", "\n")
+    except UnicodeDecodeError as error:
+        where = _where(content, len(content) - len(body) + error.start)
+        raise UserError(
+            f"{shown(path)} must be text in UTF-8, but {where} (0x{body[error.start]:02x}) is not; "
+            "save it as UTF-8"
+        ) from None
+
+
+def _where(content: bytes, at: int) -> str:
+    return f"byte {at:,} in line {content.count(10, 0, at) + 1:,}"
+
+
+def divided(samples: LongText, kind: str) -> tuple[dict[str, str], str]:
+    """The three parts of a text, and how they were made in one sentence."""
+    check_kind(kind)
+    if "whole" not in samples.parts:
+        return dict(samples.parts), samples.split
+    text = samples.parts["whole"]
+    starts = places(text, kind)
+    count = len(starts)
+    if count < FEWEST:
+        raise UserError(
+            f"{shown(samples.name)} must hold at least {FEWEST} {kind}, but holds {count}: three "
+            "parts are made of it; give more text"
+        )
+    rest = count - count // 10
+    block = BLOCK if rest >= 10 * BLOCK else rest // 100
+    ends = [*(starts[at] for at in range(0, rest, block)), starts[rest]]
+    blocks = [text[a:b] for a, b in pairwise(ends)]
+    seam = "" if kind == "characters" else " "  # a word and the next one must stay two
+    parts = {
+        "train": seam.join(part for number, part in enumerate(blocks) if number % 10 != 9),
+        "valid": seam.join(blocks[9::10]),
+        "test": text[starts[rest] :],
+    }
+    return parts, f"test is the last tenth, valid every tenth block of {block:,} {kind} of the rest"
+
+
+KIND = Text()
