@@ -32,6 +32,8 @@ class Report:
     """Samples of each class in each part."""
     sizes: dict[str, int] = field(default_factory=dict)
     """How many samples have each size."""
+    facts: dict[str, str] = field(default_factory=dict)
+    """What else is worth saying, by name."""
     duplicates: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of equal samples that lie in two parts."""
     unreadable: list[str] = field(default_factory=list)
@@ -50,6 +52,7 @@ class Report:
             counts = ", ".join(f"{self.counts.get(part, 0):,} {part}" for part in PARTS)
             lines += [f"samples    {counts}", f"split      {self.split}"]
         lines += [f"size       {size}: {count:,}" for size, count in self.sizes.items()][:_MOST]
+        lines += [f"{name:10} {value}" for name, value in self.facts.items()]
         for name, parts in list(self.classes.items())[: 2 * _MOST]:
             counts = ", ".join(f"{parts.get(part, 0):,} {part}" for part in PARTS)
             lines.append(f"class      {name}: {counts}")
