@@ -56,7 +56,7 @@ def test_files_are_split_by_class_and_name(tmp_path):
     root = tree(tmp_path)
     found = samples(root, kind="labelled")
     keys = {f"{label}/{n}.txt": (text, label) for n, (label, text) in enumerate(ROWS)}
-    everything = [(t, l) for part in PARTS for t, l in zip(*found.parts[part], strict=True)]
+    everything = [pair for part in PARTS for pair in zip(*found.parts[part], strict=True)]
     assert sorted(everything) == sorted(keys.values())
     before = set(found.parts["test"][0])
     more = samples(tree(tmp_path, {"good/new.txt": "one more"}), kind="labelled")
@@ -243,7 +243,7 @@ def test_the_report_says_classes_lengths_and_duplicates(tmp_path):
     ]
     report = check(tsv(tmp_path, changed), kind="labelled")
     assert report.duplicates == [(f"line {train + 1}", f"line {test + 1}")]
-    twice = tree(tmp_path, {"good/copy.txt": ROWS[1][1], "good/copy2.txt": ROWS[1][1],
-                            "good/copy3.txt": ROWS[1][1], "good/copy4.txt": ROWS[1][1],
-                            "good/copy5.txt": ROWS[1][1], "good/copy6.txt": ROWS[1][1]})  # fmt: skip
-    assert all("copy" in b or "copy" in a for a, b in check(twice, kind="labelled").duplicates)
+    copies = {f"good/copy{n}.txt": ROWS[1][1] for n in range(9)}
+    found = check(tree(tmp_path, copies), kind="labelled").duplicates
+    assert found
+    assert all("copy" in b or "copy" in a for a, b in found)

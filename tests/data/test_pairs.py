@@ -27,9 +27,9 @@ def targets(count=COUNT):
 def two(folder, left=None, right=None):
     """The path of two aligned files; what is given may be lines or bytes."""
     paths = folder / "a.en", folder / "a.de"
-    for path, lines, usual in zip(paths, (left, right), (sources, targets), strict=True):
-        lines = usual() if lines is None else lines
-        path.write_bytes(lines if isinstance(lines, bytes) else joined(lines))
+    lines = sources() if left is None else left, targets() if right is None else right
+    for path, content in zip(paths, lines, strict=True):
+        path.write_bytes(content if isinstance(content, bytes) else joined(content))
     return f"{paths[0]},{paths[1]}"
 
 

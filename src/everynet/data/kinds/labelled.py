@@ -49,6 +49,8 @@ class Labelled:
     """Where the user has each text."""
     each: str = "line"
     """Whether a text is a line or a file."""
+    classes: tuple[str, ...] = ()
+    """The classes in order; where none is given, that of the alphabet."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -67,11 +69,7 @@ class Labelled:
                     f"{self.name}: class {shown(min(new), 60)} of {part} has no training sample; "
                     "add some"
                 )
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """The names of the classes in the order of the alphabet."""
-        return tuple(sorted(set(self.parts["train"][1])))
+        object.__setattr__(self, "classes", self.classes or tuple(everything))
 
 
 def divided(rows_: Sequence[tuple[str, str]], name: str, split: str = BY_ROW) -> Labelled:
