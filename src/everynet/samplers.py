@@ -219,6 +219,18 @@ def flattened(sequences: list[list[int]]) -> tuple[Tensor, Tensor]:
     return torch.tensor([token for one in sequences for token in one], dtype=torch.int32), ends
 
 
+@dataclass(frozen=True)
+class _Order:
+    """One epoch of `Buckets`."""
+
+    batches: Tensor
+    """The rows of each batch."""
+    longest: list[list[int]]
+    """For each ragged column, the longest sequence of each batch."""
+    stream: Tensor
+    """What it was drawn for, kept so that its id stays its own."""
+
+
 @dataclass
 class Buckets:
     """Sequences of similar length together, so that little of a batch is padding.
@@ -229,7 +241,7 @@ class Buckets:
     """
 
     columns: tuple[str, ...]
-    _orders: dict[tuple[int, int, int], tuple[Tensor, list[list[int]]]] = field(
+    _orders: dict[tuple[int, int, int, int], _Order] = field(
         default_factory=dict, repr=False, compare=False
     )
 
@@ -249,34 +261,32 @@ class Buckets:
     def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
         return self.rows(split) // batch_size
 
-    def _order(
-        self, split: Batch, batch_size: int, seed: int, epoch: int
-    ) -> tuple[Tensor, list[list[int]]]:
-        """The rows of every batch of an epoch, and the longest sequence of each, by column."""
-        key = (id(split[0]), epoch, seed)
+    def _order(self, split: Batch, batch_size: int, seed: int, epoch: int) -> _Order:
+        key = (id(split[0]), batch_size, seed, epoch)
         if key not in self._orders:
-            draw, rows = generator(seed, 1, epoch), self.rows(split)
-            order = torch.randperm(rows, generator=draw)
-            lengths = self._lengths(split)
-            weight = sum((length.double() for length in lengths[1:]), lengths[0].double() * 1e6)
-            for start in range(0, rows, CHUNK * batch_size):
-                chunk = order[start : start + CHUNK * batch_size]
-                order[start : start + CHUNK * batch_size] = chunk[
-                    weight[chunk].argsort(stable=True)
-                ]
-            whole = order[: rows // batch_size * batch_size].view(-1, batch_size)
-            whole = whole[torch.randperm(len(whole), generator=draw)]
-            longest = [[int(n) for n in length[whole].amax(1)] for length in lengths]
             if len(self._orders) > 1:
                 self._orders.pop(next(iter(self._orders)))
-            self._orders[key] = (whole.to(split[0].device), longest)
+            self._orders[key] = self._drawn(split, batch_size, seed, epoch)
         return self._orders[key]
+
+    def _drawn(self, split: Batch, batch_size: int, seed: int, epoch: int) -> _Order:
+        draw, whole = generator(seed, 1, epoch), self.steps_per_epoch(split, batch_size)
+        # What fills no batch is left out before sorting: afterwards it would be the longest.
+        order = torch.randperm(self.rows(split), generator=draw)[: whole * batch_size]
+        lengths = self._lengths(split)
+        first, *others = [length.double() for length in lengths]
+        weight = sum(others, start=first * 1e6)
+        chunks = order.split(CHUNK * batch_size)
+        order = torch.cat([chunk[weight[chunk].argsort(stable=True)] for chunk in chunks])
+        batches = order.view(whole, batch_size)[torch.randperm(whole, generator=draw)]
+        longest = [length[batches].amax(1).tolist() for length in lengths]
+        return _Order(batches.to(split[0].device), longest, split[0])
 
     def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
         epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
-        order, longest = self._order(split, batch_size, seed, epoch)
-        rows = order[position][share.of(batch_size)]
-        return self._taken(split, rows, [each[position] for each in longest])
+        order = self._order(split, batch_size, seed, epoch)
+        rows = order.batches[position][share.of(batch_size)]
+        return self._taken(split, rows, [each[position] for each in order.longest])
 
     def _taken(self, split: Batch, rows: Tensor, longest: list[int]) -> Batch:
         batch: list[Tensor] = []

@@ -65,7 +65,7 @@ def _class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
     for subfolder in inside:
         for path in entries(subfolder):
             if path.is_dir():
-                raise UserError(f"{shown(path)} must be an image, but is a folder in a class")
+                raise UserError(f"{shown(path)} must be a file of its class, but is a folder")
             yield subfolder.name, path
 
 

@@ -28,7 +28,7 @@ S = TypeVar("S")
 Inputs: TypeAlias = "Sequence[Any] | Tensor"
 """What a network is asked about, one after another: the rows of a tensor, or unequal ones."""
 
-ORDER = ("boxes", "mask", "map", "image", "table", "labelled", "pairs", "text")
+ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text")
 """The kinds of the package, those that are told by more of what they see first."""
 
 _added: dict[str, Kind[Any]] = {}

@@ -1,0 +1,235 @@
+"""Texts with one class each: a .tsv with `class<TAB>text` on each line, or a folder.
+
+    reviews.tsv                    good<TAB>a fine film
+    reviews/good/1.txt             one subfolder for each class; each file is one text
+
+Lines are split by a hash of their number and files as those of images are (see `folder.py`). A
+batch is (x, lengths, y): tokens filled up with 0, how many there are, and the class.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from everynet.data import folder, texts
+from everynet.data.kinds import Kind, files_in
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.report import Report
+from everynet.data.split import PARTS, rows
+from everynet.data.tokens import SENTENCE, Tokens
+from everynet.samplers import Buckets, flattened
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+MOST_CLASSES = 50
+"""A first column with more values than this is no class."""
+BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """Texts before they are cut into tokens, and the name of the class of each."""
+
+    name: str
+    parts: Mapping[str, tuple[list[str], list[str]]]
+    """The texts and the classes of "train", "valid" and "test"."""
+    digest: str
+    split: str
+    """One sentence that says how the parts were made."""
+    published: bool = False
+    """Whether the test part ships with the set, so that all the rest may be trained on."""
+    places: Mapping[str, list[str]] = field(default_factory=dict)
+    """Where the user has each text."""
+    each: str = "line"
+    """Whether a text is a line or a file."""
+    classes: tuple[str, ...] = ()
+    """The classes in order; where none is given, that of the alphabet."""
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            if not self.parts[part][0]:
+                raise UserError(f"{self.name}: the {part} part holds no text; add some")
+        everything = sorted({label for part in PARTS for label in self.parts[part][1]})
+        if len(everything) < 2:
+            raise UserError(
+                f"{self.name}: one class ({shown(everything[0], 60)}) is not enough to learn from; "
+                "give at least 2"
+            )
+        for part in ("valid", "test"):
+            new = set(self.parts[part][1]) - set(self.parts["train"][1])
+            if new:
+                raise UserError(
+                    f"{self.name}: class {shown(min(new), 60)} of {part} has no training sample; "
+                    "add some"
+                )
+        object.__setattr__(self, "classes", self.classes or tuple(everything))
+
+
+def divided(rows_: Sequence[tuple[str, str]], name: str, split: str = BY_ROW) -> Labelled:
+    """Rows of (class, text) in three parts by a hash of their numbers."""
+    found = texts.placed(rows(len(rows_)), name)
+    return Labelled(
+        name=name,
+        parts={
+            part: ([rows_[n][1] for n in chosen], [rows_[n][0] for n in chosen])
+            for part, chosen in found.items()
+        },
+        digest=texts.digest(text for row in rows_ for text in row),
+        split=split,
+        places={part: [f"line {n + 1}" for n in chosen] for part, chosen in found.items()},
+    )
+
+
+class LabelledTexts(Kind[Labelled]):
+    """Texts, each with one class."""
+
+    name: ClassVar[str] = "labelled"
+    about: ClassVar[str] = (
+        "texts with a class each: a .tsv with a class, a tab and a text on each line, or a folder "
+        "with a subfolder of .txt files for each class"
+    )
+    suffix: ClassVar[str] = ".txt"
+
+    def matches(self, path: Path) -> bool:
+        if path.suffix.lower() == ".tsv":
+            return sort_of(path) != "pairs"
+        return _holds_texts(path)
+
+    def find(self, path: Path) -> Labelled:
+        if kind_of_path(path) == "folder":
+            return _folder(path)
+        if path.suffix.lower() != ".tsv":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        return divided([(label.strip(), text) for label, text in texts.columns(path)], shown(path))
+
+    def data(
+        self,
+        samples: Labelled,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        tokens: str = "words",
+        vocabulary: int = 0,
+    ) -> Data:
+        texts.check_vocabulary(vocabulary)
+        learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
+        number = {label: row for row, label in enumerate(samples.classes)}
+        spec: Spec = {
+            "name": samples.name,
+            "kind": self.name,
+            "task": "classification",
+            "shape": [],
+            "classes": [shown(label) for label in samples.classes],
+            "split": samples.split,
+            "tokens": learned.spec,
+            "each": samples.each,
+        }
+        splits = {
+            part: (
+                *flattened([learned.encode(text) for text in found]),
+                torch.tensor([number[label] for label in labels]),
+            )
+            for part, (found, labels) in samples.parts.items()
+        }
+        sampler = Buckets(("ragged", "plain"))
+        return Data(splits, spec, batch_size, seed, samples.digest, sampler)
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
+        """Each line, or each file where files were learned; of a .tsv the second column."""
+        names: list[str] = []
+        found: list[Tensor] = []
+        tokens = Tokens.of(spec)
+        for path in files_in(paths):
+            if spec["each"] == "file":
+                names.append(str(path))
+                found.append(torch.tensor(tokens.encode(_whole(path))))
+                continue
+            its, lines = texts.asked(path, tokens, column=1)
+            names, found = names + its, found + lines
+        return names, found
+
+    def write(self, made: list[str], spec: Spec, path: Path) -> list[Path]:
+        """Texts, one a line."""
+        return texts.written(made, path)
+
+    def count(self, samples: Labelled, report: Report) -> None:
+        report.task, report.split = "classification", samples.split
+        report.counts = {part: len(samples.parts[part][0]) for part in PARTS}
+        counts = {part: Counter(samples.parts[part][1]) for part in PARTS}
+        report.classes = {
+            shown(label): {part: counts[part][label] for part in PARTS} for label in samples.classes
+        }
+        found = {part: samples.parts[part][0] for part in PARTS}
+        report.facts |= texts.facts(found)
+        texts.count_equal(report, found, samples.places)
+
+    def line(self, spec: Spec) -> str:
+        count, classes = len(spec["tokens"]["vocabulary"]), len(spec["classes"])
+        return f"{spec['name']}: texts, {classes} classes, {count:,} {spec['tokens']['kind']}"
+
+
+def sort_of(path: Path) -> str:
+    """What the lines of a .tsv look like: "labelled", "pairs", or "" where too few can be read.
+
+    Classes are few: at most 50 values before the tab, and fewer than half as many as lines.
+    """
+    labels = [cells[0].strip() for cells in texts.beginning(path) if len(cells) == 2]
+    if len(labels) < len(PARTS):
+        return ""
+    values = len(set(labels))
+    return "labelled" if values <= MOST_CLASSES and 2 * values < len(labels) else "pairs"
+
+
+def _holds_texts(path: Path) -> bool:
+    """Whether a folder has class folders that begin with a .txt file, also below `train`."""
+    try:
+        if kind_of_path(path) != "folder":
+            return False
+        inside = [each for each in folder.entries(path) if each.is_dir()]
+        train = [each for each in inside if each.name == "train"]
+        classes = folder.entries(train[0]) if train else inside
+        first = [next(iter(folder.entries(each)), None) for each in classes if each.is_dir()]
+    except (UserError, OSError):
+        return False
+    named = [each.suffix.lower() for each in first if each]
+    return bool(named) and all(suffix == ".txt" for suffix in named)
+
+
+def _whole(path: Path) -> str:
+    """The text of a file, which must hold some."""
+    found = texts.read(path).replace("\r\n", "\n").strip()
+    if not found:
+        raise UserError(f"{shown(path)} holds no text; write some or remove it")
+    return found
+
+
+def _folder(path: Path) -> Labelled:
+    listed, split = folder.listing(path)
+    for part in PARTS:
+        for _, file in listed[part]:
+            if file.suffix.lower() != ".txt":
+                raise UserError(f"{shown(file)} must end in .txt, because texts are read")
+    parts = {
+        part: ([_whole(file) for _, file in found], [label for label, _ in found])
+        for part, found in listed.items()
+    }
+    keys = (f"{part}/{label}/{file.name}" for part in PARTS for label, file in listed[part])
+    everything = (text for part in PARTS for text in parts[part][0])
+    return Labelled(
+        name=shown(path),
+        parts=parts,
+        digest=texts.digest([*keys, *everything]),
+        split=split,
+        places={part: [shown(file) for _, file in listed[part]] for part in PARTS},
+        each="file",
+    )
+
+
+KIND = LabelledTexts()

@@ -1,0 +1,188 @@
+"""Pairs of texts that belong together, line by line: a sentence and its translation, say.
+
+    lines.en,lines.de    two files of as many lines, with a comma between their names
+    lines.tsv            one file with a tab between the two texts of a line
+
+A batch is (x, x_lengths, y, y_lengths): the tokens of the sources and of the targets, each target
+between <start> and <end>, filled up with 0. The vocabularies are those of training, and what is
+asked later is cut as the sources were.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar
+
+from torch import Tensor
+
+from everynet.data import texts
+from everynet.data.kinds import Kind, files_in
+from everynet.data.kinds.labelled import sort_of
+from everynet.data.report import Report
+from everynet.data.split import PARTS, rows
+from everynet.data.tokens import END, SENTENCE, START, Tokens
+from everynet.samplers import Batch, Buckets, flattened
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs before they are cut into tokens."""
+
+    name: str
+    parts: Mapping[str, tuple[list[str], list[str]]]
+    """The sources and the targets of "train", "valid" and "test"."""
+    digest: str
+    split: str
+    """One sentence that says how the parts were made."""
+    published: bool = False
+    """Whether the test part ships with the set, so that all the rest may be trained on."""
+    rows: Mapping[str, list[int]] = field(default_factory=dict)
+    """For parts that were taken out of one file, the line of each pair, from 1."""
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            if not self.parts[part][0]:
+                raise UserError(f"{self.name}: the {part} part holds no pair; add some")
+
+
+def divided(
+    pairs: Sequence[tuple[str, str]], name: str, keys: Sequence[str] = (), split: str = BY_ROW
+) -> Pairs:
+    """Pairs in three parts by a hash of their keys, or else of their row numbers."""
+    found = texts.placed(keys or rows(len(pairs)), name)
+    return Pairs(
+        name=name,
+        parts={
+            part: ([pairs[n][0] for n in chosen], [pairs[n][1] for n in chosen])
+            for part, chosen in found.items()
+        },
+        digest=texts.digest(text for pair in pairs for text in pair),
+        split=split,
+        rows={part: [n + 1 for n in chosen] for part, chosen in found.items()},
+    )
+
+
+class TextPairs(Kind[Pairs]):
+    """Two texts that belong together."""
+
+    name: ClassVar[str] = "pairs"
+    about: ClassVar[str] = (
+        "pairs of texts: two files of as many lines, written a.en,a.de, or a .tsv with two columns"
+    )
+    suffix: ClassVar[str] = ".txt"
+
+    def matches(self, path: Path) -> bool:
+        if len(_two(path)) == 2:
+            return True
+        return path.suffix.lower() == ".tsv" and sort_of(path) != "labelled"
+
+    def find(self, path: Path) -> Pairs:
+        both = _two(path)
+        if len(both) == 2:
+            found = list(zip(*_aligned(*both), strict=True))
+        elif path.suffix.lower() == ".tsv":
+            found = texts.columns(path)
+        else:
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        return divided(found, shown(path))
+
+    def data(
+        self,
+        samples: Pairs,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        tokens: str = "words",
+        vocabulary: int = 0,
+        same: bool = False,
+    ) -> Data:
+        source, target = _learned(samples, tokens, vocabulary, same)
+        spec: Spec = {
+            "name": samples.name,
+            "kind": self.name,
+            "task": "translation",
+            "shape": [],
+            "classes": [],
+            "split": samples.split,
+            "tokens": source.spec,
+            "target_tokens": target.spec,
+        }
+        splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
+        sampler = Buckets(("ragged", "ragged"))
+        return Data(splits, spec, batch_size, seed, samples.digest, sampler)
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
+        """Each line of a file is one source; of a .tsv the first column of each line."""
+        names: list[str] = []
+        found: list[Tensor] = []
+        for path in files_in(paths):
+            its, lines = texts.asked(path, Tokens.of(spec), column=0)
+            names, found = names + its, found + lines
+        return names, found
+
+    def write(self, made: list[str], spec: Spec, path: Path) -> list[Path]:
+        """Texts, one a line."""
+        return texts.written(made, path)
+
+    def count(self, samples: Pairs, report: Report) -> None:
+        report.task, report.split = "translation", samples.split
+        report.counts = {part: len(samples.parts[part][0]) for part in PARTS}
+        for side, name in enumerate(("source", "target")):
+            found = texts.facts({part: samples.parts[part][side] for part in PARTS})
+            report.facts |= {f"{name} {fact}": value for fact, value in found.items()}
+        pairs = {part: list(zip(*samples.parts[part], strict=True)) for part in PARTS}
+        places = {part: [f"line {row}" for row in samples.rows[part]] for part in PARTS}
+        texts.count_equal(report, pairs, places)
+
+    def line(self, spec: Spec) -> str:
+        counts = [len(spec[name]["vocabulary"]) for name in ("tokens", "target_tokens")]
+        kind = spec["tokens"]["kind"]
+        return f"{spec['name']}: pairs of texts, {counts[0]:,} and {counts[1]:,} {kind}"
+
+
+def _two(path: Path) -> list[Path]:
+    """The two files that a path with a comma names; one where it is the name of a file itself."""
+    both = str(path).split(",")
+    alone = len(both) != 2 or not all(both) or os.path.isfile(path)  # which never raises
+    return [path] if alone else [Path(part) for part in both]
+
+
+def _aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines of two files, which must be as many."""
+    left, right = texts.cut(texts.read(source)), texts.cut(texts.read(target))
+    if len(left) != len(right):
+        raise UserError(
+            f"{shown(target)} ({len(right):,} lines) must have as many lines as {shown(source)} "
+            f"({len(left):,}), because line n of one belongs to line n of the other"
+        )
+    return texts.filled(source, left), texts.filled(target, right)
+
+
+def _learned(samples: Pairs, tokens: str, vocabulary: int, same: bool) -> tuple[Tokens, Tokens]:
+    """The vocabularies of sources and targets; one of both together where they are the `same`."""
+    texts.check_vocabulary(vocabulary)
+    left, right = samples.parts["train"]
+    if same:
+        joint = Tokens.learned([*left, *right], tokens, SENTENCE, vocabulary)
+        return joint, joint
+    return (
+        Tokens.learned(left, tokens, SENTENCE, vocabulary),
+        Tokens.learned(right, tokens, SENTENCE, vocabulary),
+    )
+
+
+def _encoded(part: tuple[list[str], list[str]], source: Tokens, target: Tokens) -> Batch:
+    start, end = target.index[START], target.index[END]
+    x = flattened([source.encode(text) for text in part[0]])
+    y = flattened([[start, *target.encode(text), end] for text in part[1]])
+    return (*x, *y)
+
+
+KIND = TextPairs()

@@ -1,0 +1,51 @@
+"""Generated texts: strings of letters with their reversal, and short sentences with a feeling."""
+
+from __future__ import annotations
+
+import torch
+
+from everynet.data.kinds.labelled import Labelled
+from everynet.data.kinds.labelled import divided as labelled
+from everynet.data.kinds.pairs import Pairs, divided
+from everynet.types import UserError, generator
+
+LETTERS = "abcdefgh"
+SHORTEST, LONGEST = 3, 12
+COUNT = 40_000
+MOST = 1_000_000
+
+
+def reversal(count: int = COUNT) -> Pairs:
+    """`count` different strings of letters, each with itself from back to front."""
+    if not 100 <= count <= MOST:
+        raise UserError(f"reversal:{count} must be from reversal:100 to reversal:{MOST}")
+    random, found = generator(0, *b"reversal"), dict[str, None]()
+    while len(found) < count:  # no string is in two parts, because none is there twice
+        lengths = torch.randint(SHORTEST, LONGEST + 1, (count,), generator=random).tolist()
+        drawn = torch.randint(len(LETTERS), (count, LONGEST), generator=random).tolist()
+        for row, length in zip(drawn, lengths, strict=True):
+            found["".join([LETTERS[n] for n in row[:length]])] = None
+    return divided([(text, text[::-1]) for text in list(found)[:count]], "reversal")
+
+
+_THINGS = ("film", "story", "music", "acting", "ending", "script", "scenery", "song")
+_WHEN = ("", "this time", "for once", "in the end", "as we had hoped", "to be honest")
+_DEGREES = ("", "very", "really", "quite", "rather", "so")
+_GOOD = ("good", "fine", "lovely", "clever", "moving", "funny", "strong", "fresh")
+_BAD = ("bad", "poor", "dull", "silly", "boring", "tired", "weak", "stale")
+_PHRASES = 2000
+
+
+def phrases() -> Labelled:
+    """2,000 sentences like "the film was not very good": a "not" turns the feeling round."""
+    random, found = generator(0, *b"phrases"), dict[str, str]()
+
+    def one(words: tuple[str, ...]) -> str:
+        return words[int(torch.randint(len(words), (), generator=random))]
+
+    while len(found) < _PHRASES:
+        good, negated = (bool(torch.randint(2, (), generator=random)) for _ in range(2))
+        words = ("the", one(_THINGS), "was", "not" if negated else "", one(_DEGREES))
+        words = (*words, one(_GOOD if good else _BAD), one(_WHEN))
+        found[" ".join(filter(None, words))] = "bad" if good == negated else "good"
+    return labelled([(label, text) for text, label in found.items()], "phrases")
