@@ -301,7 +301,7 @@ def test_a_folder_without_masks_and_one_with_nothing(tmp_path):
     (tmp_path / "images").mkdir()
     with pytest.raises(UserError, match="must have a folder masks in it"):
         mask.KIND.find(tmp_path)
-    with pytest.raises(UserError, match="a folder with images and masks.*looks like image data"):
+    with pytest.raises(UserError, match=r"a folder with images and masks.*looks like image data"):
         read(tmp_path)
     (tmp_path / "masks").mkdir()
     with pytest.raises(UserError, match="must have images in it, but has none"):
