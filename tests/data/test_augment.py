@@ -369,6 +369,15 @@ def test_boxes_are_cut_at_the_border_and_gone_outside():
     assert right[0].tolist() == wanted
 
 
+def test_what_comes_into_a_mask_from_outside_is_class_0():
+    full = torch.full((1, 6, 6), 2)
+    away = Window(torch.tensor([3]), torch.tensor([0]), (6, 6)).mask(full)
+    assert away[0, :, 0].tolist() == [2, 2, 2, 0, 0, 0]
+    turned = Affine(turn(math.pi / 4, 1)).mask(full)
+    assert turned[0, 0, 0] == 0
+    assert turned[0, 3, 3] == 2
+
+
 def test_no_box_stays_no_box_under_every_move():
     none = torch.zeros(5, 3, 5)
     none[..., 0] = -1
@@ -457,6 +466,7 @@ def test_training_draws_anew_at_every_step_and_the_same_for_a_step():
     another = Data({"train": (x, y)}, batch_size=4, seed=4, augment=shift(3, 0.0))
     assert not torch.equal(another.train(2)[0], steps[2][0])
     assert torch.equal(another.train(2)[1], y), "what is no mask stays"
+
 
 @pytest.mark.parametrize(
     ("make", "message"),

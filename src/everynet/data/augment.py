@@ -80,7 +80,7 @@ def _move(move: Move, batch: Batch, draw: Draw, fill: Fill) -> Batch:
 def _kept(kinds: Tensor, edges: Float[Tensor, "batch boxes 4"]) -> Boxes:
     """Boxes cut at the border of the image; one that has left it is none."""
     edges = edges.clamp(0, 1)
-    gone = (kinds < 0) | (edges[..., 2] <= edges[..., 0]) | (edges[..., 3] <= edges[..., 1])
+    gone = (edges[..., 2] <= edges[..., 0]) | (edges[..., 3] <= edges[..., 1])
     kinds = torch.where(gone, -torch.ones_like(kinds), kinds)
     return torch.cat([kinds[..., None], torch.where(gone[..., None], 0.0, edges)], -1)
 

@@ -57,7 +57,7 @@ def missing(wanted: Known, progress: Told | None = None) -> tuple[Form, dict[Con
     """Fetch the contents that no folder holds; a damaged file in a folder is an error."""
     for form in wanted.forms:
         store.contents(wanted, store.places(form))
-    form = next(form for form in wanted.forms if form.sources)
+    form = next((form for form in wanted.forms if form.sources), wanted.forms[0])
     folder = store.fetched() / form.folder
     tell = progress or (lambda *_: None)
     reasons: list[str] = []
@@ -81,8 +81,9 @@ def _advice(wanted: Known, form: Form, found: Iterable[Content], reasons: Iterab
     put = [form.archive] if form.archive else lacking
     listed = ", ".join(f"{content.name} (SHA-256 {content.sha256})" for content in put)
     folder = (store.given() or store.fetched()) / form.folder
+    why = f"no source could be reached ({'; '.join(reasons)})" if reasons else "has no source"
     return (
-        f"{wanted.name} is not here and no source could be reached ({'; '.join(reasons)}); "
+        f"{wanted.name} is not here and {why}; "
         f"put {listed}{'' if form.archive else ', plain or as .gz,'} into {folder}"
     )
 
