@@ -7,6 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everynet.data import augment
 from everynet.data.augment import (
     Affine,
     Mirror,
@@ -19,7 +20,7 @@ from everynet.data.augment import (
     rotate,
     shift,
 )
-from everynet.types import Draw, generator
+from everynet.types import Data, Draw, Share, generator
 
 few = settings(max_examples=25, deadline=None)
 EVERY = {
@@ -263,6 +264,208 @@ def test_compose_is_one_after_another_with_one_generator():
     wanted = flip()(shift(2)((x, y), random), random)[0]
     assert torch.equal(compose(shift(2), flip())((x, y), draw(x, 4))[0], wanted)
     assert compose()((x, y), draw(x, 0))[0] is x
+
+
+# ------------------------------------------------- what is drawn on images moves with them
+
+
+def moves(count, height, width, seed=3):
+    """One of each, by name, each different for every row."""
+    random = generator(seed)
+    angle = (torch.rand(count, generator=random) - 0.5) * 1.2
+    linear = torch.stack([angle.cos(), angle.sin() + 0.1, -angle.sin(), angle.cos()], 1)
+    offset = torch.rand(count, 2, generator=random) * 8 - 4
+    linear = linear.reshape(-1, 2, 2) * (0.8 + 0.4 * torch.rand(count, 1, 1, generator=random))
+    return {
+        "window": Window(
+            torch.randint(-4, 5, (count,), generator=random),
+            torch.randint(-4, 5, (count,), generator=random),
+            (height - 2, width + 3),
+        ),
+        "mirror": Mirror(torch.arange(count) % 2 == 0),
+        "affine": Affine(torch.cat([linear, offset[:, :, None]], 2)),
+    }
+
+
+MOVES = tuple(moves(1, 8, 8))
+
+
+def discs(count, height, width, seed=0):
+    """Masks of three classes: two discs each over background."""
+    random = generator(seed)
+    row, column = torch.arange(height)[:, None], torch.arange(width)
+    masks = torch.zeros(count, height, width, dtype=torch.int64)
+    for kind in (1, 2):
+        centre = torch.rand(count, 2, 1, 1, generator=random)
+        away = (row - height * (0.2 + 0.6 * centre[:, 0])).square()
+        away = away + (column - width * (0.2 + 0.6 * centre[:, 1])).square()
+        masks[away < 36] = kind
+    return masks
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_moved_mask_is_the_argmax_of_its_moved_one_hot_image(name):
+    """Away from borders between classes, where nearest and bilinear may differ by a pixel."""
+    masks = discs(12, 40, 33)
+    move = moves(12, 40, 33)[name]
+    seen = move.mask(masks)
+    one_hot = torch.nn.functional.one_hot(masks, 3).permute(0, 3, 1, 2).double()
+    soft = move.image(one_hot, [1.0, 0.0, 0.0])  # what comes in from outside is background
+    sure = soft.amax(1) > 0.999
+    assert seen.dtype == masks.dtype
+    assert seen.shape == soft.shape[:1] + soft.shape[2:]
+    assert sure.float().mean() > 0.8
+    assert (seen > 0).sum() > 12 * 50, "the discs must be seen"
+    assert torch.equal(seen[sure], soft.argmax(1)[sure])
+    assert (seen != soft.argmax(1)).float().mean() < 0.01
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_moved_map_is_the_moved_image_with_zero_outside(name):
+    x = torch.randn(6, 3, 20, 24, generator=generator(2))
+    move = moves(6, 20, 24)[name]
+    parts = ("image", "map", "label")
+    batch = (x, x.clone(), torch.arange(6))
+    moved = augment._move(move, batch, Draw(generator(0), 6, parts=parts), 0.0)
+    assert torch.equal(moved[0], moved[1])
+    assert moved[2] is batch[2]
+    filled = augment._move(move, batch, Draw(generator(0), 6, parts=parts), 9.0)
+    assert torch.equal(filled[1], moved[1]), "the fill of images is not that of maps"
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_a_moved_box_bounds_the_moved_rectangle_to_a_pixel(name):
+    height, width = 60, 48
+    edges = torch.tensor([[[14.0, 20, 30, 41]], [[18, 22, 25, 27]], [[10, 30, 33, 45]]])
+    edges = edges.repeat(4, 1, 1)  # left top right bottom, in pixels
+    scale = torch.tensor([width, height] * 2)
+    boxes = torch.cat([torch.full((12, 1, 1), 2.0), edges / scale], 2)
+    filled = torch.zeros(12, 1, height, width)
+    for image, (left, top, right, bottom) in zip(filled, edges[:, 0].long(), strict=True):
+        image[:, top:bottom, left:right] = 1
+    move = moves(12, height, width)[name]
+    image, found = move.image(filled, 0.0), move.boxes(boxes, (height, width))
+    assert (found[..., 0] == 2).all()
+    for picture, box in zip(image[:, 0], found[:, 0, 1:], strict=True):
+        rows, columns = (picture > 0.5).any(1).nonzero(), (picture > 0.5).any(0).nonzero()
+        seen = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        pixels = box * torch.tensor([picture.shape[1], picture.shape[0]] * 2)
+        # corners of a turned rectangle are thinner than a pixel
+        assert (pixels - torch.tensor(seen)).abs().max() < 1.6
+
+
+def test_a_quarter_turn_of_boxes_in_closed_form():
+    boxes = torch.tensor([[[0.0, 0.1, 0.2, 0.4, 0.9], [-1, 0, 0, 0, 0]]])
+    found = Affine(turn(math.pi / 2, 1)).boxes(boxes, (8, 8))
+    # turned clockwise, as the image of rot90(-1) is: (x, y) goes to (1 - y, x)
+    wanted = torch.tensor([[[0.0, 0.1, 0.1, 0.8, 0.4], [-1, 0, 0, 0, 0]]])
+    torch.testing.assert_close(found, wanted, atol=1e-6, rtol=0)
+
+
+def test_boxes_are_cut_at_the_border_and_gone_outside():
+    boxes = torch.tensor([[[1.0, 0.0, 0.5, 0.5, 1.0], [0, 0.0, 0.0, 0.25, 0.25], [-1, 0, 0, 0, 0]]])
+    right = Window(torch.tensor([2]), torch.tensor([2]), (8, 8)).boxes(boxes, (8, 8))
+    wanted = [[1.0, 0.0, 0.25, 0.25, 0.75], [-1, 0, 0, 0, 0], [-1, 0, 0, 0, 0]]
+    assert right[0].tolist() == wanted
+
+
+def test_what_comes_into_a_mask_from_outside_is_class_0():
+    full = torch.full((1, 6, 6), 2)
+    away = Window(torch.tensor([3]), torch.tensor([0]), (6, 6)).mask(full)
+    assert away[0, :, 0].tolist() == [2, 2, 2, 0, 0, 0]
+    turned = Affine(turn(math.pi / 4, 1)).mask(full)
+    assert turned[0, 0, 0] == 0
+    assert turned[0, 3, 3] == 2
+
+
+def test_no_box_stays_no_box_under_every_move():
+    none = torch.zeros(5, 3, 5)
+    none[..., 0] = -1
+    for move in moves(5, 20, 20).values():
+        assert torch.equal(move.boxes(none, (20, 20)), none)
+
+
+PARTS = ("image", "mask", "map", "boxes", "label")
+
+
+def everything(count=6, dtype=torch.float32):
+    x = torch.randn(count, 2, 8, 8, generator=generator(1)).to(dtype)
+    boxes = torch.tensor([1.0, 0.2, 0.3, 0.7, 0.8], dtype=dtype).expand(count, 2, 5).clone()
+    mask = torch.randint(3, (count, 8, 8), generator=generator(4))
+    return x, mask, x[:, :1].clone(), boxes, torch.arange(count)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_two_ranks_together_are_one(name):
+    """Each process augments its rows with the numbers that one process would use for them."""
+    batch = everything()
+    whole = EVERY[name](batch, Draw(generator(7), 6, parts=PARTS))
+    shares = []
+    for rank in range(2):
+        share = Share(rank, 2)
+        mine = tuple(tensor[share.of(6)] for tensor in batch)
+        shares.append(EVERY[name](mine, Draw(generator(7), 6, share, PARTS)))
+    for one, *joined in zip(whole, *shares, strict=True):
+        assert torch.equal(one, torch.cat(joined))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_row_looks_at_another(name):
+    batch, other = everything(), everything()
+    other[0][0] *= -3
+    other[0][0, :, 0, 0] = -100
+    other[1][0], other[2][0], other[3][0, :, 1] = 2, 50.0, 0.1
+    first, second = (EVERY[name](b, Draw(generator(7), 6, parts=PARTS)) for b in (batch, other))
+    for a, b in zip(first, second, strict=True):
+        assert torch.equal(a[1:], b[1:])
+    assert not torch.equal(first[0][0], second[0][0])
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_all_parts_keep_their_types_and_labels_stay(name):
+    for dtype in (torch.float32, torch.float64):
+        batch = everything(dtype=dtype)
+        before = [tensor.clone() for tensor in batch]
+        made = EVERY[name](batch, Draw(generator(7), 6, parts=PARTS))
+        assert [t.dtype for t in made] == [t.dtype for t in batch]
+        assert [t.shape for t in made] == [t.shape for t in batch]
+        assert made[4] is batch[4]
+        for was, is_ in zip(before, batch, strict=True):
+            assert torch.equal(was, is_), "what is stored must not change"
+
+
+def test_float64_is_not_done_in_float32():
+    """A turn and its opposite, to what float64 gives: 1e-3 of a pixel would be a float32 grid."""
+    x = smooth().double()
+    there = Affine(turn(math.pi / 2, 3).double()).image(x, 0.0)
+    torch.testing.assert_close(there, torch.rot90(x, -1, (2, 3)), atol=1e-7, rtol=0)
+
+
+def test_noise_is_for_images_alone():
+    batch = everything()
+    made = noise(0.5)(batch, Draw(generator(7), 6, parts=PARTS))
+    assert not torch.equal(made[0], batch[0])
+    assert all(a is b for a, b in zip(made[1:], batch[1:], strict=True))
+
+
+def test_training_draws_anew_at_every_step_and_the_same_for_a_step():
+    """With one batch of equal images an epoch, only the augmentation tells steps apart."""
+    x = torch.arange(64.0).reshape(1, 1, 8, 8).expand(4, -1, -1, -1).clone()
+    y = torch.arange(64).reshape(1, 8, 8).expand(4, -1, -1).clone()
+    data = Data(
+        {"train": (x, y)}, batch_size=4, seed=3, augment=shift(3, 0.0), parts=("image", "mask")
+    )
+    steps = [data.train(step) for step in range(6)]
+    for a in range(6):
+        for b in range(a):
+            assert not torch.equal(steps[a][0], steps[b][0])
+    for image, mask in steps:
+        assert torch.equal(image[:, 0], mask.to(image.dtype)), "the mask moved as its image did"
+    for tensor, again in zip(data.train(2), steps[2], strict=True):
+        assert torch.equal(tensor, again)
+    another = Data({"train": (x, y)}, batch_size=4, seed=4, augment=shift(3, 0.0))
+    assert not torch.equal(another.train(2)[0], steps[2][0])
+    assert torch.equal(another.train(2)[1], y), "what is no mask stays"
 
 
 @pytest.mark.parametrize(

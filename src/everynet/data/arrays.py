@@ -38,7 +38,7 @@ def read(path: Path, target: str = "") -> Samples:
                 f"target ({shown(target)}) must be empty: {shown(path)} holds its own y"
             )
         arrays = read_npz(path)
-        found, names = _pairs(path, arrays), arrays.get("classes")
+        found, names = pairs(path, arrays), arrays.get("classes")
     for part, (x, y) in found.items():
         if y.ndim != 1 or x.ndim == 0 or len(x) != len(y):
             raise UserError(
@@ -54,7 +54,7 @@ def read(path: Path, target: str = "") -> Samples:
             raise UserError(
                 f"{shown(path)}: a row of x of {part} {its} must be as in train {first}"
             )
-    samples, rows_of, split = _complete(parts)
+    samples, rows_of, split = complete(parts)
     shape = samples["train"][0].shape
     whole = all(pair[0].dtype == torch.uint8 for pair in samples.values())
     if not whole:
@@ -62,7 +62,7 @@ def read(path: Path, target: str = "") -> Samples:
     return Samples(
         name=shown(path),
         parts=samples,
-        digest=_digest(path, target),
+        digest=digest(path, target),
         split=split,
         classes=classes,
         features=tuple(f"x{column}" for column in range(shape[1])) if len(shape) == 2 else (),
@@ -72,14 +72,14 @@ def read(path: Path, target: str = "") -> Samples:
     )
 
 
-def rank(path: Path) -> int:
-    """How many dimensions the x of an npz has; 0 where that cannot be told."""
+def rank(path: Path, name: str = "x") -> int:
+    """How many dimensions the x (or y) of an npz has; 0 where that cannot be told."""
     try:
         found = read_npz(path)
     except UserError:
         return 0
-    x = found.get("x", found.get("x_train"))
-    return 0 if x is None else int(x.ndim)
+    array = found.get(name, found.get(f"{name}_train"))
+    return 0 if array is None else int(array.ndim)
 
 
 def first(path: Path) -> Array:
@@ -109,7 +109,7 @@ def _columns(path: Path, target: str) -> tuple[Array, Array]:
     return np.delete(table, int(target), axis=1), table[:, int(target)]
 
 
-def _pairs(path: Path, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
+def pairs(path: Path, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
     """The x and y of every part that the arrays are named for."""
     left = {name: array for name, array in arrays.items() if name != "classes"}
     if set(left) == {"x", "y"}:
@@ -190,7 +190,7 @@ def _class_names(path: Path, names: Array) -> tuple[str, ...]:
     return tuple(shown(name, 80) for name in names.tolist())
 
 
-def _complete(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tensor], str]:
+def complete(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tensor], str]:
     """All three parts; those that the user did not make are taken from train, by these rows."""
     wanted = [part for part in PARTS if part == "train" or part not in parts]
     if len(wanted) == 1:
@@ -203,7 +203,8 @@ def _complete(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Ten
     return {**parts, **made}, taken, f"of the rows of train, by hash of their number, {shares}"
 
 
-def _digest(path: Path, target: str) -> str:
+def digest(path: Path, target: str = "") -> str:
+    """SHA-256 of a file and of the column that is to be learned."""
     with path.open("rb") as stream:
         total = hashlib.file_digest(stream, "sha256")
     total.update(target.encode("utf-8", "surrogateescape"))

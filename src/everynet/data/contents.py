@@ -2,7 +2,7 @@
 
 A content is known by its size and the SHA-256 of its bytes after unpacking, so it does not
 matter how it was packed. Nothing is unpacked by the names of an archive: a member is looked up
-by its last name, read up to the size it must have and given back as bytes.
+by the end of its name, read up to the size it must have and given back as bytes.
 """
 
 from __future__ import annotations
@@ -127,7 +127,8 @@ def _by_name(wanted: Sequence[Content]) -> dict[str, Content]:
 def _claim(left: dict[str, Content], member: str) -> Content | None:
     """The content that a member holds, once; none for a member whose path leads outside."""
     path = PurePosixPath(member)
-    content = left.get(path.name)
+    tails = ("/".join(path.parts[-count:]) for count in range(1, len(path.parts) + 1))
+    content = next((left[tail] for tail in tails if tail in left), None)
     if content is None or path.is_absolute() or ".." in path.parts:
         return None
     for name in content.names:

@@ -14,16 +14,17 @@ import hashlib
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.images import resize
+from everynet.data.images import MARGIN, resize
 from everynet.data.paths import read_bytes, unreadable
 from everynet.data.picture import MOST_BYTES, Pixels, decode, luma, probe, quiet
 from everynet.data.samples import Pair, Samples
@@ -39,6 +40,8 @@ LARGE = 2**30
 
 Listing = dict[str, list[tuple[str, Path]]]
 """For each part, the class and path of every image."""
+F = TypeVar("F")
+"""What a part lists: a file with its class, or two files that belong together."""
 
 
 def entries(folder: Path) -> list[Path]:
@@ -71,12 +74,12 @@ def _class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
 
 def classes(folder: Path) -> tuple[str, ...]:
     """The names of the class folders, of every part, in order."""
-    _, roots = _roots(folder)
-    inside = {path.name for root in roots.values() for path in entries(root) if path.is_dir()}
+    _, found = roots(folder)
+    inside = {path.name for root in found.values() for path in entries(root) if path.is_dir()}
     return tuple(sorted(inside))
 
 
-def _roots(folder: Path) -> tuple[bool, dict[str, Path]]:
+def roots(folder: Path) -> tuple[bool, dict[str, Path]]:
     """Whether the user made the split, and the folder that each part is in."""
     inside = {path.name: path for path in entries(folder) if path.is_dir()}
     if "train" not in inside:
@@ -92,28 +95,38 @@ def _roots(folder: Path) -> tuple[bool, dict[str, Path]]:
     valid = [name for name in _VALID if name in inside]
     if len(valid) > 1:
         raise UserError(f"{shown(folder)} must have one of {' and '.join(valid)}, not both")
-    roots = {"train": inside["train"]}
-    roots |= {"valid": inside[valid[0]]} if valid else {}
-    return True, roots | ({"test": inside["test"]} if "test" in inside else {})
+    found = {"train": inside["train"]}
+    found |= {"valid": inside[valid[0]]} if valid else {}
+    return True, found | ({"test": inside["test"]} if "test" in inside else {})
 
 
 def listing(folder: Path) -> tuple[Listing, str]:
     """Every image by its part, and one sentence that says how the parts were made."""
-    own, roots = _roots(folder)
-    parts: Listing = {part: list(_class_folders(root)) for part, root in roots.items()}
+    own, found = roots(folder)
+    parts: Listing = {part: list(_class_folders(root)) for part, root in found.items()}
+    return complete(parts, own, lambda file: f"{file[0]}/{file[1].name}", "class and file name")
+
+
+def complete(
+    parts: dict[str, list[F]], own: bool, key: Callable[[F], str], what: str
+) -> tuple[dict[str, list[F]], str]:
+    """All three parts: those that the user did not make are taken from train, by hash of a key.
+
+    The sentence says how they were made; `what` is the key in words.
+    """
     wanted = [part for part in PARTS if part == "train" or part not in parts]
     if len(wanted) == 1:
         return parts, "train, valid and test are folders of their own"
     files = parts["train"]
-    placed = by_hash([f"{label}/{path.name}" for label, path in files], wanted)
-    for part in wanted:
-        parts[part] = [file for file, its in zip(files, placed, strict=True) if its == part]
+    placed = by_hash([key(file) for file in files], wanted)
+    taken = {
+        part: [file for file, its in zip(files, placed, strict=True) if its == part]
+        for part in wanted
+    }
     shares = {"test": "a fifth", "valid": "a tenth of the rest"}
-    taken = " and ".join(
-        f"{shares[part]} is {part}" for part in ("test", "valid") if part in wanted
-    )
+    said = " and ".join(f"{shares[part]} is {part}" for part in ("test", "valid") if part in wanted)
     start = "folders of their own; by" if own else "by"
-    return parts, f"{start} hash of class and file name, {taken}"
+    return {**parts, **taken}, f"{start} hash of {what}, {said}"
 
 
 def read(folder: Path, size: int = 0) -> Samples:
@@ -123,8 +136,8 @@ def read(folder: Path, size: int = 0) -> Samples:
     require(folder, parts, labels)
     everything = [path for files in parts.values() for _, path in files]
     with quiet():
-        shape = _common_shape(everything, size)
-        x, hashes = _decode_all(everything, shape)
+        shape = common_shape(everything, size)
+        x, hashes = decode_images(everything, shape)
     total, start = hashlib.sha256(), 0
     number = {label: row for row, label in enumerate(labels)}
     pairs: dict[str, Pair] = {}
@@ -160,7 +173,7 @@ def require(folder: Path, parts: Listing, labels: Sequence[str]) -> None:
             raise UserError(f"{shown(folder)}: the {part} part holds no image; add some")
 
 
-def _common_shape(paths: Sequence[Path], size: int) -> tuple[int, int, int]:
+def common_shape(paths: Sequence[Path], size: int) -> tuple[int, int, int]:
     """Channels, height and width that every image gets; colour if one of them is."""
     height, width, channels = probe(paths[0])
     for path in paths[1:]:
@@ -174,15 +187,24 @@ def _common_shape(paths: Sequence[Path], size: int) -> tuple[int, int, int]:
     return (channels, size, size) if size else (channels, height, width)
 
 
-def _decode_all(
-    paths: Sequence[Path], shape: tuple[int, int, int]
+def decode_images(
+    paths: Sequence[Path], shape: tuple[int, int, int], margin: int = MARGIN
 ) -> tuple[UInt8[Tensor, "images channels height width"], list[bytes]]:
-    """Every image in one tensor, and the SHA-256 of every file; decoders run side by side."""
+    """Every image in one tensor, brought to one shape, and the SHA-256 of every file."""
+    return decode_all(
+        paths, shape, lambda path, content: fit(decode(path, content), shape, path, margin)
+    )
+
+
+def decode_all(
+    paths: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path, bytes], Tensor]
+) -> tuple[UInt8[Tensor, "images ..."], list[bytes]]:
+    """What `read` makes of every file, and the SHA-256 of each; decoders run side by side."""
     x = _room((len(paths), *shape))
 
     def one(row: int) -> bytes:
         content = read_bytes(paths[row], MOST_BYTES)
-        x[row] = fit(decode(paths[row], content), shape, paths[row])
+        x[row] = read(paths[row], content)
         return hashlib.sha256(content).digest()
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
@@ -193,7 +215,7 @@ def _decode_all(
             raise
 
 
-def _room(shape: tuple[int, ...]) -> UInt8[Tensor, "images channels height width"]:
+def _room(shape: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
     """Memory for pixels; where it is much, a nameless file that the system pages in and out."""
     if math.prod(shape) < LARGE:
         return torch.empty(shape, dtype=torch.uint8)
@@ -202,7 +224,7 @@ def _room(shape: tuple[int, ...]) -> UInt8[Tensor, "images channels height width
 
 
 def fit(
-    pixels: Pixels, shape: tuple[int, int, int], path: Path
+    pixels: Pixels, shape: tuple[int, int, int], path: Path, margin: int = MARGIN
 ) -> UInt8[Tensor, "{shape[0]} {shape[1]} {shape[2]}"]:
     """One image with the channels and the size of a set."""
     if pixels.shape[2] > shape[0]:
@@ -213,5 +235,5 @@ def fit(
             raise UserError(
                 f"{shown(path)} ({x.shape[2]}x{x.shape[1]}) must be {shape[2]}x{shape[1]}"
             )
-        x = resize(x[None], shape[1])[0]
+        x = resize(x[None], shape[1], margin)[0]
     return x

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,16 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from everynet import files
+from everynet.data import arrays, picture
+from everynet.data.kinds import files_in
+from everynet.data.samples import Samples, described
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
 
+LARGE = 2**29
+"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
+MOST_SIZE = 2048
+ARRAYS = (".npy", ".npz")
 MARGIN = 4
 """So many missing pixels are padded; where more are missing the image is enlarged."""
 
@@ -38,11 +45,11 @@ def digest(*tensors: Tensor) -> str:
 
 
 def resize(
-    x: Shaped[Tensor, "batch channels height width"], size: int
+    x: Shaped[Tensor, "batch channels height width"], size: int, margin: int = MARGIN
 ) -> Shaped[Tensor, "batch channels {size} {size}"]:
     """Bring images to `size` x `size`; whole-number images stay whole numbers.
 
-    A size that both sides divide repeats each pixel; where at most four pixels are missing the
+    A size that both sides divide repeats each pixel; where at most `margin` pixels are missing the
     image gets a black border; anything else is bilinear (averaging where it shrinks), which
     changes the proportions of an image that is not square.
     """
@@ -54,7 +61,7 @@ def resize(
     if size % height == 0 and size % width == 0:
         return x.repeat_interleave(size // height, -2).repeat_interleave(size // width, -1)
     down, across = size - height, size - width
-    if 0 <= down <= MARGIN and 0 <= across <= MARGIN:
+    if 0 <= down <= margin and 0 <= across <= margin:
         top, left = down // 2, across // 2
         return pad(x, (left, across - left, top, down - top))
     kind = x.dtype if x.is_floating_point() else torch.float32
@@ -120,6 +127,72 @@ class Standardize:
     def __call__(self, batch: Batch) -> Batch:
         """The same for a batch of images and labels."""
         return (self.images(batch[0]), *batch[1:])
+
+
+# --------------------------------------------------------------------------- sets and questions
+
+
+def check_size(size: int) -> None:
+    """Refuse a side that no image can have."""
+    if not 0 <= size <= MOST_SIZE:
+        raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
+
+
+def treated(
+    samples: Samples, parts: Mapping[str, tuple[Tensor, Tensor]], kind: str, size: int
+) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
+    """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
+    train = parts["train"][0]
+    spec = described(samples, kind, list(train.shape[1:]), *moments(train, samples.peak))
+    spec |= {"size": size, "peak": samples.peak}
+    prepare = Standardize.of(spec)
+    if train.dtype == torch.uint8 and 4 * sum(x.numel() for x, _ in parts.values()) > LARGE:
+        return dict(parts), spec, prepare
+    return {part: prepare(pair) for part, pair in parts.items()}, spec, None
+
+
+def asked(
+    paths: Sequence[str | Path], spec: Spec, margin: int = MARGIN
+) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
+    """Images of files and folders, treated as those of `spec` were."""
+    names: list[str] = []
+    rows: list[Tensor] = []
+    for path in files_in(paths):
+        rows.append(_image(path, spec, margin))
+        many = path.suffix.lower() in ARRAYS
+        names += [f"{path}:{row}" for row in range(len(rows[-1]))] if many else [str(path)]
+    return names, torch.cat(rows)
+
+
+def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels height width"]:
+    channels, height, width = spec["shape"]
+    if path.suffix.lower() in ARRAYS:
+        x, peak = _levels(path, spec), spec["peak"]
+    else:
+        pixels, peak = picture.read(path), 255.0
+        pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
+        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
+    x = resize(x, spec["size"], margin) if spec["size"] else x
+    if list(x.shape[1:]) != spec["shape"]:
+        raise UserError(
+            f"{shown(path)} {tuple(x.shape[1:])} must have the shape {channels, height, width} of "
+            "the images that were learned"
+        )
+    return Standardize(spec["mean"], spec["std"], peak).images(x)
+
+
+def _levels(path: Path, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+    """Images out of an array, whole numbers from 0 to the peak if such were learned."""
+    x, peak = arrays.as_samples(path, "x", arrays.first(path)), spec["peak"]
+    if x.dim() != 4 or not len(x):
+        raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
+    low, high = float(x.min()), float(x.max())
+    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
+        raise UserError(
+            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
+            "that were learned"
+        )
+    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x
 
 
 def black(spec: Spec) -> list[float]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -55,6 +55,17 @@ def quiet() -> Iterator[None]:
 
 def decode(path: Path, content: bytes) -> Pixels:
     """The pixels of an image file of that content, or one line that says why not."""
+    return _decoded(path, content, _plain)
+
+
+def levels(path: Path, content: bytes) -> UInt8[np.ndarray, "height width"]:
+    """The grey levels or the numbers in the palette of a mask, as they stand in the file."""
+    return _decoded(path, content, _numbered)[:, :, 0]
+
+
+def _decoded(
+    path: Path, content: bytes, plain: Callable[[Path, Image.Image], Image.Image]
+) -> Pixels:
     try:
         image = _open(path, content)
         if image.format == "PNG":
@@ -62,7 +73,7 @@ def decode(path: Path, content: bytes) -> Pixels:
             _open(path, content).verify()
         turn = _TURNED.get(_orientation(image))
         image.load()
-        image = _plain(path, image)
+        image = plain(path, image)
         image = image if turn is None else image.transpose(turn)
         pixels = np.asarray(image)
         if image.mode.startswith("I;16"):
@@ -146,6 +157,17 @@ def _plain(path: Path, image: Image.Image) -> Image.Image:
             )
         return solid.convert("RGB").convert("L" if image.mode in _GREY else "RGB")
     return image.convert("L" if image.mode in _GREY else "RGB")
+
+
+def _numbered(path: Path, image: Image.Image) -> Image.Image:
+    """The image as whole numbers that are no colours."""
+    if image.mode not in ("1", "L", "P") or image.format in ("JPEG", "MPO", "WEBP"):
+        what = image.format if image.mode in ("1", "L", "P") else f"colour mode {image.mode}"
+        raise UserError(
+            f"{shown(path)} ({what}) must be a PNG in 8-bit grey or with a palette, because its "
+            "levels are classes"
+        )
+    return image.convert("L") if image.mode == "1" else image
 
 
 def luma(pixels: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 1"]:

@@ -26,6 +26,9 @@ from everynet.plot.paths import step_sizes as step_sizes
 from everynet.plot.points import scatter as scatter
 from everynet.plot.population import tuning_curves as tuning_curves
 from everynet.plot.population import tuning_planes as tuning_planes
+from everynet.plot.segmentation import feature_u as feature_u
+from everynet.plot.segmentation import segmented as segmented
+from everynet.plot.segmentation import uncertain_pixels as uncertain_pixels
 from everynet.plot.separation import mistake_bound as mistake_bound
 from everynet.plot.separation import separating_line as separating_line
 from everynet.plot.surface import boundary as boundary

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -103,7 +104,7 @@ def named(name: str) -> Kind[Any]:
 
 def matching(path: Path) -> Kind[Any] | None:
     """The first kind that a path looks like."""
-    kinds = [*_added.values(), *(named(name) for name in ORDER if name not in _added)]
+    kinds = chain(_added.values(), (named(name) for name in ORDER if name not in _added))
     return next((kind for kind in kinds if kind.matches(path)), None)
 
 
@@ -114,7 +115,7 @@ def files_in(paths: Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise UserError("inputs must name at least one file")
     found: list[Path] = []
-    for given in map(Path, paths):
+    for given in [Path(path) for path in paths]:  # `map` is a kind in this package
         if kind_of_path(given) != "folder":
             found.append(regular(given))
             continue

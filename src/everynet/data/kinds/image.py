@@ -13,26 +13,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
-from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from everynet.data import arrays, folder, picture
 from everynet.data.augment import Augment
-from everynet.data.images import Standardize, moments, resize, written_images
-from everynet.data.kinds import Kind, files_in
+from everynet.data.images import (
+    ARRAYS,
+    Standardize,
+    asked,
+    check_size,
+    resize,
+    treated,
+    written_images,
+)
+from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes, regular
 from everynet.data.report import Report, count_rows
-from everynet.data.samples import Samples, described
+from everynet.data.samples import Samples
 from everynet.data.split import PARTS
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
-
-LARGE = 2**29
-"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
-MOST_SIZE = 2048
-ARRAYS = (".npy", ".npz")
 
 
 class Image(Kind[Samples]):
@@ -100,69 +101,6 @@ class Image(Kind[Samples]):
     def line(self, spec: Spec) -> str:
         shape = "x".join(map(str, spec["shape"]))
         return f"{spec['name']}: images of {shape}, {len(spec['classes'])} classes"
-
-
-def check_size(size: int) -> None:
-    """Refuse a side that no image can have."""
-    if not 0 <= size <= MOST_SIZE:
-        raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
-
-
-def treated(
-    samples: Samples, parts: dict[str, tuple[Tensor, Tensor]], kind: str, size: int
-) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
-    """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
-    train = parts["train"][0]
-    spec = described(samples, kind, list(train.shape[1:]), *moments(train, samples.peak))
-    spec |= {"size": size, "peak": samples.peak}
-    prepare = Standardize.of(spec)
-    if train.dtype == torch.uint8 and 4 * sum(x.numel() for x, _ in parts.values()) > LARGE:
-        return dict(parts), spec, prepare
-    return {part: prepare(pair) for part, pair in parts.items()}, spec, None
-
-
-def asked(
-    paths: Sequence[str | Path], spec: Spec
-) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
-    """Images of files and folders, treated as those of `spec` were."""
-    names: list[str] = []
-    rows: list[Tensor] = []
-    for path in files_in(paths):
-        rows.append(_image(path, spec))
-        many = path.suffix.lower() in ARRAYS
-        names += [f"{path}:{row}" for row in range(len(rows[-1]))] if many else [str(path)]
-    return names, torch.cat(rows)
-
-
-def _image(path: Path, spec: Spec) -> Float[Tensor, "rows channels height width"]:
-    channels, height, width = spec["shape"]
-    if path.suffix.lower() in ARRAYS:
-        x, peak = _levels(path, spec), spec["peak"]
-    else:
-        pixels, peak = picture.read(path), 255.0
-        pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
-        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
-    x = resize(x, spec["size"]) if spec["size"] else x
-    if list(x.shape[1:]) != spec["shape"]:
-        raise UserError(
-            f"{shown(path)} {tuple(x.shape[1:])} must have the shape {channels, height, width} of "
-            "the images that were learned"
-        )
-    return Standardize(spec["mean"], spec["std"], peak).images(x)
-
-
-def _levels(path: Path, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
-    """Images out of an array, whole numbers from 0 to the peak if such were learned."""
-    x, peak = arrays.as_samples(path, "x", arrays.first(path)), spec["peak"]
-    if x.dim() != 4 or not len(x):
-        raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
-    low, high = float(x.min()), float(x.max())
-    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
-        raise UserError(
-            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
-            "that were learned"
-        )
-    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x
 
 
 def _check_folder(path: Path, report: Report) -> None:

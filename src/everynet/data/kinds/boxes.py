@@ -1,0 +1,272 @@
+"""Images with boxes around what is to be found: a folder of images with a `boxes.csv`.
+
+    image,class,left,top,right,bottom
+    street-1.png,car,12,40,80,76
+
+Edges are in pixels from the left and the top of the image, with decimals where need be; an image
+may have several rows, or none. `train`, `valid` and `test` may each be such a folder. The target is
+a tensor (images, most boxes, 5): the class (-1 where there is none), then left, top, right and
+bottom as parts of width and height, so that `size=` changes images (bilinear) and no box.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar, TypeAlias
+
+import torch
+from jaxtyping import Float
+from matplotlib.colors import to_rgb
+from torch import Tensor
+
+from everynet import files
+from everynet.data import folder, paired, picture
+from everynet.data.augment import Augment
+from everynet.data.images import (
+    asked,
+    check_size,
+    resize,
+    treated,
+    written_images,
+)
+from everynet.data.kinds import Kind
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import read_bytes
+from everynet.data.report import Report
+from everynet.data.samples import Samples
+from everynet.data.split import PARTS
+from everynet.plot.style import colour
+from everynet.types import Data, Spec, UserError
+from everynet.words import shown
+
+FILE = "boxes.csv"
+HEADER = ("image", "class", "left", "top", "right", "bottom")
+MOST_BYTES = 2**26
+
+Box: TypeAlias = tuple[str, tuple[float, float, float, float]]
+"""Class, and left, top, right and bottom as parts of width and height."""
+File: TypeAlias = tuple[Path, list[Box]]
+
+
+class Boxes(Kind[Samples]):
+    """Images, each with boxes."""
+
+    name: ClassVar[str] = "boxes"
+    about: ClassVar[str] = f"images with boxes: a folder of images with a {FILE} in it"
+    suffix: ClassVar[str] = ".png"
+
+    def matches(self, path: Path) -> bool:
+        return paired.there(path, FILE)
+
+    def find(self, path: Path, *, size: int = 0) -> Samples:
+        check_size(size)
+        if kind_of_path(path) != "folder":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        own, roots = folder.roots(path)
+        found = {part: _listed(root) for part, root in roots.items()}
+        parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
+        everything = [file for each in parts.values() for file in each]
+        if not everything:
+            raise UserError(f"{shown(path)} must have images in it, but has none")
+        classes = _classes(path, parts)
+        most = max(len(boxes) for _, boxes in everything)
+        paths = [file for file, _ in everything]
+        with picture.quiet():
+            x, hashes = folder.decode_images(paths, folder.common_shape(paths, size), margin=0)
+        y, total = _targets(everything, classes, most), hashlib.sha256()
+        named = [(part, *file) for part, each in parts.items() for file in each]
+        for (part, file, boxes), sha in zip(named, hashes, strict=True):
+            name = f"{part}/{file.name} {boxes} "
+            total.update(name.encode("utf-8", "surrogateescape") + sha)
+        pairs, start = {}, 0
+        for part, each in parts.items():
+            pairs[part] = (x[start : start + len(each)], y[start : start + len(each)])
+            start += len(each)
+        return Samples(
+            shown(path), pairs, total.hexdigest(), split, classes=classes, task="detection"
+        )
+
+    def data(
+        self,
+        samples: Samples,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        size: int = 0,
+        augment: Augment | None = None,
+    ) -> Data:
+        check_size(size)
+        parts = {
+            part: (resize(x, size, 0) if size else x, y) for part, (x, y) in samples.parts.items()
+        }
+        splits, spec, prepare = treated(samples, parts, self.name, size)
+        return Data(
+            splits,
+            spec | {"boxes": parts["train"][1].shape[1]},
+            batch_size,
+            seed,
+            samples.digest,
+            augment=augment,
+            prepare=prepare,
+            parts=("image", "boxes"),
+        )
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        given: list[Path] = []
+        for path in map(Path, paths):
+            inside = folder.entries(path) if (path / FILE).exists() else [path]
+            given += [file for file in inside if file.name != FILE]
+        return asked(given, spec, margin=0)
+
+    def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
+        """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""
+        boxes = made.detach().cpu().float()
+        _, height, width = spec["shape"]
+        pictures = written_images(torch.stack([_drawn(row, height, width) for row in boxes]), path)
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(HEADER)
+        for number, rows in enumerate(boxes.tolist()):
+            for kind, *edges in rows:
+                if kind >= 0:
+                    pixels = (e * s for e, s in zip(edges, (width, height) * 2, strict=True))
+                    name = spec["classes"][int(kind)]
+                    writer.writerow([number, name, *(f"{pixel:.2f}" for pixel in pixels)])
+        files.write(path.with_suffix(".csv"), text.getvalue().encode())
+        return [*pictures, path.with_suffix(".csv")]
+
+    def count(self, samples: Samples, report: Report) -> None:
+        report.task, report.split = samples.task, samples.split
+        report.counts = {part: len(samples.parts[part][0]) for part in PARTS}
+        channels, height, width = samples.parts["train"][0].shape[1:]
+        kind = "grey" if channels == 1 else "colour"
+        report.sizes = {f"{width}x{height} {kind}": sum(report.counts.values())}
+        report.classes = {
+            name: {part: int((samples.parts[part][1][..., 0] == k).sum()) for part in PARTS}
+            for k, name in enumerate(samples.classes)
+        }
+
+    def line(self, spec: Spec) -> str:
+        shape = "x".join(map(str, spec["shape"]))
+        return f"{spec['name']}: images of {shape} with boxes of {len(spec['classes'])} classes"
+
+
+def _listed(root: Path) -> list[File]:
+    """Every image of a folder with its boxes."""
+    paths = {path.name: path for path in folder.entries(root) if path.name != FILE}
+    for path in paths.values():
+        if path.is_dir():
+            raise UserError(f"{shown(path)} must be an image, but is a folder")
+    boxes: dict[str, list[Box]] = {name: [] for name in paths}
+    sizes: dict[str, tuple[int, int]] = {}
+    listed = root / FILE
+    text = read_bytes(listed, MOST_BYTES).decode("utf-8-sig", errors="replace")
+    rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = tuple(cell.strip() for cell in next(rows, []))
+        for column in header:
+            if column not in HEADER:
+                raise UserError(
+                    f"{shown(listed)}: column {shown(column, 40)} is unknown; the header must be "
+                    + ",".join(HEADER)
+                )
+        if sorted(header) != sorted(HEADER):
+            raise UserError(f"{shown(listed)}: the header must be {','.join(HEADER)}")
+        for row in rows:
+            if not row:
+                continue
+            place = f"{shown(listed)}:{rows.line_num}"
+            if len(row) != len(HEADER):
+                raise UserError(f"{place}: {len(row)} cells must be {len(HEADER)}")
+            cells = dict(zip(header, row, strict=True))
+            name = cells["image"].strip()
+            if name not in paths:
+                raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
+            if name not in sizes:
+                with picture.quiet():
+                    sizes[name] = picture.probe(paths[name])[:2]
+            boxes[name].append(_box(place, cells, *sizes[name]))
+    except csv.Error as error:
+        raise UserError(f"{shown(listed)}:{rows.line_num}: {error}") from None
+    return [(path, boxes[name]) for name, path in paths.items()]
+
+
+def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:
+    """One row of the file as parts of the image, if it is a box inside it."""
+    kind = shown(cells["class"].strip(), 80)
+    if not kind:
+        raise UserError(f"{place}: class is empty; name one")
+    edges = []
+    for name in HEADER[2:]:
+        try:
+            edges.append(float(cells[name]))
+        except ValueError:
+            raise UserError(
+                f"{place}: {name} ({shown(cells[name], 40)}) must be a number of pixels"
+            ) from None
+    left, top, right, bottom = edges
+    if not (0 <= left <= width and 0 <= right <= width and 0 <= top <= height >= bottom >= 0):
+        raise UserError(
+            f"{place}: the box ({left:g}, {top:g}, {right:g}, {bottom:g}) must lie in the image of "
+            f"{width}x{height} pixels"
+        )
+    if left >= right or top >= bottom:
+        low, high = ("left", "right") if left >= right else ("top", "bottom")
+        raise UserError(
+            f"{place}: {low} ({cells[low].strip()}) must be below {high} ({cells[high].strip()})"
+        )
+    return kind, (left / width, top / height, right / width, bottom / height)
+
+
+def _classes(path: Path, parts: dict[str, list[File]]) -> tuple[str, ...]:
+    """The classes of the training boxes, sorted; no other part may have more."""
+    found = {part: {kind for _, boxes in each for kind, _ in boxes} for part, each in parts.items()}
+    if not found["train"]:
+        raise UserError(f"{shown(path)}: no training image has a box; add some")
+    for part, its in found.items():
+        for strange in sorted(its - found["train"])[:1]:
+            raise UserError(
+                f"{shown(path)}: class {strange} of {part} has no box in a training image; add some"
+            )
+    return tuple(sorted(found["train"]))
+
+
+def _targets(
+    everything: list[File], classes: Sequence[str], most: int
+) -> Float[Tensor, "images boxes 5"]:
+    number = {name: k for k, name in enumerate(classes)}
+    y = torch.zeros(len(everything), most, 5)
+    y[..., 0] = -1
+    for row, (_, boxes) in enumerate(everything):
+        for place, (kind, edges) in enumerate(boxes):
+            y[row, place] = torch.tensor([number[kind], *edges])
+    return y
+
+
+def _drawn(
+    boxes: Float[Tensor, "boxes 5"], height: int, width: int
+) -> Float[Tensor, "3 height width"]:
+    """The outlines of boxes on white."""
+    canvas = torch.ones(3, height, width)
+    for kind, *edges in boxes.tolist():
+        if kind < 0:
+            continue
+        ink = torch.tensor(to_rgb(colour(int(kind))))[:, None]
+        sides = (width, height, width, height)
+        # the right and bottom pixel is the last inside
+        pixels = [
+            round(e * s) - (at > 1) for at, (e, s) in enumerate(zip(edges, sides, strict=True))
+        ]
+        left, top, right, bottom = (
+            min(s - 1, max(0, p)) for p, s in zip(pixels, sides, strict=True)
+        )
+        canvas[:, [top, bottom], left : right + 1] = ink[..., None]
+        canvas[:, top : bottom + 1, [left, right]] = ink[..., None]
+    return canvas
+
+
+KIND = Boxes()

@@ -1,0 +1,224 @@
+"""Images that are to become other images: a folder with `inputs` and `targets`, or an npz.
+
+Of a folder (see `paired.py`) a target has values from 0, black, to 1, white; of an npz with an x
+and a 4-D y, those of y. Images are standardised channel by channel, targets all alike:
+
+    y = (value - target_mean) / target_std
+
+over the training targets. `size=` resizes both (bilinear). What a network made is written as PNG,
+from black at `target_low` to white at `target_high`, and as npy with the exact values.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from everynet import files
+from everynet.data import arrays, folder, paired, picture
+from everynet.data.augment import Augment
+from everynet.data.images import (
+    Standardize,
+    asked,
+    check_size,
+    resize,
+    treated,
+    written_images,
+)
+from everynet.data.kinds import Kind
+from everynet.data.kinds.mask import at_once
+from everynet.data.npz import read_npz
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import regular
+from everynet.data.report import Report, count_rows
+from everynet.data.samples import Pair, Samples
+from everynet.types import Batch, Data, Spec, UserError
+from everynet.words import shown
+
+
+@dataclass(frozen=True)
+class Maps(Samples):
+    """Samples whose y is an image of real numbers, or uint8 that stands for 0 to 1."""
+
+    task: str = "regression"
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Makes a stored batch into what the network sees and what it is to give."""
+
+    standardize: Standardize
+    mean: float
+    std: float
+
+    def targets(self, y: Tensor) -> Float[Tensor, "batch channels height width"]:
+        """Targets standardised, float32."""
+        values = y.double() / 255 if y.dtype == torch.uint8 else y.double()
+        return ((values - self.mean) / self.std).float()
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Images and targets standardised."""
+        x, y = batch
+        return self.standardize.images(x), self.targets(y)
+
+
+class Map(Kind[Maps]):
+    """Images, each with a real-valued image."""
+
+    name: ClassVar[str] = "map"
+    about: ClassVar[str] = (
+        "images with an image each: a folder with inputs and targets in it, whose files have the "
+        "same names, or an npz with an x and a 4-D y"
+    )
+    suffix: ClassVar[str] = ".png"
+
+    def matches(self, path: Path) -> bool:
+        if path.suffix.lower() == ".npz":
+            return arrays.rank(path, "y") == 4
+        return paired.there(path, "inputs", "targets")
+
+    def find(self, path: Path, *, size: int = 0) -> Maps:
+        check_size(size)
+        if path.suffix.lower() == ".npz":
+            return _arrays(regular(path))
+        if kind_of_path(path) != "folder":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        parts, split = paired.listing(path, "inputs", "targets")
+        twos = [two for each in parts.values() for two in each]
+        if not twos:
+            raise UserError(f"{shown(path)} must have images in it, but has none")
+        for two in twos:
+            paired.same_size(two)
+        tensors, hashes = [], []
+        with picture.quiet():
+            for files_of in zip(*twos, strict=True):
+                shape = folder.common_shape(files_of, size)
+                decoded, shas = folder.decode_images(files_of, shape, margin=0)
+                tensors.append(decoded)
+                hashes.append(shas)
+        pairs = {part: (its[0], its[1]) for part, its in paired.split_up(parts, *tensors).items()}
+        return Maps(shown(path), pairs, paired.digest(parts, hashes), split)
+
+    def data(
+        self,
+        samples: Maps,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        size: int = 0,
+        augment: Augment | None = None,
+    ) -> Data:
+        check_size(size)
+        parts = {
+            part: (resize(x, size, 0), resize(y, size, 0)) if size else (x, y)
+            for part, (x, y) in samples.parts.items()
+        }
+        splits, spec, large = treated(samples, parts, self.name, size)
+        y = parts["train"][1]
+        values = y.double() / 255 if y.dtype == torch.uint8 else y.double()
+        known = {"target_mean": values.mean().item()}
+        known |= {"target_std": values.std(correction=0).item() or 1.0}
+        seen = (0.0, 1.0) if y.dtype == torch.uint8 else (values.min().item(), values.max().item())
+        known |= {"target_low": seen[0], "target_high": seen[1]}
+        if not np.isfinite(list(known.values())).all():
+            raise UserError(f"{samples.name}: the targets have values too large to learn from")
+        prepare = Prepare(Standardize.of(spec), known["target_mean"], known["target_std"])
+        if not large:
+            splits = {part: (x, prepare.targets(y)) for part, (x, y) in splits.items()}
+        return Data(
+            splits,
+            spec | known | {"target_shape": list(y.shape[1:])},
+            batch_size,
+            seed,
+            samples.digest,
+            augment=augment,
+            prepare=prepare if large else None,
+            parts=("image", "map"),
+            eval_batch_size=at_once(spec),
+        )
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        return asked(paired.asked_of(paths, "inputs", "targets"), spec, margin=0)
+
+    def write(
+        self, made: Float[Tensor, "maps channels height width"], spec: Spec, path: Path
+    ) -> list[Path]:
+        """Pictures, and all values in the units of the targets as one npy."""
+        values = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]
+        low, high = spec["target_low"], spec["target_high"]
+        grey = values if values.shape[1] in (1, 3) else values[:, :1]
+        pictures = written_images(
+            ((grey - low) / max(high - low, 1e-300)).clamp(0, 1).float(), path
+        )
+        content = io.BytesIO()
+        np.save(content, values.float().numpy())
+        files.write(path.with_suffix(".npy"), content.getvalue())
+        return [*pictures, path.with_suffix(".npy")]
+
+    def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
+        if kind_of_path(path) != "folder":
+            return super().check(path, **options)
+        report = Report(shown(path), kind="images with images", task="regression")
+        try:
+            parts, report.split = paired.listing(path, "inputs", "targets")
+            paired.look_over(parts, report, picture.decode)
+            if not report.unreadable:
+                self.find(path, **options)
+        except UserError as error:
+            report.refused = str(error)
+        return report
+
+    def count(self, samples: Maps, report: Report) -> None:
+        count_rows(samples, report)
+
+    def line(self, spec: Spec) -> str:
+        shape, target = ("x".join(map(str, spec[name])) for name in ("shape", "target_shape"))
+        return f"{spec['name']}: images of {shape} that become {target}"
+
+
+def _arrays(path: Path) -> Maps:
+    """The samples of an npz with x and a 4-D y."""
+    found = arrays.pairs(path, read_npz(path))
+    parts: dict[str, Pair] = {}
+    for part, (x, y) in found.items():
+        images = arrays.as_samples(path, f"x of {part}", x)
+        if y.ndim != 4:
+            raise UserError(f"{shown(path)}: y of {part} (shape {y.shape}) must have 4 dimensions")
+        targets = arrays.as_samples(path, f"y of {part}", y).double()
+        same = images.dim() == 4 and images.shape[2:] == targets.shape[2:]
+        if not same or len(images) != len(targets):
+            raise UserError(
+                f"{shown(path)}: y of {part} (shape {y.shape}) must be as many images, as high and "
+                f"wide, as x (shape {x.shape})"
+            )
+        parts[part] = (images, targets)
+        first = parts["train"]
+        for name, mine, other in zip("xy", parts[part], first, strict=True):
+            if mine.shape[1:] != other.shape[1:]:
+                raise UserError(
+                    f"{shown(path)}: a row of {name} of {part} {tuple(mine.shape[1:])} must be as "
+                    f"in train {tuple(other.shape[1:])}"
+                )
+    made, rows, split = arrays.complete(parts)
+    whole = all(x.dtype == torch.uint8 for x, _ in made.values())
+    if not whole:
+        made = {part: (x.double(), y) for part, (x, y) in made.items()}
+    return Maps(
+        shown(path),
+        made,
+        arrays.digest(path),
+        split,
+        peak=255.0 if whole else 1.0,
+        rows=rows,
+    )
+
+
+KIND = Map()

@@ -1,0 +1,269 @@
+"""Images with a class for each pixel: a folder with `images` and `masks`, see `paired.py`.
+
+A mask is a PNG as large as its image, grey or with a palette. The levels found in the training
+masks, sorted, are classes 0, 1, 2 ... (`spec["levels"]`); the first is the background. They are
+named as they are ("0", "255"), or by a file `classes.txt` in the folder, one name a line.
+`size=` resizes images (bilinear) and masks (nearest) alike. Masks that a network made are written
+as PNG files with a palette, whose numbers are the classes.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Bool, Int, Shaped, UInt8
+from matplotlib.colors import to_rgb
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from everynet import files
+from everynet.data import folder, paired, picture
+from everynet.data.augment import Augment
+from everynet.data.images import Standardize, asked, check_size, resize, treated
+from everynet.data.kinds import Kind
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import read_bytes
+from everynet.data.report import Report
+from everynet.data.samples import Samples
+from everynet.data.split import PARTS
+from everynet.plot.style import CYCLE
+from everynet.types import Batch, Data, Spec, UserError
+from everynet.words import shown
+
+MOST_CLASSES = 64
+PIXELS_AT_ONCE = 2**20
+"""So many pixels of a split are evaluated at once."""
+
+
+@dataclass(frozen=True)
+class Masks(Samples):
+    """Samples whose y is a class for each pixel, uint8."""
+
+    task: str = "segmentation"
+    levels: tuple[int, ...] = ()
+    """The level of each class in the files."""
+
+
+@dataclass(frozen=True)
+class Prepare:
+    """Makes a stored batch into what the network sees and what the loss takes."""
+
+    standardize: Standardize
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Images standardised, masks as int64."""
+        x, y = batch
+        return self.standardize.images(x), y.long()
+
+
+class Mask(Kind[Masks]):
+    """Images, each with a mask."""
+
+    name: ClassVar[str] = "mask"
+    about: ClassVar[str] = (
+        "images with a class for each pixel: a folder with images and masks in it, whose files "
+        "have the same names"
+    )
+    suffix: ClassVar[str] = ".png"
+
+    def matches(self, path: Path) -> bool:
+        return paired.there(path, "images", "masks")
+
+    def find(self, path: Path, *, size: int = 0) -> Masks:
+        check_size(size)
+        if kind_of_path(path) != "folder":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        parts, split = paired.listing(path, "images", "masks")
+        twos = [two for each in parts.values() for two in each]
+        if not twos:
+            raise UserError(f"{shown(path)} must have images in it, but has none")
+        for two in twos:
+            paired.same_size(two)
+        images, masks = ([two[n] for two in twos] for n in (0, 1))
+        with picture.quiet():
+            shape = folder.common_shape(images, size)
+            x, first = folder.decode_images(images, shape, margin=0)
+            y, second = folder.decode_all(
+                masks,
+                shape[1:],
+                lambda file, content: _fitted(picture.levels(file, content), size),
+            )
+        levels = _classed(path, y, masks, len(parts["train"]))
+        pairs = {part: (its[0], its[1]) for part, its in paired.split_up(parts, x, y).items()}
+        return Masks(
+            name=shown(path),
+            parts=pairs,
+            digest=paired.digest(parts, (first, second)),
+            split=split,
+            classes=_names(path, levels),
+            levels=levels,
+        )
+
+    def data(
+        self,
+        samples: Masks,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        size: int = 0,
+        augment: Augment | None = None,
+    ) -> Data:
+        check_size(size)
+        parts = {
+            part: (resize(x, size, 0), nearest(y, size)) if size else (x, y)
+            for part, (x, y) in samples.parts.items()
+        }
+        splits, spec, large = treated(samples, parts, self.name, size)
+        if not large:
+            splits = {part: (x, y.long()) for part, (x, y) in splits.items()}
+        return Data(
+            splits,
+            spec | {"levels": list(samples.levels)},
+            batch_size,
+            seed,
+            samples.digest,
+            augment=augment,
+            prepare=Prepare(large) if large else None,
+            parts=("image", "mask"),
+            eval_batch_size=at_once(spec),
+        )
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        return asked(paired.asked_of(paths, "images", "masks"), spec, margin=0)
+
+    def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
+        """Each mask as a PNG with a palette, whose numbers are the classes."""
+        if path.suffix not in ("", ".png"):
+            raise UserError(f"--out ({shown(path)}) must end in .png, because masks were made")
+        stem = path.with_suffix("")
+        one = len(made) == 1
+        written = []
+        for number, mask in enumerate(made.detach().cpu().to(torch.uint8)):
+            image = Image.fromarray(mask.numpy())
+            image.putpalette(_palette(len(spec["classes"])))  # makes it one with a palette
+            content = io.BytesIO()
+            image.save(content, "png")
+            name = stem.name if one else f"{stem.name}-{number:03}"
+            written.append(stem.with_name(f"{name}.png"))
+            files.write(written[-1], content.getvalue())
+        return written
+
+    def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
+        report = Report(shown(path), kind="images with masks", task="segmentation")
+        try:
+            parts, report.split = paired.listing(path, "images", "masks")
+            paired.look_over(parts, report, picture.levels)
+            if not report.unreadable:
+                self.count(self.find(path, **options), report)
+        except UserError as error:
+            report.refused = str(error)
+        return report
+
+    def count(self, samples: Masks, report: Report) -> None:
+        report.classes = {name: {} for name in samples.classes}
+        for part in PARTS:
+            within = present(samples.parts[part][1]).sum(0).tolist()
+            for name, count in zip(samples.classes, within, strict=False):
+                report.classes[name][part] = count
+
+    def line(self, spec: Spec) -> str:
+        shape = "x".join(map(str, spec["shape"]))
+        return f"{spec['name']}: images of {shape}, {len(spec['classes'])} classes of pixels"
+
+
+def at_once(spec: Spec) -> int:
+    """How many images of a size are evaluated together."""
+    _, height, width = spec["shape"]
+    return int(max(1, min(1000, PIXELS_AT_ONCE // (height * width))))
+
+
+def nearest(
+    y: Shaped[Tensor, "batch height width"], size: int
+) -> Shaped[Tensor, "batch {size} {size}"]:
+    """Masks brought to `size` x `size`: each pixel is the nearest one, never a mean."""
+    if y.shape[1:] == (size, size):
+        return y
+    return interpolate(y[:, None].float(), (size, size), mode="nearest-exact")[:, 0].to(y.dtype)
+
+
+def _fitted(levels: UInt8[Any, "height width"], size: int) -> UInt8[Tensor, "rows columns"]:
+    mask = torch.from_numpy(levels.copy())
+    return nearest(mask[None], size)[0] if size else mask
+
+
+def present(y: UInt8[Tensor, "masks height width"]) -> Bool[Tensor, "masks 256"]:
+    """Which levels each mask has."""
+    return torch.stack([torch.bincount(mask.flatten(), minlength=256) > 0 for mask in y])
+
+
+def _classed(
+    path: Path, y: UInt8[Tensor, "masks height width"], paths: Sequence[Path], train: int
+) -> tuple[int, ...]:
+    """The levels of the first `train` masks; y is changed from levels to classes, in place."""
+    held = present(y)
+    for row in (held.sum(1) > MOST_CLASSES).nonzero()[:1, 0].tolist():
+        raise UserError(
+            f"{shown(paths[row])} ({int(held[row].sum())} levels) must have at most {MOST_CLASSES} "
+            "classes; the mask looks like a photograph"
+        )
+    levels = held[:train].any(0).nonzero()[:, 0].tolist()
+    if len(levels) > MOST_CLASSES:
+        raise UserError(
+            f"{shown(path)} ({len(levels)} levels in its masks) must have at most {MOST_CLASSES} "
+            "classes; the masks look like photographs"
+        )
+    if len(levels) == 1:
+        raise UserError(
+            f"{shown(path)}: one class (level {levels[0]}) in all masks is not enough to learn "
+            "from; give at least 2"
+        )
+    strange = held.clone()
+    strange[:, levels] = False
+    for row in strange.any(1).nonzero()[:1, 0].tolist():
+        level = int(strange[row].nonzero()[0, 0])
+        raise UserError(
+            f"{shown(paths[row])} has the level {level}, which no training mask has: "
+            + shown(", ".join(map(str, levels)), 120)
+        )
+    number = torch.zeros(256, dtype=torch.uint8)
+    number[levels] = torch.arange(len(levels), dtype=torch.uint8)
+    for mask in y:
+        mask.copy_(number[mask.long()])
+    return tuple(levels)
+
+
+def _names(path: Path, levels: Sequence[int]) -> tuple[str, ...]:
+    """The lines of classes.txt, or the levels where there is none."""
+    listed = path / "classes.txt"
+    if not listed.exists():
+        return tuple(map(str, levels))
+    text = read_bytes(listed, 2**20).decode(errors="replace")
+    names = tuple(shown(line.strip(), 80) for line in text.splitlines() if line.strip())
+    if len(names) != len(levels) or len(set(names)) != len(names):
+        raise UserError(
+            f"{shown(listed)} ({len(names)} names) must have one name, each different, for each of "
+            f"the {len(levels)} levels in the training masks: "
+            + shown(", ".join(map(str, levels)), 120)
+        )
+    return names
+
+
+def _palette(classes: int) -> list[int]:
+    """The colours of classes; each round through the cycle is darker than the one before."""
+    shades = [
+        [
+            round(255 * part * 0.8 ** (number // len(CYCLE)))
+            for part in to_rgb(CYCLE[number % len(CYCLE)])
+        ]
+        for number in range(classes)
+    ]
+    return [part for shade in shades for part in shade]
+
+
+KIND = Mask()

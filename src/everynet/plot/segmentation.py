@@ -1,0 +1,157 @@
+"""Pictures of masks: beside the truth, how a U-Net comes to them, and where it is unsure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import ConnectionPatch, Patch
+from torch import Tensor
+
+from everynet.plot.images import mosaic
+from everynet.plot.style import FAINT, INK, MAGNITUDE, array, bare, colour, dress
+
+WRONG = "#e8112d"
+SMALL = 8  # points
+
+
+def segmented(
+    images: Float[Tensor, "samples channels height width"],
+    true: Int[Tensor, "samples height width"],
+    predicted: Int[Tensor, "samples height width"],
+    classes: Sequence[str],
+) -> Figure:
+    """Each column an image, its true and its predicted mask, and where the two differ."""
+    count = len(images)
+    wrong = predicted != true
+    overlay = _pixels(images) * 0.75 + 0.25  # pale, so that what is wrong stands out
+    overlay[wrong] = torch.tensor(to_rgb(WRONG), dtype=overlay.dtype)
+    rows = {
+        "image": _pixels(images),
+        "truth": _coloured(true),
+        "prediction": _coloured(predicted),
+        "wrong": overlay,
+    }
+    made = Figure(figsize=(6.5, 6.5 / count * 4 + 0.75), layout="constrained")
+    axes = made.subplots(len(rows), count, squeeze=False)
+    for line, (name, drawn) in zip(axes, rows.items(), strict=True):
+        for place, (one, pixels) in enumerate(zip(line, drawn, strict=True)):
+            one.imshow(array(pixels), interpolation="nearest")
+            bare(dress(one))
+            if name == "wrong":
+                share = f"{wrong[place].double().mean().item():.1%} wrong"
+                one.set_xlabel(share, fontsize=SMALL, color=INK)
+        line[0].set_ylabel(name, fontsize=SMALL, color=INK)
+    shades = [Patch(facecolor=_shade(k), label=name) for k, name in enumerate(classes)][:12]
+    shades.append(Patch(facecolor=WRONG, label="wrong pixel"))
+    made.legend(handles=shades, loc="outside lower center", ncols=6, fontsize=SMALL, frameon=False)
+    made.suptitle(f"{count} validation images", fontsize="medium", color=INK)
+    return made
+
+
+def feature_u(
+    image: Float[Tensor, "channels height width"],
+    down: Sequence[Float[Tensor, "maps rows columns"]],
+    bottom: Float[Tensor, "maps rows columns"],
+    up: Sequence[Float[Tensor, "maps rows columns"]],
+    *,
+    predicted: Int[Tensor, "rows columns"],
+    classes: Sequence[str],
+) -> Figure:
+    """The maps of each level, down on the left and up on the right, with skips between them."""
+    levels = len(down)
+    made = Figure(figsize=(6.5, 1.15 * (levels + 2) + 0.3))
+    grid = made.add_gridspec(
+        levels + 2, 3, width_ratios=[1, 0.18, 1], hspace=0.5, wspace=0.02,
+        left=0.02, right=0.98, top=0.94, bottom=0.03,
+    )  # fmt: skip
+    first, last = made.add_subplot(grid[0, 0]), made.add_subplot(grid[0, 2])
+    first.imshow(array(_pixels(image[None])[0]), interpolation="nearest")
+    last.imshow(array(_coloured(predicted)), interpolation="nearest")
+    for axes, name in ((first, "image"), (last, f"prediction: {len(classes)} classes")):
+        _named(axes, f"{name}, {image.shape[1]} x {image.shape[2]}")
+    for level in range(levels):
+        left, right = (made.add_subplot(grid[level + 1, side]) for side in (0, 2))
+        _strip(left, down[level], "down")
+        _strip(right, up[levels - 1 - level], "up")
+        arrow = ConnectionPatch(
+            (1.01, 0.5), (-0.01, 0.5), "axes fraction", "axes fraction", axesA=left, axesB=right,
+            arrowstyle="-|>", color=colour(0), linewidth=1.4,
+        )  # fmt: skip
+        made.add_artist(arrow)
+        middle = made.add_subplot(grid[level + 1, 1])
+        middle.text(0.5, 0.62, "skip", ha="center", fontsize=SMALL, color=colour(0))
+        middle.axis("off")
+    below = made.add_subplot(grid[levels + 1, :])
+    _strip(below, bottom, "bottom")
+    return made
+
+
+def uncertain_pixels(
+    images: Float[Tensor, "samples channels height width"],
+    probabilities: Float[Tensor, "samples classes height width"],
+    true: Int[Tensor, "samples height width"],
+) -> Figure:
+    """How unsure the class of each pixel is, below its image with the true outlines."""
+    count = len(images)
+    bits = torch.special.entr(probabilities.double()).sum(1) / torch.log(torch.tensor(2.0)).double()
+    made = Figure(figsize=(6.5, 6.5 / count * 2 + 0.75), layout="constrained")
+    axes = made.subplots(2, count, squeeze=False)
+    most = max(1.0, float(bits.max()))
+    for place in range(count):
+        above, below = axes[:, place]
+        above.imshow(array(_pixels(images[place : place + 1])[0]), interpolation="nearest")
+        for kind in true[place].unique()[1:].tolist():
+            inside = array(true[place] == kind)
+            above.contour(inside, levels=[0.5], colors=[colour(kind)], linewidths=0.9)
+        drawn = below.imshow(array(bits[place]), cmap=MAGNITUDE, vmin=0, vmax=most)
+        bare(dress(above))
+        bare(dress(below))
+    axes[0][0].set_ylabel("image, true outlines", fontsize=SMALL, color=INK)
+    axes[1][0].set_ylabel("uncertainty", fontsize=SMALL, color=INK)
+    bar = made.colorbar(drawn, ax=list(axes[1]), aspect=12, pad=0.01)
+    bar.set_label("entropy of the class / bits", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+    return made
+
+
+def _pixels(images: Tensor) -> Float[Tensor, "samples height width 3"]:
+    """Images of values from 0 to 1 as colours; of any number of channels but 3 the mean is grey."""
+    images = images.detach().cpu().double().clamp(0, 1)
+    images = images if images.shape[1] == 3 else images.mean(1, keepdim=True).expand(-1, 3, -1, -1)
+    return images.permute(0, 2, 3, 1).clone()
+
+
+def _shade(kind: int) -> str:
+    """The colour of a class; the background is pale."""
+    return colour(kind) if kind else FAINT
+
+
+def _coloured(mask: Int[Tensor, "*batch height width"]) -> Float[Tensor, "*batch height width 3"]:
+    shades = torch.tensor([to_rgb(_shade(kind)) for kind in range(int(mask.max()) + 1)])
+    return shades[mask.cpu()]
+
+
+def _named(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=SMALL, color=INK, pad=3)
+    bare(dress(axes))
+
+
+def _strip(axes: Axes, maps: Float[Tensor, "maps rows columns"], way: str, most: int = 4) -> None:
+    """The maps that vary most, side by side, each on its own scale."""
+    maps = maps.detach().cpu().double()
+    strongest = maps.flatten(1).std(1).argsort(descending=True)[:most].sort().values
+    shown = maps[strongest]
+    shown = shown / shown.flatten(1).amax(1).clamp(min=1e-12)[:, None, None]
+    times = max(1, 64 // shown.shape[-1])
+    shown = shown.repeat_interleave(times, -1).repeat_interleave(times, -2)
+    tiles = mosaic(shown[:, None], len(shown), gap=(3, 3))[..., 0]
+    axes.imshow(array(tiles), cmap=MAGNITUDE, vmin=0, vmax=1, interpolation="nearest")
+    count, height, width = maps.shape
+    few = f", {most} shown" if count > most else ""
+    _named(axes, f"{way}: {count} maps of {height} x {width}{few}")
