@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from everynet.data import images
 from everynet.data.augment import shift
 from everynet.data.images import moments
-from everynet.data.kinds import image
 from everynet.data.samples import Samples, published
 from everynet.data.sets import Known
 from everynet.types import UserError, generator
@@ -64,7 +64,7 @@ def test_a_real_set_keeps_its_test_part_and_gives_a_tenth_to_valid():
 @pytest.mark.usefixtures("known_fake")
 def test_a_large_set_stays_uint8_and_its_batches_are_the_same(monkeypatch):
     small = load("fake", batch_size=10)
-    monkeypatch.setattr(image, "LARGE", 1000)
+    monkeypatch.setattr(images, "LARGE", 1000)
     large = load("fake", batch_size=10)
     assert large.splits["train"][0].dtype == torch.uint8
     assert small.prepare is None
@@ -101,8 +101,8 @@ def test_augmentation_touches_training_batches_only():
 @pytest.mark.real_data
 def test_mnist_has_the_published_mean_and_spread():
     """0.1307 and 0.3081 of the 60,000 training images, before a tenth is held out."""
-    images = real_set("mnist")
-    mean, std = moments(images.train_x, 255.0)
+    whole = real_set("mnist")
+    mean, std = moments(whole.train_x, 255.0)
     assert mean[0] == pytest.approx(0.1307, abs=5e-5)
     assert std[0] == pytest.approx(0.3081, abs=5e-5)
     data = load("mnist", batch_size=128, size=32)
