@@ -148,9 +148,17 @@ def test_a_device_that_is_not_there(refused):
 
     if torch.cuda.is_available():
         pytest.skip("this machine has the device")
-    line = refused("run", f"{MINE}:double", "--device", "cuda")
-    assert re.fullmatch(r"device \(cuda\) must be present: .* try cpu", line)
-    assert refused("run", f"{MINE}:double", "--device", "cuda", "--dry-run") == line
+    for name in ("cuda", "cuda:1"):
+        line = refused("run", f"{MINE}:flowers", "--device", name)
+        assert re.fullmatch(rf"device \({name}\) must be present: .* try cpu", line)
+        assert refused("run", f"{MINE}:flowers", "--device", name, "--dry-run") == line
+
+
+def test_a_device_or_precision_that_a_recipe_does_not_know(refused):
+    for words in (["--device", "cuda"], ["--precision", "fp32"], ["--compile"]):
+        line = refused("run", f"{MINE}:double", *words)
+        assert re.fullmatch(r"\w+ \(\w+\) must be \w+, because double is a .*; leave .* out", line)
+        assert refused("run", f"{MINE}:double", *words, "--dry-run") == line
 
 
 @pytest.mark.parametrize("words", [["lr=fast"], ["lt=1"], ["epochs=0"], ["epochs=1", "data=irsi"]])

@@ -107,6 +107,81 @@ def test_rows_are_shared_out_in_order():
     assert torch.equal(torch.cat([y for _, y in parts]), batch[1])
 
 
+GRADIENTS = """
+import torch
+from torch import nn
+from everynet.distributed import joined
+from everynet.log import Log
+from everynet.recipes import State, make_optimizer
+from everynet.types import Record, UserError
+
+def state(world=None):
+    torch.manual_seed(0)
+    net = nn.ModuleDict({n: nn.Linear(3, 1) for n in ("all", "first", "none")}).double()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    return State(net, nn.Module(), {"main": optimizer}, reduce=world and world.average_gradients)
+
+with joined(torch.device("cpu")) as world:
+    rank, draw = world.rank, torch.Generator().manual_seed(1)
+    tokens = torch.randn(7, 3, dtype=torch.float64, generator=draw)
+    mine = tokens[:5] if rank == 0 else tokens[5:]
+    for weight in (float(len(mine)), torch.tensor(len(mine))):
+        apart, whole = state(world), state()
+        apart.descend(apart.model["all"](mine).square().mean(), weight=weight)
+        whole.descend(whole.model["all"](tokens).square().mean())
+        for a, b in zip(apart.model.parameters(), whole.model.parameters(), strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-14, atol=1e-15)
+
+    given, sent = state(world), []
+    import torch.distributed as dist
+    real = dist.all_reduce
+    dist.all_reduce = lambda *a, **k: (sent.append(1), real(*a, **k))[1]
+    loss = given.model["all"](mine).mean() + (given.model["first"](mine).mean() if rank == 0 else 0)
+    given.descend(loss)
+    assert len(sent) == 1, "one message"
+    dist.all_reduce = real
+    gradient = given.model["first"].weight.grad
+    torch.testing.assert_close(gradient[0], tokens[:5].mean(0) / 2)
+    assert given.model["none"].weight.grad is None
+
+    x = nn.Parameter(torch.tensor([4.0], dtype=torch.float64))  # it must not see its own loss
+    lbfgs = {"main": torch.optim.LBFGS([x], max_iter=20, line_search_fn="strong_wolfe")}
+    both = State(nn.Module(), nn.Module(), lbfgs, reduce=world.average_gradients)
+    both.descend(lambda: (x - rank).square().sum())
+    assert abs(x.item() - 0.5) < 1e-6, x
+
+    log = Log()
+    for step in (1, 2, 3):
+        terms = {"loss": torch.tensor(float(rank + step))}
+        if step == 2:
+            terms["_odd"] = torch.tensor(rank * 4.0)
+        log.pending.append(Record(step, terms))
+    log.flush(world)
+    assert log.rows == [
+        {"step": 1, "train": {"loss": 1.5}},
+        {"step": 2, "train": {"loss": 2.5, "_odd": 2.0}},
+        {"step": 3, "train": {"loss": 3.5}},
+    ], log.rows
+    log.pending.append(Record(4, {"loss": torch.tensor(1.0)} if rank else {}))
+    try:
+        log.flush(world)
+        print("agreed\\n", end="", flush=True)
+    except UserError as error:
+        print(f"{error}\\n", end="", flush=True)
+"""
+
+
+def test_gradients_and_terms_of_two_processes(tmp_path):
+    """Unequal weights equal one process on the whole; absent gradients; terms that come and go."""
+    script = tmp_path / "gradients.py"
+    script.write_text(GRADIENTS)
+    with torchrun(program=(str(script),)) as both:
+        said, errors = both.communicate(timeout=120)
+    assert both.returncode == 0, errors
+    line = "the terms of steps 4 to 4 must have the same names in every process; "
+    assert said.count(line) == 2, said
+
+
 THREADS = """
 import os, torch
 from everynet.distributed import joined

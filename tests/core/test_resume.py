@@ -261,7 +261,8 @@ def test_terms_come_and_go_in_the_log(unbroken):
 
 
 APART = """
-import random, sys, warnings
+import os, random, sys, warnings
+sys.path.append(os.getcwd())
 from everynet import runs
 from everynet.device import others
 from everynet.trainer import evaluate
@@ -301,7 +302,9 @@ assert evaluate(recipe, net, data.valid) == first
 
 def test_random_numbers_of_python_and_numpy(tmp_path):
     """In a process of its own, because what checks types in tests draws from Python's numbers."""
-    command = [sys.executable, "-c", APART, str(tmp_path)]
+    script = tmp_path / "apart.py"
+    script.write_text(APART)
+    command = [sys.executable, str(script), str(tmp_path / "runs")]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert re.fullmatch(

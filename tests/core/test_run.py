@@ -1,5 +1,6 @@
 """The run folder, what is printed while it grows, and what comes back from it."""
 
+import hashlib
 import json
 import os
 import pty
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
@@ -18,9 +19,13 @@ import torch
 
 import everynet
 from everynet import runs
+from everynet.catalog import find
+from everynet.data import load
 from everynet.log import Log, note_seconds, seconds, worth_logging
 from everynet.progress import Progress, duration, signals
+from everynet.provenance import digest_of
 from everynet.recipes import Recipe
+from everynet.settings import override
 from everynet.types import Stopped, UserError
 from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.core.recipes import RECIPES
@@ -212,6 +217,92 @@ def test_import_is_light():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     assert done.stdout == "False False\n"
     assert Path(everynet.__file__).with_name("py.typed").exists()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reads(Quadratic):
+    """A simulation that reads two sets and a file."""
+
+    notes: Path = Path()
+    """A file that the result depends on."""
+
+    def simulate(self, generator):
+        for name in ("digits", "iris", "digits"):
+            load(name, batch_size=8)
+        return super().simulate(generator)
+
+
+def test_all_that_is_read_is_recorded(tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("one")
+    recipe = replace(override(Reads().tiny(), {"notes": str(notes)}), name="reads")
+    assert recipe.notes == notes
+    folder = runs.run(recipe, tmp_path / "runs").folder
+    stored = json.loads((folder / "spec.json").read_text())["read"]
+    assert [entry["name"] for entry in stored] == [str(notes), "digits", "iris"]
+    assert stored[0]["sha256"] == hashlib.sha256(b"one").hexdigest()
+    assert stored[1]["sha256"] == load("digits", batch_size=8).digest
+    card = (folder / "card.md").read_text()
+    for entry in stored:
+        assert f"| read | {entry['name']}, SHA-256 `{entry['sha256']}` |" in card
+    assert json.loads((folder / "recipe.json").read_text())["settings"]["notes"] == str(notes)
+    runs.resume(recipe, folder)
+    notes.write_text("two")
+    with pytest.raises(UserError, match=r"notes.txt\) has changed since the run began: start anew"):
+        runs.resume(recipe, folder)
+    with pytest.raises(
+        UserError, match=r"notes \(.*gone\) must be a file that can be read: No such"
+    ):
+        runs.run(replace(recipe, notes=tmp_path / "gone"), tmp_path / "runs")
+
+
+def test_the_sum_of_a_folder_follows_from_names_and_contents(tmp_path):
+    sums = set()
+    for name, text in (("a", "1"), ("a", "2"), ("b", "2")):
+        folder = tmp_path / f"{name}{text}"
+        folder.mkdir()
+        (folder / name).write_text(text)
+        sums |= {digest_of(folder, "x"), digest_of(folder, "x")}
+    assert len(sums) == 3
+
+
+def test_a_fitting_records_its_data(tmp_path):
+    folder = runs.run(find("least-squares").tiny(), tmp_path).folder
+    stored = json.loads((folder / "spec.json").read_text())
+    assert stored["read"] == [{"name": stored["spec"]["name"], "sha256": stored["digest"]}]
+    assert "| read |" not in (folder / "card.md").read_text()  # it is the data, which has a row
+
+
+@pytest.mark.parametrize("name", ["least-squares", "gradient-descent"])
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"device": "cuda"}, r"device \(cuda\) must be cpu, because NAME is a \w+, computed on cpu "
+                             r"in fp64; leave --device out"),
+        ({"device": "mps"}, r"device \(mps\) must be cpu, because"),
+        ({"device": "cuda:1"}, r"device \(cuda:1\) must be cpu, because"),
+        ({"precision": "fp32"}, r"precision \(fp32\) must be fp64, because NAME is a \w+"),
+        ({"compile": True}, r"compile \(true\) must be false, because NAME is a \w+"),
+    ],
+)  # fmt: skip
+def test_what_a_recipe_is_not_computed_with_is_refused(name, given, words, tmp_path):
+    recipe = replace(find(name).tiny(), name=name)
+    with pytest.raises(UserError, match=words.replace("NAME", name)):
+        runs.run(recipe, tmp_path, **given)
+    assert not [*tmp_path.iterdir()]
+
+
+def test_what_is_not_said_is_chosen_and_recorded(tmp_path, finished, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # which a simulation leaves alone
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    recipe = replace(find("gradient-descent").tiny(), name="gradient-descent")
+    for given in ({}, {"device": "cpu", "precision": "fp64"}):
+        folder = runs.run(recipe, tmp_path, **given).folder
+        where = json.loads((folder / "environment.json").read_text())
+        assert (where["device"], where["precision"]) == ("cpu", "fp64")
+        assert ", fp64, 1 thread" in (folder / "card.md").read_text()
+    trained = json.loads((finished.folder / "environment.json").read_text())
+    assert (trained["device"], trained["precision"]) == ("cpu", "fp32")
 
 
 class Endless(Quadratic):
