@@ -27,22 +27,21 @@ def drawable(token: str) -> str:
 
 def over_text(
     values: Float[Tensor, "rows tokens"],
-    tokens: Sequence[str],
+    text: Sequence[str],
     *,
-    ylabel: str,
-    title: str = "",
+    rows: Sequence[str],
     unit: str = "",
 ) -> Figure:
-    """A row of signed colours for each of some units, with the text beneath."""
-    drawn = Figure(figsize=(WIDTH, 1.2 + 0.075 * len(values)), layout="constrained")
+    """A row of signed colours for each name, with the text beneath."""
+    drawn = Figure(figsize=(WIDTH, 1.1 + 0.24 * len(values)), layout="constrained")
     axes = dress(drawn.add_subplot())
     low, high = symmetric(values)
     image = axes.imshow(array(values), cmap=SIGNED, vmin=low, vmax=high, aspect="auto")
-    axes.set_ylabel(ylabel)
-    axes.set_title(title, color=INK, fontsize="medium")
-    axes.set_yticks([])
-    _write(axes, tokens)
-    bar = drawn.colorbar(image, label=unit, pad=0.01, aspect=30)
+    axes.set_yticks(range(len(rows)), rows, fontsize=SMALL)
+    for edge in range(1, len(rows)):
+        axes.axhline(edge - 0.5, color="white", linewidth=2)
+    _write(axes, text)
+    bar = drawn.colorbar(image, label=unit, pad=0.01, aspect=20)
     bar.ax.tick_params(labelsize=SMALL)
     return drawn
 
@@ -77,8 +76,10 @@ def expected(
                 color=INK if shares[column, row] > 0.6 else "white",
             )
             if token == came:
-                frame = (column - 0.5, row - 0.5), 1, 1
-                below.add_patch(Rectangle(*frame, fill=False, edgecolor=CYCLE[1], linewidth=1.6))
+                corner, ink = (column - 0.5, row - 0.5), CYCLE[1]
+                below.add_patch(
+                    Rectangle(corner, 1, 1, fill=False, edgecolor=ink, linewidth=1.6, clip_on=False)
+                )
     ranks = range(shares.shape[1])
     below.set_yticks(ranks, [str(rank + 1) for rank in ranks])
     below.set_ylabel("likeliest, by rank")

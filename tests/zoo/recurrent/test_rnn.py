@@ -64,6 +64,20 @@ def test_it_is_the_loop_of_its_equations(layers):
     torch.testing.assert_close(after, last, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.covers("R1")
+def test_the_three_forms_are_one():
+    """States of sums, sums of states, and one matrix for state and token beside each other."""
+    net, s = double(), tokens(1)
+    w_xh, w_hh, b = weights(net.layers[0])
+    states, _ = net.states(s)
+    a, h = torch.zeros(5).double(), torch.zeros(5).double()
+    for t, x in enumerate(net.embedding.weight[s[0]]):
+        a = w_xh @ x + w_hh @ (torch.tanh(a) if t else a) + b
+        h = torch.tanh(torch.cat([w_hh, w_xh], 1) @ torch.cat([h, x]) + b)
+        torch.testing.assert_close(torch.tanh(a), states[0, t], rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(h, states[0, t], rtol=1e-12, atol=1e-12)
+
+
 def test_without_a_state_it_begins_at_zero():
     net, s = double(2), tokens()
     torch.testing.assert_close(net(s), net(s, torch.zeros(2, 2, 5, dtype=torch.float64)))
@@ -121,8 +135,8 @@ def test_lanes_of_unequal_length_are_as_if_alone():
 # ------------------------------------------------------------------------------------- gradients
 
 
-def through_time(net, s, following, h0, back):
-    """Gradients of the summed loss by hand; a loss reaches back at most `back` tokens."""
+def through_time(net, s, following, h0, window):
+    """Gradients of the summed loss by hand; a loss reaches back to the edge of its window."""
     w_xh, w_hh, b = weights(net.layers[0])
     v, c = net.output.weight, net.output.bias
     x, states = net.embedding.weight[s], [h0]
@@ -136,7 +150,7 @@ def through_time(net, s, following, h0, back):
         found["v"] += torch.outer(error, states[t + 1])
         found["c"] += error
         g = v.T @ error
-        for k in range(t, max(-1, t - back), -1):
+        for k in range(t, t // window * window - 1, -1):
             inside = g * (1 - states[k + 1] ** 2)
             found["w_xh"] += torch.outer(inside, x[k])
             found["w_hh"] += torch.outer(inside, states[k])
@@ -168,20 +182,20 @@ def test_gradients_are_those_of_backpropagation_through_time_by_hand():
     net, s, following = double(), tokens(1)[0], tokens(1)[0]
     h = torch.randn(1, 1, 5, dtype=torch.float64)
     with torch.no_grad():
-        expected = through_time(net, s, following, h[0, 0], back=9)
+        expected = through_time(net, s, following, h[0, 0], window=9)
     found = by_torch(net, [(s, following)], h)
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.covers("R3")
-def test_windows_of_one_token_cut_every_gradient_and_a_window_of_all_cuts_none():
+def test_a_window_is_the_explicit_truncated_sum_and_one_of_all_tokens_is_the_whole():
     net, s, following = double(), tokens(1, 6)[0], tokens(1, 6)[0]
     h = torch.randn(1, 1, 5, dtype=torch.float64)
-    for window in (1, 6):
+    for window in (1, 2, 3, 6):
         pieces = list(zip(s.split(window), following.split(window), strict=True))
         with torch.no_grad():
-            expected = through_time(net, s, following, h[0, 0], back=window)
+            expected = through_time(net, s, following, h[0, 0], window)
         found = by_torch(net, pieces, h)
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-12)

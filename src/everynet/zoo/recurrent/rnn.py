@@ -90,8 +90,8 @@ class NextToken(Training[RNN, Carried]):
     captions: ClassVar[dict[str, str]] = {
         "expected": "At each character of unseen text, the probability it had before it came, and "
         "the five likeliest in its place: the ends of words are sure, their beginnings are not.",
-        "states": "Hidden units along unseen text, slow ones on top: some hold a value over words "
-        "or lines, the fast ones below answer each character.",
+        "units": "For each of seven facts the unit whose state tells it best, along unseen text: "
+        "what began a few characters ago is kept, the line or the quotes one is in hardly are.",
         "reach": "How strongly the loss at one character depends on the state k characters before: "
         "the gradient fades long before the edge of the window cuts it off.",
     }
@@ -204,33 +204,29 @@ class NextToken(Training[RNN, Carried]):
         return [tokens.decode(row) for row in made.tolist()]
 
     def pictures(self, model: RNN, data: Data, history: History) -> Pictures:
-        """What was expected along a text, the states there, and how far the gradient reaches."""
+        """What was expected along a text, what units have learned, how far the gradient reaches."""
         tokens = Tokens.of(data.spec)
         s, following, _ = next(data.valid)
-        lane, after = s[:1, :1200], following[0, :1200]
-        logits, _ = model(lane)
-        states, _ = model.states(lane)
-        start = min(200, max(0, len(after) - 100))
-        seen = slice(start, start + 46)
-        likely = logits[0, seen].softmax(1).cpu()
-        best, ranked = likely.topk(min(5, len(tokens)))
-        came = after[seen].cpu()
-        names = [[tokens.vocabulary[int(token)] for token in row] for row in ranked]
+        lanes = [[tokens.vocabulary[token] for token in lane] for lane in s[:8, :2000].tolist()]
+        start = min(200, max(0, len(lanes[0]) - 100))
         return {
-            "expected": expected(
-                [tokens.vocabulary[int(token)] for token in came.clamp(min=0)],
-                likely.gather(1, came.clamp(min=0)[:, None])[:, 0],
-                names,
-                best,
-            ),
-            "states": over_text(
-                _slow_to_fast(states[0].cpu(), 48)[:, start : start + 70],
-                [tokens.vocabulary[int(token)] for token in lane[0, start : start + 70]],
-                ylabel="units, slow to fast",
-                unit="state h",
-            ),
+            "expected": self._expected(model, s, following, tokens, slice(start, start + 46)),
+            "units": _telling_units(model, s[:8, :2000], lanes, slice(start, start + 66)),
             "reach": _reach(model, s, following, self.window),
         }
+
+    def _expected(
+        self, model: RNN, s: Tensor, following: Tensor, tokens: Tokens, seen: slice
+    ) -> Figure:
+        likely = model(s[:1, : seen.stop])[0][0, seen].softmax(1).cpu()
+        came = following[0, seen].cpu().clamp(min=0)
+        best, ranked = likely.topk(min(5, len(tokens)))
+        return expected(
+            [tokens.vocabulary[token] for token in came.tolist()],
+            likely.gather(1, came[:, None])[:, 0],
+            [[tokens.vocabulary[token] for token in row] for row in ranked.tolist()],
+            best,
+        )
 
     def tiny(self) -> NextToken:
         small = replace(self, data="topics", batch_size=8, window=16, hidden_size=24)
@@ -261,12 +257,46 @@ def _check_prompt(prompt: str, tokens: Tokens) -> None:
         )
 
 
-def _slow_to_fast(states: Float[Tensor, "time hidden"], most: int) -> Float[Tensor, "units time"]:
-    """Some units, those first whose state changes least from one token to the next."""
-    change = states.diff(dim=0).square().mean(0) / states.var(0).clamp(min=1e-9)
-    order = change.argsort()
-    chosen = torch.linspace(0, len(order) - 1, min(most, len(order))).round().long()
-    return states[:, order[chosen]].T
+def _facts(text: Sequence[str]) -> dict[str, list[float]]:
+    """What a reader could keep in mind at each token of a text."""
+    facts: dict[str, list[float]] = {}
+    column, letters, indented, quoted, last = 0, 0, False, False, ""
+    for token in text:
+        if token == "\n":
+            column, indented, quoted = 0, False, quoted and last != "\n"
+        else:
+            indented = token.isspace() if column == 0 else indented
+            column += 1
+        quoted ^= token.count('"') % 2 == 1
+        word = token.isalnum() or token == "_"
+        letters, last = letters + 1 if word else 0, token
+        for name, value in (
+            ("inside a word", word),
+            ("letters so far", letters),
+            ("a sign", not word and not token.isspace()),
+            ("a capital", token[:1].isupper()),
+            ("inside quotes", quoted),
+            ("an indented line", indented),
+            ("place in the line", column),
+        ):
+            facts.setdefault(name, []).append(float(value))
+    return facts
+
+
+def _telling_units(model: RNN, s: Tensor, lanes: Sequence[Sequence[str]], seen: slice) -> Figure:
+    """For each fact of a text the unit that tells it best, by the size of their correlation."""
+    states = model.states(s)[0].flatten(0, 1).double().cpu()  # tokens hidden
+    names, facts = _facts(lanes[0]), [list(_facts(lane).values()) for lane in lanes]
+    told = torch.cat([torch.tensor(one) for one in facts], 1).double()  # facts tokens
+    r = torch.corrcoef(torch.cat([told, states.T]))[: len(told), len(told) :].nan_to_num()
+    size, unit = r.abs().max(1)
+    order = size.argsort(descending=True).tolist()
+    signs = r.gather(1, unit[:, None]).sign()
+    rows = states[: len(lanes[0]), unit].T * signs  # facts time
+    labels = [f"{name}, r = {value:.2f}" for name, value in zip(names, size.tolist(), strict=True)]
+    return over_text(
+        rows[order, seen], lanes[0][seen], rows=[labels[n] for n in order], unit="state, times ±1"
+    )
 
 
 def _reach(model: RNN, s: Tensor, following: Tensor, window: int) -> Figure:
@@ -284,12 +314,14 @@ def _reach(model: RNN, s: Tensor, following: Tensor, window: int) -> Figure:
         gradients = torch.autograd.grad(loss, chain)
     norms = torch.stack([g.norm(dim=(0, 2)) for g in gradients]).flip(0).double().cpu()
     k = torch.arange(len(norms)).double()
-    low, middle, high = norms.clamp(min=1e-12).quantile(torch.tensor([0.1, 0.5, 0.9]).double(), 1)
+    low, middle, high = norms.clamp(min=1e-30).quantile(torch.tensor([0.1, 0.5, 0.9]).double(), 1)
+    decades = (middle[0] / middle[-1]).log10().item()
     return panels(
         Panel(
             {"median of the lanes": (k, middle)},
             "k, tokens back",
-            "|dL_t / dh_{t-k}|",
+            r"$\|\partial L_t\,/\,\partial h_{t-k}\|$",
+            f"a tenth every {len(k) / decades:.0f} tokens" if decades > 0.5 else "",
             bands={"median of the lanes": (low, high)},
             marks={"edge of the window": float(window)},
             log="y",
@@ -301,7 +333,7 @@ def _reach(model: RNN, s: Tensor, following: Tensor, window: int) -> Figure:
 RECIPES = {
     "char-rnn": NextToken(
         data="topics",
-        steps=3000,
+        steps=2400,
         batch_size=32,
         lr=2e-3,
         schedule="cosine",
