@@ -109,6 +109,10 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.vocabulary)
 
+    def cut(self, text: str) -> list[str]:
+        """A text as its tokens, known or not."""
+        return cut(text, self.kind)
+
     def encode(self, text: str) -> list[int]:
         """The numbers of a text's tokens; a text that spells out a filler holds an unknown word."""
         return list(self._numbers(text))
