@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from everynet.data.split import by_hash
+from everynet.data.split import rows as number_keys
 from everynet.job import Job
 
 COLOURS = {"red": "rot", "green": "grün", "blue": "blau", "white": "weiß", "black": "schwarz"}
@@ -24,7 +26,6 @@ def sentences(monkeypatch):
     ]
     for side, name in enumerate(("a.en", "a.de")):
         Path(name).write_text("".join(row[side] + "\n" for row in rows), encoding="utf-8")
-    Path("lines.txt").write_text("the red book is outside\nthe blue car is nowhere\n")
     return rows
 
 
@@ -34,22 +35,25 @@ def test_from_two_files_to_answers(call, sentences):
     assert out.startswith("a.en,a.de: pairs, translation\n")
     assert "source length median 5 words, longest 5" in out
     assert out.endswith("\ngood\n")
-    words = ("data=a.en,a.de", "tokens=words", "steps=300", "batch_size=16", "hidden_size=32",
-             "eval_every=150")  # fmt: skip
+    words = ("data=a.en,a.de", "tokens=words", "steps=300", "batch_size=16", "lr=0.01",
+             "hidden_size=48", "eval_every=150")  # fmt: skip
     code, out, error = call("run", "seq2seq", *words, "--device", "cpu", "--quiet")
     assert code == 0, error
     folder = out.strip()
     spec = json.loads((Path(folder) / "spec.json").read_text())["spec"]
     assert (spec["name"], spec["kind"]) == ("a.en,a.de", "pairs")
     assert "Straße" in spec["target_tokens"]["vocabulary"]
+    placed = zip(sentences, by_hash(number_keys(75)), strict=True)
+    seen = [row for row, part in placed if part == "train"][::9]
+    Path("lines.txt").write_text("".join(f"{english}\n" for english, _ in seen))
     code, out, error = call("predict", folder, "lines.txt", "--device", "cpu")
     assert code == 0, error
     found = [json.loads(line) for line in out.splitlines()]
-    assert [row["input"] for row in found] == ["lines.txt:1", "lines.txt:2"]
-    assert found[0]["output"] == "das rote Buch ist draußen auf der Straße"
+    assert [row["input"] for row in found] == [f"lines.txt:{n + 1}" for n in range(len(seen))]
+    assert [row["output"] for row in found] == [german for _, german in seen]
     assert all(row["log_probability"] < 0 for row in found)
     code, out, _ = call("predict", folder, "lines.txt", "longest=2", "--device", "cpu")
-    assert [len(json.loads(line)["output"].split()) for line in out.splitlines()] == [2, 2]
+    assert {len(json.loads(line)["output"].split()) for line in out.splitlines()} == {2}
 
 
 def test_files_of_different_length_are_one_line(call, refused, sentences):

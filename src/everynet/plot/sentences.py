@@ -31,27 +31,24 @@ def handover(
     """
     order = encoder[-1].argsort(descending=True)
     low, high = symmetric(torch.cat([encoder, decoder]))
-    wide = len(encoder) + len(decoder) + 1
-    made = figure(min(11.0, max(6.5, 0.42 * wide)), 4.4)
+    made = figure(7.5, 4.2)
     made.clear()
     given = made.subplots(1, 2, sharey=True, width_ratios=[len(encoder), len(decoder) + 1])
+    after = torch.cat([encoder[-1:], decoder])
     parts = (
-        (given[0], encoder, list(source), len(encoder) - 1, "encoder reads"),
-        (given[1], torch.cat([encoder[-1:], decoder]), ["$c$", *output], 0, "decoder says"),
+        (given[0], encoder, list(source), len(encoder) - 1, "the encoder reads; $c$ is its last"),
+        (given[1], after, ["$c$", *output], 0, "the decoder begins with $c$ and says"),
     )
     for axes, states, labels, framed, title in parts:
         image = axes.imshow(
             array(states[:, order].T), cmap=SIGNED, vmin=low, vmax=high, aspect="auto",
             interpolation="nearest",
         )  # fmt: skip
-        upright = max(map(len, labels)) <= 3
-        axes.set_xticks(
-            range(len(labels)),
-            labels,
-            rotation=0 if upright else 50,
-            ha="center" if upright else "right",
-        )
+        long = max(len(label.strip("$<>")) for label in labels) > 3
+        turn = {"rotation": 50, "ha": "right", "rotation_mode": "anchor"} if long else {}
+        axes.set_xticks(range(len(labels)), [label.strip("<>") for label in labels], **turn)
         axes.set_xlabel("token")
+        axes.tick_params(labelsize="small")
         axes.set_title(title, color=INK, fontsize="medium")
         axes.add_patch(
             Rectangle(
@@ -80,7 +77,7 @@ def sentence_map(
     _, spread, directions = torch.linalg.svd(centred, full_matrices=False)
     across, up = array(pad(centred @ directions[:2].T, (0, 2 - min(2, len(spread)))).T)
     shares = [*(spread**2 / (spread**2).sum().clamp(min=1e-30)).tolist(), 0.0]
-    made = figure(8.6, 4.0, 1, 2)
+    made = figure(7.6, 3.7, 1, 2)
     left, right = made.axes
     group_of = groups.cpu().numpy()
     common = [group for group, _ in Counter(group_of.tolist()).most_common()]

@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
@@ -193,38 +194,58 @@ class Translation(Training[Seq2Seq]):
     def pictures(self, model: Seq2Seq, data: Data, history: History) -> Pictures:
         """One sentence on its way, all of them as vectors, and how many are right by length."""
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
-        x, lengths, y, y_lengths = next(iter(data.valid))
-        exact = self.metrics(model, (x, lengths, y, y_lengths))["exact"]
+        x, lengths, y, _ = next(iter(data.valid))
         vectors = model.encode(x, lengths)
         typical = int((lengths - lengths.double().quantile(0.8)).abs().argmin())
-        one = x[typical : typical + 1, : lengths[typical]]
-        said, _ = model.greedy(vectors[typical : typical + 1], 2 * one.shape[1] + 10)
+        one, c = x[typical : typical + 1, : lengths[typical]], vectors[typical : typical + 1]
+        said, _ = model.greedy(c, 2 * one.shape[1] + 10)
         before = torch.cat([torch.full_like(said[:, :1], _START), said[:, :-1]], 1)
-        sizes = lengths.unique()
-        shares = torch.stack([exact[lengths == size].mean() for size in sizes])
-        title = f"{int(exact.sum()):,} of {len(exact):,} validation sentences without a mistake"
         return {
             "handover": handover(
                 model.read(one)[0],
-                model.decode(before, vectors[typical : typical + 1])[0],
+                model.decode(before, c)[0],
                 [source.vocabulary[token] for token in one[0].tolist()],
                 [target.vocabulary[token] for token in said[0].tolist()],
             ),
             "sentences": sentence_map(
                 vectors, y[:, 1], target.vocabulary, lengths, title="to be said first"
             ),
-            "length": panels(
-                Panel(
-                    {"exact": (sizes, shares)},
-                    "tokens of the source",
-                    "share said without a mistake",
-                    title,
-                    ylim=(0, 1.05),
-                    legend="none",
-                ),
-                width=6.5,
-            ),
+            "length": self._by_length(model, data),
         }
+
+    def _by_length(self, model: Seq2Seq, data: Data) -> Figure:
+        """How many sentences are exact, and how unlikely the true ones are, for each length."""
+        parts = [(batch[1], self.metrics(model, batch)) for batch in data.valid]
+        lengths = torch.cat([each for each, _ in parts]).cpu()
+        exact, nats = (
+            torch.cat([found[name] for _, found in parts]).double().cpu()
+            for name in ("exact", "nats")
+        )
+        sizes = lengths.unique()
+        shares, costs = (
+            torch.stack([values[lengths == size].mean() for size in sizes])
+            for values in (exact, nats)
+        )
+        return panels(
+            Panel(
+                {"exact": (sizes, shares)},
+                "tokens of the source",
+                "share said without a mistake",
+                f"{int(exact.sum()):,} of {len(exact):,} exact (validation)",
+                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005),
+                legend="none",
+            ),
+            Panel(
+                {"cost": (sizes, costs)},
+                "tokens of the source",
+                "$-\\log\\,p(y\\,|\\,x)$ of the target (nats)",
+                "mean over the sentences of a length",
+                log="y",
+                legend="none",
+            ),
+            width=3.7,
+            height=3.2,
+        )
 
     def tiny(self) -> Self:
         few, small = min(self.steps, 4), min(self.batch_size, 8)
