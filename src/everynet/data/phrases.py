@@ -45,7 +45,7 @@ def phrases() -> Labelled:
 
     while len(found) < _PHRASES:
         good, negated = (bool(torch.randint(2, (), generator=random)) for _ in range(2))
-        begin = ("the", one(_THINGS), "was", "not" if negated else "", one(_DEGREES))
-        words = (*begin, one(_GOOD if good else _BAD), one(_WHEN))
+        words = ["the", one(_THINGS), "was", "not" if negated else "", one(_DEGREES)]
+        words += [one(_GOOD if good else _BAD), one(_WHEN)]
         found[" ".join(filter(None, words))] = "bad" if good == negated else "good"
     return labelled([(label, text) for text, label in found.items()], "phrases")

@@ -115,7 +115,7 @@ def files_in(paths: Sequence[str | Path]) -> list[Path]:
     if not paths:
         raise UserError("inputs must name at least one file")
     found: list[Path] = []
-    for given in [Path(path) for path in paths]:  # `map` is a kind in this package
+    for given in [Path(path) for path in paths]:  # no map(): a kind of that name hides it here
         if kind_of_path(given) != "folder":
             found.append(regular(given))
             continue

@@ -1,0 +1,102 @@
+"""Sentences inside a network: its states token by token, and whole sentences as points."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+from torch.nn.functional import pad
+
+from everynet.plot.style import FAINT, INK, MAGNITUDE, SIGNED, array, colour, figure, symmetric
+
+NAMED = 8  # groups that get a colour of their own
+
+
+def handover(
+    encoder: Float[Tensor, "read units"],
+    decoder: Float[Tensor, "said units"],
+    source: Sequence[str],
+    output: Sequence[str],
+) -> Figure:
+    """Every unit (down) at every token (across), of the encoder and then of the decoder.
+
+    The framed column is one and the same vector: the encoder's last state and the decoder's first.
+    Units are in the order of their value there.
+    """
+    order = encoder[-1].argsort(descending=True)
+    low, high = symmetric(torch.cat([encoder, decoder]))
+    made = figure(7.5, 4.2)
+    made.clear()
+    given = made.subplots(1, 2, sharey=True, width_ratios=[len(encoder), len(decoder) + 1])
+    after = torch.cat([encoder[-1:], decoder])
+    parts = (
+        (given[0], encoder, list(source), len(encoder) - 1, "the encoder reads; $c$ is its last"),
+        (given[1], after, ["$c$", *output], 0, "the decoder begins with $c$ and says"),
+    )
+    for axes, states, labels, framed, title in parts:
+        image = axes.imshow(
+            array(states[:, order].T), cmap=SIGNED, vmin=low, vmax=high, aspect="auto",
+            interpolation="nearest",
+        )  # fmt: skip
+        long = max(len(label.strip("$<>")) for label in labels) > 3
+        turn = {"rotation": 50, "ha": "right", "rotation_mode": "anchor"} if long else {}
+        axes.set_xticks(range(len(labels)), [label.strip("<>") for label in labels], **turn)
+        axes.set_xlabel("token")
+        axes.tick_params(labelsize="small")
+        axes.set_title(title, color=INK, fontsize="medium")
+        axes.add_patch(
+            Rectangle(
+                (framed - 0.5, -0.5), 1, states.shape[1], fill=False, ec=INK, lw=2, clip_on=False
+            )
+        )
+    given[0].set_ylabel("unit, by its value in the last state $c$")
+    made.colorbar(image, ax=given, label="state", shrink=0.9, pad=0.02)
+    return made
+
+
+def sentence_map(
+    vectors: Float[Tensor, "rows units"],
+    groups: Int[Tensor, " rows"],
+    names: Sequence[str],
+    lengths: Int[Tensor, " rows"],
+    *,
+    title: str,
+) -> Figure:
+    """Sentences on the two axes along which their vectors differ most, coloured in two ways.
+
+    On the left by group, the commonest of which have a colour of their own; on the right by length.
+    """
+    values = vectors.detach().double().cpu()
+    centred = values - values.mean(0)
+    _, spread, directions = torch.linalg.svd(centred, full_matrices=False)
+    across, up = array(pad(centred @ directions[:2].T, (0, 2 - min(2, len(spread)))).T)
+    shares = [*(spread**2 / (spread**2).sum().clamp(min=1e-30)).tolist(), 0.0]
+    made = figure(7.6, 3.7, 1, 2)
+    left, right = made.axes
+    group_of = groups.cpu().numpy()
+    common = [group for group, _ in Counter(group_of.tolist()).most_common()]
+    own = sorted(common[:NAMED], key=lambda group: names[group])
+    rest = ~np.isin(group_of, own)
+    if rest.any():
+        left.scatter(across[rest], up[rest], s=7, color=FAINT, linewidths=0, label="other")
+    for number, group in enumerate(own):
+        mine = group_of == group
+        left.scatter(
+            across[mine], up[mine], s=9, color=colour(number), linewidths=0, label=names[group]
+        )
+    left.legend(
+        title=title, fontsize="small", title_fontsize="small", frameon=False, markerscale=2,
+        loc="center left", bbox_to_anchor=(1.0, 0.5),
+    )  # fmt: skip
+    shown = right.scatter(across, up, s=9, c=array(lengths), cmap=MAGNITUDE, linewidths=0)
+    made.colorbar(shown, ax=right, label="tokens of the sentence")
+    for axes in (left, right):
+        axes.set_xlabel(f"first component ({shares[0]:.0%} of the variance)")
+        axes.set_ylabel(f"second component ({shares[1]:.0%})")
+    return made
