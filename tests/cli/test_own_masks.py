@@ -58,22 +58,17 @@ def test_checked_learned_from_and_asked_about(call, folder, tmp_path):
             share = (np.asarray(image) == 1).mean()
         assert line["classes"]["cell"] == pytest.approx(share)
 
-
-def test_masks_of_inputs_of_one_name_are_told_apart(call, folder, tmp_path):
-    code, _, error = call("run", "unet", "data=./scans", *SETTINGS, "--out", "runs")
-    assert code == 0, error
-    (run,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
     np.savez("many.npz", x=np.zeros((2, 64, 64, 3), np.uint8))
     (tmp_path / "other").mkdir()
-    copy(folder / "images" / "scan 3.v1.png", tmp_path / "other")
+    copy(asked[0], tmp_path / "other")
     inputs = ("scans/images/scan 3.v1.png", "other/scan 3.v1.png", "many.npz")
-    code, out, error = call("predict", str(run), *inputs, "--out", "made")
+    code, out, error = call("predict", str(run), *inputs, "--out", "more")
     assert code == 0, error
     assert [json.loads(line)["mask"] for line in out.splitlines()] == [
-        "made/scan-3-v1-mask.png",
-        "made/scan-3-v1-2-mask.png",
-        "made/many-0-mask.png",
-        "made/many-1-mask.png",
+        "more/scan-3-v1-mask.png",
+        "more/scan-3-v1-2-mask.png",  # no mask is written over another
+        "more/many-0-mask.png",
+        "more/many-1-mask.png",
     ]
 
 
