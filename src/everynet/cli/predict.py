@@ -68,8 +68,7 @@ def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> 
     line: dict[str, Any] = {}
     for key, value in answer.items():
         if hasattr(value, "shape"):
-            stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(name).stem)
-            paths = kind.write(value[None], run.spec, run.place(f"{stem}-{key}"))
+            paths = kind.write(value[None], run.spec, run.place(f"{run.stem(name)}-{key}"))
             line[key] = str(paths[0])
         else:
             line[key] = value

@@ -33,6 +33,7 @@ class Asked:
     setup: Setup
     out: str | None
     _made: list[Path] = field(default_factory=list)
+    _stems: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(arguments: argparse.Namespace) -> Asked:
@@ -88,6 +89,18 @@ class Asked:
 
         with torch.no_grad(), self.setup.autocast():
             yield
+
+    def stem(self, name: str) -> str:
+        """What files made of an input are called: its own name, told apart from its like."""
+        if name not in self._stems:
+            _, _, row = name.rpartition(":")  # of a file that holds many
+            own = Path(name).stem + (f"-{row}" if row.isdecimal() else "")
+            plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in own)
+            taken, number, found = set(self._stems.values()), 2, plain
+            while found in taken:
+                found, number = f"{plain}-{number}", number + 1
+            self._stems[name] = found
+        return self._stems[name]
 
     def place(self, name: str) -> Path:
         """Where something that was made is to be written: --out, or a folder of its own."""

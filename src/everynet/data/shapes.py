@@ -58,7 +58,7 @@ def _places(random: _Random, margin: float) -> tuple[Tensor, Tensor]:
 def _shape(random: _Random, kind: Float[Tensor, " images"]) -> Bool[Tensor, "images side side"]:
     """Which pixels a shape of each image covers; kinds are 1, 2 and 3."""
     u, v = _places(random, 10)
-    size = random(7, 13)[:, None, None]
+    size = random(8, 14)[:, None, None]
     u, v = u / size, v / size
     disc = u.square() + v.square() < 1
     square = torch.maximum(u.abs(), v.abs()) < 0.9
@@ -78,7 +78,7 @@ def _ground(random: _Random) -> Float[Tensor, "images side side"]:
 
 def _finished(random: _Random, image: Tensor) -> UInt8[Tensor, "images 1 side side"]:
     noise = torch.randn(image.shape, generator=random.generator)
-    image = image + random(0.03, 0.08)[:, None, None] * noise
+    image = image + random(0.03, 0.07)[:, None, None] * noise
     return (image * 255).round().clamp(0, 255).to(torch.uint8)[:, None]
 
 

@@ -55,9 +55,9 @@ def segmented(
 
 def feature_u(
     image: Float[Tensor, "channels height width"],
-    down: Sequence[Float[Tensor, "maps rows columns"]],
-    bottom: Float[Tensor, "maps rows columns"],
-    up: Sequence[Float[Tensor, "maps rows columns"]],
+    down: Sequence[Float[Tensor, "_ _ _"]],
+    bottom: Float[Tensor, "_ _ _"],
+    up: Sequence[Float[Tensor, "_ _ _"]],
     *,
     predicted: Int[Tensor, "rows columns"],
     classes: Sequence[str],
