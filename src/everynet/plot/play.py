@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -41,13 +42,15 @@ def policy_maps(
 
 
 def film_strip(
-    frames: Float[Tensor, "time height width"],
-    q: Float[Tensor, "time actions"],
+    frames: Float[Tensor, "frames height width"],
+    q: Float[Tensor, "moves actions"],
+    *,
     actions: Sequence[str],
+    end: str,
 ) -> Figure:
-    """Frames of a game side by side, with the values of the actions under each."""
+    """Frames of a game side by side, with the values of the actions under all but the last."""
     count = len(frames)
-    drawn = figure(0.75 * count + 1.2, 3.4, 2, count)
+    drawn = figure(0.62 * count + 0.8, 3.4, 2, count)
     low, high = min(0.0, float(q.min())), max(0.0, float(q.max()))
     margin = 0.08 * (high - low) or 1.0
     for time in range(count):
@@ -55,6 +58,10 @@ def film_strip(
         above.imshow(array(frames[time]), cmap=MAGNITUDE, vmin=0, vmax=1)
         bare(above)
         above.set_title(f"{time}" if time else "step 0", fontsize="small")
+        if time == len(q):
+            above.set_title(end, fontsize="small")
+            below.set_axis_off()
+            continue
         best = int(q[time].argmax())
         bars = below.bar(np.arange(len(actions)), array(q[time]))
         for index, bar in enumerate(bars):
@@ -68,9 +75,9 @@ def film_strip(
     first = drawn.axes[count]
     first.yaxis.set_major_locator(MaxNLocator(4))
     first.set_ylabel("value")
-    names = [first.patches[index] for index in range(len(actions))]
+    names = [Patch(color=colour(index), label=name) for index, name in enumerate(actions)]
     drawn.legend(
-        names, [f"{name}" for name in actions], loc="outside lower center", ncols=len(actions),
-        frameon=False, fontsize="small",
+        handles=names, loc="outside lower center", ncols=len(actions), frameon=False,
+        fontsize="small", title="full colour: the action that is taken", title_fontsize="small",
     )  # fmt: skip
     return drawn
