@@ -15,17 +15,23 @@ from everynet.plot.style import INK, MAGNITUDE, SIGNED, array, bare, colour, fig
 
 
 def policy_maps(
-    q: Float[Tensor, "rows columns paddles actions"], *, arrows: Sequence[str]
+    q: Float[Tensor, "rows columns paddles actions"], *, arrows: Sequence[str], least: float = 0.2
 ) -> Figure:
-    """A panel for each column of the ball: best action as an arrow, its value as a colour."""
+    """A panel for each column of the ball: best action as an arrow, its value as a colour.
+
+    There is no arrow where the best action is worth less than `least` more than the worst.
+    """
     columns = q.shape[1]
     drawn = figure(1.28 * columns + 0.9, 0.27 * q.shape[0] + 1.1, 1, columns)
     best, action = q.max(3)
+    matters = best - q.amin(3) >= least
     low, high = symmetric(best)
     for column, axes in enumerate(drawn.axes):
         image = axes.imshow(array(best[:, column]), cmap=SIGNED, vmin=low, vmax=high, aspect="auto")
         for row, chosen in enumerate(action[:, column].tolist()):
             for paddle, index in enumerate(chosen):
+                if not matters[row, column, paddle]:
+                    continue
                 dark = abs(float(best[row, column, paddle])) > 0.6 * high
                 axes.text(
                     paddle, row, arrows[index], ha="center", va="center", fontsize=11,

@@ -182,16 +182,17 @@ class PlayCatch(Training[QNetwork, Memory]):
 
     captions: ClassVar[dict[str, str]] = {
         "policy": (
-            "Arrows show the way the paddle goes, and colours what the network expects: it runs to "
-            "below the ball and stays there, and knows the low balls that it can no longer reach."
+            "Colours are what the network expects, arrows what it does where that matters: high "
+            "balls leave time for anything, low ones call the paddle to their column, and blue "
+            "ones are lost."
         ),
         "episode": (
-            "In a game played to its end the bars below each frame say what each action is worth: "
-            "they part where a step in the wrong direction would lose the ball."
+            "In a game played to its end the bars under each frame say what each action is worth: "
+            "alike while the ball is high, far apart once a wrong step would lose it."
         ),
         "learning": (
-            "Greedy play goes from what random play would get to catching every ball, and the "
-            "learned values come to lie near the exact ones of dynamic programming."
+            "Greedy play goes from what random play gets to catching every ball; the values it "
+            "learned are near the exact ones, least so for balls that are lost."
         ),
     }
 
