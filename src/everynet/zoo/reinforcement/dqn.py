@@ -329,7 +329,7 @@ class PlayCatch(Training[QNetwork, Memory]):
         end = "caught" if reward > 0 else "missed"
         shape = (self.height - 1, self.width, self.width, len(ACTIONS))
         return {
-            "policy": plot.policy_maps(q.view(shape), arrows=("\u2190", "\u00b7", "\u2192")),
+            "policy": plot.policy_maps(q.view(shape), arrows=("\u2190", "\u2022", "\u2192")),
             "episode": plot.film_strip(
                 frames, torch.cat([q for _, q, _ in steps]), actions=ACTIONS, end=end
             ),
@@ -373,6 +373,9 @@ class PlayCatch(Training[QNetwork, Memory]):
         )
 
 
+# From every start, for seeds 0, 1, 2, on one CPU thread in 22 s:
+#   caught        1.000   1.000   1.000    by random play 0.2
+#   value_error   0.022   0.004   0.013    mean over all states of |max_a Q - V*|
 RECIPES = {
-    "catch": PlayCatch(goal="caught >= 0.95 and value_error <= 0.1", covers=("Q7",)),
+    "catch": PlayCatch(goal="caught >= 0.99 and value_error <= 0.05", covers=("Q7",)),
 }
