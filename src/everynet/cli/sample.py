@@ -27,20 +27,23 @@ def main(arguments: argparse.Namespace) -> int:
 
     from everynet.cli.trained import Asked
     from everynet.settings import convert, verb_arguments
-    from everynet.types import mix
+    from everynet.types import UserError, mix
 
     run = Asked.of(arguments)
+    make, kind = run.verb("sample"), run.kind("sample")
     words = pairs(arguments.settings)
     seed = convert("seed", words.pop("seed", str(run.recipe.seed)), int)
-    given = verb_arguments(run.recipe.sample, words)
+    if not 0 <= seed < 2**63:
+        raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
+    given = verb_arguments(make, words)
     model = run.model()
-    draw = torch.Generator().manual_seed(mix(seed))
     with run.computing():
-        made = run.recipe.sample(model, run.spec, draw, **given)
-    paths = run.kind("sample").write(made, run.spec, run.place("samples"))
-    for one in made:
-        if isinstance(one, str):
-            print(one)
+        made = make(model, run.spec, torch.Generator().manual_seed(mix(seed)), **given)
+    paths = kind.write(made, run.spec, run.place("samples"))
+    if isinstance(made, list):
+        for one in made:
+            if isinstance(one, str):
+                print(one)
     for path in paths:
         print(path)
     return 0

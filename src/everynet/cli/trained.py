@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +49,17 @@ class Asked:
             raise UserError(f"{recipe.name} is a {recipe.kind}: it neither predicts nor samples")
         setup = choose(arguments.device, arguments.precision)
         return Asked(recipe, spec, folder, setup, arguments.out)
+
+    def verb(self, name: str) -> Callable[..., Any]:
+        """The recipe's own `sample` or `predict`, or one line that it has none."""
+        from everynet.recipes import Fitting, Training
+        from everynet.types import UserError
+
+        if getattr(type(self.recipe), name) in (getattr(Training, name), getattr(Fitting, name)):
+            what = {"sample": "generate samples", "predict": "predict from files"}[name]
+            raise UserError(f"{self.recipe.name} does not {what}")
+        method: Callable[..., Any] = getattr(self.recipe, name)
+        return method
 
     def kind(self, verb: str) -> Kind[Any]:
         """The kind that reads what the network is asked and writes what it makes."""

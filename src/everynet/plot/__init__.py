@@ -1,8 +1,12 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.curves import learning_curve as learning_curve
+from everynet.plot.curves import logged as logged
+from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.generation import made_and_judged as made_and_judged
+from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
@@ -23,6 +27,8 @@ from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
 from everynet.plot.paths import landscapes as landscapes
 from everynet.plot.paths import step_sizes as step_sizes
+from everynet.plot.play import film_strip as film_strip
+from everynet.plot.play import policy_maps as policy_maps
 from everynet.plot.points import scatter as scatter
 from everynet.plot.population import tuning_curves as tuning_curves
 from everynet.plot.population import tuning_planes as tuning_planes

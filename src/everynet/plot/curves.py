@@ -23,7 +23,7 @@ _MANY = 100  # points from which a line is drawn through their moving mean
 
 def learning_curve(history: History) -> Figure:
     """One panel for each name that was logged: its training curve, its validation, or both."""
-    train, valid = _collect(history, "train"), _collect(history, "valid")
+    train, valid = logged(history, "train"), logged(history, "valid")
     if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
         del valid["loss"]  # the sum of one term: that term has its panel
     names = list(dict.fromkeys([*train, *valid]))
@@ -39,8 +39,8 @@ def learning_curve(history: History) -> Figure:
     return drawn
 
 
-def _collect(history: History, split: str) -> dict[str, Curve]:
-    """The finite values of a split, by name, in the order the names first appeared."""
+def logged(history: History, split: str) -> dict[str, Curve]:
+    """The finite values of a split of the history, by name, in the order the names appeared."""
     points: dict[str, tuple[list[float], list[float]]] = {}
     for row in history:
         for name, value in row.get(split, {}).items():

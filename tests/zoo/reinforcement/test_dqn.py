@@ -1,0 +1,335 @@
+"""Catch and deep Q-learning: rules, targets, memory, and values against dynamic programming."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+import torch
+
+from everynet import checkpoint, runs
+from everynet.checkpoint import read_bundle
+from everynet.device import choose
+from everynet.distributed import World
+from everynet.job import Job
+from everynet.trainer import begin, evaluate, train
+from everynet.types import Data, Stopped, UserError
+from everynet.zoo.reinforcement.dqn import (
+    RECIPES,
+    Catch,
+    Memory,
+    PlayCatch,
+    QNetwork,
+    behave,
+    loss,
+    target,
+    values,
+)
+from tests.core.test_resume import StopAt
+
+SMALL = replace(
+    RECIPES["catch"].tiny(), name="catch", steps=8, eval_every=4, target_every=3, explore=4
+)
+GAME = Catch(4, 3)
+
+
+# ---------------------------------------------------------------------------------------- the rules
+
+
+def by_hand(game, state, action):
+    """One move, in words."""
+    row, ball, paddle = state
+    if action == 0 and paddle > 0:
+        paddle -= 1
+    if action == 2 and paddle < game.width - 1:
+        paddle += 1
+    row += 1
+    if row < game.height - 1:
+        return (row, ball, paddle), 0.0, False
+    return (row, ball, paddle), (1.0 if ball == paddle else -1.0), True
+
+
+@pytest.mark.parametrize("game", [Catch(), GAME, Catch(2, 2)])
+def test_every_move_of_every_state(game):
+    states = game.states()
+    assert len(states) == (game.height - 1) * game.width**2
+    for action in range(3):
+        after, reward, end = game.move(states, torch.full((len(states),), action))
+        expected = [by_hand(game, state, action) for state in states.tolist()]
+        assert [tuple(row) for row in after.tolist()] == [row for row, _, _ in expected]
+        assert reward.tolist() == [reward for _, reward, _ in expected]
+        assert end.tolist() == [end for _, _, end in expected]
+
+
+def test_what_is_seen():
+    """The ball and the paddle, as one where the ball has been caught."""
+    seen = GAME.image(torch.tensor([[1, 2, 0], [3, 1, 1]]))
+    assert seen.shape == (2, 1, 4, 3)
+    assert seen[0, 0].nonzero().tolist() == [[1, 2], [3, 0]]
+    assert seen[1, 0].nonzero().tolist() == [[3, 1]]
+    assert seen.max() == 1
+
+
+def test_every_start_is_there_once():
+    starts = Catch().starts().tolist()
+    assert len({tuple(s) for s in starts}) == len(starts) == 25
+    assert {row for row, _, _ in starts} == {0}
+
+
+# ------------------------------------------------------------------------------- exact values
+
+
+def recursive(game, state, gamma, random):
+    """The values of the actions in a state, by going through all that can follow."""
+    found = []
+    for action in range(3):
+        after, reward, end = by_hand(game, state, action)
+        later = 0.0
+        if not end:
+            following = recursive(game, after, gamma, random)
+            later = sum(following) / 3 if random else max(following)
+        found.append(reward + gamma * later)
+    return found
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_exact_values_are_those_of_the_whole_tree(random):
+    q = values(GAME, 0.9, random=random)
+    for row, ball, paddle in GAME.states().tolist():
+        expected = recursive(GAME, (row, ball, paddle), 0.9, random)
+        assert q[row, ball, paddle].tolist() == pytest.approx(expected)
+
+
+def test_the_best_play_of_catch_is_worth_the_discount():
+    """Every ball can be caught from the top: 0.95 to the 8th; a far one on the last row is lost."""
+    q = values(Catch(), 0.95)
+    torch.testing.assert_close(q[0].amax(2), torch.full((5, 5), 0.95**8, dtype=torch.float64))
+    assert q[8, 0, 4].tolist() == [-1, -1, -1]
+    assert q[8, 0, 1].tolist() == [1, -1, -1]
+
+
+def test_random_play_gets_what_dynamic_programming_says():
+    """The mean return of n games is within four standard errors."""
+    game, n = Catch(), 20_000
+    draw = torch.Generator().manual_seed(0)
+    state = game.begin(*torch.randint(5, (2, n), generator=draw))
+    for _ in range(game.height - 1):
+        state, reward, end = game.move(state, torch.randint(3, (n,), generator=draw))
+    assert end.all()
+    expected = values(game, 1.0, random=True)[0].mean().item()
+    assert reward.mean().item() == pytest.approx(expected, abs=4 * reward.std().item() / n**0.5)
+
+
+# ---------------------------------------------------------------------------------------- equations
+
+
+def test_a_share_of_the_actions_is_random():
+    """The best action is taken with probability 1 - eps + eps / 3."""
+    n, epsilon = 30_000, 0.3
+    q = torch.tensor([[0.0, 2.0, 1.0]]).expand(n, 3)
+    action = behave(q, epsilon, torch.rand(n, 2, generator=torch.Generator().manual_seed(0)))
+    shares = action.bincount(minlength=3) / n
+    expected = torch.tensor([0.1, 0.8, 0.1])
+    torch.testing.assert_close(shares, expected, rtol=0, atol=4 * (0.25 / n) ** 0.5)
+    assert behave(q, 0.0, torch.zeros(n, 2)).eq(1).all()
+    assert behave(q, 1.0, torch.full((n, 2), 0.999)).eq(2).all()
+
+
+def test_targets_by_hand():
+    """The end of a game cuts off what the target network says of the state after it."""
+    after = torch.tensor([[1.0, 5.0, 2.0], [1.0, 5.0, 2.0], [-3.0, -2.0, -1.0]])
+    y = target(torch.tensor([0.0, -1.0, 0.5]), torch.tensor([0.0, 1.0, 0.0]), after, 0.9)
+    assert y.tolist() == pytest.approx([4.5, -1.0, 0.5 - 0.9])
+
+
+def test_the_error_reaches_only_the_action_taken():
+    q = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    y = torch.tensor([5.0, 1.0], requires_grad=True)
+    found = loss(q, torch.tensor([1, 0]), y)
+    assert found.item() == pytest.approx((9 + 1) / 2 / 2)
+    found.backward()
+    assert q.grad.tolist() == [[0, -1.5, 0], [-0.5, 0, 0]]
+    assert y.grad is None
+
+
+def test_randomness_falls_in_a_line_and_stays():
+    recipe = PlayCatch(epsilon=0.2, explore=10)
+    assert [recipe.randomness(step) for step in (0, 5, 10, 99)] == pytest.approx([1, 0.6, 0.2, 0.2])
+
+
+# ------------------------------------------------------------------------------- memory and target
+
+
+def test_the_memory_overwrites_its_oldest():
+    memory = Memory(QNetwork(4, 3, 2), games=2, size=6)
+    for step in range(4):
+        new = torch.full((2,), step + 1)
+        memory.keep(step, new[:, None].expand(2, 3), new % 3, new / 10, new[:, None] + 1, new > 3)
+    assert memory.before[:, 0].tolist() == [4, 4, 2, 2, 3, 3]
+    assert memory.action.tolist() == [1, 1, 2, 2, 0, 0]
+    assert memory.reward.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.3, 0.3])
+    assert memory.after[:, 2].tolist() == [5, 5, 3, 3, 4, 4]
+    assert memory.end.tolist() == [1, 1, 0, 0, 0, 0]
+
+
+def begun(recipe=SMALL):
+    return begin(recipe, Data.none(), choose("cpu"))
+
+
+def weights(module):
+    return torch.cat([p.detach().flatten() for p in module.parameters()])
+
+
+def test_the_target_network_lags():
+    """It is the network of steps 0, 3, 6 for three updates each, and is never trained."""
+    state, known = begun(), {}
+    known[0] = weights(state.model)
+    for record in train(SMALL, state, Data.none()):
+        followed = (record.step - 1) // 3 * 3
+        assert torch.equal(weights(state.extra.target), known[followed])
+        known[record.step] = weights(state.model)
+    assert not torch.equal(known[0], known[3])
+    assert all(p.grad is None for p in state.extra.target.parameters())
+
+
+def test_what_is_remembered_is_what_was_played():
+    """Each step adds a move of every game: what came after is the next state unless it ended."""
+    state, count = begun(), SMALL.environments
+    before = state.extra.games.clone()
+    for record in train(replace(SMALL, steps=4), state, Data.none()):
+        memory, rows = state.extra, slice((record.step - 1) * count, record.step * count)
+        assert torch.equal(memory.before[rows], before)
+        after, reward, end = SMALL.game.move(before, memory.action[rows])
+        assert torch.equal(memory.after[rows], after)
+        assert torch.equal(memory.reward[rows], reward)
+        assert torch.equal(memory.end[rows].bool(), end)
+        before = memory.games.clone()
+        assert torch.equal(before[~end], after[~end])
+        assert (before[end][:, 0] == 0).all()
+
+
+def test_one_update_equals_one_by_hand(monkeypatch):
+    """Only rows that have been written are drawn, and the target is that of the old network."""
+    drawn = []
+    original = torch.randint
+    monkeypatch.setattr(
+        torch, "randint", lambda *a, **k: drawn.append(original(*a, **k)) or drawn[-1]
+    )
+    state, hand = begun(), begun()
+    record = next(train(SMALL, state, Data.none()))
+    rows, memory = drawn[-1], state.extra
+    assert rows.max() < SMALL.environments
+    expected = []
+    for row in rows.tolist():
+        q = hand.model(SMALL.game.image(memory.before[row : row + 1]))[0]
+        later = hand.model(SMALL.game.image(memory.after[row : row + 1]))[0].max().item()
+        y = memory.reward[row].item() + (0 if memory.end[row] else SMALL.gamma * later)
+        expected.append((y - q[memory.action[row]]) ** 2 / 2)
+    mean = torch.stack(expected).mean()
+    torch.testing.assert_close(record.terms["td_error"], mean.detach())
+    mean.backward()
+    torch.optim.Adam(hand.model.parameters(), SMALL.lr).step()
+    torch.testing.assert_close(weights(state.model), weights(hand.model))
+
+
+class Expert(QNetwork):
+    """Plays by the exact values of what it sees, for better or worse."""
+
+    def __init__(self, game, sign):
+        super().__init__(game.height, game.width, 1)
+        self.register_parameter("sign", torch.nn.Parameter(torch.tensor(float(sign))))
+        self.game, self.q = game, values(game, 0.95)
+
+    def forward(self, x):
+        states = self.game.states()
+        row = (x[:, None] == self.game.image(states)).flatten(2).all(2).long().argmax(1)
+        return self.sign * self.q.flatten(0, 2)[row].float()
+
+
+def test_figures_of_the_best_and_of_the_worst_play():
+    recipe = RECIPES["catch"]
+    best = evaluate(recipe, Expert(recipe.game, 1), [])
+    assert best == {"mean_return": 1.0, "caught": 1.0, "value_error": pytest.approx(0, abs=1e-6)}
+    worst = evaluate(recipe, Expert(recipe.game, -1), [])
+    assert (worst["mean_return"], worst["caught"]) == (-1.0, 0.0)
+    assert worst["value_error"] > 0.5
+
+
+# --------------------------------------------------------------------------- stopping, many ranks
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn():
+    """Runs without pictures, which take longer than the rest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Job, "draw", lambda self, model: ())
+        yield
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory, undrawn):
+    return runs.run(SMALL, tmp_path_factory.mktemp("unbroken"), device="cpu")
+
+
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_stop_and_resume_is_bit_equal(stop, unbroken, tmp_path, monkeypatch):
+    @contextmanager
+    def soon():
+        yield StopAt(stop - 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runs, "signals", soon)
+        with pytest.raises(Stopped):
+            runs.run(SMALL, tmp_path, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    assert checkpoint.steps(folder)[-1] == stop
+    assert runs.resume(SMALL, folder).metrics == unbroken.metrics
+    for newest in (folder, unbroken.folder):
+        assert checkpoint.steps(newest)[-1] == SMALL.steps
+    assert read_bundle(checkpoint.newest(folder)) == read_bundle(checkpoint.newest(unbroken.folder))
+    log = "metrics.jsonl"
+    assert (folder / log).read_bytes() == (unbroken.folder / log).read_bytes()
+
+
+def test_restoring_into_another_seed_brings_everything_back(unbroken, tmp_path):
+    path = checkpoint.newest(unbroken.folder)
+    state = begun(replace(SMALL, seed=99))
+    progress = checkpoint.restore(path, state, SMALL.deployed(state))
+    checkpoint.save(tmp_path / path.name, state, SMALL.deployed(state), progress)
+    assert read_bundle(tmp_path / path.name) == read_bundle(path)
+
+
+def test_several_processes_are_refused():
+    with pytest.raises(UserError, match="catch cannot be trained by several processes"):
+        World(0, 2).check(SMALL.batch_size, SMALL.per_rank, "catch")
+
+
+# ------------------------------------------------------------------------------------------- errors
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"height": 1}, r"height \(1\) must be at least 2"),
+        ({"width": 1}, r"width \(1\) must be at least 2"),
+        ({"environments": 0}, r"environments \(0\) must be at least 1"),
+        ({"explore": 0}, r"explore \(0\) must be at least 1"),
+        ({"target_every": 0}, r"target_every \(0\) must be at least 1"),
+        ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
+        ({"memory": 100}, r"memory \(100\) must be a multiple of the 16 environments"),
+        ({"memory": 0}, r"memory \(0\) must be a multiple of the 16 environments"),
+        ({"gamma": 1.5}, r"gamma \(1.5\) must be a number from 0 to 1"),
+        ({"epsilon": -0.1}, r"epsilon \(-0.1\) must be a number from 0 to 1"),
+    ],
+)
+def test_bad_settings(fields, message):
+    with pytest.raises(UserError, match=message):
+        PlayCatch(**fields)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("Q7")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_goal(seed, tmp_path):
+    """The values of all states too are near those of dynamic programming."""
+    result = runs.run(replace(RECIPES["catch"], seed=seed), tmp_path, device="cpu")
+    assert result.reached, result.metrics
