@@ -207,28 +207,30 @@ def test_what_is_remembered_is_what_was_played():
         assert (before[end][:, 0] == 0).all()
 
 
-def test_one_update_equals_one_by_hand(monkeypatch):
+def test_three_updates_equal_those_by_hand(monkeypatch):
     """Only rows that have been written are drawn, and the target is that of the old network."""
     drawn = []
     original = torch.randint
     monkeypatch.setattr(
         torch, "randint", lambda *a, **k: drawn.append(original(*a, **k)) or drawn[-1]
     )
-    state, hand = begun(), begun()
-    record = next(train(SMALL, state, Data.none()))
-    rows, memory = drawn[-1], state.extra
-    assert rows.max() < SMALL.environments
-    expected = []
-    for row in rows.tolist():
-        q = hand.model(SMALL.game.image(memory.before[row : row + 1]))[0]
-        later = hand.model(SMALL.game.image(memory.after[row : row + 1]))[0].max().item()
-        y = memory.reward[row].item() + (0 if memory.end[row] else SMALL.gamma * later)
-        expected.append((y - q[memory.action[row]]) ** 2 / 2)
-    mean = torch.stack(expected).mean()
-    torch.testing.assert_close(record.terms["td_error"], mean.detach())
-    mean.backward()
-    torch.optim.Adam(hand.model.parameters(), SMALL.lr).step()
-    torch.testing.assert_close(weights(state.model), weights(hand.model))
+    state, hand, old = begun(), begun(), begun().model
+    rule = torch.optim.Adam(hand.model.parameters(), SMALL.lr)
+    for record in train(replace(SMALL, steps=3, schedule="constant"), state, Data.none()):
+        rows, memory = drawn[-1], state.extra
+        assert rows.max() < record.step * SMALL.environments
+        errors = []
+        for row in rows.tolist():
+            q = hand.model(SMALL.game.image(memory.before[row : row + 1]))[0]
+            later = old(SMALL.game.image(memory.after[row : row + 1]))[0].max().item()
+            y = memory.reward[row].item() + (0 if memory.end[row] else SMALL.gamma * later)
+            errors.append((y - q[memory.action[row]]) ** 2 / 2)
+        mean = torch.stack(errors).mean()
+        torch.testing.assert_close(record.terms["td_error"], mean.detach())
+        rule.zero_grad()
+        mean.backward()
+        rule.step()
+        torch.testing.assert_close(weights(state.model), weights(hand.model))
 
 
 class Expert(QNetwork):
