@@ -252,6 +252,9 @@ class Translation(Training[Seq2Seq]):
         return replace(self, steps=few, batch_size=small, data="reversal:200", hidden_size=16)
 
 
+# Test figures of seeds 0, 1, 2 on one CPU thread; 7,956 strings that are not in training.
+#            exact                  cross-entropy of a token (nats)
+# seq2seq    0.9977 0.9977 0.9976   0.0021 0.0018 0.0022
 RECIPES = {
     "seq2seq": Translation(
         steps=5000,
