@@ -132,7 +132,7 @@ def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kin
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
     """What is in the user's files and what is wrong with them, as a report that prints itself."""
     path = Path(path)
-    if not all(kind_of_path(Path(part)) for part in str(path).split(",")):
+    if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
     found = kinds.named(kind) if kind else kinds.matching(path)
     if found is None:

@@ -37,7 +37,7 @@ from everynet.data import load
 from everynet.data.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import handover, sentence_map
-from everynet.recipes import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, State, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
 _PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
@@ -152,6 +152,15 @@ class Translation(Training[Seq2Seq]):
         logits = model(x, lengths, y[:, :-1])
         loss = cross_entropy(logits.flatten(0, 1), y[:, 1:].flatten(), ignore_index=_PAD)  # (5)
         return {"cross_entropy": loss}
+
+    def step(self, state: State[Seq2Seq], batch: Batch) -> Terms:
+        """One update; of several processes each counts by its number of tokens."""
+        terms = self.objective(state.model, batch)
+        tokens = (batch[2][:, 1:] != _PAD).sum()
+        state.descend(
+            terms["cross_entropy"], weight=tokens, clip=self.clip, clip_value=self.clip_value
+        )
+        return terms
 
     def metrics(self, model: Seq2Seq, batch: Batch) -> dict[str, Tensor]:
         """Whether a sentence is said without a mistake; the loss of its tokens and their count."""
