@@ -320,6 +320,15 @@ def test_a_cold_sample_takes_the_likeliest_and_frequencies_are_those_of_the_netw
     assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / 4000)
 
 
+def test_no_sample_holds_what_is_unknown(trained):
+    recipe, model, data = trained
+    unsure = recipe.model(data)
+    unsure.load_state_dict(model.state_dict())
+    unsure.output.bias.data[0] += 20  # it all but says: something new
+    texts = drawn(recipe, unsure, data, n=2, length=20)
+    assert "\N{REPLACEMENT CHARACTER}" not in "".join(texts)
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

@@ -95,8 +95,7 @@ SETS = (
     Known(
         name="topics",
         kind="text",
-        about="the help topics that ship with Python, each paragraph once: 0.4 MB of English; "
-        "another text, and so another SHA-256, in each version of Python",
+        about="help topics of this Python, each paragraph once: 0.4 MB, another text by version",
         licence="PSF licence; in Python",
         make=_topics,
     ),
@@ -117,7 +116,7 @@ SETS = (
     Known(
         name="text8",
         kind="text",
-        about="the first 20 MB of Wikipedia's words as Mahoney cleans them: a to z and spaces",
+        about="20 MB of Wikipedia cleaned anew by Mahoney's steps: words of a to z and spaces",
         licence="GFDL / CC BY-SA (Wikipedia); cite Mahoney (2006)",
         forms=(_TEXT8,),
     ),

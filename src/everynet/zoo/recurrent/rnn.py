@@ -330,6 +330,8 @@ def _reach(model: RNN, s: Tensor, following: Tensor, window: int) -> Figure:
     )
 
 
+# Reached on the help of Python 3.11, seeds 0, 1, 2, CPU: 1.306, 1.325, 1.329 nats a character. The
+# text is another one in each version of Python, so the goal leaves room.
 RECIPES = {
     "char-rnn": NextToken(
         data="topics",
@@ -338,7 +340,7 @@ RECIPES = {
         lr=2e-3,
         schedule="cosine",
         clip=1.0,
-        goal="cross_entropy <= 1.8",
+        goal="cross_entropy <= 1.4",
         covers=("R1", "R3"),
     ),
 }
