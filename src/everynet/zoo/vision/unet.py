@@ -154,8 +154,8 @@ class Segmentation(Training[SameUNet]):
     """Give each pixel of an image its class."""
 
     captions: ClassVar[dict[str, str]] = {
-        "masks": "What the network makes of images that it was not trained on: nearly all pixels "
-        "that it gets wrong lie on the edges of the shapes.",
+        "masks": "What the network makes of images that it was not trained on: the pixels that it "
+        "gets wrong lie on the edges of shapes and where two of them touch.",
         "skips": "Going down, maps become small and say what is there; going up, the skips bring "
         "back the detail that says exactly where.",
         "uncertainty": "The network is least sure on the outlines of shapes and where two of them "
