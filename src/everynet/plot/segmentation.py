@@ -99,7 +99,7 @@ def uncertain_pixels(
     """How unsure the class of each pixel is, below its image with the true outlines."""
     count = len(images)
     bits = torch.special.entr(probabilities.double()).sum(1) / torch.log(torch.tensor(2.0)).double()
-    made = Figure(figsize=(6.5, 6.5 / count * 2 + 0.75), layout="constrained")
+    made = Figure(figsize=(6.5, 5.8 / count * 2 + 0.25), layout="constrained")
     axes = made.subplots(2, count, squeeze=False)
     most = max(1.0, float(bits.max()))
     for place in range(count):
@@ -111,9 +111,9 @@ def uncertain_pixels(
         drawn = below.imshow(array(bits[place]), cmap=MAGNITUDE, vmin=0, vmax=most)
         bare(dress(above))
         bare(dress(below))
-    axes[0][0].set_ylabel("image, true outlines", fontsize=SMALL, color=INK)
+    axes[0][0].set_ylabel("true outlines", fontsize=SMALL, color=INK)
     axes[1][0].set_ylabel("uncertainty", fontsize=SMALL, color=INK)
-    bar = made.colorbar(drawn, ax=list(axes[1]), aspect=12, pad=0.01)
+    bar = made.colorbar(drawn, ax=axes, aspect=24, pad=0.01)
     bar.set_label("entropy of the class / bits", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)
