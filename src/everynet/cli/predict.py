@@ -68,12 +68,18 @@ def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> 
     line: dict[str, Any] = {}
     for key, value in answer.items():
         if hasattr(value, "shape"):
-            stem = "".join(c if c.isalnum() or c in "-_." else "-" for c in Path(name).stem)
-            paths = kind.write(value[None], run.spec, run.place(f"{stem}-{key}"))
+            paths = kind.write(value[None], run.spec, run.place(f"{_stem(name)}-{key}"))
             line[key] = str(paths[0])
         else:
             line[key] = value
     return line
+
+
+def _stem(name: str) -> str:
+    """The name of an input without its folder and ending: waves-3 of data/waves.csv:3."""
+    file, _, row = name.rpartition(":")
+    stem = f"{Path(file).stem}-{row}" if file and row.isdigit() else Path(name).stem
+    return "".join(c if c.isalnum() or c in "-_." else "-" for c in stem)
 
 
 def read(inputs: Sequence[str], spec: Spec, kind: Kind[Any]) -> tuple[list[str], Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
@@ -103,8 +104,8 @@ def named(name: str) -> Kind[Any]:
 
 def matching(path: Path) -> Kind[Any] | None:
     """The first kind that a path looks like."""
-    kinds = [*_added.values(), *(named(name) for name in ORDER if name not in _added)]
-    return next((kind for kind in kinds if kind.matches(path)), None)
+    shipped = (named(name) for name in ORDER if name not in _added)
+    return next((kind for kind in chain(_added.values(), shipped) if kind.matches(path)), None)
 
 
 def files_in(paths: Sequence[str | Path]) -> list[Path]:
