@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from everynet.recipes import Simulation as Simulation
     from everynet.recipes import State as State
     from everynet.recipes import Training as Training
-    from everynet.trained import Trained as Trained
     from everynet.types import Batch as Batch
     from everynet.types import Data as Data
     from everynet.types import Terms as Terms
+    from everynet.weights import Trained as Trained
 
 __version__ = "0.1.0"
 
 _MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipes", "runs", "zoo")
 _WORDS = {
     **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
-    "Trained": "trained",
+    "Trained": "weights",
     **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
 }
 

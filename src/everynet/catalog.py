@@ -23,7 +23,7 @@ from everynet import cache
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
-    from everynet.trained import Trained
+    from everynet.weights import Trained
 
 PACKAGE = Path(__file__).parent
 ZOO = PACKAGE / "zoo"
@@ -458,7 +458,7 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
 
 def trained(folder: str | Path) -> Trained:
     """A run, or a file of weights, to be given to a recipe."""
-    from everynet.trained import Trained  # noqa: PLC0415
+    from everynet.weights import Trained  # noqa: PLC0415
 
     return Trained(str(folder)).resolved("trained")
 
@@ -473,7 +473,7 @@ def weighed(path: str, setting: str) -> tuple[str, str]:
         raise UserError(
             f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
         )
-    name = of_run(path).name if Path(path).is_dir() else ""
+    name = _stored(Path(path) / "recipe.json")["name"] if Path(path).is_dir() else ""
     return sha256(_weight_bytes(path, setting)).hexdigest(), name
 
 

@@ -431,7 +431,8 @@ def best_path(folder: Path, step: int) -> Path:
 
 def progress_of(path: Path) -> Best:
     """What a checkpoint says of the best evaluation and of the log; the weights are not read."""
-    return Best(**json.loads(read_bundle(path, (STATE,))[STATE])["progress"])
+    said = json.loads(read_bundle(path, (STATE,))[STATE])
+    return Best(**said.get("progress", {}))  # a fitting or a simulation has none
 
 
 def newest(folder: Path) -> Path:

@@ -29,7 +29,6 @@ from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
 from everynet.settings import settings
-from everynet.trained import Trained
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -42,6 +41,7 @@ from everynet.trainer import (
     with_threads,
 )
 from everynet.types import Data, NonFinite, Stopped, UserError
+from everynet.weights import Trained
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 
@@ -113,16 +113,22 @@ class Job:
         if not isinstance(recipe, Training):  # these compute in one process
             self.world.check(1, True, recipe.name)
         if isinstance(recipe, Simulation):
+            recipe.ready()
             return self.simulate
         self.data = recipe.dataset()
         if isinstance(recipe, Fitting):
             self.data = self.data.to(self.setup.device, self.setup.dtype)
             return self.fit
+        if recipe.schedule == "plateau" and not self.data.chooses:
+            raise UserError(
+                "schedule (plateau) must be another where holdout is false, because no rows are "
+                "left that could tell when learning stops; try one-cycle"
+            )
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
-        start = recipe.start.tensors() if recipe.start and self.begins else {}
+        start = recipe.start.tensors() if recipe.start and self.begins else None
         state = begin(recipe, self.data, self.setup, self.world, start)
-        if start:
+        if start is not None:
             self.progress.say(started(state.model, start, str(recipe.start)))
         checkpoint.check_deployed(state.model, recipe.deployed(state))
         if self.folder == Path():  # a resumed run keeps the threads it had

@@ -25,8 +25,8 @@ from typing_extensions import TypeVar
 
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
-from everynet.trained import Trained
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
+from everynet.weights import Trained
 
 M = TypeVar("M", bound=nn.Module, default=nn.Module)
 X = TypeVar("X", bound=nn.Module, default=nn.Module)
@@ -424,6 +424,9 @@ class Simulation(Recipe):
     """A system whose result follows from its settings: dynamics, or a law shown by experiment."""
 
     kind: ClassVar[str] = "simulation"
+
+    def ready(self) -> None:
+        """Refuse what it was given where only files can tell, before a folder is made."""
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Run it: named arrays, which are saved."""

@@ -29,8 +29,8 @@ from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import settings
-from everynet.trained import Trained
 from everynet.types import Data, UserError
+from everynet.weights import Trained
 
 
 def run(

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from everynet.recipes import Recipe
-from everynet.trained import Trained
 from everynet.types import UserError, nearest
+from everynet.weights import Trained
 
 
 def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:

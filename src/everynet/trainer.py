@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from everynet.device import (
     Setup,
     choose,
+    computing,
     others,
     others_kept,
     seed,
@@ -134,6 +135,15 @@ def train(
             state.draws = others() != before
         state.step += 1
         yield Record(state.step, {name: term.detach() for name, term in terms.items()})
+
+
+def trained(recipe: Training[M, X], data: Data) -> M:
+    """The network that a recipe ends with, in memory: no folder, one thread, the last weights."""
+    with computing(choose("cpu")):
+        state = begin(recipe, data)
+        for _ in train(recipe, state, data):
+            pass
+    return recipe.deployed(state).eval()
 
 
 @contextmanager

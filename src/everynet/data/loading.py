@@ -16,6 +16,7 @@ from everynet.data import kinds, sets, store
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.provenance import note
+from everynet.settings import convert, verb_settings
 from everynet.types import Data, UserError, nearest
 from everynet.words import shown
 
@@ -130,7 +131,10 @@ def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kin
 
 
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
-    """What is in the user's files and what is wrong with them, as a report that prints itself."""
+    """What is in the user's files and what is wrong with them, as a report that prints itself.
+
+    Options of the kind may be text, as on the command line.
+    """
     path = Path(path)
     if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
@@ -141,4 +145,9 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
             + ", ".join(kinds.names())
         )
     _check_options(found, path, options)
-    return found.check(path, **_taken(found.find, options))
+    types = verb_settings(found.find)
+    taken = {
+        name: convert(name, value, types[name][0]) if isinstance(value, str) else value
+        for name, value in _taken(found.find, options).items()
+    }
+    return found.check(path, **taken)

@@ -104,8 +104,8 @@ def named(name: str) -> Kind[Any]:
 
 def matching(path: Path) -> Kind[Any] | None:
     """The first kind that a path looks like."""
-    kinds = chain(_added.values(), (named(name) for name in ORDER if name not in _added))
-    return next((kind for kind in kinds if kind.matches(path)), None)
+    shipped = (named(name) for name in ORDER if name not in _added)
+    return next((kind for kind in chain(_added.values(), shipped) if kind.matches(path)), None)
 
 
 def files_in(paths: Sequence[str | Path]) -> list[Path]:
