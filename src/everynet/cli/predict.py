@@ -75,13 +75,6 @@ def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> 
     return line
 
 
-def _stem(name: str) -> str:
-    """The name of an input without its folder and ending: waves-3 of data/waves.csv:3."""
-    file, _, row = name.rpartition(":")
-    stem = f"{Path(file).stem}-{row}" if file and row.isdigit() else Path(name).stem
-    return "".join(c if c.isalnum() or c in "-_." else "-" for c in stem)
-
-
 def read(inputs: Sequence[str], spec: Spec, kind: Kind[Any]) -> tuple[list[str], Any]:
     """The inputs with a name for each; `-` stands for a file on standard input."""
     import tempfile
