@@ -245,7 +245,7 @@ class Attack(Simulation):
                 ),
                 Panel(
                     {"attacked": curves["linear"]},
-                    guides={"equation (2)": (eps, result["linear_law"])},
+                    guides={"as the weights foretell": (eps, result["linear_law"])},
                     xlabel=size,
                     ylabel="training images named rightly",
                     title=f"a linear model, {pair}",

@@ -304,7 +304,8 @@ def _reach(model: RNN, s: Tensor, following: Tensor, window: int) -> Figure:
     time = min(3 * window // 2 + 1, s.shape[1])
     whole = following[:, time - 1] != IGNORED
     s, target = s[whole, :time], following[whole, time - 1]
-    with torch.enable_grad():
+    # cuDNN goes back only through a network in training mode, and pictures are drawn in eval mode.
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
         _, h = model.states(s[:, :1])
         chain = [h.detach().requires_grad_()]
         for t in range(1, time):
