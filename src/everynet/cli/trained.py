@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import secrets
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -33,6 +34,7 @@ class Asked:
     setup: Setup
     out: str | None
     _made: list[Path] = field(default_factory=list)
+    _names: Counter[str] = field(default_factory=Counter)
 
     @staticmethod
     def of(arguments: argparse.Namespace) -> Asked:
@@ -93,6 +95,8 @@ class Asked:
         """Where something that was made is to be written: --out, or a folder of its own."""
         from everynet import files
 
+        self._names[name] += 1  # a/1.png and b/1.png are two
+        name += f"-{self._names[name]}" if self._names[name] > 1 else ""
         if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
             files.make_folder(Path(self.out).absolute().parent)
             first = not self._made
