@@ -3,12 +3,13 @@
     python docs/make_gallery.py RUNS
 
 For each recipe of the zoo the newest finished run with unchanged settings below RUNS is shown:
-its figures on the test split, the device it ran on, and its telling pictures with their captions.
+its figures on the test split, the device it ran on, and its two most telling pictures with captions.
 """
 
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 
 from PIL import Image
@@ -18,7 +19,7 @@ from everynet.catalog import Entry, entries, find
 from everynet.recipes import Recipe, telling
 
 DOCS = Path(__file__).parent
-WIDTHS = (1000, 800, 650)  # pixels, the widest that keeps a file small
+WIDTHS = (800, 650)  # pixels, the widest that keeps a file small
 MOST = 250_000  # bytes
 
 
@@ -48,7 +49,7 @@ def shrink(picture: Path, path: Path) -> None:
 def pictures(recipe: Recipe, run: Path, docs: Path) -> Iterator[str]:
     """The lines that show the telling pictures of a run, which are copied beside the page."""
     drawn = {path.stem for path in (run / "pictures").glob("*.png")}
-    for name, caption in telling(recipe, drawn).items():
+    for name, caption in islice(telling(recipe, drawn).items(), 2):
         copy = f"gallery/{recipe.name}-{name}.png"
         shrink(run / "pictures" / f"{name}.png", docs / copy)
         yield from ("", f"![{caption}]({copy})", "", f"*{caption}*")

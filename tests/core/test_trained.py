@@ -18,7 +18,7 @@ from everynet.job import Job
 from everynet.progress import Stop
 from everynet.recipes import Simulation
 from everynet.settings import override
-from everynet.trainer import begin
+from everynet.trainer import begin, trained
 from everynet.types import Stopped, UserError
 from everynet.weights import Trained
 from everynet.words import written
@@ -272,3 +272,22 @@ def test_a_kill_before_the_first_checkpoint_begins_there_again(run_of, tmp_path,
     changed = replace(recipe, start=replace(recipe.start, sha256="0" * 64))
     with pytest.raises(UserError, match=r"start \(.*\) must hold the weights it held when the run"):
         runs.resume(changed, half)
+
+
+# -------------------------------------------------------------------------------- in memory
+
+
+def test_a_network_trained_in_memory_is_that_of_a_run(run_of):
+    """And whoever asks for it keeps random numbers, threads and mode."""
+    recipe = replace(recipes.Dropout(), goal="")
+    folder = run_of(recipe).folder
+    torch.manual_seed(3)
+    before = torch.get_rng_state(), torch.get_num_threads()
+    model = trained(recipe, recipe.dataset())
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert torch.get_num_threads() == before[1]
+    assert not model.training
+    for name, tensor in kept(folder).items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+    average = trained(recipes.Ema(), recipes.Ema().dataset())
+    assert not any(p.requires_grad for p in average.parameters())  # what is deployed

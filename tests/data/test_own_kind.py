@@ -216,6 +216,13 @@ def test_a_kind_and_a_set_of_ones_own_under_every_verb(call, tmp_path):
     assert len({a["wave"] for a in answers}) == 20  # a file for each
     assert Path(answers[7]["wave"]).name == "mine-7-wave.ripple"
 
+    for part in ("a", "b"):
+        (tmp_path / part).mkdir()
+        ripple(tmp_path / part / "same.ripple", rows=1)
+    both = call("predict", folder, "a/same.ripple", "b/same.ripple", "--file", "mine.py")
+    names = [Path(json.loads(line)["wave"]).name for line in both.splitlines()]
+    assert names == ["same-0-wave.ripple", "same-0-wave-2.ripple"]
+
     made = call("sample", folder, "n=3", "--file", "mine.py", "--out", "new.ripple").split()
     assert made == ["new.ripple"]
     again = call("predict", folder, "new.ripple", "--file", "mine.py").splitlines()

@@ -109,14 +109,14 @@ class Attack(Simulation):
             "was made, red where a pixel became lighter, and what the network says then."
         ),
         "accuracy": (
-            "Left, steps along the sign of the gradient ruin the network where random steps of "
-            "the same size do little; right, on a linear model the attack does exactly what "
-            "equation 2 says."
+            "Left, steps along the signs of the gradient ruin the network long before random steps "
+            "of the same size do; right, on a linear model the attack does exactly what equation "
+            "2 says."
         ),
         "directions": (
-            "Left, the loss of three images rises along the sign of the gradient and hardly along "
-            "random signs (dashed); right, the scores of one image change steadily: that of its "
-            "class falls and others rise."
+            "Left, the loss of three images rises sooner along the signs of the gradient than "
+            "along random signs (dashed); right, the scores of one image: that of its class falls "
+            "and others rise."
         ),
     }
 
@@ -348,7 +348,8 @@ def _linear(
 
 def _said(p: Float[Tensor, "shown classes"], classes: list[str]) -> list[str]:
     """What the network says of images, and how sure it is."""
-    return [f"{classes[int(k)]}  {sure:.0%}" for sure, k in zip(*p.max(1), strict=True)]
+    sure = [">99%" if 0.995 <= share < 1 else f"{share:.0%}" for share in p.amax(1).tolist()]
+    return [f"{classes[k]}  {text}" for k, text in zip(p.argmax(1).tolist(), sure, strict=True)]
 
 
 # Of seeds 0, 1, 2 on the CPU, on the 359 test images of digits, attacked with 0.25:
