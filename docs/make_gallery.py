@@ -3,7 +3,7 @@
     python docs/make_gallery.py RUNS
 
 For each recipe of the zoo the newest finished run with unchanged settings below RUNS is shown:
-its figures on the test split, the device it ran on, and its two most telling pictures with captions.
+its figures on the test split, the device it ran on, and its two most telling pictures.
 """
 
 import json
