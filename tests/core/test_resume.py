@@ -59,10 +59,8 @@ class StopAt(Stop):
         return 15 if self.left < 0 else 0
 
 
-@pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("stop", [1, 3, 5])
-def test_stop_and_resume_is_bit_equal(name, stop, unbroken, tmp_path, monkeypatch):
-    recipe = replace(RECIPES[name], name=name)
+def stopped_after(stop, recipe, out, monkeypatch):
+    """The folder of a run that a signal ended after so many updates."""
 
     @contextmanager
     def soon():
@@ -71,10 +69,19 @@ def test_stop_and_resume_is_bit_equal(name, stop, unbroken, tmp_path, monkeypatc
     with monkeypatch.context() as patch:
         patch.setattr(runs, "signals", soon)
         with pytest.raises(Stopped, match="everynet resume") as stopped:
-            runs.run(recipe, tmp_path, device="cpu")
+            runs.run(recipe, out, device="cpu")
     assert stopped.value.code == 143
-    (folder,) = tmp_path.iterdir()
+    (folder,) = out.iterdir()
     assert checkpoint.steps(folder)[-1] == stop
+    return folder
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("stop", [1, 3, 5])
+def test_stop_and_resume_is_bit_equal(name, stop, unbroken, tmp_path, monkeypatch):
+    recipe = replace(RECIPES[name], name=name)
+
+    folder = stopped_after(stop, recipe, tmp_path, monkeypatch)
     result = runs.resume(recipe, folder)
     assert result.metrics == unbroken[name].metrics
     assert contents(folder) == contents(unbroken[name].folder)

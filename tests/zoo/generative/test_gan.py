@@ -1,7 +1,6 @@
 """The two players of a GAN: what they play for, and that neither touches the other."""
 
 import math
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -17,7 +16,7 @@ from everynet.distributed import World
 from everynet.draws import Share
 from everynet.job import Job
 from everynet.trainer import UPDATE, begin, evaluate, train
-from everynet.types import Stopped, UserError
+from everynet.types import UserError
 from everynet.zoo.generative.gan import (
     GAN,
     RECIPES,
@@ -33,7 +32,7 @@ from everynet.zoo.generative.gan import (
     value,
 )
 from tests.core.test_distributed import torchrun
-from tests.core.test_resume import StopAt, contents
+from tests.core.test_resume import contents, stopped_after
 
 SMALL = replace(
     RECIPES["gan-ring"].tiny(), name="gan-ring", steps=8, eval_every=4, schedule="constant"
@@ -294,16 +293,7 @@ def unbroken(tmp_path_factory):
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("stop", [1, 3, 5])
 def test_stop_and_resume_is_bit_equal(stop, unbroken, tmp_path, monkeypatch):
-    @contextmanager
-    def soon():
-        yield StopAt(stop - 1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
-        with pytest.raises(Stopped):
-            runs.run(SMALL, tmp_path, device="cpu")
-    (folder,) = tmp_path.iterdir()
-    assert checkpoint.steps(folder)[-1] == stop
+    folder = stopped_after(stop, SMALL, tmp_path, monkeypatch)
     assert runs.resume(SMALL, folder).metrics == unbroken.metrics
     assert contents(folder) == contents(unbroken.folder)
 

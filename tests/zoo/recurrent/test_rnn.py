@@ -1,7 +1,6 @@
 """The plain RNN against the loop of its equation, gradients by hand, its window, what it says."""
 
 import math
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -18,9 +17,9 @@ from everynet.data.tokens import Tokens
 from everynet.job import Job
 from everynet.samplers import IGNORED
 from everynet.trainer import begin, evaluate
-from everynet.types import Stopped, UserError
+from everynet.types import UserError
 from everynet.zoo.recurrent.rnn import RNN
-from tests.core.test_resume import StopAt
+from tests.core.test_resume import stopped_after
 
 
 def double(layers=1, vocabulary=7, hidden_size=5, seed=0):
@@ -403,16 +402,7 @@ def unbroken(tmp_path_factory):
 def test_the_carried_state_survives_a_stop(stop, unbroken, tmp_path, monkeypatch):
     recipe, whole = unbroken
 
-    @contextmanager
-    def soon():
-        yield StopAt(stop - 1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
-        with pytest.raises(Stopped, match="everynet resume"):
-            runs.run(recipe, tmp_path, device="cpu")
-    (folder,) = tmp_path.iterdir()
-    assert checkpoint.steps(folder)[-1] == stop
+    folder = stopped_after(stop, recipe, tmp_path, monkeypatch)
     result = runs.resume(recipe, folder)
     assert result.metrics == whole.metrics
     last = [checkpoint.path_of(place, 6) for place in (folder, whole.folder)]

@@ -1,6 +1,5 @@
 """Catch and deep Q-learning: rules, targets, memory, and values against dynamic programming."""
 
-from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -12,7 +11,7 @@ from everynet.device import choose
 from everynet.distributed import World
 from everynet.job import Job
 from everynet.trainer import begin, evaluate, train
-from everynet.types import Data, Stopped, UserError
+from everynet.types import Data, UserError
 from everynet.zoo.reinforcement.dqn import (
     RECIPES,
     Catch,
@@ -24,7 +23,7 @@ from everynet.zoo.reinforcement.dqn import (
     target,
     values,
 )
-from tests.core.test_resume import StopAt
+from tests.core.test_resume import stopped_after
 
 SMALL = replace(
     RECIPES["catch"].tiny(), name="catch", steps=8, eval_every=4, target_every=3, explore=4
@@ -274,16 +273,7 @@ def unbroken(tmp_path_factory, undrawn):
 
 @pytest.mark.parametrize("stop", [1, 3, 5])
 def test_stop_and_resume_is_bit_equal(stop, unbroken, tmp_path, monkeypatch):
-    @contextmanager
-    def soon():
-        yield StopAt(stop - 1)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
-        with pytest.raises(Stopped):
-            runs.run(SMALL, tmp_path, device="cpu")
-    (folder,) = tmp_path.iterdir()
-    assert checkpoint.steps(folder)[-1] == stop
+    folder = stopped_after(stop, SMALL, tmp_path, monkeypatch)
     assert runs.resume(SMALL, folder).metrics == unbroken.metrics
     for newest in (folder, unbroken.folder):
         assert checkpoint.steps(newest)[-1] == SMALL.steps
