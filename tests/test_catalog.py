@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import everynet
 from everynet import cache, catalog
 from everynet.catalog import entries, find, of_run, outside, parse, sources
-from everynet.settings import override, setting_types
+from everynet.settings import override, plain_settings, setting_types
 from everynet.settings import settings as values_of
 from everynet.types import UserError
 
@@ -584,7 +584,7 @@ def stored(recipe, **changes):
         "file": "",
         "goal": recipe.goal,
         "changed": list(recipe.changed),
-        "settings": values_of(recipe),
+        "settings": plain_settings(recipe),
     } | changes
 
 
@@ -679,14 +679,14 @@ def test_a_recipe_json_with_a_wrong_part(tmp_path, changes, message):
 )
 def test_a_recipe_json_with_a_wrong_setting(tmp_path, setting, value, message):
     recipe = find("mlp")
-    changed = stored(recipe, settings=values_of(recipe) | {setting: value})
+    changed = stored(recipe, settings=plain_settings(recipe) | {setting: value})
     with pytest.raises(UserError, match=message):
         of_run(write(tmp_path / "run", changed))
 
 
 def test_a_recipe_json_without_a_setting(tmp_path):
     recipe = find("mlp")
-    fewer = {name: value for name, value in values_of(recipe).items() if name != "lr"}
+    fewer = {name: value for name, value in plain_settings(recipe).items() if name != "lr"}
     message = r"recipe.json has no setting lr, because it was changed or another version of "
     with pytest.raises(
         UserError, match=message + "everynet wrote it; add the setting to the file$"

@@ -28,7 +28,7 @@ from everynet.log import Log
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
-from everynet.settings import settings
+from everynet.settings import plain_settings, settings
 from everynet.types import Data, UserError
 from everynet.weights import Trained
 
@@ -190,8 +190,5 @@ def _described(recipe: Recipe) -> dict[str, Any]:
         "file": source_file(recipe),
         "goal": recipe.goal,
         "changed": list(recipe.changed),
-        "settings": {
-            name: vars(value) if isinstance(value, Trained) else value
-            for name, value in settings(recipe).items()
-        },
+        "settings": plain_settings(recipe),
     }

@@ -31,6 +31,11 @@ def settings(recipe: Recipe) -> dict[str, Any]:
     return {name: getattr(recipe, name) for name in setting_types(recipe)}
 
 
+def plain_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings of a recipe as recipe.json holds them."""
+    return {n: vars(v) if isinstance(v, Trained) else v for n, v in settings(recipe).items()}
+
+
 def setting_docs(recipe: Recipe) -> dict[str, str]:
     """The docstring line under each field, over all base classes."""
     docs: dict[str, str] = {}

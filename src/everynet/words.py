@@ -23,4 +23,6 @@ def written(value: object) -> str:
     """A setting as it is written on the command line."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, dict):  # a run that was given, as recipe.json holds it
+        return str(value.get("path", value))
     return ",".join(map(written, value)) if isinstance(value, tuple | list) else str(value)

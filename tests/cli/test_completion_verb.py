@@ -35,7 +35,7 @@ from everynet.settings import setting_types
         ("everynet list feed", ["feedforward"]),
         ("everynet list feedforward ", []),
         ("everynet data ", ["list", "get", "check"]),
-        ("everynet data get m", ["mnist"]),
+        ("everynet data get mn", ["mnist"]),
         ("everynet data check ", []),
         ("everynet completion ", ["bash", "zsh", "fish"]),
         ("everynet completion bash ", []),

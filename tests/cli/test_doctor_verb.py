@@ -31,7 +31,7 @@ def test_a_healthy_machine(call, monkeypatch, tmp_path):
 def test_data_that_is_there(call, monkeypatch, tmp_path):
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
     _, out, _ = call("doctor")
-    assert f"EVERYNET_DATA  {tmp_path}\n" in out
+    assert re.search(rf"^EVERYNET_DATA +{tmp_path}$", out, re.M)
 
 
 def test_too_little_space(call, monkeypatch):

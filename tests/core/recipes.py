@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 from everynet.recipes import State, Training, make_optimizer, minimised
-from everynet.types import Batch, Data, History, Terms, UserError, generator
+from everynet.samplers import Made
+from everynet.types import Batch, Data, Draw, History, Terms, UserError, generator
 
 
 def _two_classes(rows: int, seed: int, shape: tuple[int, ...] = (4,)) -> Batch:
@@ -83,8 +84,8 @@ class Augmented(BatchNorm):
     def dataset(self) -> Data:
         data = super().dataset()
 
-        def noise(batch: Batch, draw: torch.Generator) -> Batch:
-            return batch[0] + torch.randn(batch[0].shape, generator=draw), batch[1]
+        def noise(batch: Batch, draw: Draw) -> Batch:
+            return batch[0] + draw.normal(*batch[0].shape[1:]), batch[1]
 
         return Data(splits=data.splits, spec=data.spec, seed=self.seed, digest=data.digest,
                     batch_size=self.batch_size, augment=noise)  # fmt: skip
@@ -353,7 +354,7 @@ class Drawing(Small):
             x, y = _two_classes(self.batch_size, step)
             return x + random.gauss(0, 0.1) + torch.randn(()), y  # torch's are seeded by then, too
 
-        return replace(super().dataset(), stream=made)
+        return replace(super().dataset(), sampler=Made(make=made))
 
     def step(self, state: State, batch: Batch) -> Terms:
         noise = random.random() + numpy.random.normal()  # noqa: NPY002 -- the one meant

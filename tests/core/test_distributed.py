@@ -102,7 +102,8 @@ def test_a_batch_that_cannot_be_shared_out_is_refused():
 
 def test_rows_are_shared_out_in_order():
     batch = (torch.arange(8), torch.arange(8) * 2)
-    parts = [World(rank, 4).shard(batch) for rank in range(4)]
+    shares = [World(rank, 4).share.of(8) for rank in range(4)]
+    parts = [tuple(tensor[share] for tensor in batch) for share in shares]
     assert torch.equal(torch.cat([x for x, _ in parts]), batch[0])
     assert torch.equal(torch.cat([y for _, y in parts]), batch[1])
 

@@ -228,7 +228,7 @@ class Reads(Quadratic):
 
     def simulate(self, generator):
         for name in ("digits", "iris", "digits"):
-            load(name, batch_size=8)
+            load(name, kind=("table", "image"), batch_size=8)
         return super().simulate(generator)
 
 
@@ -241,7 +241,7 @@ def test_all_that_is_read_is_recorded(tmp_path):
     stored = json.loads((folder / "spec.json").read_text())["read"]
     assert [entry["name"] for entry in stored] == [str(notes), "digits", "iris"]
     assert stored[0]["sha256"] == hashlib.sha256(b"one").hexdigest()
-    assert stored[1]["sha256"] == load("digits", batch_size=8).digest
+    assert stored[1]["sha256"] == load("digits", kind="image", batch_size=8).digest
     card = (folder / "card.md").read_text()
     for entry in stored:
         assert f"| read | {entry['name']}, SHA-256 `{entry['sha256']}` |" in card

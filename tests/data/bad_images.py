@@ -212,10 +212,10 @@ def folders(folder, random):
         )
     file = folder / "single.png"
     noise(random, 8, 8).save(file)
-    yield case("one image as data", file, "single.png", ".csv")
+    yield case("one image as data", file, "single.png", "must be images with a class each")
     file = folder / "notes.txt"
     file.write_text("hello")
-    yield case("text as data", file, "notes.txt", ".csv")
+    yield case("text as data", file, "notes.txt", "must be images with a class each")
 
 
 def parts(folder, random):

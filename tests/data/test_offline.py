@@ -10,12 +10,17 @@ from sklearn.neighbors import KNeighborsClassifier
 from everynet.data import built_in, names, points
 from everynet.data.augment import shift
 from everynet.data.scikit import SETS
+from everynet.data.sets import everything
 from everynet.data.split import PARTS
 from everynet.types import UserError
 
 from .either import load
 
-QUICK = [name if name != "strokes" else "strokes:1000" for name in built_in()]
+QUICK = [
+    name if name != "strokes" else "strokes:1000"
+    for name in built_in()
+    if everything()[name].kind in ("table", "image")
+]
 TABLES = {"iris": 150, "wine": 178, "breast-cancer": 569, "diabetes": 442}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from everynet.cli import overridden, table
 from everynet.words import written
@@ -74,28 +74,38 @@ def layers(recipe: Training) -> Iterator[str]:
     """The table of layers: the network is built without its numbers, whatever its size."""
     import torch
 
-    from everynet.types import Data, UserError
+    from everynet.types import Data
 
     spec: Spec = {}
-    absent = _absent(recipe)
-    if not absent:
-        try:
-            spec = recipe.dataset().spec
-        except UserError as error:  # a network may be shown all the same, if it asks nothing of it
-            absent = str(error)
     try:
         with torch.device("meta"):
+            model = recipe.model(Data.described(Unread()))
+    except Asked:
+        if absent := _absent(recipe):
+            yield f"layers: not shown ({absent})"
+            return
+        spec = recipe.dataset().spec
+        with torch.device("meta"):
             model = recipe.model(Data.described(spec))
-    except KeyError:
-        if not absent:
-            raise
-        yield f"layers: not shown ({absent})"
-        return
     shape = _input_shape(model, spec)
     header = ("  layer", "kind", "output", "parameters", "multiplications", "sees")
     rows = [header, *_rows(model, shape)]
     total = sum(p.numel() for p in model.parameters())
     yield "layers\n" + table(rows) + f"\n  {total:,} parameters"
+
+
+class Asked(Exception):
+    """A network wants to know something of its data."""
+
+
+def _asked(*_: object) -> NoReturn:
+    raise Asked
+
+
+class Unread(dict[str, Any]):
+    """A description that was not read: whoever asks it for anything is told so."""
+
+    __getitem__ = __contains__ = get = keys = values = items = _asked
 
 
 def _absent(recipe: Training) -> str:

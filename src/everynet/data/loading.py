@@ -58,16 +58,20 @@ def _found(
     if known and (known.make or not count):
         chosen = next((kind for kind in wanted if kind.name == known.kind), None)
         if chosen is None:
-            raise _refused(name, wanted, kinds.named(known.kind))
+            raise _refused(data, wanted, kinds.named(known.kind))
         _check_options(chosen, data, options)
         return chosen, _noted(known.make(count) if known.make else store.samples(known))
     path = Path(data)
     there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
-    if not (there or kind_of_path(path)) and os.sep not in str(data) and not path.suffix:
+    named = str(data) and (os.sep in str(data) or path.suffix or kind_of_path(path))
+    if not there and not named:
         raise UserError(
             f"data ({shown(data)}) must be a known name or a path that is there"
             + nearest(name, sets.everything())
         )
+    if not there and not kind_of_path(path):
+        gone = next(part for part in str(data).split(",") if not kind_of_path(Path(part)))
+        raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
     chosen = next((kind for kind in wanted if kind.matches(path)), None)
     if chosen is None and there and (like := kinds.matching(path)) is not None:
         raise _refused(path, wanted, like)

@@ -110,7 +110,7 @@ def test_the_rotation_is_by_up_to_20_degrees():
     """A spot to the right of the centre of 300 images: where it goes to, either way."""
     x = torch.zeros(300, 1, 41, 41, dtype=torch.float64)
     x[:, :, 18:23, 33:38] = 1
-    (turned,) = changes(41, [0.0])["rotate"]((x,), torch.Generator().manual_seed(0))
+    (turned,) = changes(41, [0.0])["rotate"]((x,), Draw(torch.Generator().manual_seed(0), len(x)))
     place = torch.arange(41).double() - 20
     mass = turned.sum((1, 2, 3))
     right, down = ((turned.sum((1, axis)) @ place) / mass for axis in (2, 3))
@@ -180,5 +180,5 @@ def test_settings_are_refused_by_name(fields, message):
 
 
 def test_data_without_pixels_is_refused():
-    with pytest.raises(UserError, match=r"data \(iris\) must be images, because"):
+    with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
         replace(Augmentation(), data="iris").simulate(torch.Generator())

@@ -146,7 +146,7 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 
 
 def test_tables_are_refused():
-    with pytest.raises(UserError, match=r"data \(iris\) must hold images, because"):
+    with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
         WithAndWithout(data="iris").simulate(torch.Generator())
 
 

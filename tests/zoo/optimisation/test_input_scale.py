@@ -151,7 +151,7 @@ def test_local_response_equals_torch(size, shape, alpha, beta, k):
 
 @pytest.mark.parametrize("data", ["digits", "diabetes"])
 def test_only_tables_with_classes_are_taken(data):
-    with pytest.raises(UserError, match=rf"data \({data}\) must be a table with a class"):
+    with pytest.raises(UserError, match=rf"data \({data}\) must be a table"):
         Standardised(data=data).simulate(torch.Generator())
 
 

@@ -248,5 +248,5 @@ def test_settings_are_refused_by_name(fields, message):
 
 
 def test_a_table_of_numbers_is_refused():
-    with pytest.raises(UserError, match=r"data \(moons\) must be images in classes; try digits"):
+    with pytest.raises(UserError, match=r"data \(moons\) must be images with a class each"):
         replace(SMALL, data="moons").networks(torch.Generator())

@@ -150,5 +150,5 @@ def test_settings_are_refused_by_name(fields, message):
 
 
 def test_data_without_pixels_is_refused():
-    with pytest.raises(UserError, match=r"data \(iris\) must be images, because"):
+    with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
         SparseCode(data="iris").simulate(torch.Generator())

@@ -288,7 +288,7 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_data_it_refuses():
-    with pytest.raises(UserError, match=r"data \(iris\) must hold images where size \(32\) is set"):
+    with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
         everynet.recipe("lenet", data="iris").dataset()
     with pytest.raises(UserError, match=r"data \(china\) must be images with a class each"):
         everynet.recipe("lenet", data="china", batch_size=1).dataset()
