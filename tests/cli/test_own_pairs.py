@@ -67,5 +67,5 @@ def test_files_of_different_length_are_one_line(call, refused, sentences):
     assert (code, error) == (2, "")
     assert f"refused    {line}\n" in out
     assert refused("run", "seq2seq", "data=a.en,none.de") == (
-        "none.de must be a file, but is not there"
+        "data (none.de) must be a file or a folder, but is not there"
     )

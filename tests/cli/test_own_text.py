@@ -111,4 +111,6 @@ def test_other_data_is_refused_by_what_it_looks_like(refused):
     Path("a.csv").write_text("a,b\n1,2\n")
     said = refused("run", "char-rnn", "data=a.csv", *SMALL)
     assert said == "data (a.csv) must be a text: one file in UTF-8; it looks like table data"
-    assert "must be a file, but is not there" in refused("run", "char-rnn", "data=none.txt")
+    assert "must be a file or a folder, but is not there" in refused(
+        "run", "char-rnn", "data=none.txt"
+    )

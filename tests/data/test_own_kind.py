@@ -221,7 +221,7 @@ def test_a_kind_and_a_set_of_ones_own_under_every_verb(call, tmp_path):
         ripple(tmp_path / part / "same.ripple", rows=1)
     both = call("predict", folder, "a/same.ripple", "b/same.ripple", "--file", "mine.py")
     names = [Path(json.loads(line)["wave"]).name for line in both.splitlines()]
-    assert names == ["same-0-wave.ripple", "same-0-wave-2.ripple"]
+    assert names == ["same-0-wave.ripple", "same-0-2-wave.ripple"]
 
     made = call("sample", folder, "n=3", "--file", "mine.py", "--out", "new.ripple").split()
     assert made == ["new.ripple"]

@@ -226,7 +226,7 @@ def test_bad_files_are_refused_in_one_line(tmp_path, case):
 def test_paths_that_are_not_there(tmp_path):
     path = two(tmp_path)
     (tmp_path / "a.de").unlink()
-    with pytest.raises(UserError, match=r"a\.de must be a file, but is not there"):
+    with pytest.raises(UserError, match=r"a\.de\) must be a file or a folder, but is not there"):
         loaded(path)
     (tmp_path / "a.de").mkdir()
     with pytest.raises(UserError, match=r"a\.de must be a file, but is a folder"):

@@ -196,7 +196,7 @@ def test_every_bad_file_is_one_line(tmp_path, name):
 def test_a_folder_and_nothing_at_all_are_refused(tmp_path):
     with pytest.raises(UserError, match=r"must be a file, but is a folder$"):
         KIND.find(tmp_path)
-    with pytest.raises(UserError, match=r"must be a file, but is not there$"):
+    with pytest.raises(UserError, match=r"must be a file or a folder, but is not there$"):
         load(tmp_path / "none.txt", kind="text", batch_size=2)
 
 
