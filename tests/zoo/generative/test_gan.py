@@ -84,7 +84,7 @@ def test_the_penalty_of_a_plane_is_its_slope():
     torch.testing.assert_close(slope.grad, 0.1 * slope.detach())
 
 
-@given(mean=st.floats(-3, 3), std=st.floats(0.4, 2.0))
+@given(mean=st.floats(-3, 3), std=st.floats(0.4, 1.4))  # 6 deviations lie on the grid
 @settings(max_examples=10)
 def test_no_answer_is_worth_more_than_the_best(mean, std):
     """V at (5) is (6), and any other D has less."""
