@@ -114,7 +114,7 @@ def train(
     """
     setup, world = setup or choose("cpu"), world or World()
     keep_freed_memory()
-    images = has_images(state.model)
+    images, share = has_images(state.model), world.share
     groups = [g for optimizer in state.optimizers.values() for g in optimizer.param_groups]
     state.model.train()
     while state.step < recipe.steps:
@@ -126,7 +126,7 @@ def train(
         sow = seed if state.draws is False else seed_all
         sow(setup.device, recipe.seed, UPDATE, state.step, 0)  # the batch is of all processes
         before = others() if state.draws is None else ()
-        batch = setup.place(data.train(state.step, world.share), images=images)
+        batch = setup.place(data.train(state.step, share), images=images)
         if world.rank:
             sow(setup.device, recipe.seed, UPDATE, state.step, world.rank)
         with setup.autocast():
