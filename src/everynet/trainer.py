@@ -77,7 +77,8 @@ def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
             f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
             f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}"
         )
-    new, unused = ([n for n in a if n not in taken] for a in (own, start))
+    new = [name for name in own if name not in taken]
+    unused = sorted(name for name in start if name not in taken)  # a file has no order
     said = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
     said += [f"new: {_few(new)}"] if new else []
     said += [f"left out: {_few(unused)}"] if unused else []
