@@ -276,7 +276,7 @@ def contestants(job_network: str) -> list[Contestant]:
     torch_backend = {"KERAS_BACKEND": "torch"}
     return [
         Contestant("everynet.trainer", our_trainer, "everynet.trainer", "everynet"),
-        Contestant("everynet.run", our_run, "everynet.run", "everynet"),
+        Contestant("everynet.run", our_run, "everynet.runs", "everynet"),
         Contestant("torch by hand", by_hand, "torch", "torch"),
         Contestant("torch by hand, one process", by_hand_beside_ours, "torch", "torch"),
         Contestant("torch DataLoader", with_loader, "torch", "torch"),
