@@ -169,8 +169,8 @@ class AsIn1998(SmallImages):
 #                 one CPU thread         seconds    NVIDIA H200
 # lenet           0.9944 0.9916 0.9944        11    0.9944 0.9916 0.9944
 # lenet-1998      0.9721 0.9861 0.9833        25
-# lenet-mnist     0.9912 0.9930 0.9915        60    0.9904 0.9930 0.9915
-# lenet-fashion   0.8948 0.8912 0.8951        67    0.8953 0.8904 0.8952
+# lenet-mnist     0.9912 0.9930 0.9915        60    0.9905 0.9930 0.9915
+# lenet-fashion   0.8948 0.8912 0.8951        67    0.8950 0.8908 0.8953
 RECIPES = {
     "lenet": SmallImages(
         data="digits",
