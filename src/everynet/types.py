@@ -105,8 +105,15 @@ class Data:
 
     def train(self, step: int, share: Share = WHOLE) -> Batch:
         """The batch of update `step` (from 0), or the share of it that one process takes."""
+        return self.changed(self.stored(step, share), step, share)
+
+    def stored(self, step: int, share: Share = WHOLE) -> Batch:
+        """The rows of that batch as they are stored."""
         split = self.splits.get("train", ())
-        batch = self.sampler.batch(split, self.batch_size, self.seed, step, share)
+        return self.sampler.batch(split, self.batch_size, self.seed, step, share)
+
+    def changed(self, batch: Batch, step: int, share: Share = WHOLE) -> Batch:
+        """What the network sees of stored rows: prepared, and augmented by numbers of the step."""
         batch = self.prepare(batch) if self.prepare else batch
         if self.augment is None or not batch:
             return batch
