@@ -32,6 +32,7 @@ from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
     begin,
+    check_compiles,
     evaluate,
     evaluating,
     find_non_finite,
@@ -77,6 +78,8 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    eager: bool = False
+    """Whether it was said why updates are not captured."""
     weights: str = ""
     """Which weights are kept, in words."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -131,6 +134,8 @@ class Job:
         if start is not None:
             self.progress.say(started(state.model, start, str(recipe.start)))
         checkpoint.check_deployed(state.model, recipe.deployed(state))
+        if self.setup.compile:
+            check_compiles(recipe, self.data, self.setup)
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
             torch.set_num_threads(self.setup.threads)
@@ -222,6 +227,10 @@ class Job:
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == recipe.steps
+            if state.eager and not self.eager:
+                self.eager = True
+                if self.setup.device.type == "cuda":
+                    self.progress.say(f"updates are not captured as one graph: {state.eager}")
             self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
@@ -315,12 +324,13 @@ class Job:
         if self.world.size > 1:
             good = checkpoint.newest(self.folder)
         else:
-            state = begin(self.recipe, self.data, replace(self.setup, compile=False))
+            watched = replace(self.setup, compile=False, capture=False)
+            state = begin(self.recipe, self.data, watched)
             deployed = self.recipe.deployed(state)
             good, best = checkpoint.restore_newest(self.folder, state, deployed)
             history = Log.of(self.folder, best.log_length).evaluations
             where = find_non_finite(
-                self.recipe, state, self.data, history=history, setup=self.setup, until=seen
+                self.recipe, state, self.data, history=history, setup=watched, until=seen
             )
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")

@@ -13,6 +13,7 @@ import re
 import typing
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, Generic
@@ -133,12 +134,42 @@ class State(Generic[M, X]):
     model: M
     extra: X
     optimizers: dict[str, Optimizer]
-    step: int = 0
-    """Updates done."""
+    done: int = 0
+    """What `step` gives; whoever runs the updates counts here."""
     reduce: Callable[[Sequence[Tensor], Tensor, float | Tensor], Tensor] | None = None
     """Averages the gradients of parameters over the processes of a data-parallel run, by weight."""
     draws: bool | None = None
     """Whether updates draw from Python's or numpy's generators; None before the first one."""
+    compiled: Callable[[M, Batch], Terms] | None = None
+    """The recipe's objective, compiled, where that was asked for."""
+    asked: bool = False
+    """Whether `step` was read since this was last set to False."""
+    eager: str = ""
+    """Why updates on cuda are not captured as one graph; empty where they are, or may be."""
+    _clock: Tensor | None = None
+
+    @property
+    def step(self) -> int:
+        """Updates done. An update that reads it cannot be captured on cuda: see `clock`."""
+        self.asked = True
+        return self.done
+
+    @step.setter
+    def step(self, done: int) -> None:
+        self.done = done
+
+    @property
+    def clock(self) -> Tensor:
+        """Updates done, as a whole number on the device, which a captured update may read."""
+        if self._clock is None:
+            device = next((t.device for t in self.model.parameters()), torch.device("cpu"))
+            self._clock = torch.full((), self.done, device=device)
+        return self._clock
+
+    def tick(self) -> None:
+        """Set the clock, if anyone has looked at it, before an update."""
+        if self._clock is not None:
+            self._clock.fill_(self.done)
 
     def descend(
         self,
@@ -154,14 +185,20 @@ class State(Generic[M, X]):
         Over processes the gradient is sum_r w_r g_r / sum_r w_r: `weight` is how much the loss of
         this one counts, such as its number of tokens where the loss is a mean over tokens.
         Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
+        Autocast is for the forward pass: it is off here, and what it remembers of the weights,
+        which are about to change, is forgotten.
 
         An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
         """
         optimizer = self.optimizers[name]
         given = [p for group in optimizer.param_groups for p in group["params"]]
 
+        kind = given[0].device.type
+        autocast = torch.is_autocast_enabled(kind)
+
         def gradient() -> Tensor:
-            value = loss() if callable(loss) else loss
+            with torch.autocast(kind, enabled=autocast) if autocast else nullcontext():
+                value = loss() if callable(loss) else loss
             for parameter in given:  # what zero_grad does, without its profiling
                 parameter.grad = None
             # Only for what this optimiser was given: the two players of a GAN leave no gradients
@@ -175,11 +212,14 @@ class State(Generic[M, X]):
                 nn.utils.clip_grad_norm_(given, clip)
             return value
 
-        if callable(loss):
-            optimizer.step(lambda: gradient().item())
-        else:
-            gradient()
-            optimizer.step()
+        with torch.autocast(kind, enabled=False) if autocast else nullcontext():
+            if callable(loss):
+                optimizer.step(lambda: gradient().item())
+            else:
+                gradient()
+                optimizer.step()
+        if autocast:
+            torch.clear_autocast_cache()
 
 
 def minimised(terms: Terms) -> Tensor:
@@ -281,7 +321,8 @@ class Training(Recipe, Generic[M, X]):
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16", "fp64")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
+    captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
@@ -341,7 +382,7 @@ class Training(Recipe, Generic[M, X]):
 
     def step(self, state: State[M, X], batch: Batch) -> Terms:
         """One update. A GAN overrides this; little else does."""
-        terms = self.objective(state.model, batch)
+        terms = (state.compiled or self.objective)(state.model, batch)
         state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         return terms
 

@@ -74,9 +74,11 @@ def setup_for(
         raise UserError(f"precision ({precision}) must be {precisions}, {why}; leave it out")
     if compile and not isinstance(recipe, Training):
         raise UserError(f"compile (true) must be false, {why} without a network; leave it out")
-    precision = recipe.precisions[0] if precision == "auto" else precision
     if device == "auto" and choose("auto").device.type not in recipe.devices:
         device = "cpu"
+    if precision == "auto":
+        fast = "tf32" in recipe.precisions and choose(device).device.type == "cuda"
+        precision = "tf32" if fast else recipe.precisions[0]
     return choose(device, precision, compile)
 
 

@@ -105,19 +105,20 @@ class Data:
 
     def train(self, step: int, share: Share = WHOLE) -> Batch:
         """The batch of update `step` (from 0), or the share of it that one process takes."""
-        return self.changed(self.stored(step, share), step, share)
+        batch = self.stored(step, share)
+        device = batch[0].device if batch and batch[0].is_cuda else "cpu"
+        return self.changed(batch, generator(self.seed, 2, step, device=device), share)
 
     def stored(self, step: int, share: Share = WHOLE) -> Batch:
         """The rows of that batch as they are stored."""
         split = self.splits.get("train", ())
         return self.sampler.batch(split, self.batch_size, self.seed, step, share)
 
-    def changed(self, batch: Batch, step: int, share: Share = WHOLE) -> Batch:
-        """What the network sees of stored rows: prepared, and augmented by numbers of the step."""
+    def changed(self, batch: Batch, numbers: torch.Generator, share: Share = WHOLE) -> Batch:
+        """What the network sees of stored rows: prepared, and augmented by random numbers."""
         batch = self.prepare(batch) if self.prepare else batch
         if self.augment is None or not batch:
             return batch
-        numbers = generator(self.seed, 2, step)
         draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
         return self.augment(batch, draw)
 

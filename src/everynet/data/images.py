@@ -24,6 +24,7 @@ from everynet import files
 from everynet.data import arrays, picture
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
+from everynet.device import constant
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
 
@@ -112,9 +113,9 @@ class Standardize:
         self, x: Shaped[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Float32, standardised channel by channel."""
-        scale = [1 / (self.peak * s) for s in self.std]
-        offset = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
-        affine = torch.tensor([scale, offset], dtype=torch.float32)[..., None, None].to(x.device)
+        scale = tuple(1 / (self.peak * s) for s in self.std)
+        offset = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        affine = constant((scale, offset), torch.float32, x.device)[..., None, None]
         return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
 
     def undone(
