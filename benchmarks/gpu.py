@@ -13,6 +13,7 @@ one process, take turns, and the best of several turns counts. Batches are those
 
 import argparse
 import json
+import logging
 import math
 import sys
 import tempfile
@@ -331,6 +332,7 @@ def main() -> int:
         print("gpu.py is left out: there is no GPU here")
         return 0
     warnings.simplefilter("ignore")
+    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     count, repeats = (50, 2) if given.quick else (300, 5)
     head = "| | batch | captured | eager | plain loop | compiled | Lightning | plain / captured | "
     table = [head + "eager / plain |", "|---" * 9 + "|"]

@@ -102,7 +102,7 @@ class Update(Generic[M, X]):
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: tuple[Tensor, ...] = ()
         self.names: tuple[str, ...] = ()
-        self.terms: tuple[Tensor, ...] = ()
+        self.terms: Tensor | None = None
         self.seen: list[list[torch.Size]] = []
         state.eager = self._refusal() if cuda else "only cuda captures"
         if not state.eager:
@@ -162,8 +162,8 @@ class Update(Generic[M, X]):
             state.eager = f"its update waits for the device ({waits[0]})"
         elif self.seen[-1] != self.seen[0]:
             state.eager = "its batches differ in shape"
-        elif any(not term.is_cuda or term.dim() for term in terms.values()):
-            state.eager = "its terms are not all single numbers on the device"
+        elif not _alike([*terms.values()]):
+            state.eager = "its terms are not single numbers on the device, all of one type"
         return terms
 
     def _capture(self, stored: Batch) -> None:
@@ -177,30 +177,59 @@ class Update(Generic[M, X]):
         graph.register_generator_state(self.numbers)
         state.asked = False
         try:
-            with torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"):
+            with (
+                _own_workspaces(),
+                torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
+            ):
                 terms = self.by_kernels(held)
-                alike = len({term.dtype for term in terms.values()}) == 1
-                values = (torch.stack([*terms.values()]),) if alike else tuple(terms.values())
+                values = torch.stack([*terms.values()])
         except RuntimeError as error:
             state.eager = f"capturing failed: {str(error).splitlines()[0]}"
+            self._generators_anew()
             return
         if state.asked:
             state.eager = "its update reads `state.step` (`state.clock` can be captured)"
             return
         self.graph, self.held, self.names, self.terms = graph, held, tuple(terms), values
 
+    def _generators_anew(self) -> None:
+        """Give new states to the generators, which a failed capture leaves unusable."""
+        device = self.setup.device
+        for generator in (torch.cuda.default_generators[device.index or 0], self.numbers):
+            seed = generator.initial_seed()
+            generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+            generator.manual_seed(seed)
+
     def _replayed(self, stored: Batch) -> Terms:
         assert self.graph is not None
+        assert self.terms is not None
         if stored:
             torch._foreach_copy_(self.held, stored)
         self.graph.replay()
-        copied = [term.clone() for term in self.terms]
-        values = copied[0].unbind() if len(copied) < len(self.names) else copied
-        return dict(zip(self.names, values, strict=True))
+        return dict(zip(self.names, self.terms.clone().unbind(), strict=True))
 
 
 def _usual(kind: type[Training[M, X]]) -> bool:
     return kind.step is Training.step
+
+
+def _alike(terms: Sequence[Tensor]) -> bool:
+    single = all(term.is_cuda and term.dim() == 0 for term in terms)
+    return single and len({term.dtype for term in terms}) == 1
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let a graph keep the workspaces of its products to itself.
+
+    They are remembered by stream: those of the updates before would be freed, and used by others,
+    when anyone clears them, as torch.compile does; the graph would go on writing there.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
 
 
 @contextmanager

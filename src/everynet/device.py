@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from everynet.draws import brought
 from everynet.types import Batch, UserError, mix, nearest
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -55,11 +56,9 @@ class Setup:
 
     def bring(self, batch: Batch) -> Batch:
         """A batch on the device as it is; on its way to cuda nobody waits for it."""
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or all(tensor.is_cuda for tensor in batch):
             return batch
-        return tuple(
-            [t if t.is_cuda else t.pin_memory().to(self.device, non_blocking=True) for t in batch]
-        )
+        return tuple([brought(tensor, self.device) for tensor in batch])
 
     def place(self, batch: Batch, *, images: bool) -> Batch:
         """A batch on the device, in the precision, images channels-last for convolutions."""

@@ -31,16 +31,23 @@ def generator(*parts: int, device: torch.device | str = "cpu") -> torch.Generato
     return torch.Generator(device).manual_seed(mix(*parts))
 
 
+def brought(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor on a device; on its way from the CPU to cuda nobody waits for it."""
+    if tensor.is_cpu and torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
+
+
 @lru_cache(maxsize=4)
 def permutation(rows: int, seed: int, epoch: int, device: str = "cpu") -> Tensor:
     """The order of the rows in one epoch, drawn on the CPU and copied to the device once."""
-    return torch.randperm(rows, generator=generator(seed, 1, epoch)).to(device)
+    return brought(torch.randperm(rows, generator=generator(seed, 1, epoch)), device)
 
 
 @lru_cache(maxsize=4)
 def places(high: int, shape: tuple[int, ...], seed: int, epoch: int, device: str) -> Tensor:
     """Whole numbers below `high` for one epoch, drawn on the CPU and copied to the device once."""
-    return torch.randint(high, shape, generator=generator(seed, 1, epoch)).to(device)
+    return brought(torch.randint(high, shape, generator=generator(seed, 1, epoch)), device)
 
 
 @dataclass(frozen=True)

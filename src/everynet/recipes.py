@@ -228,13 +228,18 @@ def minimised(terms: Terms) -> Tensor:
     return sum(others, start=first)
 
 
+def _on_cpu(groups: Sequence[Any]) -> bool:  # Any: parameters, or groups of them
+    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
+    return bool(first.is_cpu)
+
+
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": lambda groups, lr: torch.optim.SGD(groups, lr=lr, fused=True),
     "momentum": lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9, fused=True),
     "nesterov": lambda groups, lr: torch.optim.SGD(
         groups, lr=lr, momentum=0.9, nesterov=True, fused=True
     ),
-    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=True),
+    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=_on_cpu(groups)),
     "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
     "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
     "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, weight_decay=0.0, fused=True),

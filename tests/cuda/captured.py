@@ -173,6 +173,9 @@ class Text(Base):
     def objective(self, model: nn.Module, batch: Batch) -> Terms:
         return {"cross_entropy": cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())}
 
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return self.objective(model, batch)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Base):
@@ -400,7 +403,7 @@ def main() -> int:
             verdict = "ok"
         except Exception:  # every check is tried
             failed += 1
-            verdict = "FAILED\n" + "\n".join(traceback.format_exc().splitlines()[-12:])
+            verdict = "FAILED\n" + "\n".join(traceback.format_exc()[-500:].splitlines()[-4:])
         print(f"{name}: {verdict} ({time.perf_counter() - start:.1f} s)", flush=True)
     print(f"{torch.__version__}, {torch.cuda.get_device_name()}: {failed} failed")
     return min(failed, 1)
