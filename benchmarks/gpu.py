@@ -333,7 +333,7 @@ def main() -> int:
         return 0
     warnings.simplefilter("ignore")
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    count, repeats = (50, 2) if given.quick else (300, 5)
+    count, repeats = (50, 2) if given.quick else (200, 4)
     head = "| | batch | captured | eager | plain loop | compiled | Lightning | plain / captured | "
     table = [head + "eager / plain |", "|---" * 9 + "|"]
     whole = ["| | captured | plain loop | compiled | Lightning |", "|---" * 5 + "|"]
@@ -364,7 +364,7 @@ def main() -> int:
                     if given.quick or network not in ("cnn-mnist", "resnet-20"):
                         continue
                     torch._dynamo.reset()
-                    speed = epochs(recipe, data, setup, 8, folder)
+                    speed = epochs(recipe, data, setup, 5, folder)
                     shown = " | ".join(f"{value:,.0f}" for value in speed.values())
                     whole.append(f"| {title} | {shown} |")
                     print(whole[-1], flush=True)
