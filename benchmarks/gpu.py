@@ -284,6 +284,19 @@ def epochs(recipe, data: Data, setup: Setup, count: int, folder: Path) -> dict[s
     return found
 
 
+class Held:
+    """Batches of the validation split as one loader; a list would be several."""
+
+    def __init__(self, batches: list) -> None:
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator:
+        return iter(self.batches)
+
+
 def lightning_epochs(recipe, data: Data, setup: Setup, count: int, folder: Path) -> float:
     try:
         import lightning
@@ -318,7 +331,7 @@ def lightning_epochs(recipe, data: Data, setup: Setup, count: int, folder: Path)
         enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
         callbacks=[ModelCheckpoint(folder / "lightning")],
     )  # fmt: skip
-    trainer.fit(Module(), loop.batches, [*data.valid])
+    trainer.fit(Module(), loop.batches, Held([*data.valid]))
     rows = data.steps_per_epoch * data.batch_size
     return rows * (len(at) - 1) / (at[-1] - at[0])
 

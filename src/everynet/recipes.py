@@ -13,7 +13,6 @@ import re
 import typing
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, ClassVar, Generic
@@ -194,11 +193,16 @@ class State(Generic[M, X]):
         given = [p for group in optimizer.param_groups for p in group["params"]]
 
         kind = given[0].device.type
-        autocast = torch.is_autocast_enabled(kind)
+        autocast = torch.is_autocast_enabled(kind)  # switched by hand: the context costs 0.1 ms
+
+        def computed(loss: Callable[[], Tensor]) -> Tensor:
+            torch.set_autocast_enabled(kind, autocast)
+            value = loss()
+            torch.set_autocast_enabled(kind, False)
+            return value
 
         def gradient() -> Tensor:
-            with torch.autocast(kind, enabled=autocast) if autocast else nullcontext():
-                value = loss() if callable(loss) else loss
+            value = computed(loss) if callable(loss) else loss
             for parameter in given:  # what zero_grad does, without its profiling
                 parameter.grad = None
             # Only for what this optimiser was given: the two players of a GAN leave no gradients
@@ -212,12 +216,15 @@ class State(Generic[M, X]):
                 nn.utils.clip_grad_norm_(given, clip)
             return value
 
-        with torch.autocast(kind, enabled=False) if autocast else nullcontext():
+        torch.set_autocast_enabled(kind, False)
+        try:
             if callable(loss):
                 optimizer.step(lambda: gradient().item())
             else:
                 gradient()
                 optimizer.step()
+        finally:
+            torch.set_autocast_enabled(kind, autocast)
         if autocast:
             torch.clear_autocast_cache()
 
