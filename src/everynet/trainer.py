@@ -118,24 +118,26 @@ def train(
     images, share = has_images(state.model), world.share
     groups = [g for optimizer in state.optimizers.values() for g in optimizer.param_groups]
     state.model.train()
-    while state.step < recipe.steps:
-        rate = recipe.rate(state.step, history)
-        for group in groups:
-            group["lr"] = group["initial_lr"] * rate
-        # Python's and numpy's generators would cost 9 us an update: they are seeded where the first
-        # update of this process draws from them, or the recipe says that others do.
-        sow = seed if state.draws is False else seed_all
-        sow(setup.device, recipe.seed, UPDATE, state.step, 0)  # the batch is of all processes
-        before = others() if state.draws is None else ()
-        batch = setup.place(data.train(state.step, share), images=images)
-        if world.rank:
-            sow(setup.device, recipe.seed, UPDATE, state.step, world.rank)
-        with setup.autocast():
-            terms = recipe.step(state, batch)
-        if state.draws is None:
-            state.draws = others() != before
-        state.step += 1
-        yield Record(state.step, {name: term.detach() for name, term in terms.items()})
+    with data.feed(share) as stored:
+        while state.step < recipe.steps:
+            rate = recipe.rate(state.step, history)
+            for group in groups:
+                group["lr"] = group["initial_lr"] * rate
+            # Python's and numpy's generators would cost 9 us an update: they are seeded where the
+            # first update of this process draws from them, or the recipe says that others do.
+            sow = seed if state.draws is False else seed_all
+            sow(setup.device, recipe.seed, UPDATE, state.step, 0)  # the batch is of all processes
+            before = others() if state.draws is None else ()
+            batch = data.changed(stored(state.step), state.step, share)
+            batch = setup.place(batch, images=images)
+            if world.rank:
+                sow(setup.device, recipe.seed, UPDATE, state.step, world.rank)
+            with setup.autocast():
+                terms = recipe.step(state, batch)
+            if state.draws is None:
+                state.draws = others() != before
+            state.step += 1
+            yield Record(state.step, {name: term.detach() for name, term in terms.items()})
 
 
 def trained(recipe: Training[M, X], data: Data) -> M:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -41,6 +41,10 @@ class Samples:
     """Whether the test part ships with the set, so that all the rest may be trained on."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
     """For parts that were taken out of one table, where in it each sample is, from 0."""
+    mapped: bool = False
+    """Whether the samples are in a file, not in memory."""
+    counts: Sequence[Sequence[int]] = ()
+    """How often each level occurs in each channel of the training images, where that is known."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
