@@ -76,7 +76,7 @@ class Progress:
             self.stream.write(f"{what}: {total:,} files\n" if first else "")
         elif first or done == total or now - self._last >= LIVE:
             self._last, left = now, (now - self._begun) / done * (total - done)
-            self._move(f"{what}: {done:,}/{total:,} files  {duration(left)} left")
+            self._move(f"{done:,}/{total:,} files, {duration(left)} left: {what}")
         if done == total:
             self.close()
             self._begun = now

@@ -156,6 +156,12 @@ class Data:
         """The split that is read once, at the end, on the weights kept."""
         return self.batches("test")
 
+    def some(self, split: str, rows: Tensor) -> Batch:
+        """Those samples of a split, where a sample is a row of every tensor."""
+        chosen = tuple([tensor[rows.to(tensor.device)] for tensor in self.splits[split]])
+        batch = brought(chosen, self.device)
+        return self.prepare(batch) if self.prepare else batch
+
     @property
     def whole(self) -> Batch:
         """All of the training set at once, for an estimator's `fit`."""

@@ -305,9 +305,23 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
 
 def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
     """Decode everything into a file; nothing stays of one that could not be finished."""
-    path, each = folder / f"{key}.u8", math.prod(work.shape)
+    path, beside = folder / f"{key}.u8", folder / f"{key}.json"
     for left in folder.glob(f".{path.name}.*"):  # of a process that was killed: we hold its lock
         left.unlink(missing_ok=True)
+    try:
+        x, said = _filled(path, work, remedy)
+        files.write(beside, _sealed({**said, "key": key, "mark": Mark.of(path)}))
+    except CannotWrite:
+        for half in (path, beside):
+            if half.is_file():
+                half.unlink()
+        raise
+    return x, said["facts"]
+
+
+def _filled(path: Path, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
+    """All pixels, in a file, and what is to be said of them."""
+    each = math.prod(work.shape)
     with files.writing(path, len(work.paths) * each, remedy) as room:
 
         def put(row: int, pixels: Tensor) -> None:
@@ -319,14 +333,7 @@ def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, 
         if table is not None:
             for row, image in enumerate(x):
                 put(row, table[image.long()])
-        sha = _sha256(room.path)
-    said = {"key": key, "shape": work.whole, "sha256": sha, "mark": Mark.of(path), "facts": facts}
-    try:
-        files.write(folder / f"{key}.json", _sealed(said))
-    except CannotWrite:
-        path.unlink(missing_ok=True)
-        raise
-    return x, facts
+        return x, {"shape": work.whole, "sha256": _sha256(room.path), "facts": facts}
 
 
 def _mapped(path: Path, whole: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
