@@ -222,11 +222,18 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def alone(path: Path) -> Iterator[None]:
-    """Hold a lock, once whoever holds it lets go; where the system has none to give, hold none."""
+def alone(path: Path, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock, once whoever holds it lets go; where the system has none to give, hold none.
+
+    `waits` is called before the wait, if there is one.
+    """
     lock = FileLock(path)
     try:
-        lock.acquire()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waits()
+            lock.acquire()
     except (OSError, NotImplementedError):
         yield
         return

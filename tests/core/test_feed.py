@@ -2,6 +2,8 @@
 
 import errno
 import gc
+import os
+import signal
 import threading
 from dataclasses import dataclass, replace
 
@@ -9,12 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from everynet import checkpoint, feed, files, runs, types
+from everynet import cache, checkpoint, feed, files, runs, types
 from everynet.cli import main
-from everynet.data import decoded
+from everynet.data import decoded, folder
 from everynet.device import choose
 from everynet.trainer import begin, evaluate, train
-from everynet.types import Data, Share, UserError
+from everynet.types import Data, Share, Stopped, UserError
 from everynet.zoo.vision.classifier import ImageClassification
 from tests.core.test_faults import Faulty
 from tests.core.test_resume import contents, stopped_after
@@ -116,6 +118,25 @@ def test_a_full_disk_is_exit_code_4(recipe, large, tmp_path, monkeypatch, capsys
     (line,) = capsys.readouterr().err.splitlines()
     assert "No space left on device" in line
     assert not (tmp_path / "out").exists()
+
+
+def test_a_signal_while_images_are_decoded_ends_at_once(recipe, large, tmp_path, monkeypatch):
+    large()
+    real, seen = folder.decode, []
+
+    def decode(path, content):
+        seen.append(path)
+        if len(seen) == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return real(path, content)
+
+    monkeypatch.setattr(folder, "decode", decode)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with pytest.raises(Stopped, match="stopped while the data was read") as stopped:
+        runs.run(recipe, tmp_path / "out", device="cpu")
+    assert stopped.value.code == 143
+    assert not (tmp_path / "out").exists()
+    assert [*cache.pixels().iterdir()] == []
 
 
 # ----------------------------------------------------------------------------------- the thread

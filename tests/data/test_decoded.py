@@ -5,6 +5,7 @@ import io
 import os
 import re
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -181,7 +182,19 @@ def test_a_file_that_may_still_be_written_is_not_remembered(tmp_path, opened, mo
     assert len({*opened}) == 20
 
 
-def test_another_size_and_another_part_are_other_pixels(tmp_path):
+def test_the_same_images_in_other_parts_have_another_mean(tmp_path, monkeypatch):
+    place = tmp_path / "photos"
+    fill(place / "train", count=5)
+    fill(place / "valid", classes=("dog",), count=3)
+    fill(place / "test", count=3)
+    before = load(place, kind="image", batch_size=4)
+    (place / "train" / "dog" / "4.png").rename(place / "valid" / "dog" / "-first.png")
+    after = load(place, kind="image", batch_size=4)
+    monkeypatch.setattr(decoded, "LARGE", 2**30)
+    assert after.spec == load(place, kind="image", batch_size=4).spec != before.spec
+
+
+def test_another_size_is_other_pixels(tmp_path):
     place = photos(tmp_path)
     small, large = folder.read(place), folder.read(place, size=12)
     assert small.parts["train"][0].shape[2:] == (6, 6)
@@ -353,9 +366,8 @@ def test_a_closed_cache_means_a_temporary_file(closed, tmp_path, monkeypatch):
         monkeypatch.setattr(files, "os", Faulty("mkdir", 1, errno.EACCES))
     with telling_on(stream):
         found = folder.read(place)
-    assert (
-        len([line for line in stream.getvalue().splitlines() if "every run decodes" in line]) == 1
-    )
+    (line,) = [line for line in stream.getvalue().splitlines() if "40 files" not in line]
+    assert re.fullmatch(r"cannot keep decoded images in .*pixels: .*; every run decodes them", line)
     assert found.mapped
     assert [*(tmp_path / "temporary").iterdir()] == []
     monkeypatch.setattr(decoded, "LARGE", 2**30)
@@ -400,19 +412,26 @@ def test_a_file_that_changes_between_two_looks_is_refused(tmp_path, monkeypatch)
 def test_two_at_once_decode_once(tmp_path, monkeypatch):
     place, real = photos(tmp_path), folder.decode
     seen, both, found = [], threading.Barrier(2), []
-    monkeypatch.setattr(folder, "decode", lambda *given: seen.append(given[0]) or real(*given))
+    monkeypatch.setattr(
+        folder, "decode", lambda *given: seen.append(time.sleep(0.005)) or real(*given)
+    )
+    screens = [Screen(), Screen()]
 
-    def reads():
+    def reads(screen):
         both.wait()
-        found.append(folder.read(place))
+        with telling_on(screen):
+            found.append(folder.read(place))
 
-    threads = [threading.Thread(target=reads) for _ in range(2)]
+    threads = [threading.Thread(target=reads, args=[screen]) for screen in screens]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     same(*found)
+    shown = [screen.getvalue() for screen in screens]
     assert len(seen) == 40
+    said = sorted(len(re.findall("another process is decoding .*photos; w", s)) for s in shown)
+    assert said == [0, 1]
     assert not [*cache.pixels().glob("*.lock")]
 
 
@@ -421,7 +440,7 @@ def test_without_locks_both_decode_and_the_last_one_stays(tmp_path, monkeypatch)
         def __init__(self, _):
             pass
 
-        def acquire(self):
+        def acquire(self, timeout=-1):
             raise NotImplementedError
 
     monkeypatch.setattr(files, "FileLock", Lockless)

@@ -22,7 +22,9 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -161,11 +163,9 @@ class Seen:
             for name, file in self._files.items()
             if file.sha256 and max(file.mark.modified, file.mark.changed) < old
         }
-        try:
+        with suppress(CannotWrite):  # then they are read again
             files.make_folder(self.path.parent, REMEDY)
             files.write(self.path, _sealed({"files": held}))
-        except CannotWrite as error:
-            say(f"{error} (the files are read again next time)")
 
 
 # --------------------------------------------------------------------------------- their pixels
@@ -263,7 +263,8 @@ def _kept(key: str, work: _Work) -> tuple[Tensor, Facts]:
         return found
     try:
         files.make_folder(folder, REMEDY)
-        with files.alone(folder / f"{key}.lock"):
+        waits = partial(say, f"another process is {work.what}; waiting for it")
+        with files.alone(folder / f"{key}.lock", waits):
             return _found(folder, key, work.whole) or _written(folder, key, work, REMEDY)
     except CannotWrite as error:
         cause = error.__cause__

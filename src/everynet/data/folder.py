@@ -23,7 +23,7 @@ from everynet.data.decoded import Decoded, Seen, decode_all, large
 from everynet.data.images import MARGIN, counts, resize
 from everynet.data.paths import unreadable
 from everynet.data.picture import Pixels, decode, luma, quiet
-from everynet.data.samples import Pair, Samples
+from everynet.data.samples import Counted, Pair, Samples
 from everynet.data.split import PARTS, by_hash
 from everynet.types import UserError
 from everynet.words import shown
@@ -157,7 +157,7 @@ def read(folder: Path, size: int = 0) -> Samples:
         split=split,
         classes=tuple(shown(label) for label in labels),
         mapped=found.mapped,
-        counts=found.facts["counts"],
+        counted=Counted(pairs["train"][0], found.facts["counts"]),
     )
 
 

@@ -163,8 +163,8 @@ def treated(
 ) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
     """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
     train = parts["train"][0]
-    if samples.counts and train is samples.parts["train"][0]:
-        found = counted_moments(torch.tensor(samples.counts), samples.peak)
+    if samples.counted and samples.counted.images is train:
+        found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
     else:
         found = moments(train, samples.peak)
     spec = described(samples, kind, list(train.shape[1:]), *found)

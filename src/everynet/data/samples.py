@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,13 @@ from everynet.types import Spec, UserError
 
 Pair = tuple[Tensor, Tensor]
 Array = NDArray[Any]
+
+
+class Counted(NamedTuple):
+    """How often each level occurs in each channel of some images."""
+
+    images: Tensor
+    levels: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -43,8 +50,8 @@ class Samples:
     """For parts that were taken out of one table, where in it each sample is, from 0."""
     mapped: bool = False
     """Whether the samples are in a file, not in memory."""
-    counts: Sequence[Sequence[int]] = ()
-    """How often each level occurs in each channel of the training images, where that is known."""
+    counted: Counted | None = None
+    """The levels of the training images, where they are known."""
 
     def __post_init__(self) -> None:
         for part in PARTS:

@@ -39,7 +39,7 @@ from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Samples
+from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import colour
 from everynet.types import Data, Spec, UserError
@@ -105,7 +105,7 @@ class Boxes(Kind[Samples]):
             classes=classes,
             task="detection",
             mapped=images.mapped,
-            counts=images.facts["counts"],
+            counted=Counted(pairs["train"][0], images.facts["counts"]),
         )
 
     def data(

@@ -42,7 +42,7 @@ from everynet.data.npz import read_npz
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
-from everynet.data.samples import Pair, Samples
+from everynet.data.samples import Counted, Pair, Samples
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
 
@@ -52,8 +52,8 @@ class Maps(Samples):
     """Samples whose y is an image of real numbers, or uint8 that stands for 0 to 1."""
 
     task: str = "regression"
-    target_counts: Sequence[Sequence[int]] = ()
-    """How often each level occurs in each channel of the training targets, if they have levels."""
+    target_counted: Counted | None = None
+    """The levels of the training targets, where they are known."""
 
 
 @dataclass(frozen=True)
@@ -118,8 +118,8 @@ class Map(Kind[Maps]):
             paired.digest(parts, (first.hashes, second.hashes)),
             split,
             mapped=first.mapped,
-            counts=first.facts["counts"],
-            target_counts=second.facts["counts"],
+            counted=Counted(pairs["train"][0], first.facts["counts"]),
+            target_counted=Counted(pairs["train"][1], second.facts["counts"]),
         )
 
     def data(
@@ -138,7 +138,7 @@ class Map(Kind[Maps]):
         }
         splits, spec, large = treated(samples, parts, self.name, size)
         y = parts["train"][1]
-        known = _range(y, samples.target_counts if y is samples.parts["train"][1] else ())
+        known = _range(y, samples.target_counted)
         if not np.isfinite(list(known.values())).all():
             raise UserError(f"{samples.name}: the targets have values too large to learn from")
         prepare = Prepare(Standardize.of(spec), known["target_mean"], known["target_std"])
@@ -197,11 +197,11 @@ class Map(Kind[Maps]):
 
 
 def _range(
-    y: Shaped[Tensor, "maps channels height width"], known: Sequence[Sequence[int]]
+    y: Shaped[Tensor, "maps channels height width"], known: Counted | None
 ) -> dict[str, float]:
     """Mean, standard deviation, lowest and highest value of targets, all channels alike."""
     if y.dtype == torch.uint8:
-        levels = torch.tensor(known) if known else counts(y)
+        levels = torch.tensor(known.levels) if known and known.images is y else counts(y)
         (mean,), (std,) = counted_moments(levels.sum(0, keepdim=True), 255.0)
         low, high = 0.0, 1.0
     else:

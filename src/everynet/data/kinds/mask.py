@@ -31,7 +31,7 @@ from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Samples
+from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import CYCLE
 from everynet.types import Batch, Data, Spec, UserError
@@ -110,7 +110,7 @@ class Mask(Kind[Masks]):
             split=split,
             classes=_names(path, levels),
             mapped=first.mapped,
-            counts=first.facts["counts"],
+            counted=Counted(pairs["train"][0], first.facts["counts"]),
             levels=levels,
         )
 
