@@ -118,7 +118,9 @@ class Job:
         if isinstance(recipe, Simulation):
             recipe.ready()
             return self.simulate
+        self.stop.at_once = "stopped while the data was read"  # large images take minutes
         self.data = recipe.dataset()
+        self.stop.at_once = ""
         if isinstance(recipe, Fitting):
             self.data = self.data.to(self.setup.device, self.setup.dtype)
             return self.fit

@@ -29,6 +29,7 @@ from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import plain_settings, settings
+from everynet.telling import telling
 from everynet.types import Data, UserError
 from everynet.weights import Trained
 
@@ -171,7 +172,8 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
         recording() as read,
     ):
         progress = Progress(1, shown=show and world.writes)
-        yield Job(recipe, setup, world, progress, stop=stop, read=read)
+        with telling(progress):
+            yield Job(recipe, setup, world, progress, stop=stop, read=read)
 
 
 def _resolved(recipe: Recipe) -> Recipe:

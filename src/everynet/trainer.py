@@ -147,22 +147,23 @@ def train(
     share = world.share
     update = Update(recipe, state, data, setup, share)
     state.model.train()
-    while state.done < recipe.steps:
-        step = state.done
-        update.rates.follow(recipe.rate(step, history))
-        # Python's and numpy's generators would cost 9 us an update: they are seeded where the first
-        # update of this process draws from them, or the recipe says that others do.
-        sow = seed if state.draws is False else seed_all
-        sow(setup.device, recipe.seed, UPDATE, step, 0)  # the batch is of all processes
-        before = others() if state.draws is None else ()
-        stored = setup.bring(data.stored(step, share))
-        if world.rank:
-            sow(setup.device, recipe.seed, UPDATE, step, world.rank)
-        terms = update(stored)
-        if state.draws is None:
-            state.draws = others() != before
-        state.done = step + 1
-        yield Record(step + 1, terms)
+    with data.feed(share) as feed:
+        while state.done < recipe.steps:
+            step = state.done
+            update.rates.follow(recipe.rate(step, history))
+            # Python's and numpy's generators would cost 9 us an update: they are seeded where the
+            # first update of this process draws from them, or the recipe says that others do.
+            sow = seed if state.draws is False else seed_all
+            sow(setup.device, recipe.seed, UPDATE, step, 0)  # the batch is of all processes
+            before = others() if state.draws is None else ()
+            stored = setup.bring(feed(step))
+            if world.rank:
+                sow(setup.device, recipe.seed, UPDATE, step, world.rank)
+            terms = update(stored)
+            if state.draws is None:
+                state.draws = others() != before
+            state.done = step + 1
+            yield Record(step + 1, terms)
 
 
 def trained(recipe: Training[M, X], data: Data) -> M:

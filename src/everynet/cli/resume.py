@@ -32,8 +32,9 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.cli.run import ending
     from everynet.runs import resume
 
-    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
-    result = resume(recipe, arguments.run, show=not arguments.quiet)
+    show = not arguments.quiet
+    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings, show=show)
+    result = resume(recipe, arguments.run, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         print(result.folder if arguments.quiet else "\n".join(ending(recipe, result, named)))

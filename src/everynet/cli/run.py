@@ -44,7 +44,7 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.catalog import find
 
     found = find(arguments.name)
-    recipe = overridden(found, arguments.settings)
+    recipe = overridden(found, arguments.settings, show=not arguments.quiet)
     if arguments.dry_run:
         print("\n".join(dry(found, recipe, arguments)))
         return 0
