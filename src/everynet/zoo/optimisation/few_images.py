@@ -1,0 +1,72 @@
+"""What laws of training are shown on: a network that tells images apart, taught by some of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.metrics import accuracy
+from everynet.recipes import Training
+from everynet.types import Batch, Data, Terms, UserError, generator
+from everynet.zoo.feedforward.mlp import MLP
+
+CHOICE = 4  # of the rows, among what is drawn from a seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewImages(Training[nn.Module]):
+    """Tell images apart, by a network that the law chooses.
+
+    What differs between two of a law's networks is a field: with the same seed they begin with the
+    same weights, and see the same images in the same order.
+    """
+
+    data: str = "digits"
+    """Images, or rows of a table, with a class each."""
+    kinds: tuple[str, ...] = ("table", "image")
+    """Which of the two."""
+    rows: int = 0
+    """Training images, chosen by the seed; 0 takes all."""
+
+    def dataset(self) -> Data:
+        data = load(self.data, kind=self.kinds, batch_size=self.batch_size, seed=self.seed)
+        if data.spec["task"] != "classification":
+            raise UserError(
+                f"data ({self.data}) must have classes, because accuracy is measured; try digits"
+            )
+        if not self.rows:
+            return data
+        order = torch.randperm(data.rows("train"), generator=generator(self.seed, CHOICE))
+        chosen = tuple(part[order[: self.rows]] for part in data.splits["train"])
+        return replace(data, splits={**data.splits, "train": chosen})
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        logits = model(x)
+        return {
+            "accuracy": accuracy(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHiddenLayer(FewImages):
+    """Tell images apart by a perceptron."""
+
+    hidden_size: int = 32
+    """Hidden units."""
+    activation: str = "relu"
+    """Their nonlinearity."""
+
+    def model(self, data: Data) -> nn.Module:
+        inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
+        return MLP((inputs, self.hidden_size, classes), self.activation)
