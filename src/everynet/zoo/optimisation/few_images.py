@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -28,10 +29,10 @@ class FewImages(Training[nn.Module]):
 
     data: str = "digits"
     """Images, or rows of a table, with a class each."""
-    kinds: tuple[str, ...] = ("table", "image")
-    """Which of the two."""
     rows: int = 0
     """Training images, chosen by the seed; 0 takes all."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("table", "image")  # of data that the network takes
 
     def dataset(self) -> Data:
         data = load(self.data, kind=self.kinds, batch_size=self.batch_size, seed=self.seed)
@@ -41,7 +42,9 @@ class FewImages(Training[nn.Module]):
             )
         if not self.rows:
             return data
-        order = torch.randperm(data.rows("train"), generator=generator(self.seed, CHOICE))
+        there = data.rows("train")
+        self.require(self.rows <= there, "rows", f"at most the {there} training images there are")
+        order = torch.randperm(there, generator=generator(self.seed, CHOICE))
         chosen = tuple(part[order[: self.rows]] for part in data.splits["train"])
         return replace(data, splits={**data.splits, "train": chosen})
 
