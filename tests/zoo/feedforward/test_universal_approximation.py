@@ -10,15 +10,19 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
+from everynet.device import seeded_by
 from everynet.runs import run
+from everynet.trainer import begin, train
 from everynet.types import UserError
 from everynet.zoo.feedforward.universal_approximation import (
     RECIPES,
     TARGETS,
+    Functions,
     Shallow,
     Widths,
     missed,
     quadratic_floor,
+    sampled,
 )
 
 
@@ -28,7 +32,8 @@ def drawn(seed, *size):
 
 
 def shallow(nets, width, g, seed=0):
-    return Shallow(nets, width, g, torch.Generator().manual_seed(seed)).double()
+    with seeded_by(seed):
+        return Shallow(nets, width, g).double()
 
 
 # --------------------------------------------------------------------------------------- equations
@@ -100,7 +105,7 @@ def test_squares_make_a_quadratic_at_every_width_and_never_beat_the_best(width, 
 
 
 def test_functions_of_one_input_are_given_one():
-    x, f = Widths(nets=2).sampled(drawn(0, 30, 2).float())
+    x, f = sampled(drawn(0, 30, 2).float(), nets=2)
     assert x.shape == (6, 30, 2)
     assert (x[:4, :, 1] == 0).all()
     assert (x[4:, :, 1] != 0).all()
@@ -110,6 +115,25 @@ def test_functions_of_one_input_are_given_one():
     inner = (first.abs() < 0.5).double()
     expected = inner * (1 - 2 * first.abs()) + (1 - inner) * (2 * first.abs() - 1)
     torch.testing.assert_close(f[2].double(), expected, rtol=0, atol=1e-6)
+
+
+def test_every_update_sees_all_points_and_the_last_third_goes_a_tenth_as_far():
+    recipe = Functions(nets=1, points=12, steps=6, lr=0.05, optimizer="sgd", seed=4)
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    x, f = data.splits["train"]
+    assert x.shape == (3, 12, 2)
+    sizes = []
+    before = state.model.c.detach().clone()
+    expected = ((state.model(x) - f) ** 2).mean(1)
+    slope = torch.autograd.grad(expected.sum(), state.model.c)[0]
+    for record in train(recipe, state, data):
+        if record.step == 1:
+            torch.testing.assert_close(record.terms["error"], expected.sum().detach())
+            torch.testing.assert_close(state.model.c.detach(), before - 0.05 * slope)
+        sizes.append(state.optimizers["main"].param_groups[0]["lr"])
+    assert sizes == pytest.approx([0.05] * 4 + [0.005] * 2)
+    assert not any(a in x[0].tolist() for a in data.splits["valid"][0][0].tolist())
 
 
 def test_metrics_by_hand():

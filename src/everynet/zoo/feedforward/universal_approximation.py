@@ -28,9 +28,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.types import nearest
-from everynet.zoo.optimisation.experiment import fit
+from everynet.recipes import Pictures, Simulation, Training
+from everynet.samplers import Made
+from everynet.trainer import trained
+from everynet.types import Batch, Data, History, Terms, generator, nearest
 
 Function = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 
@@ -48,20 +49,19 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sine": torch.sin,
 }
+SQUARE = "square"
 SPREAD = 3.0  # of the first weights and biases: bends all over the interval
 
 
 class Shallow(nn.Module):
     """Networks with one hidden layer, side by side; each maps points of its own to numbers."""
 
-    def __init__(
-        self, nets: int, width: int, g: Callable[[Tensor], Tensor], generator: torch.Generator
-    ) -> None:
+    def __init__(self, nets: int, width: int, g: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.g = g
-        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width, generator=generator))
-        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width, generator=generator) - 1))
-        self.c = nn.Parameter(torch.randn(nets, width, 1, generator=generator) / (10 * width**0.5))
+        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width))
+        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width) - 1))
+        self.c = nn.Parameter(torch.randn(nets, width, 1) / (10 * width**0.5))
         self.c_0 = nn.Parameter(torch.zeros(nets, 1))
 
     def forward(self, x: Float[Tensor, "nets points 2"]) -> Float[Tensor, "nets points"]:
@@ -86,6 +86,47 @@ def quadratic_floor(
     terms = torch.stack([one, first, second, first**2, first * second, second**2], dim=2)
     best = torch.linalg.lstsq(terms, f[..., None], driver="gelsd").solution
     return missed((terms @ best).squeeze(2), f)  # (3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Functions(Training[Shallow]):
+    """Learn each function of TARGETS from the same points, by `nets` networks of one width."""
+
+    width: int = 4
+    activation: str = "tanh"
+    nets: int = 4
+    points: int = 256
+
+    def dataset(self) -> Data:
+        draw = generator(self.seed)
+        splits = {
+            split: sampled(2 * torch.rand(count, 2, generator=draw) - 1, self.nets)
+            for split, count in (("train", self.points), ("valid", 4 * self.points))
+        }
+        # A row is all points of one network: every update sees them in this order.
+        return Data(splits, sampler=Made(lambda _step: splits["train"]), seed=self.seed)
+
+    def model(self, data: Data) -> Shallow:
+        g = torch.square if self.activation == SQUARE else ACTIVATIONS[self.activation]
+        return Shallow(data.rows("train"), self.width, g)
+
+    def rate(self, step: int, history: History) -> float:
+        """The last third is at a tenth of the rate."""
+        return 1.0 if step < self.steps - self.steps // 3 else 0.1
+
+    def objective(self, model: Shallow, batch: Batch) -> Terms:
+        x, f = batch
+        return {"error": (model(x) - f).square().mean(1).sum()}  # each network has its own
+
+
+def sampled(x: Float[Tensor, "points 2"], nets: int) -> tuple[Tensor, Tensor]:
+    """Points and values for `nets` networks a function; an input that does not count is 0."""
+    made = []
+    for inputs, f in TARGETS.values():
+        counted = x * (torch.arange(2) < inputs)
+        made += [(counted, f(counted))] * nets
+    places, values = zip(*made, strict=True)
+    return torch.stack(places), torch.stack(values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,50 +174,27 @@ class Widths(Simulation):
         self.require(known, "activation", "one we have" + nearest(self.activation, ACTIVATIONS))
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        train, test = (
-            self.sampled(2 * torch.rand(n, 2, generator=generator) - 1)
-            for n in (self.points, 4 * self.points)
+        first = Functions(
+            nets=self.nets, points=self.points, steps=self.steps, lr=self.lr, seed=self.seed
         )
+        data = first.dataset()
+        x, f = data.splits["valid"]
         across = torch.linspace(-1, 1, 201)
-        line = self.sampled(torch.stack([across, torch.zeros(201)], dim=1))[0]
+        line, _ = sampled(torch.stack([across, torch.zeros(201)], dim=1), self.nets)
         errors, fits = {}, []
-        for name, g in (("curved", ACTIVATIONS[self.activation]), ("square", torch.square)):
+        for name, activation in (("curved", self.activation), ("square", SQUARE)):
             rows = []
             for width in (*self.widths, self.beyond):
-                model = Shallow(len(train[0]), width, g, generator)
-                self.learn(model, *train, generator)
+                model = trained(replace(first, width=width, activation=activation), data)
                 with torch.no_grad():
-                    rows.append(missed(model(test[0]), test[1]).reshape(len(TARGETS), -1))
+                    rows.append(missed(model(x), f).reshape(len(TARGETS), -1))
                     fits.append(model(line)[:: self.nets])
             errors[name] = torch.stack(rows, dim=1)  # targets widths nets
         return errors | {
-            "floor": quadratic_floor(*test)[:: self.nets],
+            "floor": quadratic_floor(x, f)[:: self.nets],
             "across": across,
             "fits": torch.stack(fits).reshape(2, -1, len(TARGETS), len(across)),
         }
-
-    def sampled(self, x: Float[Tensor, "points 2"]) -> tuple[Tensor, Tensor]:
-        """Points and values for every network; an input that does not count is 0."""
-        made = []
-        for inputs, f in TARGETS.values():
-            counted = x * (torch.arange(2) < inputs)
-            made += [(counted, f(counted))] * self.nets
-        places, values = zip(*made, strict=True)
-        return torch.stack(places), torch.stack(values)
-
-    def learn(self, model: Shallow, x: Tensor, f: Tensor, generator: torch.Generator) -> None:
-        late = self.steps // 3
-        for steps, lr in ((self.steps - late, self.lr), (late, self.lr / 10)):
-            fit(
-                model,
-                x,
-                f,
-                steps=steps,
-                lr=lr,
-                optimizer="adam",
-                generator=generator,
-                loss=lambda y, f: (y - f).square().mean(1).sum(),
-            )
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         judged = slice(0, len(self.widths))
@@ -216,7 +234,7 @@ class Widths(Simulation):
                     levels={"best quadratic": float(result["floor"][row])},
                     log="xy",
                     xlabel="width (hidden units)",
-                    ylabel="share of variance missed, test",
+                    ylabel="share of variance missed, other points",
                     title=f"f = {name}",
                 )
             )

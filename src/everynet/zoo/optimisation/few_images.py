@@ -19,6 +19,13 @@ from everynet.zoo.feedforward.mlp import MLP
 CHOICE = 4  # of the rows, among what is drawn from a seed
 
 
+def some(data: Data, rows: int) -> Data:
+    """The same data with so many of its training rows, or all there are, chosen by its seed."""
+    order = torch.randperm(data.rows("train"), generator=generator(data.seed, CHOICE))[:rows]
+    chosen = tuple(part[order] for part in data.splits["train"])
+    return replace(data, splits={**data.splits, "train": chosen})
+
+
 @dataclass(frozen=True, kw_only=True)
 class FewImages(Training[nn.Module]):
     """Tell images apart, by a network that the law chooses.
@@ -40,13 +47,9 @@ class FewImages(Training[nn.Module]):
             raise UserError(
                 f"data ({self.data}) must have classes, because accuracy is measured; try digits"
             )
-        if not self.rows:
-            return data
         there = data.rows("train")
         self.require(self.rows <= there, "rows", f"at most the {there} training images there are")
-        order = torch.randperm(there, generator=generator(self.seed, CHOICE))
-        chosen = tuple(part[order[: self.rows]] for part in data.splits["train"])
-        return replace(data, splits={**data.splits, "train": chosen})
+        return some(data, self.rows or there)
 
     def objective(self, model: nn.Module, batch: Batch) -> Terms:
         x, y = batch
