@@ -5,14 +5,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
+from torch import nn
 from torch.nn.functional import mse_loss, one_hot
 
-from everynet.data import load
 from everynet.metrics import accuracy
 from everynet.runs import run
+from everynet.trainer import begin, train
 from everynet.types import UserError
 from everynet.zoo.feedforward.feature_learning import (
     RECIPES,
+    Features,
     LearnedAgainstRandom,
     features,
     judged,
@@ -74,12 +76,29 @@ def test_no_other_readout_has_a_lower_error(units, seed, away):
 
 
 def test_judged_without_refitting_is_the_network_itself():
-    data = load("digits", kind=("table", "image"), batch_size=64)
-    model = DIGITS.drawn(data, 16)
-    (x, label), (seen, true) = data.whole, data.splits["test"]
+    recipe = Features(hidden_size=16)
+    data = recipe.dataset()
+    model = begin(recipe, data).model
+    (x, label), (seen, true) = data.whole, data.splits["valid"]
     error, right = judged(model, data, refitted=False)
+    assert judged(model, data, refitted=False, split="test").accuracy != right
     assert error == pytest.approx(mse_loss(model(x), one_hot(label, 10).float()).item(), rel=1e-5)
     assert right == pytest.approx(accuracy(model(seen), true).double().mean().item(), abs=1e-9)
+
+
+def test_descent_is_down_the_squared_error_and_the_last_third_goes_a_tenth_as_far():
+    recipe = Features(hidden_size=4, batch_size=8, steps=6, lr=0.1, optimizer="sgd", seed=2)
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    x, label = data.train(0)
+    expected = ((state.model(x) - one_hot(label, 10)) ** 2).mean()
+    assert isinstance(state.model.activation, nn.Tanh)
+    sizes = []
+    for record in train(recipe, state, data):
+        if record.step == 1:
+            torch.testing.assert_close(record.terms["error"], expected.detach())
+        sizes.append(state.optimizers["main"].param_groups[0]["lr"])
+    assert sizes == pytest.approx([0.1] * 4 + [0.01] * 2)
 
 
 # ------------------------------------------------------------------------------------ the recipe
@@ -103,9 +122,9 @@ def test_metrics_by_hand():
             [[0.4, 0.7], [0.1, 0.9], [0.09, 0.95]],
         ]
     )
-    made = LearnedAgainstRandom().metrics({"figures": figures})
-    assert made["accuracy"] == pytest.approx(0.95)
-    assert made["random_accuracy"] == pytest.approx(0.7)
+    made = LearnedAgainstRandom().metrics({"figures": figures, "test": torch.tensor([0.6, 0.9])})
+    assert made["accuracy"] == pytest.approx(0.9)
+    assert made["random_accuracy"] == pytest.approx(0.6)
     assert made["least_lead"] == pytest.approx(0.25)
     assert made["refit_rise"] == pytest.approx(-0.1)
 

@@ -27,12 +27,13 @@ from torch import Tensor
 from torch.nn.functional import mse_loss, normalize, one_hot
 
 from everynet import plot
-from everynet.data import built_in, load
-from everynet.device import seeded_by
+from everynet.data import built_in
+from everynet.metrics import accuracy
 from everynet.recipes import Pictures, Simulation
-from everynet.types import Data, UserError
+from everynet.trainer import begin, train
+from everynet.types import Batch, Data, History, Terms
 from everynet.zoo.feedforward.mlp import MLP
-from everynet.zoo.optimisation.experiment import accuracy, fit
+from everynet.zoo.optimisation.few_images import OneHiddenLayer
 
 
 @torch.no_grad()
@@ -62,10 +63,26 @@ def _with_one(phi: Tensor) -> Tensor:
 
 
 class Judged(NamedTuple):
-    """How a readout does: the squared error it was fitted to, and its accuracy on the test set."""
+    """How a readout does: the squared error it was fitted to, and its accuracy on other samples."""
 
     error: float
     accuracy: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Features(OneHiddenLayer):
+    """Learn features and their readout together."""
+
+    activation: str = "tanh"
+
+    def objective(self, model: MLP, batch: Batch) -> Terms:
+        x, label = batch
+        y = model(x)
+        return {"error": mse_loss(y, one_hot(label, y.shape[1]).to(y.dtype))}
+
+    def rate(self, step: int, history: History) -> float:
+        """The last third is at a tenth of the rate."""
+        return 1.0 if step < self.steps - self.steps // 3 else 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,57 +125,35 @@ class LearnedAgainstRandom(Simulation):
         self.require(0 < self.lr < math.inf, "lr", "a positive number")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed)
-        if data.spec["task"] == "regression":
-            raise UserError(
-                f"data ({self.data}) must have classes, because the readout is judged by its "
-                "accuracy; try digits or mnist"
-            )
-        data = data.to(torch.device("cpu"), torch.float32)
+        first = Features(
+            data=self.data, steps=self.steps, batch_size=self.batch_size, lr=self.lr, seed=self.seed
+        )
+        data = first.dataset().to(torch.device("cpu"), torch.float32)
         figures, shown = [], []
         for width in self.widths:
-            model = self.drawn(data, width)
-            before = next(model.parameters()).detach().clone()
-            random = judged(model, data, refitted=True)
-            self.learn(model, data, generator)
-            descent, learned = (judged(model, data, refitted=again) for again in (False, True))
-            figures.append((random, descent, learned))
-            shown.append((before, next(model.parameters()).detach()))
-        before, after = shown[(len(shown) - 1) // 2]
+            recipe = replace(first, hidden_size=width)
+            state = begin(recipe, data)
+            before = begin(recipe, data).model
+            for _ in train(recipe, state, data):
+                pass
+            kinds = ((before, True), (state.model, False), (state.model, True))
+            figures.append([judged(model, data, refitted=again) for model, again in kinds])
+            shown.append([next(m.parameters()).detach() for m in (before, state.model)])
+        test = [judged(m, data, refitted=True, split="test") for m in (before, state.model)]
+        shape = (-1, *data.spec["shape"])
+        random, learned = (weight.reshape(shape) for weight in shown[(len(shown) - 1) // 2])
         return {
             "figures": torch.tensor(figures, dtype=torch.float64),  # widths kinds 2
-            "random": before.reshape(-1, *data.spec["shape"]),
-            "learned": after.reshape(-1, *data.spec["shape"]),
+            "test": torch.tensor([accuracy for _, accuracy in test], dtype=torch.float64),
+            "random": random,
+            "learned": learned,
         }
-
-    def drawn(self, data: Data, width: int) -> MLP:
-        """A network as it begins."""
-        with seeded_by(self.seed, width):
-            inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
-            return MLP((inputs, width, classes), "tanh")
-
-    def learn(self, model: MLP, data: Data, generator: torch.Generator) -> None:
-        x, label = data.whole
-        t = one_hot(label, len(data.spec["classes"])).to(x.dtype)
-        late = self.steps // 3
-        for steps, lr in ((self.steps - late, self.lr), (late, self.lr / 10)):
-            fit(
-                model,
-                x,
-                t,
-                steps=steps,
-                batch_size=self.batch_size,
-                lr=lr,
-                optimizer="adam",
-                generator=generator,
-                loss=mse_loss,
-            )
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         error, right = result["figures"].unbind(2)
         return {
-            "accuracy": right[-1, 2].item(),
-            "random_accuracy": right[-1, 0].item(),
+            "accuracy": result["test"][1].item(),
+            "random_accuracy": result["test"][0].item(),
             "least_lead": (right[:, 2] - right[:, 0]).min().item(),
             "refit_rise": (error[:, 2] / error[:, 1] - 1).max().item(),
         }
@@ -176,7 +171,7 @@ class LearnedAgainstRandom(Simulation):
                 title=title,
             )
             for of, log, label, title in (
-                (right, "x", "accuracy, test", "learned features need fewer units"),
+                (right, "x", "accuracy, validation", "learned features need fewer units"),
                 (error, "xy", "mean squared error, training", "refitting never raises the error"),
             )
         ]
@@ -201,7 +196,7 @@ class LearnedAgainstRandom(Simulation):
 
 
 @torch.no_grad()
-def judged(model: MLP, data: Data, *, refitted: bool) -> Judged:
+def judged(model: MLP, data: Data, *, refitted: bool, split: str = "valid") -> Judged:
     """The features of a network with the readout it has, or with the best one for them."""
     x, label = data.whole
     t = one_hot(label, len(data.spec["classes"])).double()
@@ -209,11 +204,8 @@ def judged(model: MLP, data: Data, *, refitted: bool) -> Judged:
     phi = features(model, x)
     w = refit(phi, t) if refitted else torch.cat([weight, bias[:, None]], dim=1).T.double()
     error = (read(phi, w) - t).square().mean()  # (3)
-    right = [
-        (accuracy(read(features(model, some), w), true).item(), len(true))
-        for some, true in data.test
-    ]
-    return Judged(error.item(), sum(a * n for a, n in right) / sum(n for _, n in right))
+    right = [accuracy(read(features(model, x), w), y) for x, y in data.batches(split)]
+    return Judged(error.item(), torch.cat(right).mean().item())
 
 
 # For seeds 0, 1, 2, on the 10,000 test images of MNIST:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.metrics import accuracy
-from everynet.recipes import Training
+from everynet.recipes import M, Training
 from everynet.types import Batch, Data, Terms, UserError, generator
 from everynet.zoo.feedforward.mlp import MLP
 
@@ -27,7 +27,7 @@ def some(data: Data, rows: int) -> Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FewImages(Training[nn.Module]):
+class FewImages(Training[M]):
     """Tell images apart, by a network that the law chooses.
 
     What differs between two of a law's networks is a field: with the same seed they begin with the
@@ -51,11 +51,11 @@ class FewImages(Training[nn.Module]):
         self.require(self.rows <= there, "rows", f"at most the {there} training images there are")
         return some(data, self.rows or there)
 
-    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+    def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
         return {"cross_entropy": cross_entropy(model(x), y)}
 
-    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
         logits = model(x)
         return {
@@ -65,7 +65,7 @@ class FewImages(Training[nn.Module]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneHiddenLayer(FewImages):
+class OneHiddenLayer(FewImages[MLP]):
     """Tell images apart by a perceptron."""
 
     hidden_size: int = 32
@@ -73,6 +73,6 @@ class OneHiddenLayer(FewImages):
     activation: str = "relu"
     """Their nonlinearity."""
 
-    def model(self, data: Data) -> nn.Module:
+    def model(self, data: Data) -> MLP:
         inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
         return MLP((inputs, self.hidden_size, classes), self.activation)

@@ -104,7 +104,7 @@ BATCHES = 12
 
 
 @dataclass(frozen=True, kw_only=True)
-class DeepNetwork(FewImages):
+class DeepNetwork(FewImages[nn.Sequential]):
     """Tell digits apart by a deep network with some norm."""
 
     norm: str = "none"
@@ -112,7 +112,7 @@ class DeepNetwork(FewImages):
     width: int = 64
     optimizer: str = "sgd"
 
-    def model(self, data: Data) -> nn.Module:
+    def model(self, data: Data) -> nn.Sequential:
         features, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
         return network(features, classes, self.depth, self.width, self.norm)
 
