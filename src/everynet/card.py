@@ -73,10 +73,12 @@ def card(
     read: Iterable[Source] = (),
     weights: str = "",
     drawn: Collection[str] = (),
+    more: Iterable[str] = (),
 ) -> str:
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
-    `read` is all that was read, the data included; `weights` says of which step they are.
+    `read` is all that was read, the data included; `weights` says of which step they are;
+    `more` is what an experiment says of its cells.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
     lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
@@ -100,8 +102,10 @@ def card(
         f"| begun | {where['begun']} |",
         f"| repeat with | `{command(recipe, file)}` |",
     ]
-    lines += ["", "## Figures on the test split", "", "| metric | value |", "|---|---|"]
+    of = "" if recipe.kind == "experiment" else " on the test split"
+    lines += ["", f"## Figures{of}", "", "| metric | value |", "|---|---|"]
     lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
+    lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
     if shown := telling(recipe, drawn):

@@ -151,12 +151,12 @@ MAKER = _stamp(Path(__file__))
 
 
 def sources() -> dict[str, Source]:
-    """What every file of the zoo and `recipes.py` says, by its path inside the package."""
+    """What every file of the zoo and those of the kinds say, by their paths in the package."""
     files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
     index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
     known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*files, PACKAGE / "recipes.py"):
+    for path in (*files, PACKAGE / "recipes.py", PACKAGE / "experiments.py"):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
