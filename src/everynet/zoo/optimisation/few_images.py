@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -11,8 +12,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
+from everynet.device import Setup
 from everynet.metrics import accuracy
 from everynet.recipes import M, Training
+from everynet.trainer import evaluate
 from everynet.types import Batch, Data, Terms, UserError, generator
 from everynet.zoo.feedforward.mlp import MLP
 
@@ -24,6 +27,13 @@ def some(data: Data, rows: int) -> Data:
     order = torch.randperm(data.rows("train"), generator=generator(data.seed, CHOICE))[:rows]
     chosen = tuple(part[order] for part in data.splits["train"])
     return replace(data, splits={**data.splits, "train": chosen})
+
+
+def figures(recipe: Training[M], model: M, batches: Iterable[Batch]) -> dict[str, float]:
+    """The figures of a network on its way, computed where it is and in the precision it has."""
+    weight = next(model.parameters())
+    setup = Setup(weight.device, "fp64" if weight.dtype == torch.float64 else "fp32")
+    return evaluate(recipe, model, batches, setup)
 
 
 @dataclass(frozen=True, kw_only=True)
