@@ -11,7 +11,8 @@ from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
 from everynet.device import seeded_by
-from everynet.runs import run
+from everynet.experiments import Table
+from everynet.runs import load, run
 from everynet.trainer import begin, train
 from everynet.types import UserError
 from everynet.zoo.feedforward.universal_approximation import (
@@ -24,6 +25,7 @@ from everynet.zoo.feedforward.universal_approximation import (
     quadratic_floor,
     sampled,
 )
+from tests.zoo.cells import cell
 
 
 def drawn(seed, *size):
@@ -144,17 +146,35 @@ def test_metrics_by_hand():
     square = torch.full((3, 3, 2), 0.5).double()
     square[1, 2, 1] = 0.25
     floor = torch.full((3,), 0.25).double()
-    made = recipe.metrics({"curved": curved, "square": square, "floor": floor})
+    cells = {
+        f"{g}-{width}": cell(measured={"missed": [[9.0] * 6, errors[:, i].flatten().tolist()]})
+        for g, errors in (("tanh", curved), ("square", square))
+        for i, width in enumerate((4, 64, 256))
+    }
+    assert list(cells) == list(recipe.cells())
+    table = Table(cells, {"floor": floor})
+    torch.testing.assert_close(recipe.errors(table, "tanh"), curved)
+    made = recipe.metrics(table)
     assert made["fall"] == pytest.approx(5)
     assert made["below_floor"] == pytest.approx(12.5)
     assert made["square_by_floor"] == pytest.approx(1)
     assert made["best_square_by_floor"] == pytest.approx(2)
+    cells["tanh-64"] = cell(measured={"missed": [[9.0] * 6]}, diverged=5)
+    assert math.isnan(recipe.metrics(table)["fall"])
 
 
 @pytest.mark.covers("F9")
-def test_a_wider_network_learns_better_and_squares_do_not():
+def test_a_wider_network_learns_better_and_squares_do_not(tmp_path):
     recipe = Widths(widths=(2, 16), beyond=17, nets=2, points=96, steps=300)
-    metrics = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
+    result = run(recipe, tmp_path)
+    metrics = result.metrics
+    table = load(recipe, result.folder)
+    tanh, square = table.cells["tanh-16"], table.cells["square-16"]
+    x, f = square.recipe.dataset().splits["valid"]
+    found = missed(square.network()(x), f).detach()
+    torch.testing.assert_close(square.measured["missed"][-1], found)
+    torch.testing.assert_close(table.result["floor"], quadratic_floor(x, f)[::2])
+    assert tanh.measured["fits"].shape == (2, 3, 201)
     assert metrics["fall"] > 2
     assert metrics["below_floor"] > 5
     assert metrics["square_by_floor"] >= 0.9999
@@ -170,10 +190,12 @@ def test_the_default_recipe_reaches_its_goal(tmp_path):
 
 
 @pytest.mark.parametrize("activation", ["relu", "sine"])
-def test_other_activations_run(activation):
+def test_other_activations_are_taken(activation):
     recipe = replace(RECIPES["universal-approximation"].tiny(), activation=activation)
-    result = recipe.simulate(torch.Generator().manual_seed(0))
-    assert result["curved"].isfinite().all()
+    one = recipe.cells()[f"{activation}-2"]
+    two = torch.tensor(2.0)
+    expected = {"relu": two, "sine": two.sin()}[activation]
+    assert one.model(one.dataset()).g(two) == expected
 
 
 @pytest.mark.parametrize(
