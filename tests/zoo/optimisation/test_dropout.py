@@ -123,7 +123,7 @@ def test_each_sample_has_its_own_mask_and_gradients_pass_through_it():
 
 @pytest.mark.covers("O17")
 def test_both_kinds_start_alike_and_thinned_networks_are_better_together(tmp_path):
-    recipe = replace(RECIPES["dropout"].tiny(), epochs=8, every=4, members=20)
+    recipe = replace(RECIPES["dropout"].tiny(), epochs=8, every=4, repeats=2, members=20)
     folder = run(recipe, tmp_path).folder
     cells = load(recipe, folder).cells
     assert list(cells) == ["without-0", "dropout-0", "without-1", "dropout-1"]

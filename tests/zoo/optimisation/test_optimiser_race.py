@@ -11,13 +11,13 @@ from everynet.recipes import OPTIMIZERS
 from everynet.runs import load, run
 from everynet.trainer import begin, evaluate, trained
 from everynet.types import UserError
+from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.optimiser_race import (
     BATCHES,
     COURSES,
     NAMES,
     RECIPES,
     TEAMS,
-    Images,
     Race,
     arrival,
     bend,
@@ -249,7 +249,7 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 @pytest.mark.real_data
 @pytest.mark.covers("O30")
 def test_lion_on_mnist():
-    recipe = Images(
+    recipe = OneHiddenLayer(
         data="mnist", hidden_size=128, steps=2000, batch_size=128, lr=3e-4, optimizer="lion"
     )
     data = recipe.dataset()
@@ -294,8 +294,3 @@ def test_a_table_prints_the_best_bold_and_a_map_marks_the_minima():
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
         Race(**fields)
-
-
-def test_a_table_of_numbers_is_refused():
-    with pytest.raises(UserError, match=r"data \(moons\) must be images with a class each"):
-        replace(SMALL, data="moons").first().dataset()

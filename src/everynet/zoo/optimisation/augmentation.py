@@ -118,6 +118,7 @@ KINDS = {"plain": "without", "augmented": "with augmentation"}
 class Augmentation(Experiment):
     """The same network with and without augmentation, for as many epochs."""
 
+    tests: ClassVar[bool] = True
     captions: ClassVar[Mapping[str, str]] = {
         "changes": (
             "The same images in each row under one change, named at its left: pixels differ, but "
@@ -161,8 +162,6 @@ class Augmentation(Experiment):
         for name in ("epochs", "batch_size", "every", "repeats"):
             self.require(getattr(self, name) >= 1, name, "at least 1")
         self.require(self.lr > 0, "lr", "a positive number")
-
-    tests: ClassVar[bool] = True
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         rows = self.rows or load(self.data, kind="image", batch_size=1).rows("train")

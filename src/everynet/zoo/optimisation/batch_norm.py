@@ -26,19 +26,17 @@ here use those.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
 from typing import Any, ClassVar, NamedTuple, Self
 
-import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from everynet.experiments import Experiment, Table
+from everynet.experiments import Cell, Experiment, Table
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures, State, Training
 from everynet.types import Data
@@ -157,6 +155,11 @@ def last_inputs(
     return given[0][:, 0]
 
 
+def best(cell: Cell) -> float:
+    """The highest accuracy of a network on validation images."""
+    return float(cell.valid["accuracy"].max())
+
+
 KINDS = {"plain": "without", "norm": "with batch normalisation"}
 SHARES = (0.15, 0.5, 0.85)  # quantiles that are drawn
 
@@ -214,56 +217,49 @@ class WithAndWithout(Experiment):
         inputs = last_inputs(state.model, data.train(0)[0]).flatten()
         return {"quantiles": inputs.quantile(inputs.new_tensor(SHARES))}
 
-    def looks(self) -> Float[Tensor, " looks"]:
-        """The steps at which the accuracy is measured."""
-        return torch.tensor([*range(0, self.steps, self.every), self.steps], dtype=torch.float64)
+    def by_rate(self, table: Table, kind: str) -> dict[float, Cell]:
+        """The networks of a kind by their rates."""
+        return {rate: table.cells[f"{kind}-{rate:g}"] for rate in self.rates}
 
-    def curves(self, table: Table, kind: str) -> Float[Tensor, "rates looks"]:
-        """The accuracy on validation images at each look; NaN once a network has diverged."""
-        shape = (len(self.rates), len(self.looks()))
-        found = torch.full(shape, math.nan, dtype=torch.float64)
-        for row, rate in zip(found, self.rates, strict=True):
-            seen = table.cells[f"{kind}-{rate:g}"].valid["accuracy"]
-            row[: len(seen)] = seen
-        return found
-
-    def reached(self, curves: Float[Tensor, "rates looks"], level: float) -> float:
-        """The first step at which any rate has this accuracy; one look past the end if none."""
-        there = (curves >= level).any(dim=0).nonzero()
-        return float(self.looks()[there[0]]) if len(there) else float(self.steps + self.every)
+    def reached(self, cells: Iterable[Cell], level: float) -> float:
+        """The first step at which one of them has this accuracy; one look past the end if none."""
+        there = (cell.steps[cell.valid["accuracy"] >= level] for cell in cells)
+        return float(
+            min((int(steps[0]) for steps in there if len(steps)), default=self.steps + self.every)
+        )
 
     def metrics(self, table: Table) -> dict[str, float]:
-        plain, normed = (self.curves(table, kind).nan_to_num(0.0) for kind in KINDS)
-        level = 0.9 * float(plain.max())
-        steps_plain, steps_norm = self.reached(plain, level), self.reached(normed, level)
+        plain, normed = (self.by_rate(table, kind).values() for kind in KINDS)
+        best_plain, best_norm = max(map(best, plain)), max(map(best, normed))
+        steps_plain, steps_norm = (self.reached(c, 0.9 * best_plain) for c in (plain, normed))
         return {
             "speedup": steps_plain / max(steps_norm, 1),
             "steps_plain": steps_plain,
             "steps_norm": steps_norm,
-            "best_plain": float(plain.max()),
-            "best_norm": float(normed.max()),
+            "best_plain": best_plain,
+            "best_norm": best_norm,
         }
 
     def pictures(self, table: Table) -> Pictures:
-        curves = {kind: self.curves(table, kind) for kind in KINDS}
-        best = curves["plain"].nan_to_num(0.0).amax(dim=1)
-        level = 0.9 * float(best.max())
-        top = 1.05 * float(torch.stack([*curves.values()]).nan_to_num(0.0).max())
-        times = self.looks()
+        plain = self.by_rate(table, "plain")
+        rate = max(plain, key=lambda rate: best(plain[rate]))
+        level, top = 0.9 * best(plain[rate]), 1.05 * max(map(best, table.cells.values()))
         learning = [
             Panel(
-                {f"rate {r:g}": (times, row) for r, row in zip(self.rates, rows, strict=True)},
+                {
+                    f"rate {rate:g}": (cell.steps, cell.valid["accuracy"])
+                    for rate, cell in self.by_rate(table, kind).items()
+                },
                 levels={"90 % of the best without": level},
-                marks={"first there": self.reached(rows, level)},
+                marks={"first there": self.reached(self.by_rate(table, kind).values(), level)},
                 xlabel="step",
                 ylabel="accuracy on images not trained on",
-                title=KINDS[kind],
+                title=title,
                 ylim=(0, top),
                 legend="upper left" if kind == "plain" else "none",  # the same colours in both
             )
-            for kind, rows in curves.items()
+            for kind, title in KINDS.items()
         ]
-        rate = self.rates[int(best.argmax())]
         both = [table.cells[f"{kind}-{rate:g}"] for kind in KINDS]
         reach = 1.1 * max(float(cell.measured["quantiles"].abs().max()) for cell in both)
         drift = []

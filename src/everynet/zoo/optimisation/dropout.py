@@ -111,6 +111,7 @@ KINDS = ("without", "dropout")
 class Thinning(Experiment):
     """The same network with and without dropout, and what its masks do to its output."""
 
+    tests: ClassVar[bool] = True
     captions: ClassVar[Mapping[str, str]] = {
         "losses": (
             "Loss by epoch on the training images (left), on others (middle) and the gap between "
@@ -154,8 +155,6 @@ class Thinning(Experiment):
         self.require(self.masks >= 100, "masks", "at least 100")
         self.require(self.members >= 2, "members", "at least 2")
         self.require(self.lr > 0, "lr", "a positive number")
-
-    tests: ClassVar[bool] = True
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         a_pass = self.rows // self.batch_size
@@ -249,34 +248,29 @@ class Thinning(Experiment):
 
     def curves(self, table: Table) -> list[Panel]:
         """Losses by epoch, with the spread over repeats; the first look, at step 0, is left out."""
-        made = []
-        names = dict(zip(KINDS, ("without", f"with dropout, p = {self.p:g}"), strict=True))
-        losses: dict[str, dict[str, Tensor]] = {"train": {}, "valid": {}, "gap": {}}
-        for kind, name in names.items():
+        train: dict[str, Tensor] = {}
+        valid: dict[str, Tensor] = {}
+        for kind, name in zip(KINDS, ("without", f"with dropout, p = {self.p:g}"), strict=True):
             cells = [table.cells[f"{kind}-{repeat}"] for repeat in range(self.repeats)]
-            train = torch.stack([cell.measured["train_loss"][1:] for cell in cells])
-            valid = torch.stack([cell.valid["cross_entropy"][1:] for cell in cells])
-            losses["train"][name], losses["valid"][name] = train, valid
-            losses["gap"][name] = valid - train
+            train[name] = torch.stack([cell.measured["train_loss"][1:] for cell in cells])
+            valid[name] = torch.stack([cell.valid["cross_entropy"][1:] for cell in cells])
+        gap = {name: valid[name] - train[name] for name in train}
         epochs = cells[0].steps[1:] * self.epochs / cells[0].recipe.steps
-        given = f"{self.rows:,} images of {self.data}"
-        for part, what, title, log in (
-            ("train", "training loss", f"trained on {given}", "y"),
-            ("valid", "validation loss", "tried on others", ""),
-            ("gap", "validation loss - training loss", "the gap", ""),
-        ):
-            both = losses[part]
-            made.append(
-                Panel(
-                    {name: (epochs, loss.mean(0)) for name, loss in both.items()},
-                    "epoch",
-                    f"{what} (nats)",
-                    title,
-                    bands={name: (loss.amin(0), loss.amax(0)) for name, loss in both.items()},
-                    log=log,
-                )
+        return [
+            Panel(
+                {name: (epochs, loss.mean(0)) for name, loss in losses.items()},
+                "epoch",
+                f"{what} (nats)",
+                title,
+                bands={name: (loss.amin(0), loss.amax(0)) for name, loss in losses.items()},
+                log=log,
             )
-        return made
+            for losses, what, title, log in (
+                (train, "training loss", f"trained on {self.rows:,} images of {self.data}", "y"),
+                (valid, "validation loss", "tried on others", ""),
+                (gap, "validation loss - training loss", "the gap", ""),
+            )
+        ]
 
     def masked(self, result: Mapping[str, Tensor]) -> Panel:
         """The output of a linear layer over masks, beside what (4) and (5) say."""
@@ -316,16 +310,9 @@ class Thinning(Experiment):
 
     def tiny(self) -> Self:
         return replace(
-            self,
-            data="digits",
-            rows=100,
-            batch_size=20,
-            epochs=2,
-            every=1,
-            repeats=2,
-            masks=1000,
+            self, data="digits", rows=100, batch_size=20, epochs=2, every=1, repeats=1, masks=1000,
             members=5,
-        )
+        )  # fmt: skip
 
 
 # Seeds 0, 1, 2 (three networks each), on test images, about 21 s on one CPU thread: gap 0.502 0.477

@@ -109,11 +109,8 @@ class Encoding(Training[Autoencoder]):
     """Target of a unit's mean activity, for units between 0 and 1; 0 is rectified units, (4)."""
 
     def dataset(self) -> Data:
-        data = load(self.data, kind="image", batch_size=1, seed=self.seed)
-        data = some(data, self.rows)
-        splits = {name: (x.flatten(1),) for name, (x, _) in data.splits.items()}
-        size = min(self.batch_size, data.rows("train"))
-        return replace(data, splits=splits, batch_size=size)
+        data = some(load(self.data, kind="image", batch_size=1, seed=self.seed), self.rows)
+        return replace(data, batch_size=min(self.batch_size, data.rows("train")))
 
     def model(self, data: Data) -> Autoencoder:
         activation = nn.Sigmoid() if self.rho else nn.ReLU()
@@ -121,7 +118,7 @@ class Encoding(Training[Autoencoder]):
         return Autoencoder(inputs, self.hidden_size, activation, self.length)
 
     def objective(self, model: Autoencoder, batch: Batch) -> Terms:
-        (x,) = batch
+        x = batch[0].flatten(1)
         h = model(self.noisy(x))
         terms = {"error": error(model.decode(h), x)}
         if self.alpha:
@@ -133,13 +130,10 @@ class Encoding(Training[Autoencoder]):
 
     def metrics(self, model: Autoencoder, batch: Batch) -> dict[str, Tensor]:
         """Error of a pixel, and share of units that are active (or how active they are)."""
-        (x,) = batch
+        x = batch[0].flatten(1)
         h = model(self.noisy(x))
         active = h if self.rho else (h > 0).to(h.dtype)
-        return {
-            "error": (model.decode(h) - x).square().mean(dim=1),
-            "active": active.mean(dim=1),
-        }
+        return {"error": (model.decode(h) - x).square().mean(1), "active": active.mean(1)}
 
     def noisy(self, x: Float[Tensor, "batch input"]) -> Float[Tensor, "batch input"]:
         return x + self.noise * torch.randn_like(x)
@@ -227,7 +221,7 @@ class SparseCode(Simulation):
                 models.append(model)
         figures = torch.tensor(measured).unflatten(0, (self.repeats, -1))
         wrong, active, encoder, decoder = figures.unbind(-1)
-        x = data.splits["valid"][0][:40]
+        x = next(iter(data.valid))[0][:40].flatten(1)
         noisy = x + self.noise * torch.randn(x.shape, generator=generator)
         kept = {"dense": models[0], "sparse": models[len(self.alphas) - 1]}
         tiles = (self.hidden_size, *data.spec["shape"])
