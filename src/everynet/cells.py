@@ -26,7 +26,7 @@ from everynet.checkpoint import Best, DamagedCheckpoint
 from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Cell, Experiment, stacked
-from everynet.job import Job, Result, as_json, check_figures, described, read_json
+from everynet.job import Job, Result, as_json, check_figures, described, read_json, resolved
 from everynet.log import Log, NonFiniteAt, seconds
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
@@ -190,7 +190,7 @@ def train_cell(
     progress: Progress,
 ) -> None:
     """Train one cell of a run up to `wanted` updates, from where it is."""
-    recipe = replace(cell, name=cell.name or experiment.name)
+    recipe = resolved(replace(cell, name=cell.name or experiment.name))
     folder = cell_folder(run, name)
     files.make_folder(folder)
     with files.locked(folder, PATIENCE), recording() as read:

@@ -30,6 +30,7 @@ from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
 from everynet.settings import plain_settings, settings
+from everynet.sweeps import Sweep
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -482,12 +483,13 @@ def check_figures(metrics: Mapping[str, float], step: int) -> None:
 
 def source_file(recipe: Recipe) -> str:
     """The file of a recipe that does not live in the zoo; empty for one that does."""
-    module = type(recipe).__module__
-    return "" if module.startswith("everynet.zoo.") else inspect.getfile(type(recipe))
+    cls = type(recipe.origin() if isinstance(recipe, Experiment) else recipe)
+    return "" if cls.__module__.startswith("everynet.zoo.") else inspect.getfile(cls)
 
 
 def described(recipe: Recipe) -> dict[str, Any]:
-    """What recipe.json holds."""
+    """What recipe.json holds; of a sweep, also the recipe that is swept."""
+    base = {"base": described(recipe.base)} if isinstance(recipe, Sweep) else {}
     return {
         "name": recipe.name,
         "class": type(recipe).__name__,
@@ -495,7 +497,15 @@ def described(recipe: Recipe) -> dict[str, Any]:
         "goal": recipe.goal,
         "changed": list(recipe.changed),
         "settings": plain_settings(recipe),
+        **base,
     }
+
+
+def resolved(recipe: Recipe) -> Recipe:
+    """The recipe with what each run it was given holds now."""
+    given = {n: v for n, v in settings(recipe).items() if isinstance(v, Trained) and v}
+    held: dict[str, Any] = {name: value.resolved(name) for name, value in given.items()}
+    return replace(recipe, **held)
 
 
 def read_environment(folder: Path) -> dict[str, Any]:
