@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent
 ZOO = PACKAGE / "zoo"
+KINDS = ("recipes.py", "experiments.py")
+"""The files that hold the kinds of recipes."""
 
 
 class Entry(NamedTuple):
@@ -156,7 +158,7 @@ def sources() -> dict[str, Source]:
     index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
     known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*files, PACKAGE / "recipes.py", PACKAGE / "experiments.py"):
+    for path in (*files, *(PACKAGE / name for name in KINDS)):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
@@ -520,7 +522,7 @@ def _weight_bytes(path: str, setting: str) -> bytes:
 
 def spec_of(folder: str | Path) -> dict[str, Any]:
     """The description of the data of a run."""
-    from everynet.job import read_json  # noqa: PLC0415 -- imports torch
+    from everynet.folders import read_json  # noqa: PLC0415 -- imports torch
 
     found: dict[str, Any] = read_json(Path(folder) / "spec.json")["spec"]
     return found

@@ -25,16 +25,8 @@ from everynet.card import environment
 from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
 from everynet.experiments import Experiment
-from everynet.job import (
-    Job,
-    Result,
-    as_json,
-    described,
-    read_environment,
-    read_json,
-    resolved,
-    setup_of,
-)
+from everynet.folders import as_json, described, read_environment, read_json, resolved, setup_of
+from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.progress import Progress, signals
 from everynet.provenance import recording

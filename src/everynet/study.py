@@ -12,7 +12,8 @@ from everynet import checkpoint, device, files
 from everynet.cells import read_cell, sources_of, train_cell
 from everynet.errors import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
-from everynet.job import Job, Result, source_file
+from everynet.folders import source_file
+from everynet.job import Job, Result
 from everynet.log import Log, seconds
 from everynet.progress import Progress
 from everynet.recipes import Training
