@@ -82,6 +82,30 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
     return import_module("everynet.catalog").load(folder, file)
 
 
+def sweep(
+    name: str | Recipe,
+    *,
+    seeds: int = 1,
+    random: int = 0,
+    halving: bool = False,
+    jobs: int = 1,
+    out: str | Path = "runs",
+    device: str = "auto",
+    precision: str = "auto",
+    show: bool = False,
+    **fields: object,
+) -> Result:
+    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
+    found: Any = import_module("everynet.catalog").find(name) if isinstance(name, str) else name
+    sweeps = import_module("everynet.sweeps")
+    given = {key: sweeps.as_text(value) for key, value in fields.items()}
+    made = sweeps.sweep_of(found, given, seeds=seeds, random=random, halving=halving)
+    done: Result = import_module("everynet.runs").run(
+        made, out, device=device, precision=precision, jobs=jobs, show=show
+    )
+    return done
+
+
 def trained(folder: str | Path) -> Trained:
     """A run, or a .safetensors file, to be given to a recipe: `recipe("fgsm", of=trained(run))`."""
     found: Trained = import_module("everynet.catalog").trained(folder)

@@ -15,6 +15,7 @@ from everynet.device import Setup, denormals_flushed, describe
 from everynet.provenance import Source
 from everynet.recipes import Recipe, telling
 from everynet.settings import settings
+from everynet.sweeps import Sweep
 from everynet.types import Spec
 from everynet.words import written
 
@@ -44,7 +45,10 @@ def environment(setup: Setup, processes: int) -> dict[str, Any]:
 
 def command(recipe: Recipe, file: str) -> str:
     """The command that repeats a run."""
-    name = f"{file}:{recipe.name}" if file else recipe.name
+    own = recipe.base.name if isinstance(recipe, Sweep) else recipe.name
+    name = f"{file}:{own}" if file else own
+    if isinstance(recipe, Sweep):
+        return shlex.join(recipe.command(name))
     given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.changed]
     if recipe.seed:
         given.append(f"seed={recipe.seed}")

@@ -26,7 +26,8 @@ from everynet.checkpoint import Best, DamagedCheckpoint
 from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Cell, Experiment, stacked
-from everynet.job import Job, Result, as_json, check_figures, described, read_json
+from everynet.folders import as_json, described, read_json, resolved
+from everynet.job import Job, Result, check_figures
 from everynet.log import Log, NonFiniteAt, seconds
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
@@ -190,7 +191,7 @@ def train_cell(
     progress: Progress,
 ) -> None:
     """Train one cell of a run up to `wanted` updates, from where it is."""
-    recipe = replace(cell, name=cell.name or experiment.name)
+    recipe = resolved(replace(cell, name=cell.name or experiment.name))
     folder = cell_folder(run, name)
     files.make_folder(folder)
     with files.locked(folder, PATIENCE), recording() as read:
@@ -203,8 +204,7 @@ def train_cell(
         begun = (folder / "recipe.json").exists()
         if begun and files.read(folder / "recipe.json") != about:
             raise UserError(
-                f"cell {name} of {run} was begun with other settings, or by other code; run the "
-                "experiment anew"
+                f"{folder} was begun with other settings, or by other code; run the experiment anew"
             )
         start = job.prepare()
         if begun:

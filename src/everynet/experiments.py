@@ -104,6 +104,10 @@ class Experiment(Recipe):
         """The cells that are built before the run begins, so that a mistake shows: the first."""
         return [*cells][:1]
 
+    def origin(self) -> Recipe:
+        """The recipe that the file of a run of this one is named after."""
+        return self
+
     def page(self, table: Table) -> list[str]:
         """Lines of Markdown that the card shows besides the figures."""
         return []

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,18 +15,19 @@ import torch
 from torch import nn
 
 from everynet import checkpoint, device, files
-from everynet.card import FORMAT, card
+from everynet.card import card
 from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Experiment, Table
+from everynet.folders import as_json, read_environment, read_json, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
 from everynet.plot.style import png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
-from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
-from everynet.settings import plain_settings, settings
+from everynet.recipes import Fitting, Pictures, Simulation, State, Training
+from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -478,57 +476,3 @@ def check_figures(metrics: Mapping[str, float], step: int) -> None:
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFinite(f"the metric {name} is {value} at step {step}, which is no number")
-
-
-def source_file(recipe: Recipe) -> str:
-    """The file of a recipe that does not live in the zoo; empty for one that does."""
-    module = type(recipe).__module__
-    return "" if module.startswith("everynet.zoo.") else inspect.getfile(type(recipe))
-
-
-def described(recipe: Recipe) -> dict[str, Any]:
-    """What recipe.json holds."""
-    return {
-        "name": recipe.name,
-        "class": type(recipe).__name__,
-        "file": source_file(recipe),
-        "goal": recipe.goal,
-        "changed": list(recipe.changed),
-        "settings": plain_settings(recipe),
-    }
-
-
-def read_environment(folder: Path) -> dict[str, Any]:
-    """environment.json of a run folder, if the folder has the form that is written today."""
-    where = read_json(folder / "environment.json")
-    if where.get("format") != FORMAT:
-        raise UserError(
-            f"{folder} was made by everynet {where.get('everynet', 'of another version')}, whose "
-            "run folders have another form: run it again, or use that version"
-        )
-    return where
-
-
-def setup_of(folder: Path) -> Setup:
-    """How a run was computed, so that it goes on with the same bits."""
-    where = read_environment(folder)
-    setup = device.choose(where["device"], where["precision"], where["compile"])
-    return replace(setup, threads=where["threads"])
-
-
-def as_json(value: object) -> bytes:
-    """The bytes of a JSON file of a run folder."""
-    return json.dumps(value, indent=1, allow_nan=False, default=os.fspath).encode() + b"\n"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not a run: it has no {path.name}")
-    try:
-        value = json.loads(files.read(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it must hold an object")
-    return value

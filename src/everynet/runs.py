@@ -25,15 +25,15 @@ from everynet.card import environment
 from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
 from everynet.experiments import Experiment
-from everynet.job import Job, Result, as_json, described, read_environment, read_json, setup_of
+from everynet.folders import as_json, described, read_environment, read_json, resolved, setup_of
+from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
-from everynet.settings import plain_settings, settings
+from everynet.settings import plain_settings
 from everynet.study import Study, load_table
 from everynet.types import Data, UserError
-from everynet.weights import Trained
 from everynet.words import with_article, written
 
 
@@ -51,7 +51,7 @@ def run(
 
     `jobs` is how many cells of an experiment are trained at once; it changes no number.
     """
-    recipe = _resolved(_with_name(recipe))
+    recipe = resolved(_with_name(recipe))
     setup = setup_for(recipe, device, precision, compile)
     with _job(recipe, setup, show, jobs) as job:
         start, world = job.prepare(), job.world
@@ -206,13 +206,6 @@ def _check_jobs(recipe: Recipe, jobs: int) -> None:
             f"jobs ({jobs}) must be 1, because {recipe.name} is {with_article(recipe.kind)}, "
             "which has no cells to share out; leave it out"
         )
-
-
-def _resolved(recipe: Recipe) -> Recipe:
-    """The recipe with what each run it was given holds now."""
-    given = {n: v for n, v in settings(recipe).items() if isinstance(v, Trained) and v}
-    held: dict[str, Any] = {name: value.resolved(name) for name, value in given.items()}
-    return replace(recipe, **held)
 
 
 def _with_name(recipe: Recipe) -> Recipe:

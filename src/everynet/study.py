@@ -12,7 +12,8 @@ from everynet import checkpoint, device, files
 from everynet.cells import read_cell, sources_of, train_cell
 from everynet.errors import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
-from everynet.job import Job, Result, source_file
+from everynet.folders import source_file
+from everynet.job import Job, Result
 from everynet.log import Log, seconds
 from everynet.progress import Progress
 from everynet.recipes import Training
@@ -34,13 +35,21 @@ class Study(Job):
         self.setup = replace(self.setup, threads=1)  # so that numbers do not depend on `jobs`
         torch.set_num_threads(1)
         self.cells = named_cells(self.recipe)
-        for number, name in enumerate(self.recipe.tried(self.cells)):
-            cell = Job(self.cells[name], self.setup, self.world)
-            cell.note_given()
-            cell.build()
-            if number == 0:
-                self.data = cell.data  # the run tells of the first one's
+        tried = self.recipe.tried(self.cells)
+        for name in tried if self.folder == Path() else tried[:1]:
+            try:
+                self.try_cell(self.cells[name], first=name == tried[0])
+            except UserError as error:
+                raise UserError(f"cell {name}: {error}") from error
         return self.conduct
+
+    def try_cell(self, recipe: Training, *, first: bool) -> None:
+        """Read the data of a cell and build its network; the run tells of the first one's data."""
+        cell = Job(recipe, self.setup, self.world)
+        cell.note_given()
+        cell.build()
+        if first:
+            self.data = cell.data
 
     def conduct(self) -> Result:
         """Simulate and train what is not done yet, and judge all of it."""

@@ -23,7 +23,7 @@ from everynet.cells import train_cell
 from everynet.cli import explained
 from everynet.device import Setup
 from everynet.experiments import Experiment, named_cells
-from everynet.job import setup_of
+from everynet.folders import setup_of
 from everynet.progress import Progress, Stop
 from everynet.recipes import Training
 from everynet.types import Stopped

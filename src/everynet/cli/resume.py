@@ -32,11 +32,16 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
     from everynet.catalog import of_run
     from everynet.cli.run import ending
+    from everynet.cli.sweep import report
     from everynet.runs import resume
+    from everynet.sweeps import Sweep
 
     recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
     result = resume(recipe, arguments.run, jobs=arguments.jobs, show=not arguments.quiet)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        print(result.folder if arguments.quiet else "\n".join(ending(recipe, result, named)))
+        said = (
+            report(recipe, result) if isinstance(recipe, Sweep) else ending(recipe, result, named)
+        )
+        print(result.folder if arguments.quiet else "\n".join(said))
     return 0

@@ -40,7 +40,7 @@ class Asked:
         """The run that a command names."""
         from everynet.catalog import of_run
         from everynet.device import choose
-        from everynet.job import read_json
+        from everynet.folders import read_json
         from everynet.types import UserError
         from everynet.words import with_article
 
