@@ -224,11 +224,11 @@ class LearnedAgainstRandom(Experiment):
         )
 
 
-# For seeds 0, 1, 2, on the 10,000 test images of MNIST:
-#   accuracy           0.9735   0.9723   0.9728    512 learned features, refitted
-#   random_accuracy    0.9012   0.9041   0.9058    512 random ones
-#   least_lead         0.0723   0.0682   0.0670    over the widths: that at 512
-#   refit_rise        -0.0171  -0.0074  -0.0065    change of the training error, the least fall
+# For seeds 0, 1, 2, about 20 s on one CPU thread:
+#   accuracy           0.9709   0.9717   0.9710    512 learned features, refitted, on test images
+#   random_accuracy    0.9041   0.9055   0.9030    512 random ones
+#   least_lead         0.0765   0.0755   0.0767    over the widths, on validation images: that at 512
+#   refit_rise        -0.0030  -0.0136  -0.0071    change of the training error, the least fall
 RECIPES = {
     "feature-learning": LearnedAgainstRandom(
         goal="accuracy >= 0.965 and least_lead >= 0.05 and refit_rise <= 0", covers=("F7",)
