@@ -217,7 +217,8 @@ def zoo(tmp_path, monkeypatch):
         (package / name).parent.mkdir(parents=True)
         (package / name).write_text(text)
     (package / "zoo" / "b" / "__init__.py").write_text("RECIPES = broken\n")
-    shutil.copy(Path(catalog.__file__).parent / "recipes.py", package)
+    for name in catalog.KINDS:
+        shutil.copy(Path(catalog.__file__).parent / name, package)
     monkeypatch.setattr(catalog, "PACKAGE", package)
     monkeypatch.setattr(catalog, "ZOO", package / "zoo")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -299,7 +300,7 @@ def reads(monkeypatch):
 
 def test_the_index_saves_reading(zoo, reads):
     first = sources()
-    assert sorted(reads) == ["family.py", "recipes.py", "user.py"]
+    assert sorted(reads) == ["experiments.py", "family.py", "recipes.py", "user.py"]
     assert json.loads(index_file().read_text().splitlines()[1]).keys() == first.keys()
     reads.clear()
     stamp = index_file().stat().st_mtime_ns
@@ -328,7 +329,7 @@ def test_another_version_of_the_code_reads_all_again(zoo, reads, monkeypatch):
     reads.clear()
     monkeypatch.setattr(catalog, "MAKER", [1, 2])
     sources()
-    assert len(reads) == 3
+    assert len(reads) == 4
 
 
 def spoiled(content, how, where, byte):

@@ -22,9 +22,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import everynet
-from everynet import checkpoint, job, runs
+from everynet import checkpoint, job, runs, study
 from everynet.catalog import entries, find
 from everynet.device import Setup, choose
+from everynet.experiments import Table
 from everynet.recipes import Goal, State, Training, minimised, telling
 from everynet.samplers import Made
 from everynet.settings import override, setting_docs, settings
@@ -34,7 +35,7 @@ from everynet.words import written
 
 ALL = {entry.name: entry for entry in entries()[0]}
 KINDS = {kind: [n for n, e in ALL.items() if e.kind == kind] for kind in
-         ("training", "fitting", "simulation")}  # fmt: skip
+         ("training", "fitting", "simulation", "experiment")}  # fmt: skip
 NUMBER = re.compile(r"\((\d+)\)")
 
 
@@ -291,10 +292,31 @@ def rendered(figure, to, **_):
 
 def values_of(model):
     """What was learned or computed, by name."""
+    if isinstance(model, Table):
+        return table_values(model)
     if isinstance(model, nn.Module):
         return {name: value.clone() for name, value in model.state_dict().items()}
     known = model if isinstance(model, dict) else vars(model)
     return {n: v for n, v in known.items() if isinstance(model, dict) or n.endswith("_")}
+
+
+def table_values(table):
+    """All of a table by name, the weights of its networks too."""
+    values = {f"result/{name}": value for name, value in table.result.items()}
+    for name, cell in table.cells.items():
+        values |= {
+            f"{name}/diverged": -1 if cell.diverged is None else cell.diverged,
+            f"{name}/step": cell.step,
+            f"{name}/steps": cell.steps,
+            **{f"{name}/measured/{n}": v for n, v in cell.measured.items()},
+            **{f"{name}/valid/{n}": v for n, v in cell.valid.items()},
+            **{f"{name}/term/{n}": torch.stack([*map(torch.Tensor.double, v)])
+               for n, v in cell.terms.items()},
+            **{f"{name}/test/{n}": v for n, v in cell.test.items()},
+        }  # fmt: skip
+        if cell.diverged is None:
+            values |= {f"{name}/net/{n}": v for n, v in cell.network().state_dict().items()}
+    return values
 
 
 def same(left, right):
@@ -322,7 +344,10 @@ def test_what_is_loaded_is_what_the_run_ended_with(lived):
     recipe, result, values = lived
     loaded = runs.load(recipe, result.folder)
     same(values, values_of(loaded))
-    if recipe.kind == "simulation":  # the same values; some figures are seconds of a clock
+    if recipe.kind in (
+        "simulation",
+        "experiment",
+    ):  # the same values; some figures are seconds of a clock
         return
     if recipe.kind == "training":
         assert not loaded.training
@@ -352,3 +377,31 @@ def test_a_simulation_is_a_function_of_its_seed_and_an_estimator_of_its_data(liv
         described = recipe.model(Data.described(data.spec))
         assert described.get_params() == recipe.model(data).get_params()
         same(values, values_of(recipe.fit(described, data)))
+
+
+class Killed(BaseException):
+    """What ends a run here as a kill would."""
+
+
+def test_an_experiment_that_was_broken_ends_with_the_same_table(lived, tmp_path, monkeypatch):
+    """Between two cells: what is done is not repeated."""
+    recipe, _, values = lived
+    if recipe.kind != "experiment":
+        return
+    trained, names, kill = [], [*recipe.cells()], study.train_cell
+
+    def train_cell(experiment, name, cell, **given):
+        if len(trained) == len(names) // 2:
+            trained.append("")
+            raise Killed
+        trained.append(name)
+        kill(experiment, name, cell, **given)
+
+    monkeypatch.setattr(Figure, "savefig", lambda self, to, **_: to.write(b"drawn"))
+    monkeypatch.setattr(study, "train_cell", train_cell)
+    with pytest.raises(Killed):
+        runs.run(recipe, tmp_path, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    runs.resume(recipe, folder)
+    assert sorted(filter(None, trained)) == sorted(names)
+    same(values, values_of(runs.load(recipe, folder)))

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from everynet.experiments import Cell as Cell
+    from everynet.experiments import Experiment as Experiment
+    from everynet.experiments import Table as Table
     from everynet.job import Result
     from everynet.recipes import Fitting as Fitting
     from everynet.recipes import Recipe as Recipe
@@ -29,6 +32,7 @@ __version__ = "0.1.0"
 _MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipes", "runs", "zoo")
 _WORDS = {
     **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
+    **dict.fromkeys(("Cell", "Experiment", "Table"), "experiments"),
     "Trained": "weights",
     **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
 }
@@ -48,28 +52,58 @@ def run(
     device: str = "auto",
     precision: str = "auto",
     compile: bool = False,
+    jobs: int = 1,
     show: bool = False,
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`."""
     done: Result = import_module("everynet.runs").run(
-        recipe, out, device=device, precision=precision, compile=compile, show=show
+        recipe, out, device=device, precision=precision, compile=compile, jobs=jobs, show=show
     )
     return done
 
 
 def resume(
-    folder: str | Path, file: str | Path | None = None, *, show: bool = False, **fields: object
+    folder: str | Path,
+    file: str | Path | None = None,
+    *,
+    jobs: int = 1,
+    show: bool = False,
+    **fields: object,
 ) -> Result:
     """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
     found: Recipe = import_module("everynet.catalog").of_run(folder, file)
     found = import_module("everynet.settings").override(found, fields)
-    done: Result = import_module("everynet.runs").resume(found, folder, show=show)
+    done: Result = import_module("everynet.runs").resume(found, folder, jobs=jobs, show=show)
     return done
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
     """The trained model of a run folder, in eval mode; `file` names a recipe outside the zoo."""
     return import_module("everynet.catalog").load(folder, file)
+
+
+def sweep(
+    name: str | Recipe,
+    *,
+    seeds: int = 1,
+    random: int = 0,
+    halving: bool = False,
+    jobs: int = 1,
+    out: str | Path = "runs",
+    device: str = "auto",
+    precision: str = "auto",
+    show: bool = False,
+    **fields: object,
+) -> Result:
+    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
+    found: Any = import_module("everynet.catalog").find(name) if isinstance(name, str) else name
+    sweeps = import_module("everynet.sweeps")
+    given = {key: sweeps.as_text(value) for key, value in fields.items()}
+    made = sweeps.sweep_of(found, given, seeds=seeds, random=random, halving=halving)
+    done: Result = import_module("everynet.runs").run(
+        made, out, device=device, precision=precision, jobs=jobs, show=show
+    )
+    return done
 
 
 def trained(folder: str | Path) -> Trained:

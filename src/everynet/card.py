@@ -15,6 +15,7 @@ from everynet.device import Setup, denormals_flushed, describe
 from everynet.provenance import Source
 from everynet.recipes import Recipe, telling
 from everynet.settings import settings
+from everynet.sweeps import Sweep
 from everynet.types import Spec
 from everynet.words import written
 
@@ -44,7 +45,10 @@ def environment(setup: Setup, processes: int) -> dict[str, Any]:
 
 def command(recipe: Recipe, file: str) -> str:
     """The command that repeats a run."""
-    name = f"{file}:{recipe.name}" if file else recipe.name
+    own = recipe.base.name if isinstance(recipe, Sweep) else recipe.name
+    name = f"{file}:{own}" if file else own
+    if isinstance(recipe, Sweep):
+        return shlex.join(recipe.command(name))
     given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.changed]
     if recipe.seed:
         given.append(f"seed={recipe.seed}")
@@ -73,10 +77,12 @@ def card(
     read: Iterable[Source] = (),
     weights: str = "",
     drawn: Collection[str] = (),
+    more: Iterable[str] = (),
 ) -> str:
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
-    `read` is all that was read, the data included; `weights` says of which step they are.
+    `read` is all that was read, the data included; `weights` says of which step they are;
+    `more` is what an experiment says of its cells.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
     lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
@@ -100,8 +106,10 @@ def card(
         f"| begun | {where['begun']} |",
         f"| repeat with | `{command(recipe, file)}` |",
     ]
-    lines += ["", "## Figures on the test split", "", "| metric | value |", "|---|---|"]
+    of = "" if recipe.kind == "experiment" else " on the test split"
+    lines += ["", f"## Figures{of}", "", "| metric | value |", "|---|---|"]
     lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
+    lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
     if shown := telling(recipe, drawn):

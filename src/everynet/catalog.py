@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent
 ZOO = PACKAGE / "zoo"
+KINDS = ("recipes.py", "experiments.py")
+"""The files that hold the kinds of recipes."""
 
 
 class Entry(NamedTuple):
@@ -151,12 +153,12 @@ MAKER = _stamp(Path(__file__))
 
 
 def sources() -> dict[str, Source]:
-    """What every file of the zoo and `recipes.py` says, by its path inside the package."""
+    """What every file of the zoo and those of the kinds say, by their paths in the package."""
     files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
     index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
     known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*files, PACKAGE / "recipes.py"):
+    for path in (*files, *(PACKAGE / name for name in KINDS)):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
@@ -361,15 +363,28 @@ def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
     A folder does not choose code: it names a class of the zoo, or one of the `file` the caller
     trusts, and gives it settings.
     """
+    from everynet.recipes import Training  # noqa: PLC0415 -- imports torch
+    from everynet.sweeps import Sweep  # noqa: PLC0415
+    from everynet.types import UserError  # noqa: PLC0415
+
+    path = Path(folder) / "recipe.json"
+    stored, trusted = _stored(path), None if file is None else str(file)
+    if "base" not in stored:
+        return _with_settings(_of_class(stored, trusted, path), stored, path)
+    base = _with_settings(_of_class(stored["base"], trusted, path), stored["base"], path)
+    if not isinstance(base, Training):
+        raise UserError(f"{path} is damaged: {base.name} is no training, which alone is swept")
+    return _with_settings(Sweep(base=base), stored, path)
+
+
+def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Recipe:
+    """A recipe with the name, goal and settings that recipe.json gives it."""
     from dataclasses import replace  # noqa: PLC0415
 
     from everynet.recipes import Goal  # noqa: PLC0415 -- imports torch
     from everynet.settings import override, setting_types  # noqa: PLC0415
     from everynet.types import UserError  # noqa: PLC0415
 
-    path = Path(folder) / "recipe.json"
-    stored = _stored(path)
-    recipe = _of_class(stored, None if file is None else str(file), path)
     if missing := [name for name in setting_types(recipe) if name not in stored["settings"]]:
         raise UserError(
             f"{path} has no setting {missing[0]}, because it was changed or another version of "
@@ -400,12 +415,21 @@ def _stored(path: Path) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
+    _check_form(stored, path)
+    if "base" in stored:
+        _check_form(stored["base"], path)
+    return dict(stored)
+
+
+def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON
+    """Refuse a description of a recipe that has another form."""
+    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+
     for name, kind in _FORM.items():
         if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
             raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
     if not all(isinstance(name, str) for name in stored["changed"]):
         raise UserError(f"{path} is damaged: changed must hold names of settings")
-    return dict(stored)
 
 
 def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
@@ -498,7 +522,7 @@ def _weight_bytes(path: str, setting: str) -> bytes:
 
 def spec_of(folder: str | Path) -> dict[str, Any]:
     """The description of the data of a run."""
-    from everynet.job import read_json  # noqa: PLC0415 -- imports torch
+    from everynet.folders import read_json  # noqa: PLC0415 -- imports torch
 
     found: dict[str, Any] = read_json(Path(folder) / "spec.json")["spec"]
     return found

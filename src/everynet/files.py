@@ -207,9 +207,12 @@ def read(path: Path) -> bytes:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Hold a run folder; the system lets go of it when the process ends, however it ends."""
-    lock = FileLock(folder / "lock", timeout=0)
+def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
+    """Hold a run folder; the system lets go of it when the process ends, however it ends.
+
+    `patience` is how many seconds to wait for another that holds it.
+    """
+    lock = FileLock(folder / "lock", timeout=patience)
     with _reported("lock", folder):
         try:
             lock.acquire()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
-import json
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,16 +15,18 @@ import torch
 from torch import nn
 
 from everynet import checkpoint, device, files
-from everynet.card import FORMAT, card
+from everynet.card import card
 from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
+from everynet.experiments import Experiment, Table
+from everynet.folders import as_json, read_environment, read_json, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
 from everynet.plot.style import png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
-from everynet.recipes import Fitting, Pictures, Recipe, Simulation, State, Training
+from everynet.recipes import Fitting, Pictures, Simulation, State, Training
 from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
@@ -63,7 +62,7 @@ class Result:
 class Job:
     """One run on its way: what it does, how, and where it writes."""
 
-    recipe: Any  # one of the three kinds
+    recipe: Any  # one of the four kinds
     setup: Setup
     world: World
     progress: Progress = field(default_factory=lambda: Progress(1))
@@ -104,26 +103,45 @@ class Job:
         with files.locked(self.folder):
             yield
 
-    def prepare(self) -> Callable[[], Result]:
-        """Read the data and build the model, so that mistakes show before a folder is made."""
-        recipe = self.recipe
-        for name, value in settings(recipe).items():
+    def note_given(self) -> None:
+        """Record the files and runs that settings name."""
+        for name, value in settings(self.recipe).items():
             if isinstance(value, Path) and value != Path():
                 note(str(value), digest_of(value, name))
             if isinstance(value, Trained) and value:
                 fresh = name != "start" or self.begins
                 note(str(value), (value.resolved(name) if fresh else value).sha256)
+
+    def prepare(self) -> Callable[[], Result]:
+        """Read the data and build the model, so that mistakes show before a folder is made."""
+        recipe = self.recipe
+        self.note_given()
         if not isinstance(recipe, Training):  # these compute in one process
             self.world.check(1, True, recipe.name)
         if isinstance(recipe, Simulation):
             recipe.ready()
             return self.simulate
-        self.stop.at_once = "stopped while the data was read"  # large images take minutes
-        self.data = recipe.dataset()
-        self.stop.at_once = ""
         if isinstance(recipe, Fitting):
-            self.data = self.data.to(self.setup.device, self.setup.dtype)
+            self.data = self._read().to(self.setup.device, self.setup.dtype)
             return self.fit
+        state = self.build()
+        if self.folder == Path():  # a resumed run keeps the threads it had
+            self.setup = with_threads(self.setup, recipe, state.model)
+            torch.set_num_threads(self.setup.threads)
+        self.progress.steps = recipe.steps
+        return lambda: self.train(state)
+
+    def _read(self) -> Data:
+        """The data; a signal meanwhile ends it at once, because large images take minutes."""
+        self.stop.at_once = "stopped while the data was read"
+        data: Data = self.recipe.dataset()
+        self.stop.at_once = ""
+        return data
+
+    def build(self) -> State:
+        """The state of a training before its first update, on its data."""
+        recipe = self.recipe
+        self.data = self._read()
         if recipe.schedule == "plateau" and not self.data.chooses:
             raise UserError(
                 "schedule (plateau) must be another where holdout is false, because no rows are "
@@ -138,11 +156,7 @@ class Job:
         checkpoint.check_deployed(state.model, recipe.deployed(state))
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
-        if self.folder == Path():  # a resumed run keeps the threads it had
-            self.setup = with_threads(self.setup, recipe, state.model)
-            torch.set_num_threads(self.setup.threads)
-        self.progress.steps = recipe.steps
-        return lambda: self.train(state)
+        return state
 
     # ------------------------------------------------------------------------------- training
 
@@ -211,6 +225,11 @@ class Job:
             )
 
     @property
+    def until(self) -> int:
+        """The update after which this training ends."""
+        return int(self.recipe.steps)
+
+    @property
     def save_every(self) -> int:
         """Updates between two checkpoints."""
         return int(self.recipe.save_every or self.eval_every)
@@ -224,11 +243,11 @@ class Job:
     def loop(self, state: State, deployed: nn.Module, best: Best) -> Best:
         """Update, log, evaluate and save until the last step or a signal."""
         recipe, data, world = self.recipe, self.data, self.world
-        eval_every, save_every = self.eval_every, self.save_every
+        eval_every = self.eval_every
         seen = self.log.evaluations
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
-            step, last = record.step, record.step == recipe.steps
+            step, last = record.step, record.step == self.until
             if state.eager and not self.eager:
                 self.eager = True
                 if self.setup.device.type == "cuda":
@@ -241,22 +260,10 @@ class Job:
             if self.progress.due():
                 shown = {name: value.item() for name, value in record.terms.items()}
                 self.progress.show(step, shown)
-            evaluates = step % eval_every == 0 or last
-            if evaluates:
+            if step % eval_every == 0 or last:
                 self.log.flush(world)
-                world.share_buffers(deployed)
-                found = evaluate(recipe, deployed, data.valid, self.setup)
-                _check_figures(found, step)
-                seen.append({"step": step, "valid": found})
-                self.log.add(seen[-1])
-                self._time(step)
-                judge = recipe.judge() if data.chooses else None
-                if judge is not None and (
-                    best.best_step < 0 or judge.merit(found) > best.best_value
-                ):
-                    best.best_step, best.best_value = step, judge.merit(found)
-                    self.keep(deployed, best)
-            if step % save_every == 0 or last:
+                seen.append(self.look(state, deployed, best))
+            if self.saves(step) or last:
                 self.save(state, deployed, best)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
@@ -265,7 +272,28 @@ class Job:
                     f"stopped at step {step:,} and saved; go on with: everynet resume "
                     f"{self.folder}", self.stop.signal or 15,
                 )  # fmt: skip
+            if last:
+                break  # a cell may be stopped before its last step
         return best
+
+    def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
+        """Evaluate and log, and keep the weights if they are the best so far."""
+        recipe, step = self.recipe, state.step
+        self.world.share_buffers(deployed)
+        found = evaluate(recipe, deployed, self.data.valid, self.setup)
+        check_figures(found, step)
+        row = {"step": step, "valid": found}
+        self.log.add(row)
+        self.note_time(step)
+        judge = recipe.judge() if self.data.chooses else None
+        if judge is not None and (best.best_step < 0 or judge.merit(found) > best.best_value):
+            best.best_step, best.best_value = step, judge.merit(found)
+            self.keep(deployed, best)
+        return row
+
+    def saves(self, step: int) -> bool:
+        """Whether a checkpoint is due after this update."""
+        return step % self.save_every == 0
 
     def save(self, state: State, deployed: nn.Module, best: Best) -> None:
         """Write a checkpoint of a state that is finite, and drop those no longer needed."""
@@ -340,7 +368,8 @@ class Job:
     def _has_checkpoints(self) -> bool:
         return self.world.writes and bool(checkpoint.steps(self.folder))
 
-    def _time(self, step: int) -> None:
+    def note_time(self, step: int) -> None:
+        """Write down how long the run took so far."""
         if self.world.writes:
             note_seconds(self.folder, step, self.before + time.monotonic() - self.begun)
 
@@ -391,7 +420,7 @@ class Job:
     def finish(self, step: int, metrics: Mapping[str, float], model: object) -> Result:
         """Log the test figures, draw, and write the card."""
         recipe = self.recipe
-        _check_figures(metrics, step)
+        check_figures(metrics, step)
         goals = () if recipe.changed else recipe.goals()
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
         self.log.add({"step": step, "test": dict(metrics)})
@@ -413,6 +442,7 @@ class Job:
             read=self.read,
             weights=self.weights,
             drawn=[path.stem for path in pictures],
+            more=recipe.page(model) if isinstance(model, Table) else (),
         )
         files.write(self.folder / "card.md", page.encode())
         return Result(self.folder, dict(metrics), reached, pictures)
@@ -437,7 +467,7 @@ class Job:
         """The recipe's pictures, and the learning curve of a training."""
         recipe = self.recipe
         device.seed_all(self.setup.device, recipe.seed, PICTURES)
-        if isinstance(recipe, Simulation):
+        if isinstance(recipe, Simulation | Experiment):
             return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
         with evaluating(model):
             figures = dict(recipe.pictures(model, self.data, self.log.rows))
@@ -458,42 +488,8 @@ class Job:
 # ----------------------------------------------------------------------------------- small parts
 
 
-def _check_figures(metrics: Mapping[str, float], step: int) -> None:
+def check_figures(metrics: Mapping[str, float], step: int) -> None:
+    """Refuse figures that are no numbers."""
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NonFinite(f"the metric {name} is {value} at step {step}, which is no number")
-
-
-def source_file(recipe: Recipe) -> str:
-    """The file of a recipe that does not live in the zoo; empty for one that does."""
-    module = type(recipe).__module__
-    return "" if module.startswith("everynet.zoo.") else inspect.getfile(type(recipe))
-
-
-def read_environment(folder: Path) -> dict[str, Any]:
-    """environment.json of a run folder, if the folder has the form that is written today."""
-    where = read_json(folder / "environment.json")
-    if where.get("format") != FORMAT:
-        raise UserError(
-            f"{folder} was made by everynet {where.get('everynet', 'of another version')}, whose "
-            "run folders have another form: run it again, or use that version"
-        )
-    return where
-
-
-def as_json(value: object) -> bytes:
-    """The bytes of a JSON file of a run folder."""
-    return json.dumps(value, indent=1, allow_nan=False, default=os.fspath).encode() + b"\n"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not a run: it has no {path.name}")
-    try:
-        value = json.loads(files.read(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it must hold an object")
-    return value

@@ -23,6 +23,9 @@ class Log:
     rows: list[dict[str, Any]] = field(default_factory=list)
     length: int = 0
     pending: list[Record] = field(default_factory=list)
+    late: bool = False
+    """Rows are written when a checkpoint is: a kill loses those after the last one anyway."""
+    _held: bytes = b""
 
     @staticmethod
     def of(folder: Path, length: int | None = None) -> Log:
@@ -39,8 +42,8 @@ class Log:
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """The rows that schedules may look at."""
-        return [row for row in self.rows if "valid" in row]
+        """The rows that schedules may look at: those of a trained network."""
+        return [row for row in self.rows if "valid" in row and row["step"] > 0]
 
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row and write it."""
@@ -50,7 +53,7 @@ class Log:
     def flush(self, world: World) -> None:
         """Write the terms that are waiting, each row with the names its update had.
 
-        Raises if one of them is not finite.
+        Raises if one of them is not finite, after those before it are written.
         """
         if not self.pending:
             return
@@ -64,22 +67,32 @@ class Log:
         if world.size > 1 and terms:
             world.average([flat])
         values = map(float, flat.tolist())
-        rows = []
+        rows, bad = [], 0
         for record in self.pending:
             row = {name: next(values) for name in record.terms}
             if not all(map(math.isfinite, row.values())):
-                raise NonFiniteAt(record.step)
+                bad = record.step
+                break
             if worth_logging(record.step):
                 rows.append({"step": record.step, "train": row})
         self.pending.clear()
         self.rows += rows
         self._write(rows)
+        if bad:
+            raise NonFiniteAt(bad)
 
     def _write(self, rows: list[dict[str, Any]]) -> None:
         content = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
         self.length += len(content)
-        if self.path is not None and content:
-            files.append(self.path, content)
+        self._held += content
+        if not self.late:
+            self.settle()
+
+    def settle(self) -> None:
+        """Write what was held back."""
+        if self.path is not None and self._held:
+            files.append(self.path, self._held)
+        self._held = b""
 
 
 def worth_logging(step: int) -> bool:

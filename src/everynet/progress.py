@@ -35,6 +35,9 @@ class Progress:
     shown: bool = False
     stream: TextIO = field(default_factory=lambda: sys.stderr)
     first_step: int = 0
+    unit: str = "step"
+    before: str = ""
+    """What the line begins with, such as the cell of an experiment."""
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
     _live: bool = False
@@ -52,7 +55,9 @@ class Progress:
         rate = (step - self.first_step) / max(self._last - self._begun, 1e-9)
         left = (self.steps - step) / rate if rate > 0 else 0.0
         terms = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        line = f"step {step:,}/{self.steps:,}  {terms}  {rate:,.0f}/s  {duration(left)} left"
+        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+        counted = f"{self.before}{self.unit} {step:,}/{self.steps:,}"
+        line = "  ".join(filter(None, (counted, terms, speed, f"{duration(left)} left")))
         if self.stream.isatty():
             self._move(line)
         else:

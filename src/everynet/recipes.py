@@ -1,8 +1,9 @@
 """A recipe says what is learned from what: a frozen dataclass whose fields are its settings.
 
-There are three kinds. `Training` descends a gradient, `Fitting` calls an estimator's `fit`, and
-`Simulation` computes a result from nothing but its settings. A recipe touches no file, chooses
-no device and prints nothing: the trainer and the run do that for all of them.
+There are four kinds. `Training` descends a gradient, `Fitting` calls an estimator's `fit`,
+`Simulation` computes a result from nothing but its settings, and `Experiment` (`experiments.py`)
+trains several networks to show a law. A recipe touches no file, chooses no device and prints
+nothing: the trainer and the run do that for all of them.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def fact(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows it
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """What all three kinds share: a seed, a goal and the curriculum rows it shows."""
+    """What all kinds share: a seed, a goal and the curriculum rows it shows."""
 
     seed: int = 0
     """All randomness of the run follows from this number."""

@@ -1,7 +1,7 @@
 """A run is one folder of plain files: settings, log, checkpoints, pictures and a card.
 
     recipe.json  environment.json  spec.json  metrics.jsonl  timing.jsonl
-    checkpoints/STEP/  checkpoints/best-STEP/  pictures/*.png  card.md
+    checkpoints/STEP/  checkpoints/best-STEP/  cells/NAME/  pictures/*.png  card.md
 
 `run` begins one, `resume` goes on with one after a stop, a kill or a crash, `draw` draws its
 pictures again, and `load` gives its model back. Nothing is printed unless `show` is set.
@@ -9,6 +9,7 @@ pictures again, and `load` gives its model back. Nothing is printed unless `show
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,15 +24,18 @@ from everynet import checkpoint, device, files
 from everynet.card import environment
 from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
-from everynet.job import Job, Result, as_json, read_environment, read_json, source_file
+from everynet.experiments import Experiment
+from everynet.folders import as_json, described, read_environment, read_json, resolved, setup_of
+from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
-from everynet.settings import plain_settings, settings
+from everynet.settings import plain_settings
+from everynet.study import Study, load_table
 from everynet.telling import telling
 from everynet.types import Data, UserError
-from everynet.weights import Trained
+from everynet.words import with_article, written
 
 
 def run(
@@ -41,15 +45,19 @@ def run(
     device: str = "auto",
     precision: str = "auto",
     compile: bool = False,
+    jobs: int = 1,
     show: bool = False,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`."""
-    recipe = _resolved(_with_name(recipe))
+    """Do all that a recipe says, in a new folder below `out`.
+
+    `jobs` is how many cells of an experiment are trained at once; it changes no number.
+    """
+    recipe = resolved(_with_name(recipe))
     setup = setup_for(recipe, device, precision, compile)
-    with _job(recipe, setup, show) as job:
+    with _job(recipe, setup, show, jobs) as job:
         start, world = job.prepare(), job.world
         contents = {
-            "recipe.json": as_json(_described(recipe)),
+            "recipe.json": as_json(described(recipe)),
             "environment.json": as_json(environment(job.setup, world.size)),
             "spec.json": as_json(job.described_data()),
             "metrics.jsonl": b"",
@@ -68,12 +76,12 @@ def setup_for(
     """How a recipe is computed; what it cannot be computed on or in is refused."""
     devices, precisions = " or ".join(recipe.devices), " or ".join(recipe.precisions)
     name, kind = recipe.name or type(recipe).__name__, device.partition(":")[0]
-    why = f"because {name} is a {recipe.kind}, computed on {devices} in {precisions}"
+    why = f"because {name} is {with_article(recipe.kind)}, computed on {devices} in {precisions}"
     if kind in DEVICES and kind not in ("auto", *recipe.devices):
         raise UserError(f"device ({device}) must be {devices}, {why}; leave --device out")
     if precision in PRECISIONS and precision not in recipe.precisions:
         raise UserError(f"precision ({precision}) must be {precisions}, {why}; leave it out")
-    if compile and not isinstance(recipe, Training):
+    if compile and not isinstance(recipe, Training | Experiment):
         raise UserError(f"compile (true) must be false, {why} without a network; leave it out")
     if device == "auto" and choose("auto").device.type not in recipe.devices:
         device = "cpu"
@@ -83,14 +91,11 @@ def setup_for(
     return choose(device, precision, compile)
 
 
-def resume(recipe: Recipe, folder: str | Path, *, show: bool = False) -> Result:
+def resume(recipe: Recipe, folder: str | Path, *, jobs: int = 1, show: bool = False) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before."""
     folder = Path(folder)
     where = read_environment(folder)
-    setup = replace(
-        choose(where["device"], where["precision"], where["compile"]), threads=where["threads"]
-    )
-    with _job(recipe, setup, show) as job:
+    with _job(recipe, setup_of(folder), show, jobs) as job:
         if job.world.size != where["processes"]:
             raise UserError(
                 f"{folder} was made by {where['processes']} process(es) and cannot go on with "
@@ -104,7 +109,8 @@ def resume(recipe: Recipe, folder: str | Path, *, show: bool = False) -> Result:
         with job.held():
             if job.world.writes:
                 _check_steps(recipe, folder)
-                files.write(folder / "recipe.json", as_json(_described(recipe)))
+                _check_same(recipe, folder)
+                files.write(folder / "recipe.json", as_json(described(recipe)))
                 files.sweep(folder)
                 files.sweep(folder / "checkpoints")
             return start()
@@ -121,12 +127,25 @@ def _check_steps(recipe: Recipe, folder: Path) -> None:
             )
 
 
+def _check_same(recipe: Recipe, folder: Path) -> None:
+    """Refuse to go on with an experiment whose cells would be other ones."""
+    if not isinstance(recipe, Experiment):
+        return
+    old = read_json(folder / "recipe.json")["settings"]
+    for name, value in json.loads(as_json(plain_settings(recipe))).items():
+        if value != old.get(name):
+            raise UserError(
+                f"{name} ({written(value)}) must stay {written(old.get(name))}, because the cells "
+                f"of {folder} were trained with it; run the experiment anew"
+            )
+
+
 def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     """Draw the pictures of a run again."""
     folder = Path(folder)
     job = Job(recipe, choose("cpu"), World(), folder=folder)
     with device.computing(job.setup):
-        if isinstance(recipe, Simulation):
+        if isinstance(recipe, Simulation | Experiment):
             return job.write_pictures(recipe.pictures(load(recipe, folder)))
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
         data = recipe.dataset()  # type: ignore[attr-defined]  # the two kinds that have data
@@ -136,7 +155,7 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
 
 
 def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a network or an estimator
-    """The trained model of a run, ready to use; for a simulation, its result.
+    """The trained model of a run, ready to use; a simulation's result, an experiment's table.
 
     Nothing in the folder is changed. Where the weights that were kept are damaged, others of the
     run are taken, with a warning.
@@ -146,6 +165,8 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
     read_environment(folder)
     if isinstance(recipe, Simulation):
         return checkpoint.load_newest_values(folder)
+    if isinstance(recipe, Experiment):
+        return load_table(recipe, folder)
     data = Data.described(read_json(folder / "spec.json")["spec"])
     if isinstance(recipe, Fitting):
         estimator = recipe.model(data)
@@ -160,11 +181,12 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
 
 
 @contextmanager
-def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
+def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
     """A job whose signals are caught and whose caller gets threads and random state back.
 
     Signals are the outermost: torchrun sends one while a lost process is still being named.
     """
+    _check_jobs(recipe, jobs)
     with (
         signals() as stop,
         joined(setup.device) as world,
@@ -173,26 +195,22 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
     ):
         progress = Progress(1, shown=show and world.writes)
         with telling(progress):
-            yield Job(recipe, setup, world, progress, stop=stop, read=read)
+            if isinstance(recipe, Experiment):
+                yield Study(recipe, setup, world, progress, stop=stop, read=read, jobs=jobs)
+            else:
+                yield Job(recipe, setup, world, progress, stop=stop, read=read)
 
 
-def _resolved(recipe: Recipe) -> Recipe:
-    """The recipe with what each run it was given holds now."""
-    given = {n: v for n, v in settings(recipe).items() if isinstance(v, Trained) and v}
-    held: dict[str, Any] = {name: value.resolved(name) for name, value in given.items()}
-    return replace(recipe, **held)
+def _check_jobs(recipe: Recipe, jobs: int) -> None:
+    """Refuse processes where there is nothing to share out."""
+    if jobs < 1:
+        raise UserError(f"jobs ({jobs}) must be at least 1")
+    if jobs > 1 and not isinstance(recipe, Experiment):
+        raise UserError(
+            f"jobs ({jobs}) must be 1, because {recipe.name} is {with_article(recipe.kind)}, "
+            "which has no cells to share out; leave it out"
+        )
 
 
 def _with_name(recipe: Recipe) -> Recipe:
     return recipe if recipe.name else replace(recipe, name=type(recipe).__name__.lower())
-
-
-def _described(recipe: Recipe) -> dict[str, Any]:
-    return {
-        "name": recipe.name,
-        "class": type(recipe).__name__,
-        "file": source_file(recipe),
-        "goal": recipe.goal,
-        "changed": list(recipe.changed),
-        "settings": plain_settings(recipe),
-    }

@@ -13,6 +13,11 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return "; the nearest are " + ", ".join(close) if close else ""
 
 
+def with_article(noun: str) -> str:
+    """A noun with a or an before it."""
+    return f"an {noun}" if noun[:1] in "aeiou" else f"a {noun}"
+
+
 def shown(text: object, most: int = 300) -> str:
     """The text of a path or a cell as one printable line that is not too long."""
     line = "".join(c if c.isprintable() else "?" for c in str(text))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from everynet.recipes import Recipe
 
 VERBS = (
-    *("list", "show", "run", "resume", "runs", "draw", "predict", "sample", "data"),
+    *("list", "show", "run", "sweep", "resume", "runs", "draw", "predict", "sample", "data"),
     *("doctor", "completion"),
 )
 

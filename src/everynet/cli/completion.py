@@ -87,9 +87,9 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
     """Words that may follow a verb and those before, options left out."""
     known: Iterable[str] = ()
     match verb, before:
-        case (("run" | "show"), []):
+        case (("run" | "show" | "sweep"), []):
             known = [entry.name for entry in entries()[0]]
-        case (("run" | "show"), [name, *given]):
+        case (("run" | "show" | "sweep"), [name, *given]):
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
             known = dict.fromkeys(entry.family for entry in entries()[0])

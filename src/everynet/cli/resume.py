@@ -6,6 +6,7 @@ import argparse
 import os
 
 from everynet.cli import UsageError, overridden, pairs
+from everynet.cli.run import add_jobs
 
 HELP = "go on with a run after a stop, a kill or a crash; or longer"
 
@@ -14,6 +15,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and how long."""
     add_run(parser)
     parser.add_argument("settings", metavar="steps=N", nargs="*", help="how long in all")
+    add_jobs(parser)
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
 
 
@@ -30,12 +32,17 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
     from everynet.catalog import of_run
     from everynet.cli.run import ending
+    from everynet.cli.sweep import report
     from everynet.runs import resume
+    from everynet.sweeps import Sweep
 
     show = not arguments.quiet
     recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings, show=show)
-    result = resume(recipe, arguments.run, show=show)
+    result = resume(recipe, arguments.run, jobs=arguments.jobs, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-        print(result.folder if arguments.quiet else "\n".join(ending(recipe, result, named)))
+        said = (
+            report(recipe, result) if isinstance(recipe, Sweep) else ending(recipe, result, named)
+        )
+        print(result.folder if arguments.quiet else "\n".join(said))
     return 0

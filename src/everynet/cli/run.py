@@ -29,14 +29,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A network, settings and how to compute."""
     parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
     parser.add_argument("settings", metavar="key=value", nargs="*", help="settings to change")
+    add_computing(parser)
+    parser.add_argument("--compile", action="store_true", help="let torch compile the objective")
+    add_jobs(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
+    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
+
+
+def add_computing(parser: argparse.ArgumentParser) -> None:
+    """Where and how to compute, and where to write."""
     devices = Devices(("auto", "cpu", "cuda", "mps"))
     parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
     precisions = ("auto", "fp32", "tf32", "bf16", "fp64")
     parser.add_argument("--precision", choices=precisions, default="auto")
-    parser.add_argument("--compile", action="store_true", help="let torch compile the objective")
     parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
-    parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
-    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
+
+
+def add_jobs(parser: argparse.ArgumentParser) -> None:
+    """How many cells of an experiment are trained at once."""
+    parser.add_argument(
+        "--jobs", metavar="N", type=int, default=1, help="cells of an experiment at once (1)"
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -56,6 +69,7 @@ def main(arguments: argparse.Namespace) -> int:
         device=arguments.device,
         precision=arguments.precision,
         compile=arguments.compile,
+        jobs=arguments.jobs,
         show=not arguments.quiet,
     )
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks

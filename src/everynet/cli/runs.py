@@ -25,6 +25,8 @@ class Run(NamedTuple):
     split: str
     """test once the run has ended, valid before, nothing before its first evaluation."""
     figures: Mapping[str, float]
+    state: str
+    """ended, open, or diverged: what a cell of an experiment may have done."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,11 +61,21 @@ def read(folder: Path) -> Run:
         split = next((name for name in ("test", "valid") if name in row), "")
         figures = {name: float(value) for name, value in row.get(split, {}).items()}
         settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
-        return Run(folder, str(about["name"]), settings, changed, last["step"], split, figures)
+        state = _state(folder, split)
+        name, step = str(about["name"]), last["step"]
+        return Run(folder, name, settings, changed, step, split, figures, state)
     except OSError as error:
         raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
+
+
+def _state(folder: Path, split: str) -> str:
+    """Whether a run has ended; a cell of an experiment says so in a file of its own."""
+    said = folder / "ended.json"
+    if not said.is_file():
+        return "ended" if split == "test" else "open"
+    return "ended" if json.loads(said.read_bytes())["diverged"] is None else "diverged"
 
 
 def listing(folders: Iterable[Path]) -> str:
@@ -77,8 +89,7 @@ def listing(folders: Iterable[Path]) -> str:
             continue
         figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())
         changed = " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
-        state = "ended" if run.split == "test" else "open"
-        rows.append((str(folder), run.recipe, f"{run.step:,}", state, figures, changed))
+        rows.append((str(folder), run.recipe, f"{run.step:,}", run.state, figures, changed))
     return "\n".join([table(rows), *damaged])
 
 

@@ -36,6 +36,7 @@ def page(recipe: Recipe) -> Iterator[str]:
     """The parts of what is shown."""
     import inspect
 
+    from everynet.experiments import Experiment, named_cells
     from everynet.recipes import Training
     from everynet.settings import setting_docs, settings
 
@@ -45,6 +46,10 @@ def page(recipe: Recipe) -> Iterator[str]:
     yield inspect.cleandoc(cls.__doc__ or "")
     if isinstance(recipe, Training):
         yield from layers(recipe)
+    if isinstance(recipe, Experiment):
+        names = [*named_cells(recipe)]
+        few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        yield f"cells: {len(names)} trainings ({few})"
     docs = setting_docs(recipe)
     rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)

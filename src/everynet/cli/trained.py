@@ -40,13 +40,18 @@ class Asked:
         """The run that a command names."""
         from everynet.catalog import of_run
         from everynet.device import choose
-        from everynet.job import read_json
+        from everynet.folders import read_json
         from everynet.types import UserError
+        from everynet.words import with_article
 
         recipe, folder = of_run(arguments.run, arguments.file), Path(arguments.run)
         spec = read_json(folder / "spec.json").get("spec")
         if not hasattr(recipe, "predict") or not isinstance(spec, dict):
-            raise UserError(f"{recipe.name} is a {recipe.kind}: it neither predicts nor samples")
+            instead = "; name a cell of it" if recipe.kind == "experiment" else ""
+            raise UserError(
+                f"{recipe.name} is {with_article(recipe.kind)}: it neither predicts nor samples"
+                + instead
+            )
         setup = choose(arguments.device, arguments.precision)
         return Asked(recipe, spec, folder, setup, arguments.out)
 

@@ -1,0 +1,105 @@
+"""`everynet sweep`: every combination of some settings, with several seeds, in one table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from everynet.cli import overridden, pairs, table
+from everynet.cli.run import add_computing, add_jobs
+
+if TYPE_CHECKING:
+    from everynet.job import Result
+    from everynet.recipes import Recipe
+    from everynet.sweeps import Sweep
+
+HELP = "train every combination of some settings; one table, one picture"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A network, settings with several values, and how to compute."""
+    parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
+    parser.add_argument(
+        "settings", metavar="key=a,b,c", nargs="*", help="settings with their values; one is fixed"
+    )
+    parser.add_argument("--seeds", metavar="N", type=int, default=1, help="seeds of each (1)")
+    parser.add_argument("--random", metavar="K", type=int, default=0, help="draw K combinations")
+    parser.add_argument("--halving", action="store_true", help="stop the worse half early")
+    add_jobs(parser)
+    add_computing(parser)
+    parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
+    parser.add_argument("--json", action="store_true", help="print the table as one JSON object")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Train them and print the table."""
+    from everynet.catalog import find
+    from everynet.runs import load, run
+    from everynet.sweeps import sweep_of
+
+    base = find(arguments.name)
+    recipe = sweep_of(
+        base,
+        in_steps(base, pairs(arguments.settings)),
+        seeds=arguments.seeds,
+        random=arguments.random,
+        halving=arguments.halving,
+    )
+    result = run(
+        recipe,
+        arguments.out,
+        device=arguments.device,
+        precision=arguments.precision,
+        jobs=arguments.jobs,
+        show=not arguments.quiet and not arguments.json,
+    )
+    if arguments.json:
+        found = recipe.json(load(recipe, result.folder))
+        print(json.dumps({"folder": str(result.folder), **found}))
+    else:
+        print(result.folder if arguments.quiet else "\n".join(report(recipe, result)))
+    return 0
+
+
+def in_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
+    """The settings with `epochs` turned into steps, as `run` does."""
+    from everynet.recipes import Training
+    from everynet.settings import setting_types
+    from everynet.sweeps import split, values_of
+    from everynet.types import UserError
+
+    if "epochs" not in given or not isinstance(base, Training) or "epochs" in setting_types(base):
+        return given
+    text = given["epochs"]
+    if "steps" in given:
+        raise UserError("epochs and steps must not both be given: each says how long; keep one")
+    others = {key: value for key, value in given.items() if key != "epochs"}
+    fixed = {k: v for k, v in others.items() if len(values_of(base, k, v)) == 1}
+    for key in ("batch_size", "data"):
+        if key in others and key not in fixed:
+            raise UserError(
+                f"epochs ({text}) must be steps where {key} is swept, because an epoch then has "
+                "another number of steps in each; give steps=N"
+            )
+    words = [f"{key}={value}" for key, value in fixed.items()]
+    made = [overridden(base, [*words, f"epochs={part}"]) for part in split("epochs", text)]
+    steps = [recipe.steps for recipe in made if isinstance(recipe, Training)]
+    return {**others, "steps": ",".join(map(str, steps))}
+
+
+def report(recipe: Sweep, result: Result) -> Iterator[str]:
+    """The table, what it says, and where the rest is."""
+    from everynet.runs import load
+
+    found = load(recipe, result.folder)
+    yield table(recipe.table(found))
+    yield recipe.verdict()
+    best = recipe.rows(found)[0]
+    if best.learned:
+        pairs_of = zip(best.names, best.cells, strict=True)
+        first = next(name for name, cell in pairs_of if cell.diverged is None)
+        yield f"the best is in {result.folder / 'cells' / first}"
+    names = ", ".join(path.name for path in result.pictures)
+    yield f"pictures: {result.folder / 'pictures'} ({names})"
