@@ -28,11 +28,11 @@ class Faulty:
         if name != self.operation:
             return real
 
-        def failing(*arguments):
+        def failing(*arguments, **options):
             self.left -= 1
             if self.left == 0:
                 raise OSError(self.error, os.strerror(self.error))
-            return real(*arguments)
+            return real(*arguments, **options)
 
         return failing
 

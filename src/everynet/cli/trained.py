@@ -40,13 +40,13 @@ class Asked:
         """The run that a command names."""
         from everynet.catalog import of_run
         from everynet.device import choose
-        from everynet.folders import read_json
+        from everynet.folders import read_spec
         from everynet.types import UserError
         from everynet.words import with_article
 
         recipe, folder = of_run(arguments.run, arguments.file), Path(arguments.run)
-        spec = read_json(folder / "spec.json").get("spec")
-        if not hasattr(recipe, "predict") or not isinstance(spec, dict):
+        spec = read_spec(folder)["spec"]
+        if not hasattr(recipe, "predict"):
             instead = "; name a cell of it" if recipe.kind == "experiment" else ""
             raise UserError(
                 f"{recipe.name} is {with_article(recipe.kind)}: it neither predicts nor samples"
@@ -103,7 +103,9 @@ class Asked:
         """Without gradients, in the precision that was asked for."""
         import torch
 
-        with torch.no_grad(), self.setup.autocast():
+        from everynet.runs import fitting
+
+        with torch.no_grad(), self.setup.autocast(), fitting(self.recipe, self.folder):
             yield
 
     def stem(self, name: str) -> str:
