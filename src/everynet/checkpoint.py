@@ -79,6 +79,8 @@ def read_bundle(
         digests = opened(files.read(path / MANIFEST), path / MANIFEST)
         if odd := [name for name in digests if name not in (MODEL, STATE, TENSORS)]:
             raise DamagedCheckpoint(f"{path} is damaged: {odd[0][:40]!r} is none of its files")
+        if lost := [name for name in names or () if name not in digests]:
+            raise DamagedCheckpoint(f"{path} is damaged: it must hold {lost[0]}")
         wanted = {name: digests[name] for name in (digests if names is None else names)}
         contents = {name: files.read(path / name, limits.get(name, files.MOST)) for name in wanted}
     for name, expected in wanted.items():
@@ -387,7 +389,7 @@ def _whole(path: Path, state: State, deployed: nn.Module) -> _Saved:
     tensors = _tensors(path, contents[TENSORS])
     moments = {name: t for name, t in tensors.items() if name.startswith("optimizer/")}
     with _damage(path):
-        if str(about["step"]) != path.name:
+        if type(about["step"]) is not int or str(about["step"]) != path.name:
             raise DamagedCheckpoint(f"{path} is damaged: it holds step {about['step']!s:.40}")
         memory = about["optimizers"]
         if not all(isinstance(one, dict) for part in memory.values() for one in part.values()):

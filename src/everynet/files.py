@@ -169,7 +169,9 @@ def _reported(what: str, path: Path, remedy: str = REMEDY) -> Iterator[None]:
     except CannotWrite:
         raise
     except RecursionError as error:
-        raise CannotWrite(f"cannot {what} {path}: its folders lie too deep; remove it") from error
+        raise UserError(
+            f"cannot {what} {path}: folders must not lie so deep in each other; remove it"
+        ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
         raise CannotWrite(f"cannot {what} {path}: {reason}; {remedy}") from error
