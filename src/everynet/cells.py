@@ -36,7 +36,7 @@ from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
 from everynet.recipes import State, Training
 from everynet.trainer import evaluate, finite
-from everynet.types import Data, NoCheckpoint, NonFinite, UserError
+from everynet.types import Data, NonFinite, UserError
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
 PATIENCE = 60.0  # seconds a cell waits for a worker that a kill of its parent left behind
@@ -100,14 +100,14 @@ class CellJob(Job):
 
     def go_on(self, state: State, deployed: nn.Module) -> Best:
         """Put the checkpoint into the state, and take what was measured up to it."""
+        step = checkpoint.steps(self.folder)[-1]
         try:
-            newest = checkpoint.newest(self.folder)
-            steps, parts = read_looks(self.folder / "measured" / newest.name)
-        except (NoCheckpoint, DamagedCheckpoint) as error:
+            steps, parts = read_looks(self.folder / "measured" / str(step))
+            best = checkpoint.restore(checkpoint.path_of(self.folder, step), state, deployed)
+        except DamagedCheckpoint as error:
             self.progress.say(f"cell {self.name}: {error}; it begins again")
             self.drop_all_but(-1, weights=False)
             return Best()
-        _, best, _ = checkpoint.restore_newest(self.folder, state, deployed)
         self.steps = steps.tolist()
         self.looks = [{n: rows[i] for n, rows in parts.items()} for i in range(len(self.steps))]
         self.log = Log.of(self.folder, best)

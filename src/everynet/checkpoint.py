@@ -36,7 +36,7 @@ from everynet.types import NoCheckpoint, UserError
 
 MODEL, STATE, TENSORS = "model.safetensors", "state.json", "state.safetensors"
 MIB = 1 << 20
-WEIGHTS = 16 << 30  # bytes of weights whose network is not known
+WEIGHTS = 4 << 30  # bytes of weights whose network is not known
 VALUES = 512 * MIB  # bytes of what an estimator learned, a simulation gave, an experiment measured
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LOOKS = 100  # looks at the checkpoints of a run that is writing new ones meanwhile
@@ -563,9 +563,18 @@ def _weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
 
 def restore_model(path: Path, model: nn.Module) -> None:
     """Put the deployed weights of a checkpoint into a network."""
-    weights, wanted = _weights(path, model), _module_tensors(model)
-    _check_fits(wanted, weights, exact=False)
-    _copy(wanted, weights)
+    _copy(_module_tensors(model), _fitting(path, model))
+
+
+def check_model(path: Path, model: nn.Module) -> None:
+    """Refuse the weights of a checkpoint that could not be put into a network."""
+    _fitting(path, model)
+
+
+def _fitting(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    weights = _weights(path, model)
+    _check_fits(_module_tensors(model), weights, exact=False)
+    return weights
 
 
 def kept_weights(folder: Path) -> bytes:

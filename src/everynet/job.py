@@ -171,7 +171,7 @@ class Job:
             newest, best, problem = checkpoint.restore_newest(self.folder, state, deployed)
             if problem:
                 self.progress.say(f"{problem}; the run goes on from {newest}")
-            found, lost = str(newest), self._lost(best)
+            found, lost = str(newest), self._lost(best, deployed)
         if path := self.world.share_text("newest", found):
             if not self.world.writes:
                 best = checkpoint.restore(Path(path), state, deployed)
@@ -204,12 +204,12 @@ class Job:
         metrics = evaluate(recipe, deployed, self.data.test, self.setup)
         return self.finish(recipe.steps, metrics, deployed)
 
-    def _lost(self, best: Best) -> str:
+    def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
         path = checkpoint.best_path(self.folder, best.best_step)
         try:
             if best.best_step >= 0:
-                checkpoint.read_bundle(path)
+                checkpoint.check_model(path, deployed)
         except UserError as error:
             checkpoint.put_aside(path)
             self.progress.say(f"{error}; the best of the evaluations to come is kept instead")

@@ -105,7 +105,8 @@ def resume(recipe: Recipe, folder: str | Path, *, jobs: int = 1, show: bool = Fa
                    else "without torchrun" if where["processes"] == 1 else "with as many")
             )  # fmt: skip
         job.folder = folder
-        start = job.prepare()
+        with fitting(recipe, folder):
+            start = job.prepare()
         job.check_read()
         with job.held():
             if job.world.writes:

@@ -270,7 +270,7 @@ def receive(good, to, seed, canary):
     shutil.copytree(good[name], to)
     told = [name]
     for _ in range(draw.choice([1, 1, 2, 3])):
-        with contextlib.suppress(OSError, ValueError, IndexError, RecursionError):  # trick on trick
+        with contextlib.suppress(Exception):  # a trick upon a trick may fail
             told.append(draw.choice(TRICKS)(to, draw, canary))
     return told
 

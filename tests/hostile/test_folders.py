@@ -4,8 +4,10 @@ Nothing outside of it changes, nothing hangs, and what is wrong with it is one l
 those of the attacks that once succeeded.
 """
 
+import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -383,6 +385,65 @@ def test_11_a_kill_between_two_writes_leaves_files_that_are_known(tmp_path, monk
 
 
 WRITE = files.write
+
+
+@pytest.mark.parametrize("part", ["best", "cell"])
+def test_6_the_best_weights_and_those_of_cells_are_bounded_too(part, received, call):
+    folder = received("flowers" if part == "best" else "rates")
+    if part == "best":
+        best = checkpoint.progress_of(checkpoint.newest(folder)).best_step
+        os.truncate(checkpoint.best_path(folder, best) / "model.safetensors", 10 << 30)
+    else:
+        cell = folder / "cells" / "lr-0.1"
+        os.truncate(checkpoint.path_of(cell, 4) / "state.safetensors", 10 << 30)
+        (cell / "ended.json").unlink()
+        reseal(cell)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    code, _ = call("resume", folder, *MINE)
+    assert code == (0 if part == "best" else 2)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # kB
+
+
+def test_12_a_run_of_two_processes_is_not_gone_on_with_by_one(received, call):
+    folder = received()
+    where = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(json.dumps({**where, "processes": 2}))
+    reseal(folder)
+    code, said = call("resume", folder, *MINE)
+    assert code == 2
+    assert "was made by 2 process(es) and cannot go on with 1" in said
+
+
+class ReadOnly:
+    """The `os` of files.py on media that nobody can write to."""
+
+    def __getattr__(self, name):
+        return getattr(os, name)
+
+    def open(self, name, flags, *arguments, **options):
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(errno.EROFS, "Read-only file system")
+        return os.open(name, flags, *arguments, **options)
+
+    def mkdir(self, *_arguments, **_options):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    rename = unlink = ftruncate = mkdir
+
+
+def test_13_read_only_media(received, around, call, monkeypatch):
+    """Who only looks needs to write nothing, also where something is damaged."""
+    folder, recipe = received(), replace(RECIPES["flowers"], name="flowers")
+    monkeypatch.setattr(files, "os", ReadOnly())
+    assert call("predict", folder, around / "rows.csv", *MINE)[0] == 0
+    assert call("runs", folder)[0] == 0
+    assert call("runs", "--out", folder.parent)[0] == 0
+    (checkpoint.newest(folder) / "state.json").write_bytes(b"")
+    with pytest.warns(UserWarning, match=r"6/state.json is damaged.*; the weights of .* are taken"):
+        runs.load(recipe, folder)
+    code, said = call("resume", folder, *MINE)
+    assert code == 4
+    assert "Read-only file system" in said
 
 
 def test_13_who_only_asks_moves_nothing_and_says_what_is_damaged(received, call, around):
