@@ -199,7 +199,7 @@ def fitting(recipe: Recipe, folder: Path) -> Iterator[None]:
     """
     try:
         yield
-    except (Failure, KeyboardInterrupt):
+    except (Failure, OSError):
         raise
     except Exception as error:
         said = " ".join(f"{type(error).__name__}: {error}".split())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -72,7 +72,7 @@ class Asked:
         from everynet.types import UserError
 
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
-        if not name:
+        if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
         return named(name)
 
@@ -98,14 +98,18 @@ class Asked:
             return inputs.to(self.setup.device, dtype)
         return [self.placed(one) for one in inputs] if isinstance(inputs, list) else inputs
 
+    def fitting(self) -> AbstractContextManager[None]:
+        """What fails within is the fault of what the folder holds."""
+        from everynet.runs import fitting
+
+        return fitting(self.recipe, self.folder)
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Without gradients, in the precision that was asked for."""
         import torch
 
-        from everynet.runs import fitting
-
-        with torch.no_grad(), self.setup.autocast(), fitting(self.recipe, self.folder):
+        with torch.no_grad(), self.setup.autocast(), self.fitting():
             yield
 
     def stem(self, name: str) -> str:
