@@ -8,6 +8,7 @@ import threading
 import time
 from pathlib import Path
 
+import filelock
 import numpy as np
 import pytest
 import torch
@@ -303,7 +304,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path):
     path, beside = kept()[".u8"], kept()[".json"]
     path.unlink()
     beside.unlink()
-    left = path.with_name(f".{path.name}.0badf00d")
+    left = path.with_name(f".everynet-0badf00d0badf00d-{path.name}")
     left.write_bytes(b"half")
     folder.read(place)
     assert not left.exists()
@@ -443,7 +444,7 @@ def test_without_locks_both_decode_and_the_last_one_stays(tmp_path, monkeypatch)
         def acquire(self, timeout=-1):
             raise NotImplementedError
 
-    monkeypatch.setattr(files, "FileLock", Lockless)
+    monkeypatch.setattr(filelock, "FileLock", Lockless)
     place = photos(tmp_path)
     same(folder.read(place), folder.read(place))
 

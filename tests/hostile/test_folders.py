@@ -11,7 +11,6 @@ import resource
 import shutil
 import subprocess
 import sys
-import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -198,6 +197,18 @@ def test_1_the_memory_of_an_optimiser_that_needs_a_closure(tmp_path):
         runs.resume(replace(recipe, steps=9), folder)
 
 
+def test_1_what_is_kept_beside_the_network_is_checked_too(tmp_path):
+    recipe = replace(CORE["ema"], name="ema", steps=2)
+    folder = runs.run(recipe, tmp_path, device="cpu").folder
+    path = checkpoint.newest(folder)
+    tensors = load((path / "state.safetensors").read_bytes())
+    tensors["model/0.bias"] = torch.zeros(1)  # which copying would spread over all six
+    (path / "state.safetensors").write_bytes(save(tensors))
+    reseal_bundle(path)
+    with pytest.raises(UserError, match=r"model/0.bias is \[1\] there and \[6\] here"):
+        runs.resume(replace(recipe, steps=4), folder)
+
+
 def test_1_other_floats_are_for_loading_alone(received):
     folder, recipe = received(), replace(RECIPES["flowers"], name="flowers")
     expected = runs.load(recipe, folder)
@@ -255,6 +266,10 @@ def test_2_a_link_to_a_run_of_the_users(received, good, call, tmp_path):
     code, said = call("resume", folder, *MINE)
     assert code == 2
     assert "cells/lr-0.1 must not be a link" in said
+    actions = (files.read, files.exists, lambda path: files.append(path, b"x"), files.remove_folder)
+    for action in actions:
+        with pytest.raises(UserError, match=r"cells/lr-0.1 must not be a link"):
+            action(folder / "cells" / "lr-0.1" / "metrics.jsonl")
     assert state_of(mine) == before
 
 
@@ -642,33 +657,29 @@ def test_23_a_log_with_a_step_that_is_none(received, tmp_path, capsys):
         runs.draw(replace(RECIPES["flowers"], name="flowers"), bad)
 
 
-def test_29_loading_while_checkpoints_come_and_go(received):
-    """The list has changed while it was read: look again, and call nothing damaged."""
+def test_29_loading_while_checkpoints_come_and_go(received, monkeypatch):
+    """Each time the newest is looked at it has just given way to another: nothing is damaged."""
     folder, recipe = received(), replace(RECIPES["flowers"], name="flowers")
-    newest = checkpoint.newest(folder)
-    content = {p.name: p.read_bytes() for p in newest.iterdir()}
-    stop = threading.Event()
+    contents = checkpoint.read_bundle(checkpoint.newest(folder))
+    steps = iter(range(7, 12))
 
-    def save_and_drop():
-        step = 6
-        while not stop.is_set():
-            about = json.loads(content["state.json"])
-            about["step"], step = step + 1, step + 1
+    def read(path, *most):
+        newest = checkpoint.steps(folder)[-1]
+        if path.parent == checkpoint.path_of(folder, newest) and (step := next(steps, 0)):
+            about = json.loads(contents["state.json"]) | {"step": step}
             about["progress"]["best_step"] = -1
-            state = manifest.canonical(about)
-            new = {k: v for k, v in content.items() if k != "manifest.json"} | {"state.json": state}
-            checkpoint.write_bundle(folder / "checkpoints" / str(step), new)
-            for older in checkpoint.steps(folder)[:-1]:
-                files.remove_folder(checkpoint.path_of(folder, older))
+            state = {"state.json": manifest.canonical(about)}
+            checkpoint.write_bundle(checkpoint.path_of(folder, step), {**contents, **state})
+            for old in (newest, *(newest - 3,) * (newest == 6)):
+                files.remove_folder(checkpoint.path_of(folder, old))
+        return READ(path, *most)
 
-    writer = threading.Thread(target=save_and_drop)
-    writer.start()
-    try:
-        for _ in range(40):
-            runs.load(recipe, folder)  # a warning would be an error
-    finally:
-        stop.set()
-        writer.join()
+    monkeypatch.setattr(files, "read", read)
+    runs.load(recipe, folder)  # a warning would be an error
+    assert checkpoint.steps(folder) == [11]
+
+
+READ = files.read
 
 
 # ------------------------------------------------------------------------------ values of strangers
