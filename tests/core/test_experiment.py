@@ -129,10 +129,11 @@ class Sudden(Steep):
     """A weight, or a figure, that is no number at the second look, which no term shows."""
 
     where: str = "weight"
+    when: int = 3
 
     def step(self, state, batch):
         terms = super().step(state, batch)
-        if state.step == 3 and self.where == "weight":
+        if state.step == self.when and self.where == "weight":
             with torch.no_grad():
                 state.model[-1].bias[0] = torch.inf
         return terms
@@ -155,6 +156,16 @@ def test_a_cell_may_diverge_in_its_weights_or_figures(tmp_path):
     found = runs.load(law, runs.run(law, tmp_path, device="cpu").folder).cells.values()
     assert [cell.diverged for cell in found] == [4, 4, None]
     assert [cell.steps.tolist() for cell in found] == [[0], [0], [0, 4, 8, 12]]
+
+
+@pytest.mark.parametrize("save", [-1.0, 20.0])
+def test_when_a_cell_diverged_does_not_hang_on_when_it_was_saved(save, tmp_path, monkeypatch):
+    """Its weights are bad after update 2 and a term after 3: a checkpoint between finds nothing."""
+    monkeypatch.setattr(cells, "SAVE", save)
+    law = law_of(Sudden(when=1))
+    found = runs.load(law, runs.run(law, tmp_path, device="cpu").folder).cells["cell-0"]
+    assert found.diverged == 3
+    assert found.terms["cross_entropy"][0].tolist() == [1, 2]
 
 
 def test_a_plateau_does_not_look_at_step_0(tmp_path):
