@@ -13,6 +13,7 @@ import torch
 import everynet
 from everynet import runs
 from everynet.catalog import of_run
+from everynet.cells import read_cell
 from everynet.recipes import Training
 from everynet.sweeps import Sweep, as_text, split, sweep_of, values_of
 from everynet.types import UserError
@@ -316,6 +317,31 @@ def test_only_who_went_to_the_end_is_tested_and_comes_first(halved):
     assert heading[2] == "steps"
     assert [line[2] for line in lines] == ["16", "8", "4", "2", "2"]
     assert lines[1][4] == "-"
+
+
+def test_who_went_further_comes_before_who_was_better_when_stopped(halved):
+    sweep, table = halved
+    last = sweep.rows(table)[-1]
+    lucky = [replace(c, valid={n: v * 0 for n, v in c.valid.items()}) for c in last.cells]
+    changed = {**table.cells, **dict(zip(last.names, lucky, strict=True))}
+    rows = sweep.rows(replace(table, cells=changed))
+    assert [row.step for row in rows] == [16, 8, 4, 2, 2]
+    assert rows[3].settings == last.settings
+
+
+def test_a_cell_on_its_way_is_seen_as_it_last_ended(tmp_path, monkeypatch):
+    """It was to go from 6 updates to 12 and was killed after 9, of which all are saved."""
+    sweep = sweep_of(STEEP, {"lr": "0.1,0.2", "save_every": "1"}, halving=True)
+    kill_at(monkeypatch, "0.2-0", 9)
+    with pytest.raises(Killed):
+        runs.run(sweep, tmp_path, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    name = "lr=0.2,seed=0"
+    assert [path.name for path in (folder / "cells" / name / "checkpoints").iterdir()] == ["9"]
+    cell = read_cell(folder, name, sweep.cells()[name])
+    assert (cell.step, cell.steps.tolist()) == (6, [0, 4, 6])
+    assert len(cell.valid["cross_entropy"]) == 3
+    assert cell.terms["cross_entropy"][0].tolist() == [*range(1, 7)]
 
 
 def test_ties_go_by_order_and_diverged_cells_go_no_further(tmp_path):
