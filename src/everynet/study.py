@@ -108,8 +108,10 @@ class Study(Job):
                     self.recipe, name, self.cells[name], run=self.folder, wanted=wanted,
                     setup=self.setup, stop=self.stop, progress=inner,
                 )  # fmt: skip
-            except UserError as error:
-                raise CellFailed(name, str(error), error.code) from error
+            except Stopped:
+                raise
+            except Exception as error:
+                raise CellFailed.of(name, error) from error
             finally:
                 inner.close()
             yield name

@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
-from everynet.errors import Failure
+from everynet.errors import explained as explained
 from everynet.words import nearest as nearest
 
 if TYPE_CHECKING:
@@ -95,16 +95,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         code, line = explained(error)
         print(f"everynet: {line}", file=sys.stderr)
         return code
-
-
-def explained(error: Exception) -> tuple[int, str]:
-    """The exit code of an error and what to say of it in one line."""
-    line = " ".join(str(error).split())
-    if isinstance(error, Failure):
-        return error.code, line
-    if isinstance(error, ValueError):
-        return 2, line
-    return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"
 
 
 def _call(words: Sequence[str]) -> int:
