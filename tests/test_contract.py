@@ -52,7 +52,7 @@ def tiny(name):
 
 
 def test_the_sweep_finds_every_kind():
-    assert all(names for kind, names in KINDS.items() if kind != "experiment")
+    assert all(KINDS.values())
     assert sum(map(len, KINDS.values())) == len(ALL)
 
 

@@ -67,15 +67,15 @@ class Experiment(Recipe):
 
     kind: ClassVar[str] = "experiment"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16", "fp64")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
     tests: ClassVar[bool] = False  # whether cells that have ended are judged on the test split
 
-    def cells(self) -> dict[str, Training]:
+    def cells(self) -> dict[str, Training[Any, Any]]:
         """The trainings by name; a name is the folder of its cell."""
         raise NotImplementedError  # every recipe says it
 
     def measure(
-        self, cell: str, recipe: Training, state: State, data: Data
+        self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
     ) -> dict[str, float | Tensor]:
         """Numbers and arrays at step 0 and at each evaluation, the same names every time.
 

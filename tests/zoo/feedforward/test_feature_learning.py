@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -5,21 +6,27 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LinearRegression
+from torch import nn
 from torch.nn.functional import mse_loss, one_hot
 
-from everynet.data import load
+from everynet.experiments import Table
 from everynet.metrics import accuracy
-from everynet.runs import run
+from everynet.runs import load, run
+from everynet.trainer import begin, train
 from everynet.types import UserError
 from everynet.zoo.feedforward.feature_learning import (
     RECIPES,
+    Features,
     LearnedAgainstRandom,
     features,
-    judged,
+    own_readout,
     read,
     refit,
+    right,
+    squared_error,
 )
 from everynet.zoo.feedforward.mlp import MLP
+from tests.zoo.cells import cell
 
 DIGITS = LearnedAgainstRandom(data="digits", widths=(4, 16), steps=300, batch_size=64, lr=1e-2)
 
@@ -73,47 +80,73 @@ def test_no_other_readout_has_a_lower_error(units, seed, away):
     assert mse_loss(read(phi, best), t) <= mse_loss(read(phi, other), t) + 1e-15
 
 
-def test_judged_without_refitting_is_the_network_itself():
-    data = load("digits", kind=("table", "image"), batch_size=64)
-    model = DIGITS.drawn(data, 16)
-    (x, label), (seen, true) = data.whole, data.splits["test"]
-    error, right = judged(model, data, refitted=False)
-    assert error == pytest.approx(mse_loss(model(x), one_hot(label, 10).float()).item(), rel=1e-5)
-    assert right == pytest.approx(accuracy(model(seen), true).double().mean().item(), abs=1e-9)
+def test_its_own_readout_is_the_network_itself():
+    recipe = Features(hidden_size=16)
+    data = recipe.dataset()
+    model = begin(recipe, data).model
+    (x, label), (seen, true) = data.whole, data.splits["valid"]
+    w, t = own_readout(model), one_hot(label, 10)
+    error = squared_error(features(model, x), w, t.double())
+    assert error == pytest.approx(mse_loss(model(x), t.float()).item(), rel=1e-5)
+    found = right(model, w, replace(data, eval_batch_size=100).valid)  # batches of 100 and 44
+    assert found == pytest.approx(accuracy(model(seen), true).double().mean().item(), abs=1e-9)
+
+
+def test_descent_is_down_the_squared_error_and_the_last_third_goes_a_tenth_as_far():
+    recipe = Features(hidden_size=4, batch_size=8, steps=6, lr=0.1, optimizer="sgd", seed=2)
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    x, label = data.train(0)
+    expected = ((state.model(x) - one_hot(label, 10)) ** 2).mean()
+    assert isinstance(state.model.activation, nn.Tanh)
+    sizes = []
+    for record in train(recipe, state, data):
+        if record.step == 1:
+            torch.testing.assert_close(record.terms["error"], expected.detach())
+        sizes.append(state.optimizers["main"].param_groups[0]["lr"])
+    assert sizes == pytest.approx([0.1] * 4 + [0.01] * 2)
 
 
 # ------------------------------------------------------------------------------------ the recipe
 
 
 @pytest.mark.covers("F7")
-def test_learned_features_beat_random_ones_on_digits():
+def test_learned_features_beat_random_ones_on_digits(tmp_path):
     """And refitting lowers the training error at every width."""
-    result = DIGITS.simulate(torch.Generator().manual_seed(0))
-    metrics = DIGITS.metrics(result)
-    assert metrics["least_lead"] > 0.03
-    assert metrics["refit_rise"] <= 0
-    assert result["learned"].shape == result["random"].shape == (4, 1, 8, 8)
-    assert not torch.equal(result["learned"], result["random"])
+    result = run(DIGITS, tmp_path)
+    assert result.metrics["least_lead"] > 0.03
+    assert result.metrics["refit_rise"] <= 0
+    cells = load(DIGITS, result.folder).cells
+    assert list(cells) == ["width-4", "width-16"]
+    assert ["test" in cell.measured for cell in cells.values()] == [False, True]
+    random, learned = cells["width-4"].measured["weights"]
+    assert random.shape == (4, 1, 8, 8)
+    assert not torch.equal(random, learned)
+    net = cells["width-4"].network()
+    assert torch.equal(net.layers[0].weight.reshape(4, 1, 8, 8), learned)
 
 
 def test_metrics_by_hand():
-    figures = torch.tensor(
-        [
-            [[0.5, 0.4], [0.2, 0.8], [0.1, 0.8]],
-            [[0.4, 0.7], [0.1, 0.9], [0.09, 0.95]],
-        ]
-    )
-    made = LearnedAgainstRandom().metrics({"figures": figures})
-    assert made["accuracy"] == pytest.approx(0.95)
-    assert made["random_accuracy"] == pytest.approx(0.7)
+    narrow = {"descent": [[9, 0.1], [0.2, 0.8]], "refitted": [[0.5, 0.4], [0.1, 0.8]]}
+    wide = {"descent": [[9, 0.1], [0.1, 0.9]], "refitted": [[0.4, 0.7], [0.09, 0.95]]}
+    cells = {
+        "width-8": cell(measured=narrow),
+        "width-32": cell(measured=wide | {"test": [0.6, 0.9]}),
+    }
+    made = LearnedAgainstRandom(widths=(8, 32)).metrics(Table(cells, {}))
+    assert made["accuracy"] == pytest.approx(0.9)
+    assert made["random_accuracy"] == pytest.approx(0.6)
     assert made["least_lead"] == pytest.approx(0.25)
     assert made["refit_rise"] == pytest.approx(-0.1)
+    cells["width-8"] = cell(measured=narrow, diverged=4)
+    assert math.isnan(LearnedAgainstRandom(widths=(8, 32)).metrics(Table(cells, {}))["least_lead"])
 
 
-def test_a_table_is_drawn_as_one():
+def test_a_table_is_drawn_as_one(tmp_path):
     recipe = replace(DIGITS, data="iris", widths=(3,), steps=6)
-    drawn = recipe.pictures(recipe.simulate(torch.Generator().manual_seed(0)))
-    assert set(drawn) == {"widths", "learned-features", "random-features"}
+    folder = run(recipe, tmp_path).folder
+    names = {path.stem for path in (folder / "pictures").iterdir()}
+    assert names == {"widths", "learned-features", "random-features"}
 
 
 @pytest.mark.slow
@@ -127,7 +160,7 @@ def test_the_default_recipe_reaches_its_goal(tmp_path):
 
 def test_numbers_to_learn_are_refused():
     with pytest.raises(UserError, match=r"data \(diabetes\) must have classes, because"):
-        replace(DIGITS, data="diabetes").simulate(torch.Generator())
+        replace(DIGITS, data="diabetes").cells()["width-4"].dataset()
 
 
 @pytest.mark.parametrize(

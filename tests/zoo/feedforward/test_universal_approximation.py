@@ -10,16 +10,22 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
-from everynet.runs import run
+from everynet.device import seeded_by
+from everynet.experiments import Table
+from everynet.runs import load, run
+from everynet.trainer import begin, train
 from everynet.types import UserError
 from everynet.zoo.feedforward.universal_approximation import (
     RECIPES,
     TARGETS,
+    Functions,
     Shallow,
     Widths,
     missed,
     quadratic_floor,
+    sampled,
 )
+from tests.zoo.cells import cell
 
 
 def drawn(seed, *size):
@@ -28,7 +34,8 @@ def drawn(seed, *size):
 
 
 def shallow(nets, width, g, seed=0):
-    return Shallow(nets, width, g, torch.Generator().manual_seed(seed)).double()
+    with seeded_by(seed):
+        return Shallow(nets, width, g).double()
 
 
 # --------------------------------------------------------------------------------------- equations
@@ -100,7 +107,7 @@ def test_squares_make_a_quadratic_at_every_width_and_never_beat_the_best(width, 
 
 
 def test_functions_of_one_input_are_given_one():
-    x, f = Widths(nets=2).sampled(drawn(0, 30, 2).float())
+    x, f = sampled(drawn(0, 30, 2).float(), nets=2)
     assert x.shape == (6, 30, 2)
     assert (x[:4, :, 1] == 0).all()
     assert (x[4:, :, 1] != 0).all()
@@ -112,6 +119,25 @@ def test_functions_of_one_input_are_given_one():
     torch.testing.assert_close(f[2].double(), expected, rtol=0, atol=1e-6)
 
 
+def test_every_update_sees_all_points_and_the_last_third_goes_a_tenth_as_far():
+    recipe = Functions(nets=1, points=12, steps=6, lr=0.05, optimizer="sgd", seed=4)
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    x, f = data.splits["train"]
+    assert x.shape == (3, 12, 2)
+    sizes = []
+    before = state.model.c.detach().clone()
+    expected = ((state.model(x) - f) ** 2).mean(1)
+    slope = torch.autograd.grad(expected.sum(), state.model.c)[0]
+    for record in train(recipe, state, data):
+        if record.step == 1:
+            torch.testing.assert_close(record.terms["error"], expected.sum().detach())
+            torch.testing.assert_close(state.model.c.detach(), before - 0.05 * slope)
+        sizes.append(state.optimizers["main"].param_groups[0]["lr"])
+    assert sizes == pytest.approx([0.05] * 4 + [0.005] * 2)
+    assert not any(a in x[0].tolist() for a in data.splits["valid"][0][0].tolist())
+
+
 def test_metrics_by_hand():
     """Of the typical (geometric mean) error, the least fall of three; z^2 by its own floor."""
     recipe = Widths(widths=(4, 64), beyond=256, nets=2)
@@ -120,17 +146,35 @@ def test_metrics_by_hand():
     square = torch.full((3, 3, 2), 0.5).double()
     square[1, 2, 1] = 0.25
     floor = torch.full((3,), 0.25).double()
-    made = recipe.metrics({"curved": curved, "square": square, "floor": floor})
+    cells = {
+        f"{g}-{width}": cell(measured={"missed": [[9.0] * 6, errors[:, i].flatten().tolist()]})
+        for g, errors in (("tanh", curved), ("square", square))
+        for i, width in enumerate((4, 64, 256))
+    }
+    assert list(cells) == list(recipe.cells())
+    table = Table(cells, {"floor": floor})
+    torch.testing.assert_close(recipe.errors(table, "tanh"), curved)
+    made = recipe.metrics(table)
     assert made["fall"] == pytest.approx(5)
     assert made["below_floor"] == pytest.approx(12.5)
     assert made["square_by_floor"] == pytest.approx(1)
     assert made["best_square_by_floor"] == pytest.approx(2)
+    cells["tanh-64"] = cell(measured={"missed": [[9.0] * 6]}, diverged=5)
+    assert math.isnan(recipe.metrics(table)["fall"])
 
 
 @pytest.mark.covers("F9")
-def test_a_wider_network_learns_better_and_squares_do_not():
+def test_a_wider_network_learns_better_and_squares_do_not(tmp_path):
     recipe = Widths(widths=(2, 16), beyond=17, nets=2, points=96, steps=300)
-    metrics = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
+    result = run(recipe, tmp_path)
+    metrics = result.metrics
+    table = load(recipe, result.folder)
+    tanh, square = table.cells["tanh-16"], table.cells["square-16"]
+    x, f = square.recipe.dataset().splits["valid"]
+    found = missed(square.network()(x), f).detach()
+    torch.testing.assert_close(square.measured["missed"][-1], found)
+    torch.testing.assert_close(table.result["floor"], quadratic_floor(x, f)[::2])
+    assert tanh.measured["fits"].shape == (2, 3, 201)
     assert metrics["fall"] > 2
     assert metrics["below_floor"] > 5
     assert metrics["square_by_floor"] >= 0.9999
@@ -146,10 +190,12 @@ def test_the_default_recipe_reaches_its_goal(tmp_path):
 
 
 @pytest.mark.parametrize("activation", ["relu", "sine"])
-def test_other_activations_run(activation):
+def test_other_activations_are_taken(activation):
     recipe = replace(RECIPES["universal-approximation"].tiny(), activation=activation)
-    result = recipe.simulate(torch.Generator().manual_seed(0))
-    assert result["curved"].isfinite().all()
+    one = recipe.cells()[f"{activation}-2"]
+    two = torch.tensor(2.0)
+    expected = {"relu": two, "sine": two.sin()}[activation]
+    assert one.model(one.dataset()).g(two) == expected
 
 
 @pytest.mark.parametrize(

@@ -1,22 +1,24 @@
-from dataclasses import replace
+import math
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data import load
 from everynet.data.augment import Mirror, Window, crop, flip, rotate, shift
-from everynet.runs import run
+from everynet.experiments import Table
+from everynet.runs import load, run
 from everynet.types import Draw, UserError
 from everynet.zoo.optimisation.augmentation import (
     RECIPES,
     SHOWN,
     Augmentation,
+    Photographs,
     changes,
     enlarged,
     network,
 )
+from tests.zoo.cells import cell
 
 
 def images(batch=3, channels=2, side=6):
@@ -122,30 +124,77 @@ def test_the_rotation_is_by_up_to_20_degrees():
 # ------------------------------------------------------------------------------------- the recipe
 
 
-def test_only_the_kind_with_augmentation_is_changed():
+def test_only_the_kind_with_augmentation_is_changed_and_only_in_training():
+    plain, augmented = (
+        Photographs(rows=64, batch_size=32, padding=1, augmented=kind).dataset()
+        for kind in (False, True)
+    )
+    (x, y), (changed, same) = plain.train(3), augmented.train(3)
+    assert torch.equal(y, same)  # the same images in the same order
+    assert not torch.equal(x, changed)
+    assert x.shape == changed.shape
+    for split in ("train", "valid", "test"):
+        for one, other in zip(plain.batches(split), augmented.batches(split), strict=True):
+            assert torch.equal(one[0], other[0])
+
+
+def test_each_setting_makes_its_change():
+    """A window without a border is the image; then a mirror or noise is all there is."""
+    given = {"rows": 64, "batch_size": 64, "padding": 0, "augmented": True}
+    still, mirrored, noisy, moved = (
+        Photographs(**given | fields).dataset().train(0)[0]
+        for fields in ({"mirror": False}, {}, {"mirror": False, "sigma": 0.3},
+                       {"mirror": False, "padding": 1})
+    )  # fmt: skip
+    assert torch.equal(still, Photographs(**given | {"augmented": False}).dataset().train(0)[0])
+    turned = (mirrored == still.flip(-1)).flatten(1).all(1)
+    assert 16 < turned.sum() < 48
+    assert torch.equal(mirrored[~turned], still[~turned])
+    assert (noisy - still).std().item() == pytest.approx(0.3, rel=0.1)
+    assert (moved != still).any()
+
+
+@pytest.mark.covers("O16")
+def test_both_kinds_begin_alike_and_the_accuracy_on_training_images_is_of_them_as_they_are(
+    tmp_path,
+):
     recipe = RECIPES["augmentation"].tiny()
-    data, calls = load("digits", kind="image", batch_size=1), []
-
-    def spy(batch, _):
-        calls.append(batch[0].shape)
-        return (torch.zeros_like(batch[0]),)
-
-    plain = recipe.train(data, 0, None)
-    assert calls == []
-    blank = recipe.train(data, 0, spy)
-    assert calls == [(32, 1, 8, 8)] * 4  # two batches an epoch
-    assert plain[0] == blank[0]  # the same start
-    assert plain[-1] != blank[-1]
-    assert plain == recipe.train(data, 0, None)
-
-
-def test_the_examples_are_pixels_of_the_same_images():
-    result = RECIPES["augmentation"].tiny().simulate(torch.Generator())
-    shown = result["images"]
+    folder = run(recipe, tmp_path).folder
+    table = load(recipe, folder)
+    plain, augmented = table.cells.values()
+    assert list(table.cells) == ["plain-0", "augmented-0"]
+    assert plain.steps.tolist() == [0, 2, 4]
+    assert plain.valid["accuracy"][0] == augmented.valid["accuracy"][0]
+    assert plain.measured["train_accuracy"][0] == augmented.measured["train_accuracy"][0]
+    assert plain.valid["cross_entropy"][-1] != augmented.valid["cross_entropy"][-1]
+    (x, y), net = augmented.recipe.dataset().whole, augmented.network()
+    right = (net(x).argmax(1) == y).double().mean().item()
+    assert augmented.measured["train_accuracy"][-1].item() == pytest.approx(right)
+    shown = table.result["images"]
     assert shown.shape == (len(changes(8, [0.0])), SHOWN, 1, 8, 8)
     assert shown.min() >= 0
     assert shown.max() <= 1
-    assert result["epochs"].tolist() == [0, 1, 2]
+
+
+def test_all_rows_are_taken_where_none_are_named():
+    cells = Augmentation(data="digits", rows=0, epochs=2, every=1, batch_size=64).cells()
+    assert cells["plain-0"].steps == 2 * (1294 // 64)
+    assert cells["plain-0"].dataset().rows("train") == 1294
+
+
+def test_metrics_by_hand():
+    def ended(train, test):
+        return cell(measured={"train_accuracy": [0.1, train]}, test={"accuracy": test})
+
+    cells = {"plain-0": ended(0.9, 0.5), "augmented-0": ended(0.7, 0.6),
+             "plain-1": ended(0.8, 0.4), "augmented-1": ended(0.6, 0.43)}  # fmt: skip
+    recipe = Augmentation(repeats=2)
+    assert recipe.metrics(Table(cells, {})) == pytest.approx(
+        {"accuracy": 0.45, "accuracy_augmented": 0.515, "train_accuracy": 0.85,
+         "train_accuracy_augmented": 0.65, "gain": 6.5, "least_gain": 3.0}
+    )  # fmt: skip
+    lost = cells | {"plain-1": cell(measured={"train_accuracy": [0.1]}, diverged=5)}
+    assert math.isnan(recipe.metrics(Table(lost, {}))["gain"])
 
 
 def test_the_network_takes_images_of_any_size():
@@ -181,4 +230,4 @@ def test_settings_are_refused_by_name(fields, message):
 
 def test_data_without_pixels_is_refused():
     with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
-        replace(Augmentation(), data="iris").simulate(torch.Generator())
+        Augmentation(data="iris").cells()["plain-0"].dataset()

@@ -4,17 +4,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from everynet.experiments import Table
 from everynet.runs import run
+from everynet.trainer import begin
 from everynet.types import UserError
 from everynet.zoo.optimisation.batch_norm import (
     RECIPES,
+    Convolutional,
     WithAndWithout,
     backward,
     infer,
+    last_inputs,
     network,
     normalize,
     track,
 )
+from tests.zoo.cells import cell
 
 SHAPES = st.sampled_from([(4, 3), (9, 1), (5, 2, 3, 4), (2, 3, 1, 2)])
 
@@ -107,35 +112,83 @@ def test_units_have_mean_0_and_variance_1_whatever_the_weights_before_them(shape
 
 
 def test_the_networks_differ_by_their_norms_alone():
-    shapes = {}
+    weights, data = {}, Convolutional().dataset()
     for norm in (False, True):
-        model = network(3, 10, (4, 6), torch.Generator().manual_seed(0), norm=norm)
-        shapes[norm] = [layer.weight for layer in model if isinstance(layer, nn.Conv2d)]
-        assert model(torch.zeros(2, 3, 8, 8)).shape == (2, 10)
+        model = begin(Convolutional(widths=(4, 6), norm=norm, seed=3), data).model
+        weights[norm] = [m.weight for m in model if isinstance(m, nn.Conv2d | nn.Linear)]
+        assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
         assert sum(isinstance(layer, nn.BatchNorm2d) for layer in model) == 2 * norm
-    for plain, normed in zip(*shapes.values(), strict=True):
+        biases = [m.bias for m in model if isinstance(m, nn.Conv2d)]
+        assert biases == [None, None] if norm else not any(b.any() for b in biases)
+    for plain, normed in zip(*weights.values(), strict=True):
         assert torch.equal(plain, normed)
+        assert plain.square().mean().item() == pytest.approx(2 / plain[0].numel(), rel=0.5)  # He's
+
+
+@pytest.mark.parametrize("norm", [False, True])
+def test_what_reaches_a_unit_is_looked_at_in_training_mode_and_nothing_moves(norm):
+    model = network(1, 3, (2, 2), norm=norm)
+    x = 5 + 3 * torch.randn(6, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    seen = last_inputs(model, x)
+    after = model.state_dict()
+    assert all(torch.equal(value, after[name]) for name, value in before.items())
+    expected = model[:-4](x)[:, 0]  # without the last rectifier, mean, flattening and readout
+    torch.testing.assert_close(seen, expected)
+    if norm:
+        assert seen.mean().item() == pytest.approx(0, abs=1e-5)
+        assert seen.var(correction=0).item() == pytest.approx(1, abs=1e-3)
 
 
 @pytest.mark.covers("O18")
-def test_digits_are_learned_in_fewer_steps():
+def test_digits_are_learned_in_fewer_steps(tmp_path):
     recipe = WithAndWithout(
         data="digits", widths=(8, 8, 16, 16), rates=(0.1,), steps=80, batch_size=32
     )
-    metrics = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
+    metrics = run(recipe, tmp_path).metrics
     assert metrics["speedup"] >= 1.5
     assert metrics["best_norm"] > 0.8
 
 
 def test_steps_are_counted_to_the_first_look_at_any_rate():
-    recipe = WithAndWithout(every=10)
-    plain = torch.tensor([[0.1, 0.2, 0.3, 0.5], [0.1, 0.1, 0.1, 0.1]], dtype=torch.float64)
-    normed = torch.tensor([[0.1, 0.44, 0.3, 0.5], [0.1, 0.1, 0.46, 0.6]], dtype=torch.float64)
-    metrics = recipe.metrics({"accuracy": torch.stack([plain, normed])})
-    assert metrics == pytest.approx(
-        {"speedup": 1.5, "steps_plain": 30, "steps_norm": 20, "best_plain": 0.5, "best_norm": 0.6}
+    """The second rate without the norm has diverged after the first look."""
+    recipe = WithAndWithout(every=10, steps=25, rates=(0.1, 0.5))
+    curves = {
+        "plain-0.1": [0.1, 0.2, 0.3, 0.5],
+        "plain-0.5": [0.1],
+        "norm-0.1": [0.1, 0.44, 0.3, 0.5],
+        "norm-0.5": [0.1, 0.1, 0.46, 0.6],
+    }
+    looks = (0, 10, 20, 25)
+    table = Table(
+        {
+            name: cell(steps=looks[: len(seen)], valid={"accuracy": seen})
+            for name, seen in curves.items()
+        },
+        {},
     )
-    assert recipe.reached(plain, 0.9) == 40
+    assert list(curves) == list(recipe.cells())
+    assert recipe.metrics(table) == pytest.approx(
+        {"speedup": 1.25, "steps_plain": 25, "steps_norm": 20, "best_plain": 0.5, "best_norm": 0.6}
+    )
+    assert recipe.reached(table.cells.values(), 0.9) == 35
+
+
+def test_both_networks_drift_at_one_rate_that_suits_the_plain_one():
+    recipe = WithAndWithout(every=1, steps=1, rates=(0.1, 0.5))
+    best = {"plain-0.1": 0.2, "plain-0.5": 0.3, "norm-0.1": 0.5, "norm-0.5": 0.4}
+    seen = {"quantiles": [[-1, 0, 1]] * 2}
+    table = Table(
+        {
+            name: cell(steps=(0, 1), valid={"accuracy": [0.1, high]}, measured=seen)
+            for name, high in best.items()
+        },
+        {},
+    )
+    drift = recipe.pictures(table)["drift"]
+    assert [axes.get_title() for axes in drift.axes] == [
+        "without, rate 0.5", "with batch normalisation, rate 0.5"
+    ]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -147,7 +200,7 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 
 def test_tables_are_refused():
     with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
-        WithAndWithout(data="iris").simulate(torch.Generator())
+        WithAndWithout(data="iris").cells()["norm-0.1"].dataset()
 
 
 @pytest.mark.parametrize(

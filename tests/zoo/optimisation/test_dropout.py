@@ -1,3 +1,4 @@
+import math
 from dataclasses import replace
 
 import pytest
@@ -5,8 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.nn.functional import cross_entropy
 
-from everynet.runs import run
+from everynet.experiments import Table
+from everynet.runs import load, run
 from everynet.types import UserError
 from everynet.zoo.optimisation.dropout import (
     RECIPES,
@@ -16,6 +19,7 @@ from everynet.zoo.optimisation.dropout import (
     network,
     outputs,
 )
+from tests.zoo.cells import cell
 
 
 @pytest.fixture(autouse=True)
@@ -117,13 +121,47 @@ def test_each_sample_has_its_own_mask_and_gradients_pass_through_it():
 # ------------------------------------------------------------------------------------- the recipe
 
 
-def test_both_kinds_start_alike_and_thinned_networks_are_better_together():
-    recipe = replace(RECIPES["dropout"].tiny(), epochs=8, every=4, members=20)
-    result = recipe.simulate(torch.Generator().manual_seed(0))
-    assert result["epochs"].tolist() == [0, 4, 8]
-    assert torch.equal(result["test_loss"][:, 0, 0], result["test_loss"][:, 1, 0])
-    assert (result["train_loss"][:, 0, -1] < result["train_loss"][:, 1, -1]).all()
-    assert result["mean_loss"][-1] < result["mean_loss"][0]
+@pytest.mark.covers("O17")
+def test_both_kinds_start_alike_and_thinned_networks_are_better_together(tmp_path):
+    recipe = replace(RECIPES["dropout"].tiny(), epochs=8, every=4, repeats=2, members=20)
+    folder = run(recipe, tmp_path).folder
+    cells = load(recipe, folder).cells
+    assert list(cells) == ["without-0", "dropout-0", "without-1", "dropout-1"]
+    for repeat in range(2):
+        plain, masked = (cells[f"{kind}-{repeat}"] for kind in ("without", "dropout"))
+        assert plain.steps.tolist() == [0, 20, 40]
+        assert plain.valid["cross_entropy"][0] == masked.valid["cross_entropy"][0]
+        assert plain.measured["train_loss"][-1] < masked.measured["train_loss"][-1]
+        for trained in (plain, masked):  # its own images, without masks
+            data = trained.recipe.dataset()
+            (x, y), net = data.whole, trained.network()
+            found = cross_entropy(net(x), y).item()
+            assert found == pytest.approx(trained.measured["train_loss"][-1].item(), rel=1e-5)
+    assert cells["without-0"].valid["cross_entropy"][0] != plain.valid["cross_entropy"][0]
+    many = recipe.ensemble(masked.network(), data)
+    assert many["mean_loss"][-1] < many["mean_loss"][0]
+
+
+def test_metrics_by_hand():
+    def ended(train, test, right):
+        return cell(
+            measured={"train_loss": [9, train]}, test={"cross_entropy": test, "accuracy": right}
+        )
+
+    cells = {"without-0": ended(0.1, 0.7, 0.8), "without-1": ended(0.3, 0.9, 0.6),
+             "dropout-0": ended(0.2, 0.4, 0.9), "dropout-1": ended(0.2, 0.6, 0.7)}  # fmt: skip
+    layer = {
+        "layer_mean": f64(1.0, 2.0), "predicted_mean": f64(1.1, 2.0),
+        "layer_variance": f64(2.0, 3.0), "predicted_variance": f64(2.0, 4.0),
+    }  # fmt: skip
+    recipe = Thinning(repeats=2)
+    assert recipe.metrics(Table(cells, layer)) == pytest.approx(
+        {"mean_error": 0.1, "variance_error": 0.25, "gap": 0.6, "gap_dropout": 0.3,
+         "gap_ratio": 0.5, "test_loss": 0.8, "test_loss_dropout": 0.5, "accuracy": 0.7,
+         "accuracy_dropout": 0.8}
+    )  # fmt: skip
+    lost = cells | {"dropout-1": cell(measured={"train_loss": [9, 9]}, diverged=7)}
+    assert math.isnan(recipe.metrics(Table(lost, layer))["gap_ratio"])
 
 
 @pytest.mark.slow

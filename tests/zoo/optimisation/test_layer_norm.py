@@ -5,17 +5,18 @@ from hypothesis import strategies as st
 from torch import nn
 
 from everynet.runs import run
+from everynet.trainer import begin
 from everynet.types import UserError
 from everynet.zoo.optimisation.layer_norm import (
     BATCHES,
     NORMS,
     RECIPES,
     Deep,
+    DeepNetwork,
     answers,
     backward,
     network,
     normalize,
-    start,
 )
 
 SHAPES = st.sampled_from([(4, 3), (1, 7), (2, 5, 6), (2, 3, 2, 4)])
@@ -87,9 +88,8 @@ def test_scaling_and_shifting_a_sample_changes_nothing(shape, seed):
 def test_layer_norm_answers_the_same_in_any_batch_and_batch_norm_does_not():
     x = random((40, 6), 0)[0]
     changes = {}
-    for name, norm in NORMS.items():
-        model = network(6, 3, 3, 8, norm).double()
-        start(model, torch.Generator().manual_seed(0))
+    for name in NORMS:
+        model = network(6, 3, 3, 8, name).double()
         given = answers(model, x[0], x[1:].unflatten(0, (3, 13)))
         assert given.shape == (3, 3)
         changes[name] = (given - given[0]).abs().max().item()
@@ -99,15 +99,18 @@ def test_layer_norm_answers_the_same_in_any_batch_and_batch_norm_does_not():
 
 
 def test_the_networks_begin_with_the_same_weights():
-    given = []
-    for norm in NORMS.values():
-        model = network(6, 3, 2, 8, norm)
-        start(model, torch.Generator().manual_seed(0))
+    given, data = [], DeepNetwork().dataset()
+    for norm in NORMS:
+        model = begin(DeepNetwork(norm=norm, depth=2, width=8, seed=3), data).model
+        assert [type(m) for m in model if not isinstance(m, nn.Flatten | nn.Linear | nn.ReLU)] == [
+            NORMS[norm]
+        ] * 2
         given.append([m.weight for m in model if isinstance(m, nn.Linear)])
         assert len(given[-1]) == 3
         assert not any(m.bias.any() for m in model if isinstance(m, nn.Linear))
     for first, *others in zip(*given, strict=True):
         assert all(torch.equal(first, other) for other in others)
+        assert first.square().mean().item() == pytest.approx(2 / first.shape[1], rel=0.4)  # He's
 
 
 # ------------------------------------------------------------------------------------- the recipe

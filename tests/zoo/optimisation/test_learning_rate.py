@@ -7,8 +7,12 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
+from everynet.device import seeded_by
 from everynet.runs import run
-from everynet.types import UserError
+from everynet.trainer import evaluate, trained
+from everynet.types import Data, UserError
+from everynet.zoo.feedforward.mlp import MLP
+from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.learning_rate import (
     RECIPES,
     LearningRate,
@@ -28,7 +32,8 @@ def generator(seed=0):
 
 def small(rows=24, seed=0):
     """A network of 3 inputs, 4 hidden units and 3 classes, and data for it."""
-    model = LearningRate(hidden_size=4).network(3, 3, seed).double()
+    with seeded_by(seed):
+        model = MLP((3, 4, 3), "tanh").double()
     x = torch.randn(rows, 3, generator=generator(seed), dtype=torch.float64)
     return model, x, torch.randint(3, (rows,), generator=generator(seed))
 
@@ -126,10 +131,31 @@ def test_the_noise_that_is_expected_is_that_of_one_sample_over_the_size():
 
 
 def test_every_rate_starts_from_the_same_weights_and_every_seed_from_others():
-    recipe = LearningRate()
-    first, again, other = (recipe.network(3, 2, seed)[0].weight for seed in (1, 1, 2))
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
+    result, again, other = (
+        replace(RECIPE.tiny(), seed=seed).simulate(generator(seed)) for seed in (1, 1, 2)
+    )
+    assert (result["losses"][:, 0] == result["losses"][0, 0]).all()
+    assert (result["losses"][:, 1].diff() != 0).all()
+    assert result["losses"].shape == (6, 4)  # rates; three steps and the end
+    assert torch.equal(result["losses"], again["losses"])
+    assert result["losses"][0, 0] != other["losses"][0, 0]
+
+
+def test_the_test_images_are_asked_once_by_the_network_with_the_lowest_training_loss(monkeypatch):
+    asked = []
+    whole = Data.test.fget
+    monkeypatch.setattr(Data, "test", property(lambda self: asked.append(1) or whole(self)))
+    recipe = replace(RECIPE.tiny(), steps=30)
+    result = recipe.simulate(generator())
+    assert asked == [1]
+    best = result["losses"][:, -1].argmin()
+    one = OneHiddenLayer(
+        rows=64, hidden_size=4, activation="tanh", steps=30, batch_size=64, optimizer="sgd",
+        lr=result["rates"][best].item(),
+    )  # fmt: skip
+    data = one.dataset()
+    found = evaluate(one, trained(one, data), data.test)
+    assert result["test_accuracy"].item() == pytest.approx(found["accuracy"])
 
 
 def test_metrics_by_hand():
@@ -140,9 +166,9 @@ def test_metrics_by_hand():
         "rates": torch.tensor([0.01, 0.25, 0.5, 1.0]).double(),
         "curvature": 4 * one,
         "losses": torch.tensor(
-            [[2.0, 1.9, 1.8], [2, 1, 0.5], [2, 1.5, 0.4], [2, 9, math.nan]]
+            [[2.0, 1.9, 1.8], [2, 1, 0.5], [2, 1.5, 0.4], [2, 9, math.inf]]
         ).double(),
-        "accuracy": torch.tensor([0.1, 0.8, 0.9, 0.1]).double(),
+        "test_accuracy": 0.9 * one,
         "boundary": 0.51 * one,
         "parabola_curvature": 4 * one,
         "parabola_power": 4.4 * one,

@@ -3,14 +3,15 @@ from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from matplotlib.figure import Figure
 
-from everynet.data import load
+from everynet.experiments import Table
 from everynet.plot.race import Course, courses, standings
 from everynet.recipes import OPTIMIZERS
-from everynet.runs import run
+from everynet.runs import load, run
+from everynet.trainer import begin, evaluate, trained
 from everynet.types import UserError
-from everynet.zoo.optimisation.experiment import accuracy, fit, score
+from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.optimiser_race import (
     BATCHES,
     COURSES,
@@ -29,8 +30,18 @@ from everynet.zoo.optimisation.optimiser_race import (
     valley,
 )
 from everynet.zoo.optimisation.update_rules import RULES, descend
+from tests.zoo.cells import cell
 
-SMALL = Race(rates=(0.003, 0.03), steps=60, updates=12, hidden_size=4)
+SMALL = Race(rates=(0.003, 0.03), steps=60, updates=12, batch_size=32, hidden_size=4)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """What SMALL found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", lambda self, to, **_: to.write(b"drawn"))
+        folder = run(SMALL, tmp_path_factory.mktemp("race")).folder
+    return load(SMALL, folder)
 
 
 def tensor(*values):
@@ -132,6 +143,15 @@ def test_the_spread_of_batches_follows_their_size():
     assert (found / predicted - 1).abs().max() < 0.04  # 1 % of sampling error each
 
 
+def made_up(ends, rates=(0.1,), **more):
+    """Cells of three updates for each rule and rate, with these last losses and accuracies."""
+    names = [f"{rule}-{lr:g}" for rule in RULES for lr in rates]
+    return {
+        name: cell(terms={"cross_entropy": [3.0, 2.0, loss]}, test={"accuracy": right})
+        for name, (loss, right) in zip(names, ends, strict=True)
+    } | more
+
+
 def test_metrics_by_hand():
     """SGD 60 steps, momentum 30, Nesterov not in 60; one variance is 10 % above the law."""
     arrivals = torch.full((7, 4), 10.0).double()
@@ -140,12 +160,14 @@ def test_metrics_by_hand():
     variance[2] *= 1.1
     result = {
         "arrivals": arrivals,
-        "losses": tensor(*([[1.0, 0.5]] * 4), *([[1.0, 0.2]] * 3)),
-        "accuracy": tensor(0.9, 0.8, 0.9, 0.9, 0.95, 0.9, 0.7),
         "batch_variance": variance,
         "loss_variance": tensor(3.0)[0],
     }
-    assert SMALL.metrics(result) == pytest.approx(
+    cells = made_up(
+        [(0.5, 0.9), (0.5, 0.8), (0.5, 0.9), (0.5, 0.9), (0.2, 0.95), (0.3, 0.9), (0.4, 0.7)]
+    )
+    recipe = replace(SMALL, rates=(0.1,), updates=3)
+    assert recipe.metrics(Table(cells, result)) == pytest.approx(
         {
             "arrived": 27,
             "momentum_gain": 2.0,
@@ -158,21 +180,51 @@ def test_metrics_by_hand():
     )
 
 
+def test_the_rate_with_the_lowest_training_loss_counts_and_one_that_diverges_does_not():
+    recipe = replace(SMALL, rates=(0.1, 0.5), updates=3)
+    ends = [(0.5, 0.9), (0.4, 0.8)] * 7
+    lost = {
+        "adam-0.5": cell(terms={"cross_entropy": [3.0, 1e9]}, diverged=2),
+        "lion-0.1": cell(diverged=1),
+        "lion-0.5": cell(diverged=1),
+    }
+    nets = recipe.networks(Table(made_up(ends, recipe.rates, **lost), {}))
+    assert (nets["sgd"].rate, nets["sgd"].accuracy) == (0.5, 0.8)
+    assert nets["sgd"].losses.tolist() == [3, 2, 0.4]
+    assert (nets["adam"].rate, nets["adam"].accuracy) == (0.1, 0.9)
+    assert nets["lion"].accuracy == 0
+    assert (nets["lion"].losses == math.inf).all()
+
+
+def test_losses_are_means_over_parts_of_the_run():
+    values = torch.arange(33.0)
+    made = cell(terms={"cross_entropy": values})
+    found = replace(SMALL, updates=33).losses(made)  # sixteen pairs; the last is left out
+    assert found.tolist() == [2 * part + 0.5 for part in range(16)]
+
+
 # ------------------------------------------------------------------------------------- the network
 
 
-def test_every_rule_starts_from_the_same_weights_and_batches():
-    data = load("digits", kind="image", batch_size=32)
-    runs = [replace(SMALL, updates=1).train(data, rule, 0.01)[0] for rule in RULES]
-    assert all(torch.equal(losses, runs[0]) for losses in runs)
-    longer = [SMALL.train(data, rule, 0.01)[0][-1].item() for rule in RULES]
-    assert len(set(longer)) == len(RULES)
+def test_every_rule_starts_from_the_same_weights_and_batches(small):
+    assert list(small.cells) == [f"{rule}-{lr:g}" for rule in RULES for lr in SMALL.rates]
+    losses = {name: cell.terms["cross_entropy"][1] for name, cell in small.cells.items()}
+    assert len({values[0].item() for values in losses.values()}) == 1
+    assert len({values[-1].item() for values in losses.values()}) == len(losses)
+    assert all(len(values) == SMALL.updates for values in losses.values())
 
 
-def test_a_rate_that_diverges_is_not_chosen():
-    result = replace(SMALL, rates=(1e-3, 1e12)).networks(torch.Generator().manual_seed(0))
-    assert (result["network_rates"] == 1e-3).all()
-    assert result["losses"].isfinite().all()
+@pytest.mark.covers("O22")
+def test_the_losses_of_batches_are_those_of_the_untrained_network(small):
+    data = SMALL.first().dataset()
+    model = begin(SMALL.first(), data).model
+    first = evaluate(SMALL.first(), model, data.valid)["cross_entropy"]
+    assert first == pytest.approx(small.cells["adam-0.003"].valid["cross_entropy"][0].item())
+    x, y = data.whole
+    each = torch.nn.functional.cross_entropy(model(x), y, reduction="none").double()
+    assert small.result["loss_variance"].item() == pytest.approx(each.var(correction=0).item())
+    ratio = small.result["batch_variance"] * torch.tensor(BATCHES) / small.result["loss_variance"]
+    assert (ratio - 1).abs().max() < 0.1
 
 
 def test_the_rules_are_those_a_recipe_can_name():
@@ -197,18 +249,15 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 @pytest.mark.real_data
 @pytest.mark.covers("O30")
 def test_lion_on_mnist():
-    data = load("mnist", kind="image", batch_size=128)
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Flatten(), nn.Linear(784, 128), nn.ReLU(), nn.Linear(128, 10))
-    (x, y), (test_x, test_y) = data.whole, data.splits["test"]
-    generator = torch.Generator().manual_seed(0)
-    fit(model, x, y, steps=2000, generator=generator, batch_size=128, lr=3e-4, optimizer="lion")
-    assert score(model, test_x, test_y, accuracy) >= 0.97
+    recipe = OneHiddenLayer(
+        data="mnist", hidden_size=128, steps=2000, batch_size=128, lr=3e-4, optimizer="lion"
+    )
+    data = recipe.dataset()
+    assert evaluate(recipe, trained(recipe, data), data.test)["accuracy"] >= 0.97
 
 
-def test_pictures_show_every_rule_on_every_course():
-    result = SMALL.simulate(torch.Generator().manual_seed(0))
-    drawn = SMALL.pictures(result)
+def test_pictures_show_every_rule_on_every_course(small):
+    drawn = SMALL.pictures(small)
     maps = drawn["paths"].axes
     assert [axes.get_title() for axes in maps[:4]] == [c.title for c in COURSES.values()]
     rows = [maps[i].get_legend_handles_labels()[1] for i in (0, 4)]
@@ -245,8 +294,3 @@ def test_a_table_prints_the_best_bold_and_a_map_marks_the_minima():
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
         Race(**fields)
-
-
-def test_a_table_of_numbers_is_refused():
-    with pytest.raises(UserError, match=r"data \(moons\) must be images with a class each"):
-        replace(SMALL, data="moons").networks(torch.Generator())

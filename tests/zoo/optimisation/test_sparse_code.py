@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 from torch import nn
 
-from everynet.data import load
 from everynet.runs import run
+from everynet.trainer import trained
 from everynet.types import UserError
 from everynet.zoo.optimisation.sparse_code import (
     RECIPES,
     Autoencoder,
+    Encoding,
     SparseCode,
     TargetRate,
     absolute,
@@ -83,11 +84,43 @@ def test_near_zero_is_a_share():
 
 
 def test_the_penalty_on_weights_shrinks_their_sum():
-    recipe = replace(SparseCode(), rows=64, batch_size=64, steps=60, hidden_size=8, noise=0.0)
-    data = load("digits", kind="image", batch_size=1)
-    plain = recipe.train(data, 0, 0.0, 0.0).encoder.weight
-    pressed = recipe.train(data, 0, 0.0, 1.0).encoder.weight
+    recipe = Encoding(rows=64, batch_size=64, steps=60, hidden_size=8, noise=0.0, lr=3e-3)
+    data = recipe.dataset()
+    plain, pressed = (
+        trained(replace(recipe, weight_alpha=alpha), data).encoder.weight for alpha in (0.0, 1.0)
+    )
     assert pressed.abs().sum() < 0.5 * plain.abs().sum()
+
+
+def test_terms_and_figures_by_hand():
+    """Without noise; codes (5, 2) and (0, 0), as above."""
+    model, x = by_hand(), f64([5, 3], [-1, 0.5])
+    recipe = Encoding(alpha=0.1, weight_alpha=0.01, noise=0.0)
+    terms = {name: term.item() for name, term in recipe.objective(model, (x,)).items()}
+    wrong = (2.25 + 81 + 2.25 + 0.25) / 2
+    assert terms == pytest.approx({"error": wrong, "code": 0.35, "weights": 0.02})
+    figures = {name: f.tolist() for name, f in recipe.metrics(model, (x,)).items()}
+    assert figures == {"error": [83.25 / 2, 1.25], "active": [1, 0]}
+    assert list(replace(recipe, alpha=0.0, weight_alpha=0.0).objective(model, (x,))) == ["error"]
+    rate = replace(recipe, rho=0.2)
+    model.activation = nn.Sigmoid()
+    h = f64([5, 2], [-1, -0.5]).sigmoid()
+    torch.testing.assert_close(rate.metrics(model, (x,))["active"], h.mean(1))
+    torch.testing.assert_close(rate.objective(model, (x,))["code"], 0.1 * off_target(h, 0.2))
+    assert isinstance(rate.model(rate.dataset()).activation, nn.Sigmoid)
+
+
+def test_the_network_sees_noise_and_is_judged_by_the_image():
+    model, x = by_hand(), f64([5, 3]).expand(4000, -1)
+    noisy = Encoding(noise=0.5).noisy(x)
+    assert (noisy - x).std().item() == pytest.approx(0.5, rel=0.1)
+    assert Encoding(noise=0.0).noisy(x).equal(x)
+    model.decoder.bias.data = f64(-1, -9)  # x is made from its code without error
+    clean, seen = (
+        Encoding(noise=noise).objective(model, (x,))["error"].item() for noise in (0.0, 0.5)
+    )
+    assert clean == pytest.approx(0, abs=1e-20)
+    assert seen == pytest.approx(0.25 * (4 + 4), rel=0.1)  # features of length 2
 
 
 # ------------------------------------------------------------------------------------- the recipes

@@ -158,6 +158,36 @@ def test_the_recipe_measures_the_closed_form():
     assert (result["l2_left"] > 0).all()
 
 
+@pytest.mark.covers("O14")
+def test_decay_raises_the_training_loss_and_test_images_are_seen_at_both_ends_alone():
+    recipe = Decay(data="digits", rows=100, epochs=6, decays=(0.0, 0.01, 0.1), repeats=2)
+    result = recipe.networks()
+    assert {name: tuple(value.shape) for name, value in result.items()} == {
+        f"{split}_{what}": (2, 2 if split == "test" else 3)
+        for split in ("train", "valid", "test")
+        for what in ("loss", "accuracy")
+    }
+    assert (result["train_loss"].diff(dim=1) > 0).all()
+    assert (result["train_loss"][0] != result["train_loss"][1]).all()  # other images and weights
+
+
+def test_metrics_by_hand():
+    result = {
+        "l2_error": f64(1e-9, 1e-12),
+        "l1_error": f64(1e-13),
+        "ridge": f64([3.0, 4.0]),
+        "ridge_exact": f64([3.0, 5.0]),
+        "train_loss": f64([0.1, 0.2, 0.3], [0.3, 0.2, 0.5]),
+        "test_loss": f64([0.8, 0.7], [1.0, 0.9]),
+        "test_accuracy": f64([0.8, 0.9], [0.9, 0.7]),
+    }
+    assert Decay().metrics(result) == pytest.approx(
+        {"l2_error": 1e-9, "l1_error": 1e-13, "ridge_error": 34**-0.5, "gap": 0.7,
+         "gap_decayed": 0.4, "gap_ratio": 4 / 7, "test_loss": 0.9, "test_loss_decayed": 0.8,
+         "accuracy": 0.85, "accuracy_decayed": 0.8}
+    )  # fmt: skip
+
+
 @pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.covers("O14")

@@ -21,16 +21,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from itertools import product
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from everynet.experiments import Experiment, Table
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.types import nearest
-from everynet.zoo.optimisation.experiment import fit
+from everynet.recipes import Pictures, State, Training
+from everynet.samplers import Made
+from everynet.types import Batch, Data, History, Terms, generator, nearest
 
 Function = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 
@@ -48,20 +50,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": torch.relu,
     "sine": torch.sin,
 }
+SQUARE = "square"
+ACROSS = torch.linspace(-1, 1, 201)  # where the networks are drawn
 SPREAD = 3.0  # of the first weights and biases: bends all over the interval
 
 
 class Shallow(nn.Module):
     """Networks with one hidden layer, side by side; each maps points of its own to numbers."""
 
-    def __init__(
-        self, nets: int, width: int, g: Callable[[Tensor], Tensor], generator: torch.Generator
-    ) -> None:
+    def __init__(self, nets: int, width: int, g: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.g = g
-        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width, generator=generator))
-        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width, generator=generator) - 1))
-        self.c = nn.Parameter(torch.randn(nets, width, 1, generator=generator) / (10 * width**0.5))
+        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width))
+        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width) - 1))
+        self.c = nn.Parameter(torch.randn(nets, width, 1) / (10 * width**0.5))
         self.c_0 = nn.Parameter(torch.zeros(nets, 1))
 
     def forward(self, x: Float[Tensor, "nets points 2"]) -> Float[Tensor, "nets points"]:
@@ -89,7 +91,48 @@ def quadratic_floor(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Widths(Simulation):
+class Functions(Training[Shallow]):
+    """Learn each function of TARGETS from the same points, by `nets` networks of one width."""
+
+    width: int = 4
+    activation: str = "tanh"
+    nets: int = 4
+    points: int = 256
+
+    def dataset(self) -> Data:
+        draw = generator(self.seed)
+        splits = {
+            split: sampled(2 * torch.rand(count, 2, generator=draw) - 1, self.nets)
+            for split, count in (("train", self.points), ("valid", 4 * self.points))
+        }
+        # A row is all points of one network: every update sees them in this order.
+        return Data(splits, sampler=Made(lambda _step: splits["train"]), seed=self.seed)
+
+    def model(self, data: Data) -> Shallow:
+        g = torch.square if self.activation == SQUARE else ACTIVATIONS[self.activation]
+        return Shallow(self.nets * len(TARGETS), self.width, g)
+
+    def rate(self, step: int, history: History) -> float:
+        """The last third is at a tenth of the rate."""
+        return 1.0 if step < self.steps - self.steps // 3 else 0.1
+
+    def objective(self, model: Shallow, batch: Batch) -> Terms:
+        x, f = batch
+        return {"error": (model(x) - f).square().mean(1).sum()}  # each network has its own
+
+
+def sampled(x: Float[Tensor, "points 2"], nets: int) -> tuple[Tensor, Tensor]:
+    """Points and values for `nets` networks a function; an input that does not count is 0."""
+    made = []
+    for inputs, f in TARGETS.values():
+        counted = x * (torch.arange(2) < inputs)
+        made += [(counted, f(counted))] * nets
+    places, values = zip(*made, strict=True)
+    return torch.stack(places), torch.stack(values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Widths(Experiment):
     """Train networks of each width on three functions, and judge them at points they never saw."""
 
     captions: ClassVar[Mapping[str, str]] = {
@@ -132,91 +175,81 @@ class Widths(Simulation):
         known = self.activation in ACTIVATIONS
         self.require(known, "activation", "one we have" + nearest(self.activation, ACTIVATIONS))
 
-    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        train, test = (
-            self.sampled(2 * torch.rand(n, 2, generator=generator) - 1)
-            for n in (self.points, 4 * self.points)
-        )
-        across = torch.linspace(-1, 1, 201)
-        line = self.sampled(torch.stack([across, torch.zeros(201)], dim=1))[0]
-        errors, fits = {}, []
-        for name, g in (("curved", ACTIVATIONS[self.activation]), ("square", torch.square)):
-            rows = []
-            for width in (*self.widths, self.beyond):
-                model = Shallow(len(train[0]), width, g, generator)
-                self.learn(model, *train, generator)
-                with torch.no_grad():
-                    rows.append(missed(model(test[0]), test[1]).reshape(len(TARGETS), -1))
-                    fits.append(model(line)[:: self.nets])
-            errors[name] = torch.stack(rows, dim=1)  # targets widths nets
-        return errors | {
-            "floor": quadratic_floor(*test)[:: self.nets],
-            "across": across,
-            "fits": torch.stack(fits).reshape(2, -1, len(TARGETS), len(across)),
-        }
-
-    def sampled(self, x: Float[Tensor, "points 2"]) -> tuple[Tensor, Tensor]:
-        """Points and values for every network; an input that does not count is 0."""
-        made = []
-        for inputs, f in TARGETS.values():
-            counted = x * (torch.arange(2) < inputs)
-            made += [(counted, f(counted))] * self.nets
-        places, values = zip(*made, strict=True)
-        return torch.stack(places), torch.stack(values)
-
-    def learn(self, model: Shallow, x: Tensor, f: Tensor, generator: torch.Generator) -> None:
-        late = self.steps // 3
-        for steps, lr in ((self.steps - late, self.lr), (late, self.lr / 10)):
-            fit(
-                model,
-                x,
-                f,
-                steps=steps,
-                lr=lr,
-                optimizer="adam",
-                generator=generator,
-                loss=lambda y, f: (y - f).square().mean(1).sum(),
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            f"{activation}-{width}": Functions(
+                width=width, activation=activation, nets=self.nets, points=self.points,
+                steps=self.steps, eval_every=self.steps, lr=self.lr, seed=self.seed,
             )
+            for activation, width in product((self.activation, SQUARE), (*self.widths, self.beyond))
+        }  # fmt: skip
 
-    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
-        judged = slice(0, len(self.widths))
-        typical = result["curved"][:, judged].log().mean(2).exp()
-        floor = result["floor"][:, None]
+    def measure(
+        self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
+    ) -> dict[str, float | Tensor]:
+        """What each network misses at points it never saw, and the first of each along a line."""
+        x, f = data.splits["valid"]
+        line = torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1)
+        fits = state.model(sampled(line, self.nets)[0].to(x))[:: self.nets]
+        return {"missed": missed(state.model(x), f), "fits": fits}
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        first = next(iter(self.cells().values()))
+        x, f = first.dataset().splits["valid"]
+        return {"floor": quadratic_floor(x, f)[:: self.nets]}
+
+    def errors(self, table: Table, activation: str) -> Float[Tensor, "targets widths nets"]:
+        """What the networks miss in the end; NaN if they have diverged."""
+        found = []
+        for width in (*self.widths, self.beyond):
+            cell = table.cells[f"{activation}-{width}"]
+            end = cell.measured["missed"][-1]
+            found.append(end if cell.diverged is None else torch.full_like(end, math.nan))
+        errors: Tensor = torch.stack(found).unflatten(1, (len(TARGETS), -1)).transpose(0, 1)
+        return errors
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        curved, square = (self.errors(table, g) for g in (self.activation, SQUARE))
+        typical = curved[:, : len(self.widths)].log().mean(2).exp()
+        floor = table.result["floor"][:, None]
         return {
             "fall": (typical[:, 0] / typical[:, -1]).min().item(),
             "below_floor": (floor / typical[:, [-1]]).min().item(),
-            "square_by_floor": (result["square"] / floor[..., None]).min().item(),
-            "best_square_by_floor": (result["square"].amin((1, 2)) / floor[:, 0]).max().item(),
+            "square_by_floor": (square / floor[..., None]).min().item(),
+            "best_square_by_floor": (square.amin((1, 2)) / floor[:, 0]).max().item(),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        widths, across = (*self.widths, self.beyond), result["across"]
-        shown = sorted({0, 1, len(self.widths) - 1})
+    def pictures(self, table: Table) -> Pictures:
+        shown = sorted({self.widths[0], self.widths[1], self.widths[-1]})
+        lines = {f"width {width}": f"{self.activation}-{width}" for width in shown}
+        lines |= {rf"$z^2$, width {self.widths[-1]}": f"{SQUARE}-{self.widths[-1]}"}
+        both = {self.activation: self.errors(table, self.activation),
+                r"$z^2$": self.errors(table, SQUARE)}  # fmt: skip
+        size = torch.tensor((*self.widths, self.beyond), dtype=torch.float64)
         fits, errors = [], []
         for row, (name, (inputs, f)) in enumerate(TARGETS.items()):
-            on_line = f(torch.stack([across, torch.zeros_like(across)], dim=1))
-            drawn = {f"width {widths[i]}": (across, result["fits"][0, i, row]) for i in shown}
-            square = {rf"$z^2$, width {self.widths[-1]}": (across, result["fits"][1, -2, row])}
+            on_line = f(torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1))
             fits.append(
                 Panel(
-                    drawn | square,
-                    guides={"f": (across, on_line)},
+                    {
+                        label: (ACROSS, table.cells[cell].measured["fits"][-1, row])
+                        for label, cell in lines.items()
+                    },
+                    guides={"f": (ACROSS, on_line)},
                     xlabel="x" if inputs == 1 else r"$x_1$, along $x_2 = 0$",
                     ylabel="y(x)",
                     title=f"f = {name}",
                     ylim=(-1.6, 1.9),
                 )
             )
-            size = torch.tensor(widths, dtype=torch.float64)
-            both = {self.activation: result["curved"][row], r"$z^2$": result["square"][row]}
             errors.append(
                 Panel(
-                    {g: (size, each.log().mean(1).exp()) for g, each in both.items()},
-                    bands={g: (each.amin(1), each.amax(1)) for g, each in both.items()},
-                    levels={"best quadratic": float(result["floor"][row])},
+                    {g: (size, each[row].log().mean(1).exp()) for g, each in both.items()},
+                    bands={g: (each[row].amin(1), each[row].amax(1)) for g, each in both.items()},
+                    levels={"best quadratic": float(table.result["floor"][row])},
                     log="xy",
                     xlabel="width (hidden units)",
-                    ylabel="share of variance missed, test",
+                    ylabel="share of variance missed, other points",
                     title=f"f = {name}",
                 )
             )
@@ -227,10 +260,10 @@ class Widths(Simulation):
 
 
 # For seeds 0, 1, 2 (fall hangs on how lucky the four networks of width 4 were):
-#   fall                  27.7    13.5    6.0     error at width 4 by that at 64, the least of three
-#   below_floor           330     235     287     the floor by the error at width 64, the least
-#   square_by_floor       1.006   1.008   1.006   error of z^2 by its floor, the least of all
-#   best_square_by_floor  1.038   1.033   1.027   the best of each function, the largest
+#   fall                  17.9    8.2     16.3    error at width 4 by that at 64, the least of three
+#   below_floor           278     284     252     the floor by the error at width 64, the least
+#   square_by_floor       1.003   1.003   1.003   error of z^2 by its floor, the least of all
+#   best_square_by_floor  1.007   1.084   1.029   the best of each function, the largest
 RECIPES = {
     "universal-approximation": Widths(
         goal="fall >= 3 and below_floor >= 100 and square_by_floor >= 0.9999", covers=("F9",)

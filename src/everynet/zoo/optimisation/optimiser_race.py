@@ -10,7 +10,7 @@
 All E are 0 where they are least. Each rule runs each course with each learning rate of one grid;
 the rate with the smallest n counts, or with the lowest end where none arrives. The network, a
 perceptron with one hidden layer, learns from mini-batches; there the rate with the lowest training
-loss counts, and test images are looked at only with that one. The valley is turned, so that rules
+loss counts, and with it the accuracy on test images. The valley is turned, so that rules
 with a rate for each coordinate find no axis to their liking.
 
 Momentum is for the valley and the bend, where SGD zigzags or creeps. AdaGrad and Adam, which divide
@@ -29,22 +29,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from itertools import product
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from everynet.data import load
-from everynet.device import seeded_by
+from everynet.experiments import Cell, Experiment, Table
 from everynet.plot.panels import Panel, panels
 from everynet.plot.race import Course, courses, standings
-from everynet.recipes import Pictures, Simulation
-from everynet.types import Data
-from everynet.types import generator as seeded
-from everynet.zoo.optimisation.experiment import accuracy, fit, score
+from everynet.recipes import Pictures, Training
+from everynet.trainer import begin
+from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.update_rules import RULES, descend
 
 Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
@@ -150,10 +149,22 @@ def spread(losses: Float[Tensor, " rows"], generator: torch.Generator) -> Float[
     )
 
 
+@dataclass(frozen=True)
+class Network:
+    """What a rule did to the network at its best rate."""
+
+    rate: float
+    losses: Float[Tensor, " windows"]
+    """On the way, on training images."""
+    accuracy: float
+    """At the end, on test images."""
+
+
 @dataclass(frozen=True, kw_only=True)
-class Race(Simulation):
+class Race(Experiment):
     """Every rule on every course at its best rate of a grid."""
 
+    tests: ClassVar[bool] = True
     captions: ClassVar[Mapping[str, str]] = {
         "table": (
             "For each rule (row) and course (column) the steps until it arrived and the rate that "
@@ -171,7 +182,7 @@ class Race(Simulation):
     }
 
     data: str = "digits"
-    """What the network learns: digits, mnist, or another known set or path of images in classes."""
+    """What the network learns: digits, mnist, or another known set or path with classes."""
     rates: tuple[float, ...] = (1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
     """Learning rates each rule is tried with on each course, and on the network."""
     steps: int = 2000
@@ -180,9 +191,9 @@ class Race(Simulation):
     """Share of the first E at which a run has arrived."""
     hidden_size: int = 32
     """Hidden units of the network."""
-    updates: int = 300
+    updates: int = 500
     """Steps of the network."""
-    batch_size: int = 32
+    batch_size: int = 64
     """Samples of a step of the network."""
 
     def __post_init__(self) -> None:
@@ -195,8 +206,21 @@ class Race(Simulation):
         self.require(self.updates >= 1, "updates", "at least 1")
         self.require(self.batch_size >= 1, "batch_size", "at least 1")
 
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            f"{rule}-{lr:g}": replace(self.first(), optimizer=rule, lr=lr)
+            for rule, lr in product(RULES, self.rates)
+        }
+
+    def first(self) -> OneHiddenLayer:
+        """The network, whose rule and rate are still open."""
+        return OneHiddenLayer(
+            data=self.data, hidden_size=self.hidden_size, steps=self.updates,
+            batch_size=self.batch_size, eval_every=self.updates, seed=self.seed,
+        )  # fmt: skip
+
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        return {**self.race(), **self.networks(generator)}
+        return {**self.race(), **self.batches(generator)}
 
     def race(self) -> dict[str, Tensor]:
         """The four courses, all rates at once: for each rule what its best rate did."""
@@ -221,78 +245,56 @@ class Race(Simulation):
         paths, values, arrivals, used = (torch.stack(parts) for parts in zip(*kept, strict=True))
         return {"paths": paths, "values": values, "arrivals": arrivals, "rates": used}
 
-    def networks(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """The network: for each rule what its best rate did; and the losses of batches."""
-        data = load(self.data, kind="image", batch_size=self.batch_size)
-        (x, y), (test_x, test_y) = data.whole, data.splits["test"]
+    def batches(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The losses of batches of the network before it is trained."""
+        data = self.first().dataset()
+        x, y = data.whole
         with torch.no_grad():
-            each = cross_entropy(self.network(data)(x), y, reduction="none").double()
-        curves, used, right = [], [], []
-        for name in RULES:
-            runs = [self.train(data, name, lr) for lr in self.rates]
-            ends = torch.stack([losses[-1] for losses, _ in runs])
-            best = int(ends.nan_to_num(nan=math.inf).argmin())
-            losses, model = runs[best]
-            curves.append(losses)
-            used.append(self.rates[best])
-            right.append(score(model, test_x, test_y, accuracy))
-        return {
-            "losses": torch.stack(curves),
-            "network_rates": torch.tensor(used, dtype=torch.float64),
-            "accuracy": torch.tensor(right, dtype=torch.float64),
-            "batch_variance": spread(each, generator),
-            "loss_variance": each.var(correction=0),
-        }
+            each = cross_entropy(begin(self.first(), data).model(x), y, reduction="none").double()
+        return {"batch_variance": spread(each, generator), "loss_variance": each.var(correction=0)}
 
-    def network(self, data: Data) -> nn.Module:
-        """The same first weights for every run of a seed."""
-        inputs, classes = data.whole[0][0].numel(), len(data.spec["classes"])
-        with seeded_by(self.seed):
-            return nn.Sequential(
-                nn.Flatten(),
-                nn.Linear(inputs, self.hidden_size),
-                nn.ReLU(),
-                nn.Linear(self.hidden_size, classes),
-            )
+    def networks(self, table: Table) -> dict[str, Network]:
+        """What the best rate of each rule did to the network."""
+        found = {}
+        for rule in RULES:
+            tried = {lr: table.cells[f"{rule}-{lr:g}"] for lr in self.rates}
+            ends = {lr: self.losses(cell)[-1].item() for lr, cell in tried.items()}
+            best = min(ends, key=ends.__getitem__)
+            right = tried[best].test.get("accuracy", 0.0)  # only where every rate has diverged
+            found[rule] = Network(best, self.losses(tried[best]), right)
+        return found
 
-    def train(
-        self, data: Data, rule: str, lr: float
-    ) -> tuple[Float[Tensor, " windows"], nn.Module]:
-        """The training loss, in means over a part of the run each, and the network at the end."""
-        model = self.network(data)
-        losses = fit(
-            model,
-            *(data.whole[0], data.whole[1]),
-            steps=self.updates,
-            generator=seeded(self.seed),  # the same batches too
-            batch_size=min(self.batch_size, data.rows("train")),
-            lr=lr,
-            optimizer=rule,
-        )
+    def losses(self, cell: Cell) -> Float[Tensor, " windows"]:
+        """The training loss, in means over a part of the run each; infinite if it diverged."""
         width = max(1, self.updates // WINDOWS)
-        return losses.double().unfold(0, width, width).mean(1), model
+        count = self.updates // width
+        if cell.diverged is not None:
+            return torch.full((count,), math.inf, dtype=torch.float64)
+        steps, values = cell.terms["cross_entropy"]
+        parts = (values[(steps - 1) // width == part] for part in range(count))
+        return torch.stack([part.mean() for part in parts])
 
-    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
-        n, names = result["arrivals"], list(RULES)
+    def metrics(self, table: Table) -> dict[str, float]:
+        result, nets = table.result, self.networks(table)
+        n = result["arrivals"]
         some = n[:, list(COURSES).index("valley")].clamp(max=self.steps + 1).tolist()
-        in_valley = dict(zip(names, some, strict=True))
+        in_valley = dict(zip(RULES, some, strict=True))
         predicted = result["loss_variance"] / torch.tensor(BATCHES)  # (6)
-        best = result["losses"][:, -1].argmin()
         return {
             "arrived": n.isfinite().sum().item(),
             "momentum_gain": in_valley["sgd"] / in_valley["momentum"],
             "nesterov_gain": in_valley["sgd"] / in_valley["nesterov"],
-            "lowest_accuracy": result["accuracy"].min().item(),
-            "best_accuracy": result["accuracy"][best].item(),
-            "lion_accuracy": result["accuracy"][names.index("lion")].item(),
+            "lowest_accuracy": min(net.accuracy for net in nets.values()),
+            "best_accuracy": min(nets.values(), key=lambda net: float(net.losses[-1])).accuracy,
+            "lion_accuracy": nets["lion"].accuracy,
             "variance_error": (result["batch_variance"] / predicted - 1).abs().max().item(),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def pictures(self, table: Table) -> Pictures:
         return {
-            "paths": courses(self.maps(result), TEAMS),
-            "curves": panels(*self.curves(result), columns=3),
-            "table": self.table(result),
+            "paths": courses(self.maps(table.result), TEAMS),
+            "curves": panels(*self.curves(table), columns=3),
+            "table": self.table(table),
         }
 
     def maps(self, result: Mapping[str, Tensor]) -> list[Course]:
@@ -304,8 +306,9 @@ class Race(Simulation):
             for k, course in enumerate(COURSES.values())
         ]
 
-    def curves(self, result: Mapping[str, Tensor]) -> list[Panel]:
+    def curves(self, table: Table) -> list[Panel]:
         """E against steps on each course, the loss of the network, and the law of batches."""
+        result = table.result
         steps = torch.arange(1.0, self.steps + 1)
         made = [
             Panel(
@@ -323,8 +326,8 @@ class Race(Simulation):
             )
             for k, course in enumerate(COURSES.values())
         ]
-        losses = result["losses"]
-        updates = (torch.arange(losses.shape[1]) + 0.5) * max(1, self.updates // WINDOWS)
+        losses = [net.losses for net in self.networks(table).values()]
+        updates = (torch.arange(len(losses[0])) + 0.5) * max(1, self.updates // WINDOWS)
         sizes = torch.tensor(BATCHES, dtype=torch.float64)
         return [
             *made,
@@ -347,21 +350,24 @@ class Race(Simulation):
             ),
         ]
 
-    def table(self, result: Mapping[str, Tensor]) -> Figure:
+    def table(self, table: Table) -> Figure:
+        """Who was how fast on which course."""
+        result, nets = table.result, self.networks(table)
         n, ends = result["arrivals"], result["values"][:, -1]
         rows = {}
-        for i, name in enumerate(NAMES.values()):
+        for i, (name, net) in enumerate(zip(NAMES.values(), nets.values(), strict=True)):
             cells = [
                 f"{steps:.0f}" if math.isfinite(steps) else f"E = {end:.1g}"
                 for steps, end in zip(n[i].tolist(), ends[i].tolist(), strict=True)
             ]
-            share = f"{result['losses'][i, -1]:.2g}, {100 * result['accuracy'][i]:.1f} %"
-            used = [*result["rates"][i].tolist(), result["network_rates"][i].item()]
+            share = f"{net.losses[-1]:.2g}, {100 * net.accuracy:.1f} %"
+            used = [*result["rates"][i].tolist(), net.rate]
             rows[name] = [f"{c}\nrate {lr:g}" for c, lr in zip([*cells, share], used, strict=True)]
+        reached = [float(net.losses[-1]) for net in nets.values()]
         return standings(
             [*(course.title for course in COURSES.values()), f"Network: {self.data}"],
             rows,
-            best=[*n.argmin(dim=0).tolist(), int(result["losses"][:, -1].argmin())],
+            best=[*n.argmin(dim=0).tolist(), int(torch.tensor(reached).argmin())],
             note=f"Steps until E stays below {self.tolerance:g} of its first value, or E after "
             f"{self.steps} steps; for the network training loss and test accuracy after "
             f"{self.updates}. Each at its best rate of {len(self.rates)} from {self.rates[0]:g} to "
@@ -369,9 +375,7 @@ class Race(Simulation):
         )
 
     def tiny(self) -> Self:
-        return replace(
-            self, rates=(0.003, 0.01), steps=20, updates=10, hidden_size=4, data="digits"
-        )
+        return replace(self, rates=(0.01,), steps=20, updates=10, hidden_size=4, data="digits")
 
 
 def choose(

@@ -29,10 +29,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from everynet.device import choose
 from everynet.plot.panels import Panel, panels
 from everynet.plot.surface import decision_surface, square
-from everynet.recipes import Pictures, Simulation
-from everynet.zoo.optimisation.experiment import fit
+from everynet.recipes import Pictures, Simulation, Training
+from everynet.trainer import begin, train
+from everynet.types import Batch, Data, Terms, mix
 
 CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 XOR = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
@@ -44,8 +46,8 @@ class Hidden(nn.Module):
 
     def __init__(self, units: int) -> None:
         super().__init__()
-        self.hidden = nn.Linear(2, units, dtype=torch.float64)
-        self.output = nn.Linear(units, 1, dtype=torch.float64)
+        self.hidden = nn.Linear(2, units)
+        self.output = nn.Linear(units, 1)
 
     def forward(self, x: Float[Tensor, "rows 2"]) -> Float[Tensor, " rows"]:
         h = self.hidden(x).tanh()  # (1)
@@ -74,6 +76,42 @@ def unit_gradients(
 def spread(theta: Float[Tensor, "*times units 4"]) -> Float[Tensor, "*times"]:
     """How far apart the two least alike units are, in any weight."""
     return (theta.amax(dim=-2) - theta.amin(dim=-2)).amax(dim=-1)  # (7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Xor(Training[Hidden]):
+    """Learn the four corners from weights that are all `constant`, or normal where it is None."""
+
+    units: int = 8
+    constant: float | None = None
+    batch_size: int = 4
+    optimizer: str = "sgd"
+
+    def dataset(self) -> Data:
+        return Data({"train": (CORNERS, XOR)}, batch_size=self.batch_size, seed=self.seed)
+
+    def model(self, data: Data) -> Hidden:
+        model = Hidden(self.units)
+        for layer in (model.hidden, model.output):
+            nn.init.zeros_(layer.bias)
+            if self.constant is None:
+                nn.init.normal_(layer.weight)
+            else:
+                nn.init.constant_(layer.weight, self.constant)
+        return model
+
+    def objective(self, model: Hidden, batch: Batch) -> Terms:
+        x, t = batch
+        return {"cross_entropy": binary_cross_entropy_with_logits(model(x), t)}
+
+
+def learn(recipe: Xor) -> tuple[Hidden, Float[Tensor, "times units 4"]]:
+    """The network at the end, and its hidden units at the start and after each step."""
+    data, setup = recipe.dataset(), choose("cpu", "fp64")
+    state = begin(recipe, data, setup)
+    path = [state.model.units()]
+    path += [state.model.units() for _ in train(recipe, state, data, setup=setup)]
+    return state.model, torch.stack(path)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,14 +154,11 @@ class Corners(Simulation):
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         paths, scores, surfaces = [], [], []
         for number in range(self.nets + 1):
-            model = Hidden(self.units)
-            for layer in (model.hidden, model.output):
-                nn.init.zeros_(layer.bias)
-                if number == 0:
-                    nn.init.constant_(layer.weight, self.constant)
-                else:
-                    nn.init.normal_(layer.weight, generator=generator)
-            path = self.train(model, generator)
+            recipe = Xor(
+                units=self.units, steps=self.steps, lr=self.lr, seed=mix(self.seed, number),
+                constant=None if number else self.constant,
+            )  # fmt: skip
+            model, path = learn(recipe)
             with torch.no_grad():
                 scores.append(model(CORNERS))
                 if number <= 1:
@@ -134,21 +169,6 @@ class Corners(Simulation):
             "surfaces": torch.stack(surfaces),
             "scores": torch.stack(scores),  # networks corners, the constant one first
         }
-
-    def train(self, model: Hidden, generator: torch.Generator) -> Float[Tensor, "times units 4"]:
-        """The hidden units at the start and after each step."""
-        path: list[Tensor] = []
-        fit(
-            model,
-            CORNERS,
-            XOR,
-            steps=self.steps,
-            generator=generator,
-            lr=self.lr,
-            loss=binary_cross_entropy_with_logits,
-            watch=lambda _: path.append(model.units()),
-        )
-        return torch.stack(path)
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         right = ((result["scores"] > 0) == (XOR > 0)).double().mean(dim=1)

@@ -1,0 +1,88 @@
+"""What laws of training are shown on: a network that tells images apart, taught by some of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from everynet.data import load
+from everynet.device import Setup
+from everynet.metrics import accuracy
+from everynet.recipes import M, Training
+from everynet.trainer import evaluate
+from everynet.types import Batch, Data, Terms, UserError, generator
+from everynet.zoo.feedforward.mlp import MLP
+
+CHOICE = 4  # of the rows, among what is drawn from a seed
+
+
+def some(data: Data, rows: int) -> Data:
+    """The same data with so many of its training rows, or all there are, chosen by its seed."""
+    order = torch.randperm(data.rows("train"), generator=generator(data.seed, CHOICE))[:rows]
+    chosen = tuple(part[order] for part in data.splits["train"])
+    return replace(data, splits={**data.splits, "train": chosen})
+
+
+def figures(recipe: Training[M], model: M, batches: Iterable[Batch]) -> dict[str, float]:
+    """The figures of a network on its way, computed where it is and in the precision it has."""
+    weight = next(model.parameters())
+    setup = Setup(weight.device, "fp64" if weight.dtype == torch.float64 else "fp32")
+    return evaluate(recipe, model, batches, setup)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FewImages(Training[M]):
+    """Tell images apart, by a network that the law chooses.
+
+    What differs between two of a law's networks is a field: with the same seed they begin with the
+    same weights, and see the same images in the same order.
+    """
+
+    data: str = "digits"
+    """Images, or rows of a table, with a class each."""
+    rows: int = 0
+    """Training images, chosen by the seed; 0 takes all."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("table", "image")  # of data that the network takes
+
+    def dataset(self) -> Data:
+        data = load(self.data, kind=self.kinds, batch_size=self.batch_size, seed=self.seed)
+        if data.spec["task"] != "classification":
+            raise UserError(
+                f"data ({self.data}) must have classes, because accuracy is measured; try digits"
+            )
+        there = data.rows("train")
+        self.require(self.rows <= there, "rows", f"at most the {there} training images there are")
+        return some(data, self.rows or there)
+
+    def objective(self, model: M, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}
+
+    def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch
+        logits = model(x)
+        return {
+            "accuracy": accuracy(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneHiddenLayer(FewImages[MLP]):
+    """Tell images apart by a perceptron."""
+
+    hidden_size: int = 32
+    """Hidden units."""
+    activation: str = "relu"
+    """Their nonlinearity."""
+
+    def model(self, data: Data) -> MLP:
+        inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
+        return MLP((inputs, self.hidden_size, classes), self.activation)
