@@ -9,15 +9,18 @@ import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from everynet.draws import brought
 from everynet.types import Batch, UserError, mix, nearest
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
-PRECISIONS = ("fp32", "bf16", "fp64")
+PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
 SMALL = 2e7
 """Multiplications an update, roughly, below which a second thread costs more than it brings."""
 
@@ -30,6 +33,8 @@ class Setup:
     precision: str = "fp32"
     compile: bool = False
     threads: int = 1
+    capture: bool = True
+    """Whether updates on cuda are captured as one graph where they can be."""
     fixed: bool = False
     """Whether this very card was asked for (`cuda:1`), not any one."""
 
@@ -48,6 +53,12 @@ class Setup:
         if self.precision != "bf16":
             return nullcontext()
         return torch.autocast(self.device.type, dtype=torch.bfloat16)
+
+    def bring(self, batch: Batch) -> Batch:
+        """A batch on the device as it is; on its way to cuda nobody waits for it."""
+        if self.device.type != "cuda" or all(tensor.is_cuda for tensor in batch):
+            return batch
+        return tuple([brought(tensor, self.device) for tensor in batch])
 
     def place(self, batch: Batch, *, images: bool) -> Batch:
         """A batch on the device, in the precision, images channels-last for convolutions."""
@@ -77,6 +88,8 @@ def choose(device: str = "auto", precision: str = "fp32", compile: bool = False)
         device = kind = "cuda" if cuda else "mps" if mps else "cpu"
     if (kind == "cuda" and not cuda) or (kind == "mps" and not mps):
         raise UserError(f"device ({device}) must be present: torch finds no {kind}; try cpu")
+    if kind != "cuda" and precision == "tf32":
+        raise UserError(f"precision (tf32) must be another on {kind}, because cuda alone has it")
     if kind == "mps" and precision == "fp64":
         raise UserError("precision (fp64) must be fp32 on mps, which has no float64; try cpu")
     place = torch.device("cuda", _card(device, index)) if kind == "cuda" else torch.device(kind)
@@ -95,6 +108,12 @@ def _card(device: str, index: str) -> int:
             f"from 0, and not number {card}; try cuda:0, or fewer processes"
         )
     return card
+
+
+@lru_cache(maxsize=256)
+def constant(values: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A tensor of fixed numbers, or rows of them, made once: asking again copies nothing."""
+    return torch.tensor(values, dtype=dtype, device=device)
 
 
 def threads_for(model: nn.Module, batch_size: int) -> int:
@@ -170,10 +189,10 @@ def denormals_flushed() -> str:
 
 @contextmanager
 def computing(setup: Setup) -> Iterator[None]:
-    """Set threads and denormals for a run, and give the caller's state back afterwards."""
+    """Set threads, denormals and cuda's choices for a run; the caller gets the state back."""
     flushed, threads = denormals_flushed() == "yes", torch.get_num_threads()
     cuda = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), others_kept():
+    with torch.random.fork_rng(devices=cuda), others_kept(), _on_cuda(setup):
         torch.set_flush_denormal(True)
         torch.set_num_threads(setup.threads)
         try:
@@ -181,3 +200,23 @@ def computing(setup: Setup) -> Iterator[None]:
         finally:
             torch.set_num_threads(threads)
             torch.set_flush_denormal(flushed)
+
+
+@contextmanager
+def _on_cuda(setup: Setup) -> Iterator[None]:
+    """Choose convolutions by trying them, and how exact float32 products are; then as before."""
+    if setup.device.type != "cuda":
+        yield
+        return
+    cudnn: Any = torch.backends.cudnn  # the stub has no `conv` and no `rnn`
+    parts: tuple[Any, ...] = (torch.backends.cuda.matmul, cudnn.conv, cudnn.rnn)
+    before = cudnn.benchmark, [part.fp32_precision for part in parts]
+    cudnn.benchmark = True
+    for part in parts:
+        part.fp32_precision = "tf32" if setup.precision in ("tf32", "bf16") else "ieee"
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before[0]
+        for part, precision in zip(parts, before[1], strict=True):
+            part.fp32_precision = precision

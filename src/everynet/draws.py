@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,15 +26,28 @@ def mix(*parts: int) -> int:
     return state >> 1
 
 
-def generator(*parts: int) -> torch.Generator:
-    """A generator of random numbers that is a function of `parts` alone."""
-    return torch.Generator().manual_seed(mix(*parts))
+def generator(*parts: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator of random numbers that is a function of `parts` and its device alone."""
+    return torch.Generator(device).manual_seed(mix(*parts))
+
+
+def brought(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor on a device; on its way from the CPU to cuda nobody waits for it."""
+    if tensor.is_cpu and torch.device(device).type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
 
 
 @lru_cache(maxsize=4)
 def permutation(rows: int, seed: int, epoch: int, device: str = "cpu") -> Tensor:
     """The order of the rows in one epoch, drawn on the CPU and copied to the device once."""
-    return torch.randperm(rows, generator=generator(seed, 1, epoch)).to(device)
+    return brought(torch.randperm(rows, generator=generator(seed, 1, epoch)), device)
+
+
+@lru_cache(maxsize=4)
+def places(high: int, shape: tuple[int, ...], seed: int, epoch: int, device: str) -> Tensor:
+    """Whole numbers below `high` for one epoch, drawn on the CPU and copied to the device once."""
+    return brought(torch.randint(high, shape, generator=generator(seed, 1, epoch)), device)
 
 
 @dataclass(frozen=True)
@@ -55,6 +69,8 @@ WHOLE = Share()
 class Draw:
     """The random numbers of one augmented batch, as tensors on the device of the batch.
 
+    They are drawn where the generator is: on cuda nothing is copied, and the numbers are others.
+
     `parts` says what each tensor of the batch is (image, mask, map, boxes, or label, which stays),
     so that what moves an image moves its targets alike.
     """
@@ -68,17 +84,19 @@ class Draw:
 
     def uniform(self, count: int) -> Tensor:
         """`count` numbers from 0 to 1 for each row: count rows."""
-        return self._mine(torch.rand(count, self.rows, generator=self.generator))
+        return self._mine(torch.rand(count, self.rows, **self._by()))
 
     def integers(self, low: int, high: int, count: int) -> Tensor:
         """`count` whole numbers from `low` to `high`, both taken in, for each row: count rows."""
-        drawn = torch.randint(low, high + 1, (count, self.rows), generator=self.generator)
-        return self._mine(drawn)
+        return self._mine(torch.randint(low, high + 1, (count, self.rows), **self._by()))
 
     def normal(self, *shape: int) -> Tensor:
         """Standard normal numbers, a tensor of this shape for each row: rows *shape."""
-        drawn = torch.randn(self.rows, *shape, generator=self.generator)
+        drawn = torch.randn(self.rows, *shape, **self._by())
         return drawn[self.share.of(self.rows)].to(self.device)
+
+    def _by(self) -> dict[str, Any]:  # Any: the types that torch's functions ask for
+        return {"generator": self.generator, "device": self.generator.device}
 
     def _mine(self, drawn: Tensor) -> Tensor:
         return drawn[:, self.share.of(self.rows)].to(self.device)

@@ -10,26 +10,28 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from everynet.types import CannotWrite, UserError
 
+REMEDY = "free some space or choose another folder with --out"
+
 
 @contextmanager
-def _reported(what: str, path: Path) -> Iterator[None]:
+def _reported(what: str, path: Path, remedy: str = REMEDY) -> Iterator[None]:
     try:
         yield
     except CannotWrite:
         raise
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise CannotWrite(
-            f"cannot {what} {path}: {reason}; free some space or choose another folder with --out"
-        ) from error
+        raise CannotWrite(f"cannot {what} {path}: {reason}; {remedy}") from error
 
 
 def _put(path: Path, content: bytes, flags: int) -> None:
@@ -66,6 +68,57 @@ def write(path: Path, content: bytes) -> None:
         _settle(path.parent)
 
 
+@dataclass(frozen=True)
+class Room:
+    """A large file on its way: where it is for now, and how a piece is put at a place in it."""
+
+    path: Path
+    put: Callable[[int, bytes | memoryview], None]
+
+
+@contextmanager
+def writing(path: Path, size: int, remedy: str = REMEDY) -> Iterator[Room]:
+    """A file of `size` bytes, filled in any order, that is at `path` afterwards, or not at all.
+
+    The room is taken before anything is written: a disk that is too small shows at once.
+    """
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    reported = partial(_reported, f"write {size:,} bytes to", path, remedy)
+    with reported():
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def put(at: int, content: bytes | memoryview) -> None:
+        rest = memoryview(content)
+        with reported():
+            while rest:
+                written = os.pwrite(descriptor, rest, at)
+                rest, at = rest[written:], at + written
+
+    try:
+        with reported():
+            _reserve(descriptor, size)
+        yield Room(beside, put)
+        with reported():
+            os.fsync(descriptor)
+            os.rename(beside, path)
+            _settle(path.parent)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+def _reserve(descriptor: int, size: int) -> None:
+    """Take room on the disk, where the system can."""
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except (AttributeError, OSError) as error:
+        unknown = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+        if isinstance(error, OSError) and error.errno not in unknown:
+            raise
+
+
 def write_folder(path: Path, contents: Mapping[str, bytes]) -> None:
     """Put a folder of files at `path`, whole or not at all."""
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
@@ -94,9 +147,9 @@ def cut(path: Path, length: int) -> None:
         os.truncate(path, length)
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Path, remedy: str = REMEDY) -> None:
     """Make a folder and those above it."""
-    with _reported("make", path):
+    with _reported("make", path, remedy):
         for part in (*reversed(path.parents), path):
             if not part.is_dir():
                 try:
@@ -168,4 +221,27 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
     try:
         yield
     finally:
+        lock.release()
+
+
+@contextmanager
+def alone(path: Path, waits: Callable[[], None]) -> Iterator[None]:
+    """Hold a lock, once whoever holds it lets go; where the system has none to give, hold none.
+
+    `waits` is called before the wait, if there is one.
+    """
+    lock = FileLock(path)
+    try:
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            waits()
+            lock.acquire()
+    except (OSError, NotImplementedError):
+        yield
+        return
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)  # who waits for it will look for itself
         lock.release()

@@ -31,6 +31,7 @@ from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
     begin,
+    check_compiles,
     evaluate,
     evaluating,
     find_non_finite,
@@ -76,6 +77,8 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    eager: bool = False
+    """Whether it was said why updates are not captured."""
     weights: str = ""
     """Which weights are kept, in words."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -119,7 +122,7 @@ class Job:
             recipe.ready()
             return self.simulate
         if isinstance(recipe, Fitting):
-            self.data = recipe.dataset().to(self.setup.device, self.setup.dtype)
+            self.data = self._read().to(self.setup.device, self.setup.dtype)
             return self.fit
         state = self.build()
         if self.folder == Path():  # a resumed run keeps the threads it had
@@ -128,10 +131,17 @@ class Job:
         self.progress.steps = recipe.steps
         return lambda: self.train(state)
 
+    def _read(self) -> Data:
+        """The data; a signal meanwhile ends it at once, because large images take minutes."""
+        self.stop.at_once = "stopped while the data was read"
+        data: Data = self.recipe.dataset()
+        self.stop.at_once = ""
+        return data
+
     def build(self) -> State:
         """The state of a training before its first update, on its data."""
         recipe = self.recipe
-        self.data = recipe.dataset()
+        self.data = self._read()
         if recipe.schedule == "plateau" and not self.data.chooses:
             raise UserError(
                 "schedule (plateau) must be another where holdout is false, because no rows are "
@@ -144,6 +154,8 @@ class Job:
         if start is not None:
             self.progress.say(started(state.model, start, str(recipe.start)))
         checkpoint.check_deployed(state.model, recipe.deployed(state))
+        if self.setup.compile:
+            check_compiles(recipe, self.data, self.setup)
         return state
 
     # ------------------------------------------------------------------------------- training
@@ -236,6 +248,10 @@ class Job:
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
+            if state.eager and not self.eager:
+                self.eager = True
+                if self.setup.device.type == "cuda":
+                    self.progress.say(f"updates are not captured as one graph: {state.eager}")
             self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
@@ -338,12 +354,13 @@ class Job:
         if self.world.size > 1:
             good = checkpoint.newest(self.folder)
         else:
-            state = begin(self.recipe, self.data, replace(self.setup, compile=False))
+            watched = replace(self.setup, compile=False, capture=False)
+            state = begin(self.recipe, self.data, watched)
             deployed = self.recipe.deployed(state)
             good, best = checkpoint.restore_newest(self.folder, state, deployed)
             history = Log.of(self.folder, best.log_length).evaluations
             where = find_non_finite(
-                self.recipe, state, self.data, history=history, setup=self.setup, until=seen
+                self.recipe, state, self.data, history=history, setup=watched, until=seen
             )
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")

@@ -41,6 +41,7 @@ class Progress:
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
     _live: bool = False
+    _counted: str = ""
 
     def due(self) -> bool:
         """Whether enough time has passed for another line."""
@@ -58,11 +59,32 @@ class Progress:
         counted = f"{self.before}{self.unit} {step:,}/{self.steps:,}"
         line = "  ".join(filter(None, (counted, terms, speed, f"{duration(left)} left")))
         if self.stream.isatty():
-            width = shutil.get_terminal_size().columns - 1
-            self.stream.write("\r" + line[:width].ljust(width))
-            self._live = True
+            self._move(line)
         else:
             self.stream.write(line + "\n")
+        self.stream.flush()
+
+    def _move(self, line: str) -> None:
+        width = shutil.get_terminal_size().columns - 1
+        self.stream.write("\r" + line[:width].ljust(width))
+        self._live = True
+
+    def count(self, what: str, done: int, total: int) -> None:
+        """Say how far something is that comes before the first step."""
+        if not self.shown:
+            return
+        now, first = time.monotonic(), what != self._counted
+        if first:
+            self.close()
+            self._counted, self._begun = what, now
+        if not self.stream.isatty():
+            self.stream.write(f"{what}: {total:,} files\n" if first else "")
+        elif first or done == total or now - self._last >= LIVE:
+            self._last, left = now, (now - self._begun) / done * (total - done)
+            self._move(f"{done:,}/{total:,} files, {duration(left)} left: {what}")
+        if done == total:
+            self.close()
+            self._begun = now
         self.stream.flush()
 
     def say(self, line: str) -> None:

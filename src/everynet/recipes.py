@@ -134,12 +134,42 @@ class State(Generic[M, X]):
     model: M
     extra: X
     optimizers: dict[str, Optimizer]
-    step: int = 0
-    """Updates done."""
+    done: int = 0
+    """What `step` gives; whoever runs the updates counts here."""
     reduce: Callable[[Sequence[Tensor], Tensor, float | Tensor], Tensor] | None = None
     """Averages the gradients of parameters over the processes of a data-parallel run, by weight."""
     draws: bool | None = None
     """Whether updates draw from Python's or numpy's generators; None before the first one."""
+    compiled: Callable[[M, Batch], Terms] | None = None
+    """The recipe's objective, compiled, where that was asked for."""
+    asked: bool = False
+    """Whether `step` was read since this was last set to False."""
+    eager: str = ""
+    """Why updates on cuda are not captured as one graph; empty where they are, or may be."""
+    _clock: Tensor | None = None
+
+    @property
+    def step(self) -> int:
+        """Updates done. An update that reads it cannot be captured on cuda: see `clock`."""
+        self.asked = True
+        return self.done
+
+    @step.setter
+    def step(self, done: int) -> None:
+        self.done = done
+
+    @property
+    def clock(self) -> Tensor:
+        """Updates done, as a whole number on the device, which a captured update may read."""
+        if self._clock is None:
+            device = next((t.device for t in self.model.parameters()), torch.device("cpu"))
+            self._clock = torch.full((), self.done, device=device)
+        return self._clock
+
+    def tick(self) -> None:
+        """Set the clock, if anyone has looked at it, before an update."""
+        if self._clock is not None:
+            self._clock.fill_(self.done)
 
     def descend(
         self,
@@ -155,14 +185,25 @@ class State(Generic[M, X]):
         Over processes the gradient is sum_r w_r g_r / sum_r w_r: `weight` is how much the loss of
         this one counts, such as its number of tokens where the loss is a mean over tokens.
         Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
+        Autocast is for the forward pass: it is off here, and what it remembers of the weights,
+        which are about to change, is forgotten.
 
         An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
         """
         optimizer = self.optimizers[name]
         given = [p for group in optimizer.param_groups for p in group["params"]]
 
+        kind = given[0].device.type
+        autocast = torch.is_autocast_enabled(kind)  # switched by hand: the context costs 0.1 ms
+
+        def computed(loss: Callable[[], Tensor]) -> Tensor:
+            torch.set_autocast_enabled(kind, autocast)
+            value = loss()
+            torch.set_autocast_enabled(kind, False)
+            return value
+
         def gradient() -> Tensor:
-            value = loss() if callable(loss) else loss
+            value = computed(loss) if callable(loss) else loss
             for parameter in given:  # what zero_grad does, without its profiling
                 parameter.grad = None
             # Only for what this optimiser was given: the two players of a GAN leave no gradients
@@ -176,11 +217,17 @@ class State(Generic[M, X]):
                 nn.utils.clip_grad_norm_(given, clip)
             return value
 
-        if callable(loss):
-            optimizer.step(lambda: gradient().item())
-        else:
-            gradient()
-            optimizer.step()
+        torch.set_autocast_enabled(kind, False)
+        try:
+            if callable(loss):
+                optimizer.step(lambda: gradient().item())
+            else:
+                gradient()
+                optimizer.step()
+        finally:
+            torch.set_autocast_enabled(kind, autocast)
+        if autocast:
+            torch.clear_autocast_cache()
 
 
 def minimised(terms: Terms) -> Tensor:
@@ -189,13 +236,18 @@ def minimised(terms: Terms) -> Tensor:
     return sum(others, start=first)
 
 
+def _on_cpu(groups: Sequence[Any]) -> bool:  # Any: parameters, or groups of them
+    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
+    return bool(first.is_cpu)
+
+
 OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
     "sgd": lambda groups, lr: torch.optim.SGD(groups, lr=lr, fused=True),
     "momentum": lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9, fused=True),
     "nesterov": lambda groups, lr: torch.optim.SGD(
         groups, lr=lr, momentum=0.9, nesterov=True, fused=True
     ),
-    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=True),
+    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=_on_cpu(groups)),
     "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
     "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
     "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, weight_decay=0.0, fused=True),
@@ -282,7 +334,8 @@ class Training(Recipe, Generic[M, X]):
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
-    precisions: ClassVar[tuple[str, ...]] = ("fp32", "bf16", "fp64")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
+    captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
@@ -342,7 +395,7 @@ class Training(Recipe, Generic[M, X]):
 
     def step(self, state: State[M, X], batch: Batch) -> Terms:
         """One update. A GAN overrides this; little else does."""
-        terms = self.objective(state.model, batch)
+        terms = (state.compiled or self.objective)(state.model, batch)
         state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         return terms
 

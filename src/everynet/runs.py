@@ -33,6 +33,7 @@ from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import plain_settings
 from everynet.study import Study, load_table
+from everynet.telling import telling
 from everynet.types import Data, UserError
 from everynet.words import with_article, written
 
@@ -82,9 +83,11 @@ def setup_for(
         raise UserError(f"precision ({precision}) must be {precisions}, {why}; leave it out")
     if compile and not isinstance(recipe, Training | Experiment):
         raise UserError(f"compile (true) must be false, {why} without a network; leave it out")
-    precision = recipe.precisions[0] if precision == "auto" else precision
     if device == "auto" and choose("auto").device.type not in recipe.devices:
         device = "cpu"
+    if precision == "auto":
+        fast = "tf32" in recipe.precisions and choose(device).device.type == "cuda"
+        precision = "tf32" if fast else recipe.precisions[0]
     return choose(device, precision, compile)
 
 
@@ -191,10 +194,11 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
         recording() as read,
     ):
         progress = Progress(1, shown=show and world.writes)
-        if isinstance(recipe, Experiment):
-            yield Study(recipe, setup, world, progress, stop=stop, read=read, jobs=jobs)
-        else:
-            yield Job(recipe, setup, world, progress, stop=stop, read=read)
+        with telling(progress):
+            if isinstance(recipe, Experiment):
+                yield Study(recipe, setup, world, progress, stop=stop, read=read, jobs=jobs)
+            else:
+                yield Job(recipe, setup, world, progress, stop=stop, read=read)
 
 
 def _check_jobs(recipe: Recipe, jobs: int) -> None:

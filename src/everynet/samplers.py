@@ -6,7 +6,8 @@
     Buckets   sequences of similar length together, padded to the longest of the batch
     Made      batches that are generated on the spot
 
-Order is drawn on the CPU for the global batch; a process uses its share of the rows.
+Order is drawn on the CPU for the global batch and an epoch at once, and copied to the device of the
+split then; a process uses its share of the rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
-from everynet.draws import WHOLE, Share, generator, permutation
+from everynet.draws import WHOLE, Share, generator, permutation, places
 from everynet.errors import UserError
 
 Batch: TypeAlias = tuple[Tensor, ...]
@@ -185,10 +186,12 @@ class Windows:
     def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
         (stream,) = split
         room = self.rows(split) - self.length + 1
-        starts = torch.randint(room, (batch_size,), generator=generator(seed, 1, step))
-        starts = starts[share.of(batch_size)].to(stream.device)
-        places = starts[:, None] + torch.arange(self.length, device=stream.device)
-        return stream[places].long(), stream[places + 1].long()
+        steps = self.steps_per_epoch(split, batch_size)
+        epoch, position = divmod(step, steps)
+        starts = places(room, (steps, batch_size), seed, epoch, str(stream.device))
+        starts = starts[position][share.of(batch_size)]
+        across = starts[:, None] + torch.arange(self.length, device=stream.device)
+        return stream[across].long(), stream[across + 1].long()
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
         windows = -(-self.rows(split) // self.length)

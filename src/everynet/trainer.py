@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from everynet.capture import Update, has_images, hold_rates
 from everynet.device import (
     Setup,
     choose,
@@ -24,7 +25,7 @@ from everynet.device import (
 from everynet.distributed import World
 from everynet.memory import keep_freed_memory
 from everynet.recipes import Fitting, M, State, Training, X
-from everynet.types import Batch, Data, History, Record, UserError
+from everynet.types import Batch, Data, History, Record, Terms, UserError
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
 UPDATE = 3
@@ -53,14 +54,47 @@ def begin(
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
     optimizers = recipe.optimizers(model)
-    for optimizer in optimizers.values():
-        for group in optimizer.param_groups:
-            group["initial_lr"] = group["lr"]
-    if setup.compile:
-        model.compile()  # in place, so that names do not change
+    hold_rates([*optimizers.values()], setup)
     draws = recipe.draws if world.size == 1 else True  # processes must agree on it
     reduce = world.average_gradients if world.size > 1 else None
-    return State(model, extra, optimizers, reduce=reduce, draws=draws)
+    compiled = compile_whole(recipe.objective) if setup.compile else None
+    return State(model, extra, optimizers, reduce=reduce, draws=draws, compiled=compiled)
+
+
+def compile_whole(objective: Callable[[M, Batch], Terms]) -> Callable[[M, Batch], Terms]:
+    """An objective that torch compiles when it is first called, all of it or not at all."""
+    compiled: Callable[[M, Batch], Terms] = torch.compile(objective, fullgraph=True)
+    return compiled
+
+
+def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:
+    """Refuse what `--compile` could not compile: one update is tried, on a state thrown away."""
+    from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 -- takes a second
+
+    state, called = begin(recipe, data, setup), False
+    objective = state.compiled
+    assert objective is not None
+
+    def counted(model: M, batch: Batch) -> Terms:
+        nonlocal called
+        called = True
+        return objective(model, batch)
+
+    name = recipe.name or type(recipe).__name__
+    state.compiled, eagerly = counted, replace(setup, capture=False)
+    try:
+        next(train(recipe, state, data, setup=eagerly))
+    except TorchDynamoException as error:
+        why = next(line for line in str(error).splitlines() if line.strip()).strip()
+        raise UserError(
+            f"compile (true) must be false, because torch cannot compile the objective of {name}: "
+            f"{why}; leave it out"
+        ) from error
+    if not called:
+        raise UserError(
+            f"compile (true) must be false, because {name} has a step of its own, which calls no "
+            "objective that could be compiled; leave it out"
+        )
 
 
 def fitting(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -95,11 +129,6 @@ def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setu
     return replace(setup, threads=threads_for(model, recipe.batch_size))
 
 
-def has_images(model: nn.Module) -> bool:
-    """Whether a network convolves images, which is faster with the channels last."""
-    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
-
-
 def train(
     recipe: Training[M, X],
     state: State[M, X],
@@ -115,27 +144,26 @@ def train(
     """
     setup, world = setup or choose("cpu"), world or World()
     keep_freed_memory()
-    images, share = has_images(state.model), world.share
-    groups = [g for optimizer in state.optimizers.values() for g in optimizer.param_groups]
+    share = world.share
+    update = Update(recipe, state, data, setup, share)
     state.model.train()
-    while state.step < recipe.steps:
-        rate = recipe.rate(state.step, history)
-        for group in groups:
-            group["lr"] = group["initial_lr"] * rate
-        # Python's and numpy's generators would cost 9 us an update: they are seeded where the first
-        # update of this process draws from them, or the recipe says that others do.
-        sow = seed if state.draws is False else seed_all
-        sow(setup.device, recipe.seed, UPDATE, state.step, 0)  # the batch is of all processes
-        before = others() if state.draws is None else ()
-        batch = setup.place(data.train(state.step, share), images=images)
-        if world.rank:
-            sow(setup.device, recipe.seed, UPDATE, state.step, world.rank)
-        with setup.autocast():
-            terms = recipe.step(state, batch)
-        if state.draws is None:
-            state.draws = others() != before
-        state.step += 1
-        yield Record(state.step, {name: term.detach() for name, term in terms.items()})
+    with data.feed(share) as feed:
+        while state.done < recipe.steps:
+            step = state.done
+            update.rates.follow(recipe.rate(step, history))
+            # Python's and numpy's generators would cost 9 us an update: they are seeded where the
+            # first update of this process draws from them, or the recipe says that others do.
+            sow = seed if state.draws is False else seed_all
+            sow(setup.device, recipe.seed, UPDATE, step, 0)  # the batch is of all processes
+            before = others() if state.draws is None else ()
+            stored = setup.bring(feed(step))
+            if world.rank:
+                sow(setup.device, recipe.seed, UPDATE, step, world.rank)
+            terms = update(stored)
+            if state.draws is None:
+                state.draws = others() != before
+            state.done = step + 1
+            yield Record(step + 1, terms)
 
 
 def trained(recipe: Training[M, X], data: Data) -> M:

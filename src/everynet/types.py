@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -18,6 +21,7 @@ from everynet.errors import (
     Stopped,
     UserError,
 )
+from everynet.feed import Stored, ahead, brought, feeding
 from everynet.samplers import Batch, Made, Rows, Sampler, refuse
 from everynet.words import nearest
 
@@ -34,6 +38,7 @@ __all__ = [
     "Share",
     "Spec",
     "Stopped",
+    "Stored",
     "Terms",
     "UserError",
     "generator",
@@ -57,9 +62,13 @@ class Record:
     terms: Terms
 
 
+SHARE = 0.5
+"""The part of a GPU's memory that a set may fill; a larger one stays outside."""
+
+
 @dataclass(frozen=True)
 class Data:
-    """Three splits held whole in memory, and the way in which training batches are drawn.
+    """Three splits, in memory or in a file, and the way in which training batches are drawn.
 
     `train(step)` is a pure function of (seed, step). `augment` changes training batches only,
     with the random numbers it is given; `prepare` makes a stored batch into what the network sees
@@ -80,6 +89,10 @@ class Data:
     chooses: bool = True
     """Whether `valid` was held out of training, so that it can choose the weights."""
     eval_batch_size: int = 1000
+    mapped: bool = False
+    """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""
+    device: torch.device | None = None
+    """Where the batches of such a set go; None leaves them."""
 
     @staticmethod
     def none() -> Data:
@@ -105,26 +118,33 @@ class Data:
 
     def train(self, step: int, share: Share = WHOLE) -> Batch:
         """The batch of update `step` (from 0), or the share of it that one process takes."""
-        return self.changed(self.stored(step, share), step, share)
+        batch = brought(self.stored(step, share), self.device)
+        device = batch[0].device if batch and batch[0].is_cuda else "cpu"
+        return self.changed(batch, generator(self.seed, 2, step, device=device), share)
 
     def stored(self, step: int, share: Share = WHOLE) -> Batch:
         """The rows of that batch as they are stored."""
         split = self.splits.get("train", ())
         return self.sampler.batch(split, self.batch_size, self.seed, step, share)
 
-    def changed(self, batch: Batch, step: int, share: Share = WHOLE) -> Batch:
-        """What the network sees of stored rows: prepared, and augmented by numbers of the step."""
+    def feed(self, share: Share = WHOLE) -> AbstractContextManager[Stored]:
+        """`stored` by step, on the device; of a mapped set the next ones are made ahead."""
+        stored = partial(self.stored, share=share)
+        return feeding(stored, self.device) if self.mapped else nullcontext(stored)
+
+    def changed(self, batch: Batch, numbers: torch.Generator, share: Share = WHOLE) -> Batch:
+        """What the network sees of stored rows: prepared, and augmented by random numbers."""
         batch = self.prepare(batch) if self.prepare else batch
         if self.augment is None or not batch:
             return batch
-        numbers = generator(self.seed, 2, step)
         draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
         return self.augment(batch, draw)
 
     def batches(self, split: str) -> Iterator[Batch]:
         """Every sample of a split once, in order, the last batch possibly smaller."""
         tensors = self.splits.get(split, ())
-        for batch in self.sampler.evaluation(tensors, self.batch_size, self.eval_batch_size):
+        batches = self.sampler.evaluation(tensors, self.batch_size, self.eval_batch_size)
+        for batch in ahead(batches, self.device) if self.mapped else batches:
             yield self.prepare(batch) if self.prepare else batch
 
     @property
@@ -137,18 +157,39 @@ class Data:
         """The split that is read once, at the end, on the weights kept."""
         return self.batches("test")
 
+    def some(self, split: str, rows: Tensor) -> Batch:
+        """Those samples of a split, where a sample is a row of every tensor."""
+        chosen = tuple([tensor[rows.to(tensor.device)] for tensor in self.splits[split]])
+        batch = brought(chosen, self.device)
+        return self.prepare(batch) if self.prepare else batch
+
     @property
     def whole(self) -> Batch:
         """All of the training set at once, for an estimator's `fit`."""
-        batch = tuple(self.splits["train"])
+        batch = brought(tuple(self.splits["train"]), self.device)
         return self.prepare(batch) if self.prepare else batch
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Data:
-        """The same data on a device; floating-point tensors in `dtype`."""
+        """The same data on a device; floating-point tensors in `dtype`.
+
+        What is mapped, or too large for the device, stays, and its batches come over.
+        """
+        mapped = self.mapped or self._bytes > SHARE * _memory(device)
 
         def move(tensor: Tensor) -> Tensor:
             kind = dtype if tensor.is_floating_point() else None
-            return tensor.to(device=device, dtype=kind or tensor.dtype)
+            return tensor.to(device=None if mapped else device, dtype=kind or tensor.dtype)
 
         splits = {name: tuple(map(move, tensors)) for name, tensors in self.splits.items()}
-        return replace(self, splits=splits)
+        return replace(self, splits=splits, mapped=mapped, device=device if mapped else None)
+
+    @property
+    def _bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for split in self.splits.values() for t in split)
+
+
+def _memory(device: torch.device) -> float:
+    """Bytes of a GPU; of anything else all that is asked for."""
+    if device.type != "cuda":
+        return math.inf
+    return float(torch.cuda.get_device_properties(device).total_memory)

@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from everynet import data
+from everynet.cache import pixels
 from everynet.cli import main
 from everynet.cli.data import _Live
 from everynet.data import store
@@ -52,6 +53,15 @@ def test_the_list_says_where_a_set_is(capsys, tmp_path, monkeypatch):
     found = places()
     assert (found["mnist"], found["cifar10-small"]) == ("cache", "EVERYNET_DATA")
     assert found["cifar10"] == "not here"
+
+
+def test_the_list_says_what_decoded_images_take(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pixels().mkdir(parents=True)
+    (pixels() / "1.u8").write_bytes(bytes(1_500_000))
+    main(["data", "list"])
+    last = lines(capsys)[0][-1]
+    assert last == f"1.5 MB of decoded images are in {pixels()}; delete it to have the room"
 
 
 def test_every_set_that_needs_no_file_is_described():

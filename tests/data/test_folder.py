@@ -7,7 +7,7 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data import folder, picture
+from everynet.data import decoded, folder, picture
 from everynet.types import UserError
 
 from .either import load
@@ -133,7 +133,7 @@ def test_images_of_many_sizes_need_a_size(tmp_path):
 def test_a_large_folder_is_kept_in_a_file(tmp_path, monkeypatch):
     fill(tmp_path)
     small = folder.read(tmp_path)
-    monkeypatch.setattr(folder, "LARGE", 100)
+    monkeypatch.setattr(decoded, "LARGE", 100)
     large = folder.read(tmp_path)
     for part, (x, y) in small.parts.items():
         assert torch.equal(x, large.parts[part][0])

@@ -151,10 +151,15 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
     return given
 
 
-def overridden(recipe: Recipe, words: Iterable[str]) -> Recipe:
-    """The recipe with the settings of the command line; `epochs` is turned into steps."""
+def overridden(recipe: Recipe, words: Iterable[str], *, show: bool = False) -> Recipe:
+    """The recipe with the settings of the command line; `epochs` is turned into steps.
+
+    For that the data is read, which is told of where `show` is set.
+    """
+    from everynet.progress import Progress
     from everynet.recipes import Training
     from everynet.settings import convert, override, setting_types
+    from everynet.telling import telling
     from everynet.types import UserError
 
     given = pairs(words)
@@ -169,7 +174,8 @@ def overridden(recipe: Recipe, words: Iterable[str]) -> Recipe:
         raise UserError(f"epochs ({text}) must be a positive number")
     recipe = override(recipe, given)
     assert isinstance(recipe, Training)
-    each = recipe.dataset().steps_per_epoch
+    with telling(Progress(1, shown=show and os.environ.get("RANK", "0") == "0")):
+        each = recipe.dataset().steps_per_epoch
     if each == 0:
         raise UserError(f"epochs ({text}) must be steps: {recipe.name} has no set to go through")
     return override(recipe, {"steps": max(1, round(epochs * each))})

@@ -42,6 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _list() -> int:
+    from everynet.cache import pixels
     from everynet.data.sets import everything
     from everynet.data.store import where
 
@@ -50,6 +51,9 @@ def _list() -> int:
         place = ("built in", "-") if known.make else (where(known), _bytes(known.size))
         rows.append((name, known.kind, *place, known.about, known.licence))
     print(table(rows))
+    kept = sum(path.lstat().st_size for path in pixels().glob("*"))
+    if kept:
+        print(f"{_bytes(kept)} of decoded images are in {pixels()}; delete it to have the room")
     return 0
 
 

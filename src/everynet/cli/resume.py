@@ -36,8 +36,9 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.runs import resume
     from everynet.sweeps import Sweep
 
-    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
-    result = resume(recipe, arguments.run, jobs=arguments.jobs, show=not arguments.quiet)
+    show = not arguments.quiet
+    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings, show=show)
+    result = resume(recipe, arguments.run, jobs=arguments.jobs, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
         said = (

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
     parser.add_argument("settings", metavar="key=value", nargs="*", help="settings to change")
     add_computing(parser)
-    parser.add_argument("--compile", action="store_true", help="let torch compile the network")
+    parser.add_argument("--compile", action="store_true", help="let torch compile the objective")
     add_jobs(parser)
     parser.add_argument("--dry-run", action="store_true", help="print the settings and stop")
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
@@ -40,7 +40,7 @@ def add_computing(parser: argparse.ArgumentParser) -> None:
     """Where and how to compute, and where to write."""
     devices = Devices(("auto", "cpu", "cuda", "mps"))
     parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
-    precisions = ("auto", "fp32", "bf16", "fp64")
+    precisions = ("auto", "fp32", "tf32", "bf16", "fp64")
     parser.add_argument("--precision", choices=precisions, default="auto")
     parser.add_argument("--out", metavar="DIR", default="runs", help="where run folders go (runs)")
 
@@ -57,7 +57,7 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.catalog import find
 
     found = find(arguments.name)
-    recipe = overridden(found, arguments.settings)
+    recipe = overridden(found, arguments.settings, show=not arguments.quiet)
     if arguments.dry_run:
         print("\n".join(dry(found, recipe, arguments)))
         return 0

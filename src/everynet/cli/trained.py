@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
     """Where to compute, how, and where to write."""
     parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
-    parser.add_argument("--precision", choices=("fp32", "bf16", "fp64"), default="fp32")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp64"), default="fp32")
     parser.add_argument("--out", metavar="FILE|DIR", help=out)
 
 

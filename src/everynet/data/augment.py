@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
+from everynet.device import constant
 from everynet.types import Batch, Draw
 
 Augment = Callable[[Batch, Draw], Batch]
@@ -35,7 +36,8 @@ Boxes = Float[Tensor, "batch boxes 5"]
 def _level(x: Shaped[Tensor, "batch channels height width"], fill: Fill) -> Tensor:
     if fill is None:
         return x.amin((2, 3))[..., None, None]
-    return torch.as_tensor(fill, dtype=x.dtype, device=x.device).reshape(-1, 1, 1)
+    values = tuple(fill) if isinstance(fill, Sequence) else (fill,)
+    return constant(values, x.dtype, x.device)[:, None, None]
 
 
 # ------------------------------------------------------------------------------------- the moves
@@ -113,9 +115,9 @@ class Window:
         return self.image(x[:, None], 0)[:, 0]
 
     def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
-        scale = x.new_tensor([size[1], size[0]] * 2)
+        scale = constant((size[1], size[0]) * 2, x.dtype, x.device)
         origin = torch.stack([self.left, self.top] * 2, 1)[:, None].to(x)  # batch 1 4
-        new = x.new_tensor([self.size[1], self.size[0]] * 2)
+        new = constant((self.size[1], self.size[0]) * 2, x.dtype, x.device)
         return _kept(x[..., 0], (x[..., 1:] * scale - origin) / new)
 
 
@@ -148,7 +150,7 @@ class Affine:
 
     def image(self, x: Images, fill: Fill, mode: str = "bilinear") -> Images:
         height, width = x.shape[-2:]
-        half = torch.tensor([width / 2, height / 2], dtype=x.dtype, device=x.device)
+        half = constant((width / 2, height / 2), x.dtype, x.device)
         scale = torch.cat([half, half.new_ones(1)])  # affine_grid measures in half images
         matrix = self.matrix.to(x) * scale / half[:, None]
         grid = affine_grid(matrix, list(x.shape), align_corners=False)
@@ -160,7 +162,7 @@ class Affine:
         return self.image(x[:, None].float(), 0, "nearest")[:, 0].to(x.dtype)
 
     def boxes(self, x: Boxes, size: tuple[int, int]) -> Boxes:
-        scale = x.new_tensor([size[1], size[0]])
+        scale = constant((size[1], size[0]), x.dtype, x.device)
         left, top, right, bottom = x[..., 1:].unbind(-1)
         corners = torch.stack([left, top, right, top, left, bottom, right, bottom], -1).unflatten(
             -1, (4, 2)

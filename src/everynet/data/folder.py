@@ -11,23 +11,19 @@ that begin with a dot are passed over; any other file in a class must be an imag
 from __future__ import annotations
 
 import hashlib
-import math
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
 import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.images import MARGIN, resize
-from everynet.data.paths import read_bytes, unreadable
-from everynet.data.picture import MOST_BYTES, Pixels, decode, luma, probe, quiet
-from everynet.data.samples import Pair, Samples
+from everynet.data.decoded import Decoded, Seen, decode_all, large
+from everynet.data.images import MARGIN, counts, resize
+from everynet.data.paths import unreadable
+from everynet.data.picture import Pixels, decode, luma, quiet
+from everynet.data.samples import Counted, Pair, Samples
 from everynet.data.split import PARTS, by_hash
 from everynet.types import UserError
 from everynet.words import shown
@@ -35,11 +31,11 @@ from everynet.words import shown
 _VALID = ("val", "valid", "validation")
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 MOST_CLASSES = 10_000
-LARGE = 2**30
-"""Pixels that take more bytes than this are kept in a file."""
 
 Listing = dict[str, list[tuple[str, Path]]]
 """For each part, the class and path of every image."""
+Probe = Callable[[Path], tuple[int, int, int]]
+"""Tells height, width and channels of an image file."""
 F = TypeVar("F")
 """What a part lists: a file with its class, or two files that belong together."""
 
@@ -135,16 +131,23 @@ def read(folder: Path, size: int = 0) -> Samples:
     labels = classes(folder)
     require(folder, parts, labels)
     everything = [path for files in parts.values() for _, path in files]
+    seen = Seen(folder)
     with quiet():
-        shape = common_shape(everything, size)
-        x, hashes = decode_images(everything, shape)
+        shape = common_shape(everything, size, seen.probe)
+        found = decode_images(
+            everything,
+            shape,
+            seen,
+            train=len(parts["train"]),
+            keep=large(len(everything), shape),
+        )
     total, start = hashlib.sha256(), 0
     number = {label: row for row, label in enumerate(labels)}
     pairs: dict[str, Pair] = {}
     for part, files in parts.items():
         y = torch.tensor([number[label] for label, _ in files], dtype=torch.int64)
-        pairs[part] = (x[start : start + len(files)], y)
-        for (label, path), sha in zip(files, hashes[start:], strict=False):
+        pairs[part] = (found.x[start : start + len(files)], y)
+        for (label, path), sha in zip(files, found.hashes[start:], strict=False):
             total.update(f"{part}/{label}/{path.name} ".encode("utf-8", "surrogateescape") + sha)
         start += len(files)
     return Samples(
@@ -153,6 +156,8 @@ def read(folder: Path, size: int = 0) -> Samples:
         digest=total.hexdigest(),
         split=split,
         classes=tuple(shown(label) for label in labels),
+        mapped=found.mapped,
+        counted=Counted(pairs["train"][0], found.facts["counts"]),
     )
 
 
@@ -173,7 +178,7 @@ def require(folder: Path, parts: Listing, labels: Sequence[str]) -> None:
             raise UserError(f"{shown(folder)}: the {part} part holds no image; add some")
 
 
-def common_shape(paths: Sequence[Path], size: int) -> tuple[int, int, int]:
+def common_shape(paths: Sequence[Path], size: int, probe: Probe) -> tuple[int, int, int]:
     """Channels, height and width that every image gets; colour if one of them is."""
     height, width, channels = probe(paths[0])
     for path in paths[1:]:
@@ -188,39 +193,24 @@ def common_shape(paths: Sequence[Path], size: int) -> tuple[int, int, int]:
 
 
 def decode_images(
-    paths: Sequence[Path], shape: tuple[int, int, int], margin: int = MARGIN
-) -> tuple[UInt8[Tensor, "images channels height width"], list[bytes]]:
-    """Every image in one tensor, brought to one shape, and the SHA-256 of every file."""
+    paths: Sequence[Path],
+    shape: tuple[int, int, int],
+    seen: Seen,
+    *,
+    train: int,
+    keep: bool,
+    margin: int = MARGIN,
+) -> Decoded:
+    """Every image in one tensor, brought to one shape, and the levels of the first `train`."""
     return decode_all(
-        paths, shape, lambda path, content: fit(decode(path, content), shape, path, margin)
+        paths,
+        shape,
+        lambda path, content: fit(decode(path, content), shape, path, margin),
+        seen,
+        how=f"images, margin {margin}, train {train}",
+        keep=keep,
+        finish=lambda x: ({"counts": counts(x[:train]).tolist()}, None),
     )
-
-
-def decode_all(
-    paths: Sequence[Path], shape: tuple[int, ...], read: Callable[[Path, bytes], Tensor]
-) -> tuple[UInt8[Tensor, "images ..."], list[bytes]]:
-    """What `read` makes of every file, and the SHA-256 of each; decoders run side by side."""
-    x = _room((len(paths), *shape))
-
-    def one(row: int) -> bytes:
-        content = read_bytes(paths[row], MOST_BYTES)
-        x[row] = read(paths[row], content)
-        return hashlib.sha256(content).digest()
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        try:
-            return x, list(pool.map(one, range(len(paths))))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _room(shape: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
-    """Memory for pixels; where it is much, a nameless file that the system pages in and out."""
-    if math.prod(shape) < LARGE:
-        return torch.empty(shape, dtype=torch.uint8)
-    with tempfile.TemporaryFile() as file:
-        return torch.from_numpy(np.memmap(file, np.uint8, "w+", shape=shape))
 
 
 def fit(

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import io
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from jaxtyping import Float, Shaped, UInt8
+from jaxtyping import Float, Int64, Shaped, UInt8
 from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
@@ -24,11 +25,16 @@ from everynet import files
 from everynet.data import arrays, picture
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
+from everynet.device import constant
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
 
 LARGE = 2**29
 """Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
+PIECE = 2**24
+"""So many pixels are counted at once."""
+AT_ONCE = 2**25
+"""So many bytes of images, as float32, are evaluated at once."""
 MOST_SIZE = 2048
 ARRAYS = (".npy", ".npz")
 MARGIN = 4
@@ -74,24 +80,39 @@ def resize(
     return torch.cat([part.round_().clamp_(0, 255).to(x.dtype) for part in parts])
 
 
+def counts(x: UInt8[Tensor, "images channels ..."]) -> Int64[Tensor, "channels 256"]:
+    """How often each level occurs in each channel; a large set is gone through in pieces."""
+    found = torch.zeros(x.shape[1], 256, dtype=torch.int64)
+    for part in x.split(max(1, PIECE // x[0].numel())):
+        for channel in range(x.shape[1]):
+            found[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
+    return found
+
+
+def counted_moments(
+    counts: Int64[Tensor, "rows 256"], peak: float
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each row of levels in units of `peak`; 1 for a constant."""
+    mean, std, level = [], [], torch.arange(256)
+    for row in counts:
+        count = int(row.sum())
+        total, square = int((row * level).sum()), int((row * level**2).sum())
+        mean.append(total / count / peak)
+        std.append((square * count - total**2) ** 0.5 / count / peak or 1.0)
+    return mean, std
+
+
 def moments(
     x: Shaped[Tensor, "batch channels height width"], peak: float
 ) -> tuple[list[float], list[float]]:
     """Mean and standard deviation of each channel in units of `peak`; 1 for a constant one."""
+    if x.dtype == torch.uint8:
+        return counted_moments(counts(x), peak)
     mean, std = [], []
     for channel in range(x.shape[1]):
-        if x.dtype == torch.uint8:
-            counts = torch.zeros(256, dtype=torch.int64)
-            for part in x[:, channel].split(10_000):
-                counts += torch.bincount(part.reshape(-1), minlength=256)
-            count, level = int(counts.sum()), torch.arange(256)
-            total, square = int((counts * level).sum()), int((counts * level**2).sum())
-            mean.append(total / count / peak)
-            std.append((square * count - total**2) ** 0.5 / count / peak or 1.0)
-        else:
-            values = x[:, channel].double() / peak
-            mean.append(values.mean().item())
-            std.append(values.std(correction=0).item() or 1.0)
+        values = x[:, channel].double() / peak
+        mean.append(values.mean().item())
+        std.append(values.std(correction=0).item() or 1.0)
     return mean, std
 
 
@@ -112,9 +133,9 @@ class Standardize:
         self, x: Shaped[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Float32, standardised channel by channel."""
-        scale = [1 / (self.peak * s) for s in self.std]
-        offset = [-m / s for m, s in zip(self.mean, self.std, strict=True)]
-        affine = torch.tensor([scale, offset], dtype=torch.float32)[..., None, None].to(x.device)
+        scale = tuple(1 / (self.peak * s) for s in self.std)
+        offset = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        affine = constant((scale, offset), torch.float32, x.device)[..., None, None]
         return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
 
     def undone(
@@ -143,12 +164,22 @@ def treated(
 ) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
     """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
     train = parts["train"][0]
-    spec = described(samples, kind, list(train.shape[1:]), *moments(train, samples.peak))
+    if samples.counted and samples.counted.images is train:
+        found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+    else:
+        found = moments(train, samples.peak)
+    spec = described(samples, kind, list(train.shape[1:]), *found)
     spec |= {"size": size, "peak": samples.peak}
     prepare = Standardize.of(spec)
-    if train.dtype == torch.uint8 and 4 * sum(x.numel() for x, _ in parts.values()) > LARGE:
+    many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
+    if samples.mapped or (many and train.dtype == torch.uint8):
         return dict(parts), spec, prepare
     return {part: prepare(pair) for part, pair in parts.items()}, spec, None
+
+
+def at_once(spec: Spec) -> int:
+    """How many images of a size are evaluated together."""
+    return max(1, min(1000, AT_ONCE // (4 * math.prod(spec["shape"]))))
 
 
 def asked(

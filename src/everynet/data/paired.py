@@ -18,7 +18,7 @@ from typing import TypeAlias
 from torch import Tensor
 
 from everynet.data import picture
-from everynet.data.folder import complete, entries, roots
+from everynet.data.folder import Probe, complete, entries, roots
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS
@@ -75,9 +75,9 @@ def _by_stem(root: Path, name: str) -> dict[str, Path]:
     return found
 
 
-def same_size(two: Two) -> None:
+def same_size(two: Two, probe: Probe) -> None:
     """Refuse an image whose other is larger or smaller."""
-    (height, width, _), (rows, columns, _) = (picture.probe(path) for path in two)
+    (height, width, _), (rows, columns, _) = (probe(path) for path in two)
     if (rows, columns) != (height, width):
         raise UserError(
             f"{shown(two[1])} ({columns}x{rows}) must be as large as {shown(two[0])} "
@@ -112,7 +112,7 @@ def look_over(parts: Listing, report: Report, read: Callable[[Path, bytes], obje
     for part in PARTS:
         for two in parts[part]:
             try:
-                same_size(two)
+                same_size(two, picture.probe)
                 pixels = picture.read(two[0])
                 with picture.quiet():
                     read(two[1], read_bytes(two[1], picture.MOST_BYTES))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +16,13 @@ from everynet.types import Spec, UserError
 
 Pair = tuple[Tensor, Tensor]
 Array = NDArray[Any]
+
+
+class Counted(NamedTuple):
+    """How often each level occurs in each channel of some images."""
+
+    images: Tensor
+    levels: Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -41,6 +48,10 @@ class Samples:
     """Whether the test part ships with the set, so that all the rest may be trained on."""
     rows: Mapping[str, Tensor] = field(default_factory=dict)
     """For parts that were taken out of one table, where in it each sample is, from 0."""
+    mapped: bool = False
+    """Whether the samples are in a file, not in memory."""
+    counted: Counted | None = None
+    """The levels of the training images, where they are known."""
 
     def __post_init__(self) -> None:
         for part in PARTS:

@@ -23,7 +23,9 @@ from torch.optim.optimizer import Optimizer, ParamsT
 Betas = tuple[float, float]
 Rows = tuple[list[Tensor], list[Tensor], list[Tensor]]
 """Parameters, their gradients and their moments."""
-Way = Callable[[Rows, float, Betas, float], None]
+Rate = float | Tensor
+"""On cuda a tensor may be filled anew by a schedule, so that a captured step follows it."""
+Way = Callable[[Rows, Rate, Betas, float], None]
 """One step of tensors on one device and of one dtype, by lr, betas and weight decay."""
 PLAIN = (nn.Parameter, Tensor)
 
@@ -126,28 +128,29 @@ def _alike(p: Tensor, g: Tensor, m: Tensor) -> bool:
     )
 
 
-def _plain(rows: Rows, lr: float, betas: Betas, weight_decay: float) -> None:
+def _plain(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
     """One tensor after another."""
     b1, b2 = betas
     for p, g, m in zip(*rows, strict=True):
         c = m * b1 + g * (1 - b1)  # (1)
-        p.add_(c.sign_().add_(p, alpha=weight_decay), alpha=-lr)  # (2)
+        p.sub_(c.sign_().add_(p, alpha=weight_decay).mul_(lr))  # (2)
         m.mul_(b2).add_(g, alpha=1 - b2)  # (3)
 
 
-def _listed(rows: Rows, lr: float, betas: Betas, weight_decay: float) -> None:
-    """All tensors in each of four or five operations; lerp(m, g, w) is m + w (g - m)."""
+def _listed(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
+    """All tensors in each of five or six operations; lerp(m, g, w) is m + w (g - m)."""
     (params, grads, moments), (b1, b2) = rows, betas
     c = torch._foreach_lerp(moments, grads, 1 - b1)
     torch._foreach_sign_(c)
     if weight_decay != 0:
         torch._foreach_add_(c, params, alpha=weight_decay)
-    torch._foreach_add_(params, c, alpha=-lr)
+    torch._foreach_mul_(c, lr)
+    torch._foreach_sub_(params, c)
     torch._foreach_lerp_(moments, grads, 1 - b2)
 
 
-def _compiled(rows: Rows, lr: float, betas: Betas, weight_decay: float) -> None:
+def _compiled(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
     """All tensors in one pass through memory."""
     from everynet.kernels.lion import lion  # noqa: PLC0415 -- numba is slow to import
 
-    lion(*rows, lr=lr, betas=betas, weight_decay=weight_decay)
+    lion(*rows, lr=float(lr), betas=betas, weight_decay=weight_decay)

@@ -8,7 +8,7 @@ values with a sign are blue below zero, white at zero and red above it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int
@@ -36,7 +36,7 @@ def image_grid(
 
 
 def misclassified(
-    images: Float[Tensor, "samples channels height width"],
+    images: Float[Tensor, "samples channels height width"] | Callable[[Tensor], Tensor],
     predicted: Int[Tensor, " samples"],
     true: Int[Tensor, " samples"],
     probability: Float[Tensor, " samples"],
@@ -48,8 +48,9 @@ def misclassified(
 ) -> Figure:
     """The samples whose class was missed, the surest first, with both classes and probability.
 
-    All samples are given, `probability` being that of the predicted class. Where fewer were
-    missed than a row holds, the least sure of those that were right follow.
+    All samples are given, `probability` being that of the predicted class; of many images, what
+    gives those of some rows. Where fewer were missed than a row holds, the least sure of those that
+    were right follow.
     """
     missed = predicted != true
     wrong, right = missed.nonzero().flatten(), (~missed).nonzero().flatten()
@@ -67,7 +68,8 @@ def misclassified(
         for i in shown
     ]
     colours = [CYCLE[1] if missed[i] else CYCLE[0] for i in shown]
-    return _captioned(_brightness(images[shown]), captions, columns, title, colours)
+    chosen = images[shown] if isinstance(images, Tensor) else images(shown)
+    return _captioned(_brightness(chosen), captions, columns, title, colours)
 
 
 def filters(

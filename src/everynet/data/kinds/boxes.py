@@ -26,8 +26,10 @@ from torch import Tensor
 from everynet import files
 from everynet.data import folder, paired, picture
 from everynet.data.augment import Augment
+from everynet.data.decoded import Seen, large
 from everynet.data.images import (
     asked,
+    at_once,
     check_size,
     resize,
     treated,
@@ -37,7 +39,7 @@ from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Samples
+from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import colour
 from everynet.types import Data, Spec, UserError
@@ -67,7 +69,8 @@ class Boxes(Kind[Samples]):
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         own, roots = folder.roots(path)
-        found = {part: _listed(root) for part, root in roots.items()}
+        seen = Seen(path)
+        found = {part: _listed(root, seen.probe) for part, root in roots.items()}
         parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
         everything = [file for each in parts.values() for file in each]
         if not everything:
@@ -76,18 +79,33 @@ class Boxes(Kind[Samples]):
         most = max(len(boxes) for _, boxes in everything)
         paths = [file for file, _ in everything]
         with picture.quiet():
-            x, hashes = folder.decode_images(paths, folder.common_shape(paths, size), margin=0)
+            shape = folder.common_shape(paths, size, seen.probe)
+            images = folder.decode_images(
+                paths,
+                shape,
+                seen,
+                train=len(parts["train"]),
+                keep=large(len(paths), shape),
+                margin=0,
+            )
         y, total = _targets(everything, classes, most), hashlib.sha256()
         named = [(part, *file) for part, each in parts.items() for file in each]
-        for (part, file, boxes), sha in zip(named, hashes, strict=True):
+        for (part, file, boxes), sha in zip(named, images.hashes, strict=True):
             name = f"{part}/{file.name} {boxes} "
             total.update(name.encode("utf-8", "surrogateescape") + sha)
         pairs, start = {}, 0
         for part, each in parts.items():
-            pairs[part] = (x[start : start + len(each)], y[start : start + len(each)])
+            pairs[part] = (images.x[start : start + len(each)], y[start : start + len(each)])
             start += len(each)
         return Samples(
-            shown(path), pairs, total.hexdigest(), split, classes=classes, task="detection"
+            shown(path),
+            pairs,
+            total.hexdigest(),
+            split,
+            classes=classes,
+            task="detection",
+            mapped=images.mapped,
+            counted=Counted(pairs["train"][0], images.facts["counts"]),
         )
 
     def data(
@@ -113,6 +131,8 @@ class Boxes(Kind[Samples]):
             augment=augment,
             prepare=prepare,
             parts=("image", "boxes"),
+            eval_batch_size=at_once(spec),
+            mapped=samples.mapped,
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
@@ -155,7 +175,7 @@ class Boxes(Kind[Samples]):
         return f"{spec['name']}: images of {shape} with boxes of {len(spec['classes'])} classes"
 
 
-def _listed(root: Path) -> list[File]:
+def _listed(root: Path, probe: folder.Probe) -> list[File]:
     """Every image of a folder with its boxes."""
     paths = {path.name: path for path in folder.entries(root) if path.name != FILE}
     for path in paths.values():
@@ -188,7 +208,7 @@ def _listed(root: Path) -> list[File]:
                 raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
             if name not in sizes:
                 with picture.quiet():
-                    sizes[name] = picture.probe(paths[name])[:2]
+                    sizes[name] = probe(paths[name])[:2]
             boxes[name].append(_box(place, cells, *sizes[name]))
     except csv.Error as error:
         raise UserError(f"{shown(listed)}:{rows.line_num}: {error}") from None

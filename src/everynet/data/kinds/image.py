@@ -21,6 +21,7 @@ from everynet.data.images import (
     ARRAYS,
     Standardize,
     asked,
+    at_once,
     check_size,
     resize,
     treated,
@@ -75,7 +76,15 @@ class Image(Kind[Samples]):
         parts = {n: (resize(x, size) if size else x, y) for n, (x, y) in samples.parts.items()}
         splits, spec, prepare = treated(samples, parts, self.name, size)
         return Data(
-            splits, spec, batch_size, seed, samples.digest, augment=augment, prepare=prepare
+            splits,
+            spec,
+            batch_size,
+            seed,
+            samples.digest,
+            augment=augment,
+            prepare=prepare,
+            eval_batch_size=at_once(spec),
+            mapped=samples.mapped,
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:

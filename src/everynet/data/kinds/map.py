@@ -19,16 +19,19 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from everynet import files
 from everynet.data import arrays, folder, paired, picture
 from everynet.data.augment import Augment
+from everynet.data.decoded import Seen, large
 from everynet.data.images import (
     Standardize,
     asked,
     check_size,
+    counted_moments,
+    counts,
     resize,
     treated,
     written_images,
@@ -39,7 +42,7 @@ from everynet.data.npz import read_npz
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
-from everynet.data.samples import Pair, Samples
+from everynet.data.samples import Counted, Pair, Samples
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
 
@@ -49,6 +52,8 @@ class Maps(Samples):
     """Samples whose y is an image of real numbers, or uint8 that stands for 0 to 1."""
 
     task: str = "regression"
+    target_counted: Counted | None = None
+    """The levels of the training targets, where they are known."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +100,27 @@ class Map(Kind[Maps]):
         twos = [two for each in parts.values() for two in each]
         if not twos:
             raise UserError(f"{shown(path)} must have images in it, but has none")
+        seen, train = Seen(path), len(parts["train"])
         for two in twos:
-            paired.same_size(two)
-        tensors, hashes = [], []
+            paired.same_size(two, seen.probe)
         with picture.quiet():
-            for files_of in zip(*twos, strict=True):
-                shape = folder.common_shape(files_of, size)
-                decoded, shas = folder.decode_images(files_of, shape, margin=0)
-                tensors.append(decoded)
-                hashes.append(shas)
-        pairs = {part: (its[0], its[1]) for part, its in paired.split_up(parts, *tensors).items()}
-        return Maps(shown(path), pairs, paired.digest(parts, hashes), split)
+            columns = [*zip(*twos, strict=True)]
+            shapes = [folder.common_shape(its, size, seen.probe) for its in columns]
+            keep = large(len(twos), *shapes)
+            first, second = (
+                folder.decode_images(its, shape, seen, train=train, keep=keep, margin=0)
+                for its, shape in zip(columns, shapes, strict=True)
+            )
+        pairs = paired.split_up(parts, first.x, second.x)
+        return Maps(
+            shown(path),
+            {part: (its[0], its[1]) for part, its in pairs.items()},
+            paired.digest(parts, (first.hashes, second.hashes)),
+            split,
+            mapped=first.mapped,
+            counted=Counted(pairs["train"][0], first.facts["counts"]),
+            target_counted=Counted(pairs["train"][1], second.facts["counts"]),
+        )
 
     def data(
         self,
@@ -123,11 +138,7 @@ class Map(Kind[Maps]):
         }
         splits, spec, large = treated(samples, parts, self.name, size)
         y = parts["train"][1]
-        values = y.double() / 255 if y.dtype == torch.uint8 else y.double()
-        known = {"target_mean": values.mean().item()}
-        known |= {"target_std": values.std(correction=0).item() or 1.0}
-        seen = (0.0, 1.0) if y.dtype == torch.uint8 else (values.min().item(), values.max().item())
-        known |= {"target_low": seen[0], "target_high": seen[1]}
+        known = _range(y, samples.target_counted)
         if not np.isfinite(list(known.values())).all():
             raise UserError(f"{samples.name}: the targets have values too large to learn from")
         prepare = Prepare(Standardize.of(spec), known["target_mean"], known["target_std"])
@@ -143,6 +154,7 @@ class Map(Kind[Maps]):
             prepare=prepare if large else None,
             parts=("image", "map"),
             eval_batch_size=at_once(spec),
+            mapped=samples.mapped,
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
@@ -182,6 +194,21 @@ class Map(Kind[Maps]):
     def line(self, spec: Spec) -> str:
         shape, target = ("x".join(map(str, spec[name])) for name in ("shape", "target_shape"))
         return f"{spec['name']}: images of {shape} that become {target}"
+
+
+def _range(
+    y: Shaped[Tensor, "maps channels height width"], known: Counted | None
+) -> dict[str, float]:
+    """Mean, standard deviation, lowest and highest value of targets, all channels alike."""
+    if y.dtype == torch.uint8:
+        levels = torch.tensor(known.levels) if known and known.images is y else counts(y)
+        (mean,), (std,) = counted_moments(levels.sum(0, keepdim=True), 255.0)
+        low, high = 0.0, 1.0
+    else:
+        values = y.double()
+        mean, std = values.mean().item(), values.std(correction=0).item() or 1.0
+        low, high = values.min().item(), values.max().item()
+    return {"target_mean": mean, "target_std": std, "target_low": low, "target_high": high}
 
 
 def _arrays(path: Path) -> Maps:

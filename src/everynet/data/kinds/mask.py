@@ -25,12 +25,13 @@ from torch.nn.functional import interpolate
 from everynet import files
 from everynet.data import folder, paired, picture
 from everynet.data.augment import Augment
+from everynet.data.decoded import Facts, Seen, decode_all, large
 from everynet.data.images import Standardize, asked, check_size, resize, treated
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Samples
+from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import CYCLE
 from everynet.types import Batch, Data, Spec, UserError
@@ -83,25 +84,33 @@ class Mask(Kind[Masks]):
         twos = [two for each in parts.values() for two in each]
         if not twos:
             raise UserError(f"{shown(path)} must have images in it, but has none")
+        seen, train = Seen(path), len(parts["train"])
         for two in twos:
-            paired.same_size(two)
+            paired.same_size(two, seen.probe)
         images, masks = ([two[n] for two in twos] for n in (0, 1))
         with picture.quiet():
-            shape = folder.common_shape(images, size)
-            x, first = folder.decode_images(images, shape, margin=0)
-            y, second = folder.decode_all(
+            shape = folder.common_shape(images, size, seen.probe)
+            keep = large(len(twos), shape, shape[1:])
+            first = folder.decode_images(images, shape, seen, train=train, keep=keep, margin=0)
+            second = decode_all(
                 masks,
                 shape[1:],
                 lambda file, content: _fitted(picture.levels(file, content), size),
+                seen,
+                how=f"masks, size {size}, train {train}",
+                keep=keep,
+                finish=lambda y: _classed(path, y, masks, train),
             )
-        levels = _classed(path, y, masks, len(parts["train"]))
-        pairs = {part: (its[0], its[1]) for part, its in paired.split_up(parts, x, y).items()}
+        pairs = paired.split_up(parts, first.x, second.x)
+        levels = tuple(second.facts["levels"])
         return Masks(
             name=shown(path),
-            parts=pairs,
-            digest=paired.digest(parts, (first, second)),
+            parts={part: (its[0], its[1]) for part, its in pairs.items()},
+            digest=paired.digest(parts, (first.hashes, second.hashes)),
             split=split,
             classes=_names(path, levels),
+            mapped=first.mapped,
+            counted=Counted(pairs["train"][0], first.facts["counts"]),
             levels=levels,
         )
 
@@ -132,6 +141,7 @@ class Mask(Kind[Masks]):
             prepare=Prepare(large) if large else None,
             parts=("image", "mask"),
             eval_batch_size=at_once(spec),
+            mapped=samples.mapped,
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
@@ -204,8 +214,8 @@ def present(y: UInt8[Tensor, "masks height width"]) -> Bool[Tensor, "masks 256"]
 
 def _classed(
     path: Path, y: UInt8[Tensor, "masks height width"], paths: Sequence[Path], train: int
-) -> tuple[int, ...]:
-    """The levels of the first `train` masks; y is changed from levels to classes, in place."""
+) -> tuple[Facts, UInt8[Tensor, 256]]:
+    """The levels of the first `train` masks, and the class that each of them becomes."""
     held = present(y)
     for row in (held.sum(1) > MOST_CLASSES).nonzero()[:1, 0].tolist():
         raise UserError(
@@ -233,9 +243,7 @@ def _classed(
         )
     number = torch.zeros(256, dtype=torch.uint8)
     number[levels] = torch.arange(len(levels), dtype=torch.uint8)
-    for mask in y:
-        mask.copy_(number[mask.long()])
-    return tuple(levels)
+    return {"levels": levels}, number
 
 
 def _names(path: Path, levels: Sequence[int]) -> tuple[str, ...]:

@@ -178,6 +178,7 @@ class Ring(Training[GAN]):
     held_out: int = 2000
     """Points in each of the two sets that judge; as many are made."""
 
+    captured: ClassVar[bool] = True
     overfits: ClassVar[bool] = False  # against one batch the players circle: neither wins
 
     def __post_init__(self) -> None:
@@ -236,8 +237,8 @@ class Ring(Training[GAN]):
     def step(self, state: State[GAN], batch: Batch) -> Terms:
         x = batch[0].clone().requires_grad_()
         model, clips = state.model, {"clip": self.clip, "clip_value": self.clip_value}
-        # Drawn on the CPU, so that other devices learn from the same noise.
-        made = model.generator(torch.randn(len(x), self.latent_size).to(x))
+        z = torch.randn(len(x), self.latent_size, dtype=x.dtype, device=x.device)
+        made = model.generator(z)
         real = model.score(x)
         lost = discriminator_loss(real, model.score(made.detach()))
         steep = penalty(real, x, self.gamma)

@@ -112,6 +112,7 @@ class NextToken(Training[RNN, Carried]):
     """Share of the states that is dropped on the way up, never on the way through time."""
 
     per_rank: ClassVar[bool] = True
+    captured: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -110,18 +110,21 @@ class ImageClassification(Training[M]):
     def pictures(self, model: M, data: Data, history: History) -> Pictures:
         """First filters, what the layers make of a sample, and what is taken for what."""
         classes = data.spec["classes"]
-        parts = [(x.cpu(), y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
-        x, y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
+        parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
+        y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
         sure, predicted = probabilities.max(1)
         seen = next(iter(data.valid))[0][:1]
         maps = {name: maps[0] for name, maps in activations(model, seen, self.drawn(model)).items()}
         first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-        images = _as_photographed(x, data.spec)
+
+        def images(rows: Tensor) -> Tensor:
+            return _as_photographed(data.some("valid", rows)[0].cpu(), data.spec)
+
         true, said = classes[int(y[0])], classes[int(predicted[0])]
         return {
             "filters": filters(first.weight, title="first layer"),
             "activations": activation_maps(
-                images[0],
+                images(torch.tensor([0]))[0],
                 {**maps, "probability": probabilities[0]},
                 classes=classes,
                 title=true if said == true else f"{true}, taken for {said}",

@@ -1,0 +1,367 @@
+"""Images as whole numbers in one tensor; those of a large folder decoded once into the cache.
+
+    pixels/KEY.u8           all images, one after another
+    pixels/KEY.json         their shape and SHA-256, and what was found out about them
+    pixels/files-ROOT.json  SHA-256 and shape of each image file of a folder
+
+KEY is the SHA-256 of all that decides the pixels: the contents of the files and their order, the
+shape, how they are read, and with what. A file is read again when its size, times or inode are not
+those remembered. Pixels are taken from the cache if they are as they were when they were written:
+their size, times and inode, or else every byte of them. In doubt they are decoded again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import math
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import PIL
+import torch
+from jaxtyping import UInt8
+from torch import Tensor
+
+from everynet import cache, files
+from everynet.data import picture
+from everynet.data.paths import read_bytes
+from everynet.data.picture import MOST_BYTES
+from everynet.telling import count, say
+from everynet.types import CannotWrite, UserError
+from everynet.words import shown
+
+VERSION = 1
+"""To be raised when what is made of the same files changes."""
+LARGE = 2**30
+"""Images that take at least so many bytes are kept in a file."""
+SETTLED = 2_000_000_000
+"""Nanoseconds after which another change of a file bears another time, on any file system."""
+REMEDY = "free some space, or name a folder with more of it by XDG_CACHE_HOME"
+TEMPORARY = "free some space, or name a folder with more of it by TMPDIR"
+CLOSED = (
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
+    errno.ELOOP,
+)
+"""Why a cache cannot be written to that no room would help."""
+
+Facts: TypeAlias = dict[str, Any]
+"""What was found out about all pixels, as plain JSON."""
+Finish: TypeAlias = Callable[[Tensor], tuple[Facts, Tensor | None]]
+"""What is to be found out, and what each of the 256 levels becomes if it does not stay."""
+Put: TypeAlias = Callable[[int, Tensor], None]
+"""Puts the pixels of an image where they are kept."""
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """All images of some files."""
+
+    x: UInt8[Tensor, "images ..."]
+    hashes: list[bytes]
+    """The SHA-256 of each file."""
+    facts: Facts
+    mapped: bool
+    """Whether they are in a file."""
+
+
+def large(images: int, *shapes: Sequence[int]) -> bool:
+    """Whether images of these shapes, so many of each, are kept in a file."""
+    return images * sum(map(math.prod, shapes)) >= LARGE
+
+
+# ------------------------------------------------------------------------- files that were read
+
+
+class Mark(NamedTuple):
+    """What tells that a file is the one it was, without reading it."""
+
+    size: int
+    modified: int  # ns
+    changed: int  # ns; nothing can set it back
+    inode: int
+
+    @staticmethod
+    def of(path: Path) -> Mark:
+        """As the system has it now."""
+        now = os.stat(path)
+        return Mark(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino)
+
+
+@dataclass
+class _File:
+    mark: Mark
+    shape: tuple[int, int, int]
+    sha256: str = ""
+
+
+class Seen:
+    """Shape and SHA-256 of the image files of a folder, remembered while they stay the same."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        name = hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()
+        self.path = cache.pixels() / f"files-{name}.json"
+        self._begun = time.time_ns()
+        self._new = False
+        self._known: dict[str, list[Any]] = (_unsealed(self.path) or {}).get("files", {})
+        self._files: dict[str, _File] = {}
+
+    def _name(self, path: Path) -> str:
+        return str(path).removeprefix(str(self.root)).lstrip(os.sep)
+
+    def probe(self, path: Path) -> tuple[int, int, int]:
+        """Height, width and channels of an image file, which is opened only if it is new."""
+        name = self._name(path)
+        if name in self._files:
+            return self._files[name].shape
+        try:
+            mark = Mark.of(path)
+        except OSError:
+            return picture.probe(path)  # says what is wrong with it
+        if (known := self._known.get(name)) and (*known[:4],) == mark:
+            file = _File(mark, (known[4], known[5], known[6]), known[7])
+        else:
+            file = _File(mark, picture.probe(path))
+            self._new = True
+        self._files[name] = file
+        return file.shape
+
+    def digests(self, paths: Sequence[Path]) -> list[bytes]:
+        """The SHA-256 of every file; those that are new are read."""
+        for path in paths:
+            self.probe(path)
+        found = [self._files[self._name(path)] for path in paths]
+        new = [n for n, file in enumerate(found) if not file.sha256]
+
+        def read(n: int) -> None:
+            found[n].sha256 = hashlib.sha256(read_bytes(paths[n], MOST_BYTES)).hexdigest()
+
+        if new:
+            self._new = True
+            _side_by_side(read, new, f"reading {shown(self.root)}")
+        return [bytes.fromhex(file.sha256) for file in found]
+
+    def keep(self) -> None:
+        """Remember what was seen, if the cache can be written."""
+        if not self._new:
+            return
+        old = self._begun - SETTLED
+        held = {
+            name: [*file.mark, *file.shape, file.sha256]
+            for name, file in self._files.items()
+            if file.sha256 and max(file.mark.modified, file.mark.changed) < old
+        }
+        with suppress(CannotWrite):  # then they are read again
+            files.make_folder(self.path.parent, REMEDY)
+            files.write(self.path, _sealed({"files": held}))
+
+
+# --------------------------------------------------------------------------------- their pixels
+
+
+def decode_all(
+    paths: Sequence[Path],
+    shape: tuple[int, ...],
+    read: Callable[[Path, bytes], Tensor],
+    seen: Seen,
+    *,
+    how: str,
+    keep: bool,
+    finish: Finish,
+) -> Decoded:
+    """What `read` makes of every file; `how` names all that decides it besides file and shape.
+
+    With `keep` it is made once and kept in the cache, else in memory.
+    """
+    if keep:
+        hashes = seen.digests(paths)
+        work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}")
+        x, facts = _kept(_key(hashes, shape, how), work)
+        seen.keep()
+        return Decoded(x, hashes, facts, mapped=True)
+    x = torch.empty((len(paths), *shape), dtype=torch.uint8)
+    hashes = _decode(paths, read, x.__setitem__)
+    facts, table = finish(x)
+    if table is not None:
+        for image in x:
+            image.copy_(table[image.long()])
+    return Decoded(x, hashes, facts, mapped=False)
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What there is to decode if the cache does not have it."""
+
+    paths: Sequence[Path]
+    hashes: Sequence[bytes]
+    shape: tuple[int, ...]
+    read: Callable[[Path, bytes], Tensor]
+    finish: Finish
+    what: str
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        return (len(self.paths), *self.shape)
+
+
+def _key(hashes: Sequence[bytes], shape: Sequence[int], how: str) -> str:
+    by = f"{VERSION} pillow {PIL.__version__} torch {torch.__version__} {how} {tuple(shape)}"
+    return hashlib.sha256(by.encode() + b"".join(hashes)).hexdigest()
+
+
+def _decode(
+    paths: Sequence[Path],
+    read: Callable[[Path, bytes], Tensor],
+    put: Put,
+    expected: Sequence[bytes] = (),
+    what: str = "",
+) -> list[bytes]:
+    """Decode every file and put it where it goes; the SHA-256 of each."""
+
+    def one(row: int) -> bytes:
+        content = read_bytes(paths[row], MOST_BYTES)
+        sha = hashlib.sha256(content).digest()
+        if expected and sha != expected[row]:
+            raise UserError(f"{shown(paths[row])} has changed while it was read; try again")
+        put(row, read(paths[row], content))
+        return sha
+
+    return _side_by_side(one, range(len(paths)), what)
+
+
+def _side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> list[Any]:
+    """The work of every row, on all cores; whoever listens is told how far it is."""
+    done: list[Any] = []
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        try:
+            for result in pool.map(work, rows):
+                done.append(result)
+                if what:
+                    count(what, len(done), len(rows))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return done
+
+
+def _kept(key: str, work: _Work) -> tuple[Tensor, Facts]:
+    """The pixels of the cache; where they are not there yet one process makes them for all."""
+    folder = cache.pixels()
+    if found := _found(folder, key, work.whole):
+        return found
+    try:
+        files.make_folder(folder, REMEDY)
+        waits = partial(say, f"another process is {work.what}; waiting for it")
+        with files.alone(folder / f"{key}.lock", waits):
+            return _found(folder, key, work.whole) or _written(folder, key, work, REMEDY)
+    except CannotWrite as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError) or cause.errno not in CLOSED:
+            raise
+        say(f"cannot keep decoded images in {folder}: {cause.strerror}; every run decodes them")
+    try:
+        aside = Path(tempfile.mkdtemp(prefix="everynet-"))
+    except OSError as error:
+        raise CannotWrite(
+            f"cannot make a temporary folder: {error.strerror}; {TEMPORARY}"
+        ) from None
+    try:
+        return _written(aside, key, work, TEMPORARY)
+    finally:
+        files.remove_folder(aside)  # the pixels stay for as long as they are mapped
+
+
+def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Facts] | None:
+    """Pixels that were kept, if they are beyond doubt."""
+    path, beside = folder / f"{key}.u8", folder / f"{key}.json"
+    said = _unsealed(beside)
+    if said is None or said["key"] != key or said["shape"] != [*whole]:
+        return None
+    try:
+        mark = Mark.of(path)
+        if mark.size != math.prod(whole):
+            return None
+        if (*said["mark"],) != mark:  # something touched it: look at every byte
+            if _sha256(path) != said["sha256"]:
+                return None
+            files.write(beside, _sealed({**said, "mark": mark}))
+        return _mapped(path, whole), said["facts"]
+    except CannotWrite:
+        return _mapped(path, whole), said["facts"]
+    except OSError:
+        return None
+
+
+def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
+    """Decode everything into a file; nothing stays of one that could not be finished."""
+    path, beside = folder / f"{key}.u8", folder / f"{key}.json"
+    for left in folder.glob(f".{path.name}.*"):  # of a process that was killed: we hold its lock
+        left.unlink(missing_ok=True)
+    try:
+        x, said = _filled(path, work, remedy)
+        files.write(beside, _sealed({**said, "key": key, "mark": Mark.of(path)}))
+    except CannotWrite:
+        for half in (path, beside):
+            if half.is_file():
+                half.unlink()
+        raise
+    return x, said["facts"]
+
+
+def _filled(path: Path, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
+    """All pixels, in a file, and what is to be said of them."""
+    each = math.prod(work.shape)
+    with files.writing(path, len(work.paths) * each, remedy) as room:
+
+        def put(row: int, pixels: Tensor) -> None:
+            room.put(row * each, pixels.contiguous().numpy().data.cast("B"))
+
+        _decode(work.paths, work.read, put, work.hashes, work.what)
+        x = _mapped(room.path, work.whole)
+        facts, table = work.finish(x)
+        if table is not None:
+            for row, image in enumerate(x):
+                put(row, table[image.long()])
+        return x, {"shape": work.whole, "sha256": _sha256(room.path), "facts": facts}
+
+
+def _mapped(path: Path, whole: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
+    """Pixels that the system reads when they are looked at, and drops when it needs the room."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch minds that nobody may write to them
+        return torch.from_numpy(np.memmap(path, np.uint8, "r", shape=whole))
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sealed(value: Facts) -> bytes:
+    """JSON that starts with a line that tells whether the rest is whole."""
+    body = json.dumps(value).encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def _unsealed(path: Path) -> Facts | None:
+    """What was sealed, if it is there and whole."""
+    try:
+        seal, _, body = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    if hashlib.sha256(body).hexdigest().encode() != seal:
+        return None
+    found: Facts = json.loads(body)
+    return found

@@ -1,0 +1,414 @@
+"""A captured run is an eager run, bit for bit: `python tests/cuda/captured.py`, where CUDA is.
+
+A plain script: it needs torch and everynet, not pytest. Each check prints a line; the last line
+says how many failed, and so does the exit code.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import torch
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import binary_cross_entropy_with_logits as bce
+from torch.nn.functional import cross_entropy
+
+from everynet import capture
+from everynet.data.augment import affine, compose, crop, flip, noise
+from everynet.data.images import Standardize
+from everynet.device import choose, computing
+from everynet.progress import Progress
+from everynet.recipes import State, Training, make_optimizer
+from everynet.runs import resume, run
+from everynet.samplers import Lanes, Windows
+from everynet.trainer import begin, evaluate, train
+from everynet.types import Batch, Data, History, NonFinite, Terms, generator
+
+STEPS = 200
+
+
+def images(seed: int, rows: int = 512) -> Batch:
+    draw = generator(seed)
+    y = torch.arange(rows) % 4
+    x = torch.randint(0, 128, (rows, 3, 16, 16), generator=draw) + 30 * y[:, None, None, None]
+    return x.to(torch.uint8), y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base(Training):
+    """Images of noise in four brightnesses, kept as bytes and standardised batch by batch."""
+
+    steps: int = STEPS
+    batch_size: int = 32
+    schedule: str = "cosine"
+    warmup: int = 5
+    eval_every: int = 50
+    augmented: bool = False
+    goal: str = "cross_entropy <= 9"
+
+    def dataset(self) -> Data:
+        parts = {part: images(n) for n, part in enumerate(("train", "valid", "test"))}
+        moves = compose(crop(16, 2, [-1.0] * 3), flip(), affine(10, 1, 0.1, 0.1), noise(0.1))
+        return Data(
+            parts, {"name": "noise"}, self.batch_size, self.seed, "noise",
+            augment=moves if self.augmented else None,
+            prepare=Standardize([0.4] * 3, [0.2] * 3),
+        )  # fmt: skip
+
+    def model(self, data: Data) -> nn.Module:
+        layers = [nn.Flatten(), nn.Linear(768, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 4)]
+        return nn.Sequential(*layers)
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        x, y = batch
+        logits = model(x)
+        return {"cross_entropy": cross_entropy(logits, y), "_size": logits.square().mean()}
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {"cross_entropy": cross_entropy(model(batch[0]), batch[1], reduction="none")}
+
+    def pictures(self, model: nn.Module, data: Data, history: History) -> dict[str, Figure]:
+        return {"empty": Figure(figsize=(1, 1))}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Convolved(Base):
+    augmented: bool = True
+    clip: float = 1.0
+    weight_decay: float = 0.01
+    optimizer: str = "adamw"
+
+    def model(self, data: Data) -> nn.Module:
+        return nn.Sequential(
+            nn.Conv2d(3, 8, 3, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1),
+            nn.Flatten(), nn.Linear(1024, 4),
+        )  # fmt: skip
+
+
+class Average(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.copy = copy.deepcopy(model).requires_grad_(False).eval()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(Base):
+    captured: ClassVar[bool] = True
+
+    def extra(self, model: nn.Module) -> Average:
+        return Average(model)
+
+    def step(self, state: State, batch: Batch) -> Terms:
+        terms = super().step(state, batch)
+        with torch.no_grad():
+            mine, theirs = [*state.extra.copy.parameters()], [*state.model.parameters()]
+            torch._foreach_lerp_(mine, theirs, 0.1)
+        return terms
+
+    def deployed(self, state: State) -> nn.Module:
+        return state.extra.copy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gan(Base):
+    captured: ClassVar[bool] = True
+
+    def model(self, data: Data) -> nn.ModuleDict:
+        def net(*sizes: int) -> nn.Module:
+            return nn.Sequential(nn.Linear(*sizes[:2]), nn.ReLU(), nn.Linear(*sizes[1:]))
+
+        return nn.ModuleDict({"maker": net(8, 64, 768), "critic": net(768, 64, 1)})
+
+    def optimizers(self, model: nn.ModuleDict) -> dict[str, torch.optim.Optimizer]:
+        return {n: make_optimizer(part.parameters(), "adam", self.lr) for n, part in model.items()}
+
+    def step(self, state: State, batch: Batch) -> Terms:
+        real = batch[0].flatten(1)
+        maker, critic = state.model["maker"], state.model["critic"]
+        fake = maker(torch.randn(len(real), 8, device=real.device))
+        yes, no = critic(real), critic(fake.detach())
+        lost = bce(yes, torch.ones_like(yes)) + bce(no, torch.zeros_like(no))
+        state.descend(lost, "critic")
+        again = critic(fake)
+        fooled = bce(again, torch.ones_like(again))
+        state.descend(fooled, "maker")
+        return {"critic": lost, "maker": fooled}
+
+    def metrics(self, model: nn.ModuleDict, batch: Batch) -> dict[str, Tensor]:
+        return {"cross_entropy": model["critic"](batch[0].flatten(1))[:, 0].abs()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Text(Base):
+    """A stream of tokens, in lanes or windows."""
+
+    lanes: bool = False
+
+    def dataset(self) -> Data:
+        parts = {
+            part: (torch.randint(0, 20, (5000,), generator=generator(n)),)
+            for n, part in enumerate(("train", "valid", "test"))
+        }
+        sampler = Lanes(16) if self.lanes else Windows(16)
+        return Data(parts, {"name": "text"}, self.batch_size, self.seed, "text", sampler)
+
+    def model(self, data: Data) -> nn.Module:
+        return nn.Sequential(nn.Embedding(20, 16), nn.Dropout(0.1), nn.Linear(16, 20))
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        return {"cross_entropy": cross_entropy(model(batch[0]).flatten(0, 1), batch[1].flatten())}
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return self.objective(model, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Base):
+    """Its loss changes with the step: read from the host, or from the clock."""
+
+    captured: ClassVar[bool] = True
+    clocked: bool = False
+
+    def step(self, state: State, batch: Batch) -> Terms:
+        at = state.clock if self.clocked else torch.full((), state.step, device=batch[0].device)
+        loss = cross_entropy(state.model(batch[0]), batch[1]) * (1 + at / STEPS)
+        state.descend(loss)
+        return {"cross_entropy": loss}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Waiting(Base):
+    """Asks the device for a number in every update."""
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        terms = super().objective(model, batch)
+        return terms if terms["cross_entropy"].item() >= 0 else {}
+
+
+CALLS = [0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Late(Base):
+    """Waits for the device only once it is captured: what no watching could have told."""
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        CALLS[0] += 1
+        terms = super().objective(model, batch)
+        if CALLS[0] > capture.WATCHED:
+            terms["cross_entropy"].item()
+        return terms
+
+
+# ------------------------------------------------------------------------------------- checks
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def everything(state: State) -> dict[str, Tensor]:
+    """Every number of a state by name."""
+    found = {f"model {n}": t for n, t in state.model.state_dict().items()}
+    found |= {f"extra {n}": t for n, t in state.extra.state_dict().items()}
+    for name, optimizer in state.optimizers.items():
+        for row, group in enumerate(optimizer.param_groups):
+            for place, p in enumerate(group["params"]):
+                for what, value in optimizer.state[p].items():
+                    if isinstance(value, Tensor):
+                        found[f"{name} {row} {place} {what}"] = value
+    return {name: value.detach().cpu().clone() for name, value in found.items()}
+
+
+def trained(recipe: Training, precision: str, captured: bool) -> tuple[list[Terms], State]:
+    setup = replace(choose("cuda", precision), capture=captured)
+    with computing(setup), deterministic():
+        torch.backends.cudnn.benchmark = False  # it would choose by the clock
+        data = recipe.dataset().to(setup.device, setup.dtype)
+        state = begin(recipe, data, setup)
+        terms = []
+        for record in train(recipe, state, data, setup=setup):
+            terms.append(record.terms)
+            if record.step in (60, 120):  # what a run does in between
+                evaluate(recipe, recipe.deployed(state), data.valid, setup)
+        return [{n: t.cpu() for n, t in one.items()} for one in terms], state
+
+
+def compare(recipe: Training, precision: str, eager: str = "") -> None:
+    """Captured (or, where `eager` is said, fallen back) and eager: the same terms and state."""
+    (terms, state), (wanted, plain) = (trained(recipe, precision, c) for c in (True, False))
+    assert eager in state.eager if eager else not state.eager, f"eager: {state.eager!r}"
+    assert len(terms) == len(wanted) == recipe.steps
+    for step, (one, other) in enumerate(zip(terms, wanted, strict=True), 1):
+        assert [*one] == [*other]
+        for name, value in one.items():
+            assert torch.equal(value, other[name]), (step, name, value, other[name])
+    found, right = everything(state), everything(plain)
+    assert [*found] == [*right]
+    differ = [name for name, value in found.items() if not torch.equal(value, right[name])]
+    assert not differ, differ
+    assert terms[-1] != terms[0]
+
+
+def uncaptured() -> Callable[[capture.Update], str]:
+    return lambda _update: "asked for by this check"
+
+
+def through_runs(precision: str) -> None:
+    """Evaluation, best, checkpoints and a resume in between: as an eager run, uninterrupted."""
+    figures, weights = [], []
+    usual = capture.Update._refusal
+    for stop, refusal in ((STEPS, uncaptured()), (STEPS, usual), (90, usual)):
+        capture.Update._refusal = refusal
+        try:
+            with tempfile.TemporaryDirectory() as folder, deterministic():
+                recipe = replace(Convolved(), steps=stop, schedule="constant", save_every=30)
+                result = run(recipe, folder, device="cuda", precision=precision)
+                if stop < STEPS:
+                    recipe = replace(recipe, steps=STEPS, name="convolved")
+                    result = resume(recipe, result.folder)
+                figures.append(result.metrics)
+                newest = result.folder / "checkpoints" / str(STEPS)
+                weights.append((newest / "model.safetensors").read_bytes())
+        finally:
+            capture.Update._refusal = usual
+    assert weights[0] == weights[1], f"captured run: {figures}"
+    assert weights[0] == weights[2], f"resumed run: {figures}"
+    assert figures[0] == figures[1] == figures[2]
+
+
+def says_why() -> None:
+    said: list[str] = []
+    usual = Progress.say
+    Progress.say = lambda _self, text: said.append(text)
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            run(Reading(steps=20), folder, device="cuda")
+    finally:
+        Progress.say = usual
+    assert any("not captured as one graph: its update reads `state.step`" in s for s in said), said
+
+
+def non_finite() -> None:
+    """A captured run that breaks says the same as an eager one: layer and step."""
+    said, usual = [], capture.Update._refusal
+    for refusal in (usual, uncaptured()):
+        capture.Update._refusal = refusal
+        try:
+            with tempfile.TemporaryDirectory() as folder, deterministic():
+                recipe = replace(Base(), lr=1e18, optimizer="sgd", schedule="constant", warmup=40)
+                run(recipe, folder, device="cuda", precision="fp32")
+        except NonFinite as error:
+            said.append(str(error).partition(";")[0])
+        finally:
+            capture.Update._refusal = usual
+    assert len(said) == 2, said
+    assert said[0] == said[1], said
+    assert "became non-finite at step" in said[0], said
+
+
+def waits_for_nothing(recipe: Training, captured: bool) -> None:
+    setup = replace(choose("cuda", "tf32"), capture=captured)
+    with computing(setup):
+        data = recipe.dataset().to(setup.device, setup.dtype)
+        state = begin(recipe, data, setup)
+        records = train(recipe, state, data, setup=setup)
+        for _ in range(5):
+            next(records)
+        assert bool(state.eager) != captured, state.eager
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(STEPS - 5):
+                next(records)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+
+def late() -> None:
+    """A capture that fails half-way leaves a state and generators with which it goes on."""
+    CALLS[0] = 0
+    (terms, state) = trained(Late(), "fp32", True)
+    CALLS[0] = -10 * STEPS
+    (wanted, plain) = trained(Late(), "fp32", False)
+    assert "capturing failed" in state.eager, state.eager
+    found, right = everything(state), everything(plain)
+    differ = [name for name, value in found.items() if not torch.equal(value, right[name])]
+    assert not differ, differ
+    assert len(terms) == len(wanted)
+
+
+def checks() -> Iterator[tuple[str, Callable[[], None]]]:
+    recipes = {
+        "an MLP with dropout": Base(),
+        "a CNN with batch norm and augmentation": Convolved(),
+        "an averaged network": Averaged(),
+        "a GAN": Gan(),
+    }
+    for precision in ("fp32", "bf16"):
+        for name, recipe in recipes.items():
+            yield f"{name}, {precision}", lambda r=recipe, p=precision: compare(r, p)
+    for optimizer in ("sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adamw", "lion"):
+        said = "cannot be captured" if optimizer == "adagrad" else ""
+        recipe = replace(Base(), optimizer=optimizer, weight_decay=0.01, clip=1.0)
+        yield f"optimiser {optimizer}", lambda r=recipe, s=said: compare(r, "tf32", s)
+    yield "text in lanes", lambda: compare(Text(lanes=True), "tf32")
+    yield "text in windows", lambda: compare(Text(), "tf32")
+    yield "the clock", lambda: compare(Reading(clocked=True), "fp32")
+    yield "float64 runs eagerly", lambda: compare(Base(), "fp64", "in fp64 cannot be captured")
+    yield "state.step falls back", lambda: compare(Reading(), "fp32", "reads `state.step`")
+    yield "and says so", says_why
+    yield "one that waits falls back", lambda: compare(Waiting(), "fp32", "waits for the device")
+    yield "a capture that fails", late
+    for precision in ("fp32", "bf16"):
+        yield f"run, save, resume, {precision}", lambda p=precision: through_runs(p)
+    yield "non-finite values are found", non_finite
+    for name, recipe in {**recipes, "windows": Text(), "lanes": Text(lanes=True)}.items():
+        for captured in (True, False):
+            how = "captured" if captured else "eager"
+            yield (
+                f"{name}, {how}, waits for nothing",
+                lambda r=recipe, c=captured: waits_for_nothing(r, c),
+            )
+
+
+def main() -> int:
+    wanted = sys.argv[1:]
+    failed = 0
+    for name, check in checks():
+        if wanted and not any(word in name for word in wanted):
+            continue
+        start = time.perf_counter()
+        try:
+            check()
+            verdict = "ok"
+        except Exception:  # every check is tried
+            failed += 1
+            verdict = "FAILED\n" + "\n".join(traceback.format_exc()[-500:].splitlines()[-4:])
+        print(f"{name}: {verdict} ({time.perf_counter() - start:.1f} s)", flush=True)
+    print(f"{torch.__version__}, {torch.cuda.get_device_name()}: {failed} failed")
+    return min(failed, 1)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+    raise SystemExit(main())
