@@ -188,8 +188,7 @@ class Augmentation(Experiment):
         mean, std = (torch.tensor(spec[name])[:, None, None] for name in ("mean", "std"))
         made = changes(spec["shape"][1], black(spec)).values()
         changed = [change((x,), Draw(generator, len(x)))[0] for change in made]
-        images = (torch.stack(changed) * std + mean).clamp(0, 1)
-        return {"images": images}  # changes samples channels height width
+        return {"images": (torch.stack(changed) * std + mean).clamp(0, 1)}
 
     def metrics(self, table: Table) -> dict[str, float]:
         ends = [

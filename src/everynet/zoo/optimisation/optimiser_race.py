@@ -390,8 +390,7 @@ def choose(
 # Measured with seeds 0, 1 and 2: arrived 27 of 28 (SGD is still in the bend) and momentum_gain 2.80
 # with each, lowest_accuracy 0.955, 0.944, 0.961, variance_error 0.023, 0.015, 0.015, in 26 s on one
 # CPU thread; on MNIST, in 2.5 minutes, lowest_accuracy 0.964, 0.964, 0.966, variance_error 0.022,
-# 0.019, 0.018. Steps and batches were chosen on validation images: at a constant rate the last step
-# of Lion and RMSProp is a matter of luck where batches are small.
+# 0.019, 0.018. Steps and batches were chosen on validation images.
 RECIPES = {
     "optimiser-race": Race(
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.93 "
