@@ -22,7 +22,7 @@ from everynet.samplers import Batch
 
 AHEAD = 2
 """So many steps are made before they are asked for."""
-HOLES = 2**28
+HOLES = 2**27
 """After so many bytes of rows, holes in the memory of the CPU are given back."""
 
 Stored: TypeAlias = Callable[[int], Batch]

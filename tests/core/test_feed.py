@@ -78,15 +78,20 @@ def numbers(rows=40, **options):
 # ---------------------------------------------------------------------------------- a whole run
 
 
-@pytest.mark.parametrize("stop", [0, 1, 5])
-def test_a_mapped_run_has_the_bits_of_one_in_memory(recipe, large, stop, tmp_path, monkeypatch):
-    expected = runs.run(recipe, tmp_path / "memory", device="cpu")
+CASES = [(0, "fp32"), (1, "fp32"), (5, "fp32"), (0, "fp64")]
+
+
+@pytest.mark.parametrize(("stop", "precision"), CASES)
+def test_a_mapped_run_has_the_bits_of_one_in_memory(  # noqa: PLR0917 -- fixtures
+    recipe, large, stop, precision, tmp_path, monkeypatch
+):
+    expected = runs.run(recipe, tmp_path / "memory", device="cpu", precision=precision)
     large()
     if stop:
         folder = stopped_after(stop, recipe, tmp_path / "mapped", monkeypatch)
         result = runs.resume(recipe, folder)
     else:
-        result = runs.run(recipe, tmp_path / "mapped", device="cpu")
+        result = runs.run(recipe, tmp_path / "mapped", device="cpu", precision=precision)
     assert recipe.dataset().mapped
     assert result.metrics == expected.metrics
     assert contents(result.folder) == contents(expected.folder)
