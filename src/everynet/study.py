@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from everynet import checkpoint, device, files
-from everynet.cells import read_cell, sources_of, train_cell
+from everynet.cells import read_cell, sources_of, tidy_cell, train_cell
 from everynet.errors import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
@@ -61,6 +61,8 @@ class Study(Job):
             self.simulate_once()
         while todo := to_do(recipe, self.folder, self.cells):
             self.train_all(todo)
+        for name in self.cells:
+            tidy_cell(self.folder, name)
         self.read.update(dict.fromkeys(sources_of(self.folder, self.cells)))
         table = load_table(recipe, self.folder)
         steps = sum(cell.step for cell in table.cells.values())

@@ -103,7 +103,7 @@ def finished(tmp_path, updates, whole, *, lost):
     repeated = len(updates()) - CELLS * STEPS
     assert len({*updates()}) == CELLS * STEPS
     assert repeated <= lost, repeated
-    assert not [*folder.glob("cells/*/.*")]  # nothing half-written is left
+    assert not [*folder.glob("cells/**/.*")]  # nothing half-written is left
 
 
 @pytest.mark.parametrize("after", [30, 1750])

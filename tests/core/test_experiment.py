@@ -266,6 +266,18 @@ def test_a_signal_in_the_last_update_of_a_cell_begins_no_other(tmp_path, monkeyp
     assert len(counted()) == 4 * 12
 
 
+def test_what_a_kill_left_in_cells_that_ended_is_removed(whole, tmp_path):
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    good, bad = (tmp_path / "copy" / "cells" / name for name in (GOOD, BAD))
+    shutil.copytree(good / "checkpoints" / "12", bad / "checkpoints" / "1")
+    shutil.copytree(good / "checkpoints" / "12", good / "checkpoints" / ".8.0123abcd")
+    (good / ".ended.json.0123abcd").touch()
+    runs.resume(LAW, tmp_path / "copy")
+    assert [p.name for p in (good / "checkpoints").iterdir()] == ["12"]
+    assert not [*(bad / "checkpoints").iterdir()]
+    assert not [*good.glob(".*")]
+
+
 def test_a_damaged_checkpoint_of_a_cell_begins_it_again(table, tmp_path, monkeypatch, capsys):
     kill_at(monkeypatch, "0.1-1", 7)
     law = replace(LAW, every=3)
@@ -419,6 +431,9 @@ def test_the_card_and_the_listing(whole):
     page = (whole.folder / "card.md").read_text()
     assert "## Figures\n" in page
     assert "| diverged | 2 |" in page
+    assert "## Cells\n\n| cell | steps | valid cross_entropy |\n| --- | --- | --- |\n" in page
+    assert "| lr-0.1-0 | 12 | 0.629283 |\n" in page
+    assert "| lr-1e+30-1 | diverged at 2 | - |\n" in page
     assert json.loads((whole.folder / "metrics.jsonl").read_text())["step"] == 4 * 12 + 2 * 2
 
 
