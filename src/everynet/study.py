@@ -45,7 +45,7 @@ class Study(Job):
 
     def try_cell(self, recipe: Training, *, first: bool) -> None:
         """Read the data of a cell and build its network; the run tells of the first one's data."""
-        cell = Job(recipe, self.setup, self.world)
+        cell = Job(recipe, self.setup, self.world, stop=self.stop)
         cell.note_given()
         cell.build()
         if first:
