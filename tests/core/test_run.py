@@ -354,8 +354,8 @@ def test_a_run_folder_of_another_format_is_refused(finished, tmp_path, found):
 
 
 def test_what_is_said_once_is_said_once(capsys):
-    first = Progress(1, shown=True, stream=sys.stderr)
-    other = Progress(1, shown=True, stream=sys.stderr, said=first.said)
+    first = Progress(1, shown=True)
+    other = Progress(1, shown=True, said=first.said)
     for progress in (first, other, first):
         progress.say_once("why")
     assert capsys.readouterr().err == "why\n"
