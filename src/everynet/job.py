@@ -77,8 +77,6 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
-    eager: bool = False
-    """Whether it was said why updates are not captured."""
     weights: str = ""
     """Which weights are kept, in words."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -248,10 +246,9 @@ class Job:
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
-            if state.eager and not self.eager:
-                self.eager = True
-                if self.setup.device.type == "cuda":
-                    self.progress.say(f"updates are not captured as one graph: {state.eager}")
+            if state.eager and self.setup.device.type == "cuda":
+                why = f"updates are not captured as one graph: {state.eager}"
+                self.progress.say_once(why)
             self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)

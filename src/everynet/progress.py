@@ -38,6 +38,8 @@ class Progress:
     unit: str = "step"
     before: str = ""
     """What the line begins with, such as the cell of an experiment."""
+    said: set[str] = field(default_factory=set)
+    """What is said once however often it comes up, over all cells."""
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
     _live: bool = False
@@ -93,6 +95,12 @@ class Progress:
             self.close()
             self.stream.write(line + "\n")
             self.stream.flush()
+
+    def say_once(self, line: str) -> None:
+        """The same, unless it was said before."""
+        if line not in self.said:
+            self.said.add(line)
+            self.say(line)
 
     def close(self) -> None:
         """End a live line, so that what follows begins at the left."""

@@ -103,7 +103,7 @@ class Study(Job):
         for number, (name, wanted) in enumerate(todo.items(), 1):
             if self.stop.signal:
                 raise Stopped("", self.stop.signal)
-            inner = Progress(1, self.progress.shown)
+            inner = Progress(1, self.progress.shown, said=self.progress.said)
             inner.before = f"cell {number:,}/{len(todo):,} {name}  "
             try:
                 train_cell(
