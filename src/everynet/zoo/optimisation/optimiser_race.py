@@ -400,7 +400,7 @@ RECIPES = {
         data="mnist",
         hidden_size=64,
         updates=1000,
-        batch_size=128,
+        batch_size=256,
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.94 "
         "and variance_error <= 0.05",
         covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),
