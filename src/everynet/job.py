@@ -132,8 +132,10 @@ class Job:
     def _read(self) -> Data:
         """The data; a signal meanwhile ends it at once, because large images take minutes."""
         self.stop.at_once = "stopped while the data was read"
-        data: Data = self.recipe.dataset()
-        self.stop.at_once = ""
+        try:
+            data: Data = self.recipe.dataset()
+        finally:
+            self.stop.at_once = ""
         return data
 
     def build(self) -> State:
