@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import TextIO
 
 from everynet.errors import Stopped
+from everynet.words import printable
 
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log
 
@@ -33,7 +35,7 @@ class Progress:
 
     steps: int
     shown: bool = False
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    stream: TextIO = field(default_factory=lambda: sys.stderr or io.StringIO())
     first_step: int = 0
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
@@ -54,24 +56,29 @@ class Progress:
         line = f"step {step:,}/{self.steps:,}  {terms}  {rate:,.0f}/s  {duration(left)} left"
         if self.stream.isatty():
             width = shutil.get_terminal_size().columns - 1
-            self.stream.write("\r" + line[:width].ljust(width))
+            self._write("\r" + printable(line)[:width].ljust(width))
             self._live = True
         else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
+            self._write(printable(line) + "\n")
 
     def say(self, line: str) -> None:
         """Print one line of its own, if anything is shown."""
         if self.shown:
             self.close()
-            self.stream.write(line + "\n")
-            self.stream.flush()
+            self._write(printable(line) + "\n")
 
     def close(self) -> None:
         """End a live line, so that what follows begins at the left."""
         if self._live:
-            self.stream.write("\n")
             self._live = False
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # closed or full: the run is worth more than what it says
+            self.shown = False
 
 
 @dataclass

@@ -25,6 +25,7 @@ from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
 from everynet.job import Job, Result, as_json, read_environment, read_json, source_file
 from everynet.log import Log
+from everynet.plot.style import drawing
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
@@ -124,7 +125,7 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     """Draw the pictures of a run again."""
     folder = Path(folder)
     job = Job(recipe, choose("cpu"), World(), folder=folder)
-    with device.computing(job.setup):
+    with device.computing(job.setup), drawing():
         if isinstance(recipe, Simulation):
             return job.write_pictures(recipe.pictures(load(recipe, folder)))
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
@@ -169,6 +170,7 @@ def _job(recipe: Recipe, setup: Setup, show: bool) -> Iterator[Job]:
         joined(setup.device) as world,
         device.computing(setup),
         recording() as read,
+        drawing(),
     ):
         progress = Progress(1, shown=show and world.writes)
         yield Job(recipe, setup, world, progress, stop=stop, read=read)

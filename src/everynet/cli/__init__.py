@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -17,8 +19,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
+from everynet.cli.streams import doors, give_up
 from everynet.errors import Failure
 from everynet.words import nearest as nearest
+from everynet.words import shown
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
@@ -27,6 +31,15 @@ VERBS = (
     *("list", "show", "run", "resume", "runs", "draw", "predict", "sample", "data"),
     *("doctor", "completion"),
 )
+GONE = 141  # what a shell says of a process that wrote into a pipe nobody reads
+LONGEST = 2000  # characters of a line that says what is wrong
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+NO_MEMORY = re.compile(
+    r"can't allocate memory|out of memory|not enough memory|unable to allocate"
+    r"|size calculation overflowed|integer multiplication overflow",
+    re.IGNORECASE,
+)
+"""What torch and numpy say of it; neither has an error of its own for the CPU."""
 
 
 class UsageError(ValueError):
@@ -71,17 +84,25 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; what went wrong is one line on standard error."""
     words = [*(sys.argv[1:] if argv is None else argv)]
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a narrow terminal is no error
+    os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
+    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
+        with contextlib.chdir("/"):  # it would read the file, which may be a stranger's
+            import_module("matplotlib")
+    real = sys.stdout
+    with doors():
+        code = _main(words)
+    if code in (4, GONE):
+        give_up(real)
+    return code
+
+
+def _main(words: Sequence[str]) -> int:
     try:
         code = _call(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read our output has gone, which is no error of anyone's
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 141
+        return GONE
     except KeyboardInterrupt:
         print("everynet: stopped", file=sys.stderr)
         return 130
@@ -92,19 +113,45 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        code, line = explained(error)
+        code, line = explained(error, words)
         print(f"everynet: {line}", file=sys.stderr)
         return code
 
 
-def explained(error: Exception) -> tuple[int, str]:
-    """The exit code of an error and what to say of it in one line."""
-    line = " ".join(str(error).split())
+def explained(error: Exception, words: Sequence[str] = ()) -> tuple[int, str]:
+    """The exit code of an error, and what to say of it in one line, after these words."""
+    line = shown(" ".join(str(error).split()), LONGEST)
     if isinstance(error, Failure):
         return error.code, line
+    if isinstance(error, MemoryError) or NO_MEMORY.search(line):
+        return 2, f"there is not enough memory for this: {_largest(words)}"
     if isinstance(error, ValueError):
         return 2, line
+    if isinstance(error, OSError) and error.errno in FULL:
+        return 4, f"cannot write: {error.strerror}; free some space or choose another folder"
+    if isinstance(error, OSError) and (named := _named(error, words)):
+        return 2, f"{shown(named)} cannot be read: {error.strerror}"
     return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"
+
+
+def _largest(words: Sequence[str]) -> str:
+    """Which of the settings given is the likeliest to ask for it."""
+    numbers = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        found = [int(number) for number in re.findall(r"\d+", value)]
+        numbers[f"{name} ({value})"] = max(found, default=0)
+    most = max(numbers, key=numbers.__getitem__, default="")
+    if numbers.get(most, 0) < 1000:
+        return "choose a smaller network, batch or set of data"
+    return f"{shown(most)} must be smaller"
+
+
+def _named(error: OSError, words: Sequence[str]) -> str:
+    """The file that could not be read, if it was named on the command line."""
+    file = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
+    given = (word.rpartition("=")[2] for word in words)
+    return file if any(len(word) > 1 and word in file for word in given) else ""
 
 
 def _call(words: Sequence[str]) -> int:
@@ -140,12 +187,18 @@ def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in aligned columns, two spaces apart."""
+    rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def speaks() -> bool:
+    """Whether this process prints what a run reached: of those that torchrun started, one does."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from everynet.cli import UsageError, overridden, pairs
+from everynet.cli import UsageError, overridden, pairs, speaks
 
 HELP = "go on with a run after a stop, a kill or a crash; or longer"
 
@@ -35,6 +34,6 @@ def main(arguments: argparse.Namespace) -> int:
     recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings)
     result = resume(recipe, arguments.run, show=not arguments.quiet)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
-    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+    if speaks():
         print(result.folder if arguments.quiet else "\n".join(ending(recipe, result, named)))
     return 0

@@ -81,14 +81,15 @@ class _Store(NullCache):
             total, rest = content[:32], content[32:]
             if hashlib.sha256(rest).digest() != total:
                 return None
-            return CompileResult._rebuild(target_context, *pickle.loads(rest))
+            rebuild: Any = CompileResult._rebuild
+            return rebuild(target_context, *pickle.loads(rest))
         except Exception:  # whatever is wrong with a stored file, compiling mends it
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:  # noqa: ANN401
         if data.lifted or data.library.has_dynamic_globals:
             return  # addresses of this process, which the next cannot use
-        rest = dumps(data._reduce())
+        rest: bytes = dumps(data._reduce())  # type: ignore[no-untyped-call]  # numba's
         with contextlib.suppress(OSError), cache.private(cache.compiled()) as folder:
             _sweep(folder)
             _write(folder, self._name(sig, data.codegen), hashlib.sha256(rest).digest() + rest)
