@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Iterator
-from typing import TextIO
+from typing import Any
 
 from everynet.errors import CannotWrite
 from everynet.words import printable
@@ -19,7 +19,7 @@ class Door(io.TextIOBase):
     `stream` is None where the process was started with it closed.
     """
 
-    def __init__(self, stream: TextIO | None) -> None:
+    def __init__(self, stream: Any) -> None:  # noqa: ANN401 -- whatever stands for a stream
         self.stream = stream
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # a narrow terminal is no error
@@ -37,19 +37,19 @@ class Door(io.TextIOBase):
         return True
 
     def isatty(self) -> bool:
-        return self.stream is not None and not self.stream.closed and self.stream.isatty()
+        return bool(self.stream and not self.stream.closed and self.stream.isatty())
 
     def fileno(self) -> int:
         if self.stream is None:
             raise io.UnsupportedOperation("fileno")
-        return self.stream.fileno()
+        return int(self.stream.fileno())
 
     def cleaned(self, text: str) -> str:
         """The text as it may be shown."""
         return printable(text)
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[TextIO]:
+    def _open(self) -> Iterator[Any]:
         """The stream, or one line that it cannot be written."""
         try:
             if self.stream is None:
@@ -66,7 +66,7 @@ class Remarks(Door):
     """Standard error: what cannot be said there is left unsaid, and the work goes on."""
 
     @contextlib.contextmanager
-    def _open(self) -> Iterator[TextIO]:
+    def _open(self) -> Iterator[Any]:
         with contextlib.suppress(OSError, ValueError):
             yield self.stream or io.StringIO()
 
@@ -86,7 +86,7 @@ def doors() -> Iterator[None]:
         yield
 
 
-def give_up(stream: TextIO | None) -> None:
+def give_up(stream: Any) -> None:  # noqa: ANN401
     """Let what waits in a stream that cannot be written go nowhere, or Python's end would fail."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # type: ignore[union-attr]
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
