@@ -10,7 +10,7 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 """What moves the cursor, starts an escape sequence or turns the direction of writing."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[object]) -> str:
     """The three known words most like `word`, for the end of an error message."""
     import difflib  # noqa: PLC0415 -- only a mistake needs it
 

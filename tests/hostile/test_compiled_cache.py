@@ -95,12 +95,14 @@ def test_what_someone_else_could_have_written_is_not_loaded(folder, tmp_path, mo
     assert halved() == 0
     assert not (tmp_path / "mark").exists()
     assert file.read_bytes() == before
-    with pytest.raises(OSError, match="chmod 700|Not a directory|symbolic links"):  # noqa: SIM117
+    with pytest.raises(OSError, match=r"chmod 700|Not a directory|symbolic links"):  # noqa: SIM117
         with cache.private(folder):
             pass
     folder.unlink() if how == "a link" else folder.chmod(0o700)
     monkeypatch.undo()
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "elsewhere" if how == "a link" else folder))
+    monkeypatch.setenv(
+        "NUMBA_CACHE_DIR", str(tmp_path / "elsewhere" if how == "a link" else folder)
+    )
     halved()  # the mark shows that the file would have been loaded
     assert (tmp_path / "mark").exists()
 

@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
-from everynet.cli.streams import doors, give_up
+from everynet.cli.streams import doors, settle
 from everynet.errors import Failure
 from everynet.words import nearest as nearest
 from everynet.words import shown
@@ -31,7 +31,6 @@ VERBS = (
     *("list", "show", "run", "resume", "runs", "draw", "predict", "sample", "data"),
     *("doctor", "completion"),
 )
-GONE = 141  # what a shell says of a process that wrote into a pipe nobody reads
 LONGEST = 2000  # characters of a line that says what is wrong
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 NO_MEMORY = re.compile(
@@ -88,11 +87,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
         with contextlib.chdir("/"):  # it would read the file, which may be a stranger's
             import_module("matplotlib")
-    real = sys.stdout
     with doors():
         code = _main(words)
-    if code in (4, GONE):
-        give_up(real)
+    settle(sys.stdout)
     return code
 
 
@@ -102,7 +99,7 @@ def _main(words: Sequence[str]) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read our output has gone, which is no error of anyone's
-        return GONE
+        return 141
     except KeyboardInterrupt:
         print("everynet: stopped", file=sys.stderr)
         return 130

@@ -86,7 +86,11 @@ def doors() -> Iterator[None]:
         yield
 
 
-def give_up(stream: Any) -> None:  # noqa: ANN401
-    """Let what waits in a stream that cannot be written go nowhere, or Python's end would fail."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+def settle(stream: Any) -> None:  # noqa: ANN401
+    """Write what waits in a stream; if that fails drop it, or Python's own end would fail on it."""
+    try:
+        if stream is not None:
+            stream.flush()
+    except (OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -177,7 +177,7 @@ def _json_links(body: bytes) -> Iterator[Link]:
         for file in listing["files"]:
             hashes = file.get("hashes") or {}
             yield Link(str(file["filename"]), str(file["url"]), str(hashes.get("sha256", "")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OSError(f"the page of the index cannot be read: {error!r}") from error
 
 
