@@ -20,6 +20,7 @@ from everynet.device import Setup, choose, computing
 from everynet.distributed import World
 from everynet.job import Job
 from everynet.plot import style
+from everynet.runs import draw, run
 from everynet.types import UserError
 from tests.core.recipes import RECIPES
 
@@ -59,6 +60,7 @@ FORKED = """
 import os, signal, sys
 import torch
 from everynet.device import Setup, choose, computing, threads_for
+from everynet.runs import draw, run
 from everynet.types import UserError
 
 torch.set_num_threads(2)
@@ -168,6 +170,16 @@ def test_pictures_are_drawn_with_settings_of_their_own():
                 10,
             )
         assert matplotlib.rcParams["text.usetex"]
+
+
+def test_a_run_draws_with_those_settings_whatever_the_program_has(tmp_path, monkeypatch):
+    recipe, seen = replace(RECIPES["small"], steps=1), []
+    monkeypatch.setattr(
+        type(recipe), "pictures", lambda *_: seen.append(matplotlib.rcParams["text.usetex"]) or {}
+    )
+    with matplotlib.rc_context({"text.usetex": True}):
+        draw(recipe, run(recipe, tmp_path).folder)
+    assert seen == [False, False]
 
 
 def test_no_name_is_read_as_a_formula():

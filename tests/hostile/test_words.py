@@ -70,6 +70,12 @@ def test_the_live_line_returns_to_the_left_and_no_name_does(monkeypatch):
         progress.say(EVIL)
     assert stream.getvalue().startswith("\rstep 3/9 ")
     assert not RAW.search(stream.getvalue()[1:])
+    log = io.StringIO()  # of a program that has no doors
+    monkeypatch.setattr(sys, "stderr", log)
+    progress = Progress(9, shown=True)
+    progress.show(3, {EVIL: 1.0})
+    progress.say(EVIL)
+    assert not RAW.search(log.getvalue())
 
 
 def test_a_line_break_in_a_name_adds_no_line_to_a_table():

@@ -7,8 +7,6 @@ from typing import Any
 
 from everynet.data.sets import Known
 
-MOST = 10_000_000
-
 
 def counted(name: str, count: str) -> tuple[int, ...]:
     """The number behind `name:`, if there is one."""
@@ -18,11 +16,6 @@ def counted(name: str, count: str) -> tuple[int, ...]:
     if count and not (count.isdecimal() and len(count) < 20):
         raise UserError(
             f"data ({name}:{shown(count, 40)}) must be like {name}:2000, with a whole number"
-        )
-    if count and int(count) > MOST:
-        raise UserError(
-            f"data ({name}:{count}) must have at most {MOST:,} samples, because all are made and "
-            "held in memory"
         )
     return (int(count),) if count else ()
 
