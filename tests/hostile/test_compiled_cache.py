@@ -58,6 +58,7 @@ def test_a_file_that_is_no_longer_what_was_stored_is_made_anew(folder):
         "empty": b"",
         "cut short": whole[: len(whole) // 2],
         "a bit turned": whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:],
+        "whole, with another sum": bytes(32) + whole[32:],
         "rubbish": b"\x80" * 100,
         "no pickle": signed(b"\x80" * 100),
         "of another form": signed(pickle.dumps((1, 2))),

@@ -112,11 +112,13 @@ def test_a_child_does_not_wait_for_a_thread_of_its_parent(monkeypatch):
     thread = threading.Thread(target=other)
     thread.start()
     held.wait()
-    device._in_child()  # what a fork calls in the child, where that thread is not
-    with computing(Setup(torch.device("cpu"))):
-        pass
-    done.set()
-    thread.join()
+    try:
+        device._in_child()  # what a fork calls in the child, where that thread is not
+        with computing(Setup(torch.device("cpu"))):
+            pass
+    finally:
+        done.set()
+        thread.join()
 
 
 # ------------------------------------------------------------------------------- a hostile folder
