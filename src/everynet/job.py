@@ -23,7 +23,7 @@ from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_json, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.plot import learning_curve
-from everynet.plot.style import png
+from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
@@ -468,8 +468,9 @@ class Job:
         device.seed_all(self.setup.device, recipe.seed, PICTURES)
         if isinstance(recipe, Simulation | Experiment):
             return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
+        data = replace(self.data, spec=drawn(self.data.spec))
         with evaluating(model):
-            figures = dict(recipe.pictures(model, self.data, self.log.rows))
+            figures = dict(recipe.pictures(model, data, self.log.rows))
         if isinstance(recipe, Training):
             figures["learning-curve"] = learning_curve(self.log.rows)
         return self.write_pictures(figures)

@@ -10,7 +10,7 @@ import torch
 
 from everynet import checkpoint, device, files
 from everynet.cells import read_cell, sources_of, tidy_cell, train_cell
-from everynet.errors import CellFailed
+from everynet.ends import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
 from everynet.job import Job, Result
