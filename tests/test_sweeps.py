@@ -14,6 +14,7 @@ import everynet
 from everynet import runs
 from everynet.catalog import of_run
 from everynet.cells import read_cell
+from everynet.cli.sweep import report
 from everynet.recipes import Training
 from everynet.sweeps import Sweep, as_text, split, sweep_of, values_of
 from everynet.types import UserError
@@ -114,6 +115,7 @@ def test_some_are_drawn_by_the_seed_without_repeating():
     ({"seed": "1,2"}, {}, r"seed \(1,2\) must be one number, the first seed; say .* --seeds"),
     ({"lr": "1"}, {}, r"must have something to compare: give a setting several values"),
     ({"lr": "1,2"}, {"seeds": 0}, r"seeds \(0\) must be at least 1"),
+    ({"lr": "1,2", "seed": str(2**63 - 1)}, {"seeds": 2}, r"seeds \(2\) must be fewer: a seed is"),
     ({"lr": "1,2"}, {"random": 3}, r"random \(3\) must be at most 2, as many combinations as"),
     ({"lr": "1,2"}, {"random": -1}, r"random \(-1\) must be at least 0"),
     ({"lr": "1,2"}, {"seeds": 5001}, r"must have 10,000 cells or fewer, and these are 10,002; "),
@@ -211,6 +213,21 @@ def test_fewer_diverged_come_first(swept):
     assert [row.settings["lr"] for row in rows] == [0.05, 0.01, 0.2, 1e30]
     assert rows[2].diverged == 1
     assert math.isfinite(rows[2].merit)
+
+
+def test_all_may_diverge(tmp_path):
+    sweep = sweep_of(STEEP, {"lr": "1e30,1e31"})
+    result = runs.run(sweep, tmp_path, device="cpu")
+    assert result.metrics == {"diverged": 2.0}
+    assert [*report(sweep, result)][-1].startswith("pictures: ")
+    assert "the best is in" not in "".join(report(sweep, result))
+
+
+def test_tuples_are_lists_in_json(tmp_path):
+    sweep = sweep_of(TYPED, {"widths": "(1,2),3", "steps": "1"})
+    table = runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder)
+    rows = json.loads(json.dumps(sweep.json(table)))["rows"]
+    assert sorted(row["settings"]["widths"] for row in rows) == [[1, 2], [3]]
 
 
 def test_a_sweep_is_not_judged_on_the_test_split(tmp_path, swept):

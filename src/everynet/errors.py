@@ -39,27 +39,3 @@ class Stopped(Failure):
     def __init__(self, message: str, signal: int) -> None:
         super().__init__(message)
         self.code = 128 + signal
-
-
-def explained(error: Exception) -> tuple[int, str]:
-    """The exit code of an error and what to say of it in one line."""
-    line = " ".join(str(error).split())
-    if isinstance(error, Failure):
-        return error.code, line
-    if isinstance(error, ValueError):
-        return 2, line
-    return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"
-
-
-class CellFailed(Failure):
-    """A cell of an experiment could not be trained: which one, why, and the exit code of that."""
-
-    def __init__(self, cell: str, why: str, code: int) -> None:
-        super().__init__(f"cell {cell}: {why}; the others are saved: everynet resume goes on")
-        self.code = code
-
-    @staticmethod
-    def of(cell: str, error: Exception) -> CellFailed:
-        """What an error in a cell is for the whole experiment."""
-        code, why = explained(error)
-        return CellFailed(cell, why, code)

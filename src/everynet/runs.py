@@ -28,6 +28,7 @@ from everynet.experiments import Experiment
 from everynet.folders import as_json, described, read_environment, read_json, resolved, setup_of
 from everynet.job import Job, Result
 from everynet.log import Log
+from everynet.plot.style import drawing
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
@@ -144,7 +145,7 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     """Draw the pictures of a run again."""
     folder = Path(folder)
     job = Job(recipe, choose("cpu"), World(), folder=folder)
-    with device.computing(job.setup):
+    with device.computing(job.setup), drawing():
         if isinstance(recipe, Simulation | Experiment):
             return job.write_pictures(recipe.pictures(load(recipe, folder)))
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
@@ -192,6 +193,7 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
         joined(setup.device) as world,
         device.computing(setup),
         recording() as read,
+        drawing(),
     ):
         progress = Progress(1, shown=show and world.writes)
         with telling(progress):

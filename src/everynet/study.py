@@ -10,7 +10,7 @@ import torch
 
 from everynet import checkpoint, device, files
 from everynet.cells import read_cell, sources_of, tidy_cell, train_cell
-from everynet.errors import CellFailed
+from everynet.ends import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
 from everynet.job import Job, Result
@@ -103,7 +103,7 @@ class Study(Job):
         for number, (name, wanted) in enumerate(todo.items(), 1):
             if self.stop.signal:
                 raise Stopped("", self.stop.signal)
-            inner = Progress(1, self.progress.shown)
+            inner = Progress(1, self.progress.shown, said=self.progress.said)
             inner.before = f"cell {number:,}/{len(todo):,} {name}  "
             try:
                 train_cell(

@@ -17,7 +17,7 @@ import torch
 import everynet
 from everynet import catalog, cells, checkpoint, runs
 from everynet.cli import main
-from everynet.errors import CellFailed
+from everynet.ends import CellFailed
 from everynet.experiments import stacked
 from everynet.log import Log
 from everynet.provenance import note
