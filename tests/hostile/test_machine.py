@@ -212,6 +212,7 @@ def test_pictures_of_a_recipe_are_given_such_names(tmp_path, monkeypatch):
     [
         ("list", ">&-", 4, "everynet: cannot write to standard output: it is closed\n"),
         ("list", ">/dev/full", 4, "everynet: cannot write to standard output: No space left on"),
+        ("--version", ">/dev/full", 4, "everynet: cannot write to standard output: No space left"),
         ("rnu", "2>&-", 2, ""),
         ("rnu", "2>/dev/full", 2, ""),
         ("list", "<&- >/dev/null", 0, ""),
