@@ -134,7 +134,7 @@ NAMES = ("$\\frac$", "<b>|x`")
 
 def test_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_path):
     """No home; settings for matplotlib and numba; Jupyter's backend; names of all sorts."""
-    data = os.fsdecode(b"d\xff.csv")
+    data = os.fsdecode(b"d|\xff.csv")
     with (tmp_path / data).open("w") as file:
         rows = [(i % 7, i % 5, i % 3, NAMES[i % 2]) for i in range(60)]
         csv.writer(file).writerows([("a", "b$^", "c", "y"), *rows])
@@ -160,7 +160,9 @@ def test_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_
     assert ran.stdout.startswith("mlp: loss ")  # though RANK is 1
     assert {path.name for path in tmp_path.iterdir()} == there | {"runs"}  # no folder named ~
     (folder,) = (tmp_path / "runs").iterdir()
-    assert "| data | d?.csv |" in (folder / "card.md").read_text()
+    card = (folder / "card.md").read_text()
+    assert r"| data | d\|?.csv, SHA-256 " in card
+    assert r"| data | d\|?.csv |" in card  # among the settings
     assert {path.name for path in (folder / "pictures").iterdir()} >= {"confusion.png"}
 
 
@@ -210,6 +212,7 @@ def test_pictures_of_a_recipe_are_given_such_names(tmp_path, monkeypatch):
     [
         ("list", ">&-", 4, "everynet: cannot write to standard output: it is closed\n"),
         ("list", ">/dev/full", 4, "everynet: cannot write to standard output: No space left on"),
+        ("--version", ">/dev/full", 4, "everynet: cannot write to standard output: No space left"),
         ("rnu", "2>&-", 2, ""),
         ("rnu", "2>/dev/full", 2, ""),
         ("list", "<&- >/dev/null", 0, ""),
@@ -219,6 +222,7 @@ def test_streams_that_are_closed_or_full(words, how, code, said):
     ran = subprocess.run(
         f"exec {sys.executable} -m everynet {words} {how}",
         shell=True,
+        env={k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"},
         capture_output=True,
         text=True,
         check=False,

@@ -79,6 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     with doors():
         code = _main(words)
     settle(sys.stdout)
+    settle(sys.stderr)
     return code
 
 
