@@ -18,6 +18,7 @@ from everynet.catalog import entries, find, of_run, outside, parse, sources
 from everynet.settings import override, plain_settings, setting_types
 from everynet.settings import settings as values_of
 from everynet.types import UserError
+from tests.core.sealed import reseal
 
 ZOO_FILE = '''"""One network, and what it is for.
 
@@ -592,7 +593,7 @@ def stored(recipe, **changes):
 def write(folder, value):
     folder.mkdir(exist_ok=True)
     (folder / "recipe.json").write_text(value if isinstance(value, str) else json.dumps(value))
-    return folder
+    return reseal(folder)
 
 
 def test_a_recipe_comes_back_from_its_run(tmp_path):
@@ -656,6 +657,7 @@ def test_a_folder_does_not_choose_code(tmp_path):
         ({"settings": []}, "recipe.json is damaged: settings must be a dict in it$"),
         ({"changed": "lr"}, "recipe.json is damaged: changed must be a list in it$"),
         ({"changed": [1]}, "recipe.json is damaged: changed must hold names of settings$"),
+        ({"name": "../a"}, "recipe.json is damaged: name must be one that a file can have$"),
         ({"goal": 1}, "recipe.json is damaged: goal must be a str in it$"),
         ({"goal": "well"}, r"recipe.json: goal \(well\) must read like 'accuracy >= 0.97'$"),
         ({"goal": "a >= b"}, "recipe.json: could not convert string to float: 'b'$"),
@@ -671,7 +673,7 @@ def test_a_recipe_json_with_a_wrong_part(tmp_path, changes, message):
     [
         ("lr", None, r"recipe.json: lr \(None\) must be number$"),
         ("lr", -1.0, r"recipe.json: lr \(-1.0\) must be a positive number$"),
-        ("lr", float("nan"), r"recipe.json: lr \(nan\) must be a positive number$"),
+        ("lr", float("nan"), r"recipe.json is damaged: it is not JSON \(NaN is no number\)$"),
         ("steps", "many", r"recipe.json: steps \(many\) must be whole number$"),
         ("hidden", [[1]], r"recipe.json: hidden \(\[1\]\) must be whole number$"),
         ("hidden", {"a": 1}, r"recipe.json: hidden \(.*\) must be whole numbers"),
@@ -690,7 +692,7 @@ def test_a_recipe_json_without_a_setting(tmp_path):
     fewer = {name: value for name, value in plain_settings(recipe).items() if name != "lr"}
     message = r"recipe.json has no setting lr, because it was changed or another version of "
     with pytest.raises(
-        UserError, match=message + "everynet wrote it; add the setting to the file$"
+        UserError, match=message + "everynet wrote it; run the recipe anew, or use that version$"
     ):
         of_run(write(tmp_path / "run", stored(recipe, settings=fewer)))
 
@@ -703,17 +705,20 @@ def test_a_recipe_json_that_is_no_json(tmp_path, text):
 
 @pytest.mark.parametrize("text", ["[]", "3", "null", '"text"'])
 def test_a_recipe_json_of_another_kind(tmp_path, text):
-    with pytest.raises(UserError, match=r"recipe.json is damaged: name must be a str in it$"):
+    with pytest.raises(UserError, match=r"recipe.json is damaged: it must hold an object$"):
         of_run(write(tmp_path / "run", text))
 
 
 def test_a_folder_that_is_no_run(tmp_path):
     with pytest.raises(UserError, match=r"^there is no run folder .*/none; `everynet runs` lists"):
         of_run(tmp_path / "none")
-    with pytest.raises(UserError, match=r"is not a run folder: cannot read its recipe.json \(No "):
+    with pytest.raises(UserError, match=r"is not a run folder: it has no recipe.json$"):
         of_run(tmp_path)
     (tmp_path / "recipe.json").mkdir()
-    with pytest.raises(UserError, match=r"is not a run folder: .* \(Is a directory\)$"):
+    with pytest.raises(UserError, match=r"has no manifest.json, because another version of"):
+        of_run(tmp_path)
+    reseal(tmp_path)
+    with pytest.raises(UserError, match=r"recipe.json must be a plain file, but is a folder"):
         of_run(tmp_path)
 
 

@@ -20,7 +20,7 @@ from everynet.sweeps import Sweep
 from everynet.types import Spec
 from everynet.words import shown, written
 
-FORMAT = 3
+FORMAT = 4
 """What a run folder looks like; a folder of another format is refused."""
 VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 

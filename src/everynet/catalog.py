@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from everynet import cache
+from everynet.errors import UserError
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
@@ -154,11 +155,11 @@ MAKER = _stamp(Path(__file__))
 
 def sources() -> dict[str, Source]:
     """What every file of the zoo and those of the kinds say, by their paths in the package."""
-    files = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
+    texts = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
     index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
     known = _read_index(index, MAKER)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*files, *(PACKAGE / name for name in KINDS)):
+    for path in (*texts, *(PACKAGE / name for name in KINDS)):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
         kept = known.get(name, (None, None))
         fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
@@ -185,8 +186,8 @@ def _read_index(path: Path, maker: list[int]) -> dict[str, Any]:
         return {}
 
 
-def _write_index(path: Path, maker: list[int], files: Mapping[str, object]) -> None:
-    body = json.dumps(files).encode()
+def _write_index(path: Path, maker: list[int], known: Mapping[str, object]) -> None:
+    body = json.dumps(known).encode()
     head = json.dumps({"maker": maker, "crc32": zlib.crc32(body)}).encode()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
@@ -254,7 +255,7 @@ def find(name: str) -> Recipe:
 
     Only the file that holds it is imported.
     """
-    from everynet.types import UserError, nearest  # noqa: PLC0415 -- imports torch
+    from everynet.words import nearest  # noqa: PLC0415 -- a light verb needs none
 
     if is_path(name):
         return outside(name)
@@ -286,7 +287,7 @@ def is_path(name: str) -> bool:
 def outside(name: str) -> Recipe:
     """The recipe `file.py:name`; with one recipe in the file its name may be left out."""
     from everynet.recipes import Recipe  # noqa: PLC0415 -- imports torch
-    from everynet.types import UserError, nearest  # noqa: PLC0415
+    from everynet.words import nearest  # noqa: PLC0415
 
     path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if not path.endswith(".py"):
@@ -308,8 +309,6 @@ def outside(name: str) -> Recipe:
 def import_file(path: str) -> ModuleType:
     """Import a file the user named, as a module of its own; its neighbours can be imported."""
     from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
-
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
 
     file = Path(path).resolve()
     if not file.is_file():
@@ -365,7 +364,6 @@ def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
     """
     from everynet.recipes import Training  # noqa: PLC0415 -- imports torch
     from everynet.sweeps import Sweep  # noqa: PLC0415
-    from everynet.types import UserError  # noqa: PLC0415
 
     path = Path(folder) / "recipe.json"
     stored, trusted = _stored(path), None if file is None else str(file)
@@ -383,12 +381,11 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
 
     from everynet.recipes import Goal  # noqa: PLC0415 -- imports torch
     from everynet.settings import override, setting_types  # noqa: PLC0415
-    from everynet.types import UserError  # noqa: PLC0415
 
     if missing := [name for name in setting_types(recipe) if name not in stored["settings"]]:
         raise UserError(
             f"{path} has no setting {missing[0]}, because it was changed or another version of "
-            "everynet wrote it; add the setting to the file"
+            "everynet wrote it; run the recipe anew, or use that version"
         )
     try:
         Goal.parse(stored["goal"])
@@ -403,18 +400,11 @@ _FORM = {**{"name": str, "class": str, "file": str, "settings": dict, "changed":
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
+    from everynet.manifest import read_json  # noqa: PLC0415 -- a light verb needs none
 
     if not path.parent.is_dir():
         raise UserError(f"there is no run folder {path.parent}; `everynet runs` lists them")
-    try:
-        stored = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(
-            f"{path.parent} is not a run folder: cannot read its recipe.json ({error.strerror})"
-        ) from error
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path} is damaged: it is not JSON ({error})") from error
+    stored = read_json(path)
     _check_form(stored, path)
     if "base" in stored:
         _check_form(stored["base"], path)
@@ -423,19 +413,18 @@ def _stored(path: Path) -> dict[str, Any]:
 
 def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON
     """Refuse a description of a recipe that has another form."""
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
-
     for name, kind in _FORM.items():
         if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
             raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
     if not all(isinstance(name, str) for name in stored["changed"]):
         raise UserError(f"{path} is damaged: changed must hold names of settings")
+    if not re.fullmatch(r"[^\W_][^/\\\x00-\x1f\x7f]{0,99}", stored["name"]):
+        raise UserError(f"{path} is damaged: name must be one that a file can have")
 
 
 def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
     """A recipe of the class that recipe.json names: that of its name, or another of the class."""
     from everynet.recipes import Recipe  # noqa: PLC0415 -- imports torch
-    from everynet.types import UserError  # noqa: PLC0415
 
     module = _home(stored, path) if file is None else import_file(file)
     cls = getattr(module, stored["class"], None)
@@ -453,8 +442,6 @@ def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe
 
 def _home(stored: Mapping[str, Any], path: Path) -> ModuleType:
     """The module of the zoo that holds the class of a run."""
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
-
     name, cls = stored["name"], stored["class"]
     if stored["file"]:
         raise UserError(
@@ -491,8 +478,6 @@ def weighed(path: str, setting: str) -> tuple[str, str]:
     """The SHA-256 of the weights that a path leads to, and the name of the recipe of a run."""
     from hashlib import sha256  # noqa: PLC0415
 
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
-
     if not Path(path).exists():
         raise UserError(
             f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
@@ -510,19 +495,18 @@ def weights(path: str) -> dict[str, Any]:
 
 def _weight_bytes(path: str, setting: str) -> bytes:
     from everynet import checkpoint, files  # noqa: PLC0415 -- imports torch
-    from everynet.types import UserError  # noqa: PLC0415
 
     if Path(path).is_dir():
         _stored(Path(path) / "recipe.json")
         return checkpoint.kept_weights(Path(path))
     if not Path(path).is_file() or Path(path).suffix != ".safetensors":
         raise UserError(f"{setting} ({path}) must be a run folder or a .safetensors file")
-    return files.read(Path(path))
+    return files.read(Path(path), checkpoint.WEIGHTS)
 
 
 def spec_of(folder: str | Path) -> dict[str, Any]:
     """The description of the data of a run."""
-    from everynet.folders import read_json  # noqa: PLC0415 -- imports torch
+    from everynet.folders import read_spec  # noqa: PLC0415 -- imports torch
 
-    found: dict[str, Any] = read_json(Path(folder) / "spec.json")["spec"]
+    found: dict[str, Any] = read_spec(Path(folder))["spec"]
     return found

@@ -25,15 +25,18 @@ from everynet import checkpoint, device, files
 from everynet.checkpoint import Best, DamagedCheckpoint
 from everynet.device import Setup
 from everynet.distributed import World
+from everynet.errors import Missing
 from everynet.experiments import Cell, Experiment, stacked
-from everynet.folders import as_json, described, read_json, resolved
+from everynet.folders import as_json, described, read_spec, resolved
 from everynet.job import Job, Result, check_figures
 from everynet.log import Log, NonFiniteAt, seconds
+from everynet.manifest import parsed, put
+from everynet.manifest import read as read_sealed
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
 from everynet.recipes import State, Training
 from everynet.trainer import evaluate, finite
-from everynet.types import Data, NoCheckpoint, NonFinite, UserError
+from everynet.types import Data, NonFinite, UserError
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
 PATIENCE = 60.0  # seconds a cell waits for a worker that a kill of its parent left behind
@@ -43,6 +46,17 @@ MEASURE = 4  # seeds what is measured, beside those of the trainer
 def cell_folder(run: Path, name: str) -> Path:
     """Where a cell is."""
     return run / "cells" / name
+
+
+@dataclass
+class Ended:
+    """What ended.json says: how a cell ended, and the mark of its log then."""
+
+    step: int
+    diverged: int | None
+    test: dict[str, float]
+    log_length: int
+    log_sha256: str
 
 
 @dataclass
@@ -67,7 +81,6 @@ class CellJob(Job):
         self.log = Log(self.folder / "metrics.jsonl", late=True)
         for part in ("checkpoints", "measured"):
             files.make_folder(self.folder / part)
-            files.sweep(self.folder / part)
         if checkpoint.steps(self.folder):
             best = self.go_on(state, deployed)
         files.cut(self.folder / "metrics.jsonl", self.log.length)
@@ -87,17 +100,17 @@ class CellJob(Job):
 
     def go_on(self, state: State, deployed: nn.Module) -> Best:
         """Put the checkpoint into the state, and take what was measured up to it."""
+        step = checkpoint.steps(self.folder)[-1]
         try:
-            newest = checkpoint.newest(self.folder)
-            found = checkpoint.load_values(self.folder / "measured" / newest.name)
-        except (NoCheckpoint, DamagedCheckpoint) as error:
+            steps, parts = read_looks(self.folder / "measured" / str(step))
+            best = checkpoint.restore(checkpoint.path_of(self.folder, step), state, deployed)
+        except DamagedCheckpoint as error:
             self.progress.say(f"cell {self.name}: {error}; it begins again")
             self.drop_all_but(-1, weights=False)
             return Best()
-        _, best = checkpoint.restore_newest(self.folder, state, deployed)
-        self.steps, parts = found["steps"].tolist(), found["measured"]
+        self.steps = steps.tolist()
         self.looks = [{n: rows[i] for n, rows in parts.items()} for i in range(len(self.steps))]
-        self.log = Log.of(self.folder, best.log_length)
+        self.log = Log.of(self.folder, best)
         self.log.late = True
         self.before = seconds(self.folder)
         return best
@@ -143,10 +156,10 @@ class CellJob(Job):
         if not finite([*state.model.parameters(), *state.model.buffers()]):
             return
         self.log.settle()
-        best.log_length = self.log.length
+        best.log_length, best.log_sha256 = self.log.length, self.log.sha256
         self.write_measured(state.step)
         path = checkpoint.path_of(self.folder, state.step)
-        if not path.exists():
+        if not files.exists(path):
             checkpoint.save(path, state, deployed, best)
         self.note_time(state.step)
         self.drop_all_but(state.step)
@@ -154,7 +167,7 @@ class CellJob(Job):
     def write_measured(self, step: int) -> None:
         """Write all looks so far."""
         path = self.folder / "measured" / str(step)
-        if path.exists():
+        if files.exists(path):
             files.remove_folder(path)
         steps = torch.tensor(self.steps, dtype=torch.int64)
         checkpoint.save_values(path, {"steps": steps, "measured": stacked(self.looks)})
@@ -173,8 +186,8 @@ class CellJob(Job):
         if diverged is not None:
             self.log.settle()
             self.write_measured(step)
-        said = {"step": step, "diverged": diverged, "test": self.tested}
-        files.write(self.folder / "ended.json", as_json(said))
+        said = Ended(step, diverged, self.tested, self.log.length, self.log.sha256)
+        put(self.folder, {"ended.json": as_json(vars(said))})
         if diverged is not None:
             self.drop_all_but(step, weights=False)
 
@@ -201,8 +214,8 @@ def train_cell(
         )  # fmt: skip
         files.sweep(folder)
         about = as_json(described(recipe))
-        begun = (folder / "recipe.json").exists()
-        if begun and files.read(folder / "recipe.json") != about:
+        begun = files.exists(folder / "recipe.json")
+        if begun and read_sealed(folder / "recipe.json") != about:
             raise UserError(
                 f"{folder} was begun with other settings, or by other code; run the experiment anew"
             )
@@ -210,10 +223,9 @@ def train_cell(
         if begun:
             job.check_read()
         else:
-            files.write(folder / "environment.json", files.read(run / "environment.json"))
-            files.write(folder / "spec.json", as_json(job.described_data()))
             files.write(folder / "metrics.jsonl", b"")
-            files.write(folder / "recipe.json", about)
+            where, spec = read_sealed(run / "environment.json"), as_json(job.described_data())
+            put(folder, {"environment.json": where, "spec.json": spec, "recipe.json": about})
         start()
 
 
@@ -231,29 +243,65 @@ def tidy_cell(run: Path, name: str) -> None:
 
 
 def _measured(folder: Path) -> list[int]:
-    return sorted(int(p.name) for p in (folder / "measured").glob("*") if p.name.isdigit())
+    return sorted(map(int, filter(checkpoint.is_step, files.names(folder / "measured"))))
+
+
+def read_looks(path: Path) -> tuple[Tensor, dict[str, Tensor]]:
+    """The steps at which a cell was measured, and a row of each thing measured for each."""
+    match checkpoint.load_values(path):
+        case {"steps": Tensor() as steps, "measured": dict(parts)} if (
+            steps.dim() == 1
+            and steps.dtype == torch.int64
+            and all(isinstance(n, str) and _are_rows(v, len(steps)) for n, v in parts.items())
+        ):
+            return steps, parts
+    raise DamagedCheckpoint(f"{path} is damaged: it must hold steps and what was measured at them")
+
+
+def _are_rows(value: object, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and len(value) == rows
+
+
+def read_ended(folder: Path) -> Ended | None:
+    """How a cell ended; nothing if it has not yet."""
+    path = folder / "ended.json"
+    if not files.exists(folder / "recipe.json"):
+        return None
+    try:
+        said = parsed(read_sealed(path), path)
+    except Missing:
+        return None
+    match said:
+        case {
+            "step": int(step),
+            "diverged": int() | None as diverged,
+            "test": dict(test),
+            "log_length": int(length),
+            "log_sha256": str(sha256),
+        } if all(isinstance(value, float | int) for value in test.values()):
+            return Ended(step, diverged, test, length, sha256)
+    raise UserError(f"{path} is damaged: it must say how the cell ended")
 
 
 def read_cell(run: Path, name: str, recipe: Training) -> Cell | None:
     """A cell as far as it has ended; nothing if it has not yet."""
     folder = cell_folder(run, name)
-    if not (folder / "ended.json").exists():
+    if (ended := read_ended(folder)) is None:
         return None
-    ended, newest = read_json(folder / "ended.json"), _measured(folder)[-1:]
     # One that was asked to go further may have done so without having ended there yet.
-    log = [row for row in Log.of(folder).rows if row["step"] <= ended["step"]]
-    found = checkpoint.load_values(folder / "measured" / str(*newest))
-    looks = int((found["steps"] <= ended["step"]).sum())
+    log = Log.of(folder, ended).rows
+    steps, measured = read_looks(folder / "measured" / str(*_measured(folder)[-1:]))
+    looks = int((steps <= ended.step).sum())
     evaluations = [row["valid"] for row in log if "valid" in row]
     return Cell(
         recipe=recipe,
-        step=ended["step"],
-        steps=found["steps"][:looks],
-        measured={n: rows[:looks] for n, rows in found["measured"].items()},
+        step=ended.step,
+        steps=steps[:looks],
+        measured={n: rows[:looks] for n, rows in measured.items()},
         valid={n: _numbers(row[n] for row in evaluations) for n in (evaluations or [{}])[0]},
         terms=_terms(row for row in log if "train" in row),
-        diverged=ended["diverged"],
-        test=ended["test"],
+        diverged=ended.diverged,
+        test=ended.test,
         network=lambda: load_network(folder, recipe),
     )
 
@@ -274,9 +322,12 @@ def _terms(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Tensor, Tensor]
 
 def load_network(folder: Path, recipe: Training) -> nn.Module:
     """The network of a cell with its last weights."""
-    if (diverged := read_json(folder / "ended.json")["diverged"]) is not None:
-        raise UserError(f"cell {folder.name} diverged at step {diverged}: it has no network left")
-    model = recipe.model(Data.described(read_json(folder / "spec.json")["spec"]))
+    ended = read_ended(folder)
+    if ended is not None and ended.diverged is not None:
+        raise UserError(
+            f"cell {folder.name} diverged at step {ended.diverged}: it has no network left"
+        )
+    model = recipe.model(Data.described(read_spec(folder)["spec"]))
     if passed_over := checkpoint.load_kept(folder, model):
         warnings.warn(passed_over, stacklevel=2)
     return model.eval()
@@ -285,5 +336,5 @@ def load_network(folder: Path, recipe: Training) -> nn.Module:
 def sources_of(run: Path, names: Iterable[str]) -> Iterator[Source]:
     """All that the cells have read, cell by cell."""
     for name in names:
-        for entry in read_json(cell_folder(run, name) / "spec.json")["read"]:
+        for entry in read_spec(cell_folder(run, name))["read"]:
             yield Source(entry["name"], entry["sha256"])

@@ -10,11 +10,13 @@ Whoever reads is told what is damaged; only `restore_newest` puts a damaged fold
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from copy import deepcopy
+from dataclasses import dataclass, fields
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -26,21 +28,23 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from everynet import files
+from everynet.errors import Damaged, Missing
+from everynet.manifest import NAME as MANIFEST
+from everynet.manifest import canonical, digest, opened, parsed, written
 from everynet.recipes import State
 from everynet.types import NoCheckpoint, UserError
 
-MANIFEST, MODEL, STATE, TENSORS = (
-    "manifest.json",
-    "model.safetensors",
-    "state.json",
-    "state.safetensors",
-)
-
+MODEL, STATE, TENSORS = "model.safetensors", "state.json", "state.safetensors"
+MIB = 1 << 20
+WEIGHTS = 4 << 30  # bytes of weights whose network is not known
+VALUES = 512 * MIB  # bytes of what an estimator learned, a simulation gave, an experiment measured
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+LOOKS = 100  # looks at the checkpoints of a run that is writing new ones meanwhile
 
 T = TypeVar("T")
 
 
-class DamagedCheckpoint(UserError):
+class DamagedCheckpoint(Damaged):
     """A checkpoint whose bytes are not those that were written."""
 
 
@@ -51,49 +55,56 @@ class Best:
     best_step: int = -1
     best_value: float = 0.0
     log_length: int = 0
+    log_sha256: str = digest(b"")
 
 
 # ----------------------------------------------------------------------------- folders of bytes
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _canonical(value: object) -> bytes:
-    return json.dumps(value, sort_keys=True, indent=1, allow_nan=False).encode()
-
-
 def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
     """Write files and their manifest as one folder, whole or not at all."""
-    manifest: dict[str, Any] = {
-        "format": 1,
-        "files": {name: _digest(content) for name, content in contents.items()},
-    }
-    manifest["self"] = _digest(_canonical(manifest))
-    files.write_folder(path, {**contents, MANIFEST: _canonical(manifest)})
+    digests = {name: digest(content) for name, content in contents.items()}
+    files.write_folder(path, {**contents, MANIFEST: written(digests)})
 
 
-def read_bundle(path: Path, names: Iterable[str] | None = None) -> dict[str, bytes]:
-    """The files of a folder (or those of `names`), every byte checked against the manifest."""
-    try:
-        stored = files.read(path / MANIFEST)
-        manifest = json.loads(stored)
-        claimed = manifest.pop("self")
-        if claimed != _digest(_canonical(manifest)):
-            raise DamagedCheckpoint(f"{path / MANIFEST} is damaged: its checksum does not match")
-        if stored != _canonical({**manifest, "self": claimed}):
-            raise DamagedCheckpoint(f"{path / MANIFEST} is damaged: it is not as it was written")
-        digests = {name: manifest["files"][name] for name in names or manifest["files"]}
-        contents = {name: files.read(path / name) for name in digests}
-    except DamagedCheckpoint:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DamagedCheckpoint(f"{path} is damaged: {str(error).splitlines()[0]}") from error
-    for name, digest in digests.items():
-        if _digest(contents[name]) != digest:
+def read_bundle(
+    path: Path, names: Iterable[str] | None = None, most: Mapping[str, int] | None = None
+) -> dict[str, bytes]:
+    """The files of a folder (or those of `names`), every byte checked against the manifest.
+
+    `most` says how many bytes each may have.
+    """
+    limits = {MODEL: WEIGHTS, TENSORS: WEIGHTS, **(most or {})}
+    with _damage(path):
+        digests = opened(files.read(path / MANIFEST), path / MANIFEST)
+        if odd := [name for name in digests if name not in (MODEL, STATE, TENSORS)]:
+            raise DamagedCheckpoint(f"{path} is damaged: {odd[0][:40]!r} is none of its files")
+        if lost := [name for name in names or () if name not in digests]:
+            raise DamagedCheckpoint(f"{path} is damaged: it must hold {lost[0]}")
+        wanted = {name: digests[name] for name in (digests if names is None else names)}
+        contents = {name: files.read(path / name, limits.get(name, files.MOST)) for name in wanted}
+    for name, expected in wanted.items():
+        if digest(contents[name]) != expected:
             raise DamagedCheckpoint(f"{path / name} is damaged: its checksum does not match")
     return contents
+
+
+@contextmanager
+def _damage(path: Path) -> Iterator[None]:
+    """Whatever a checkpoint of another form leads to within is one line that says so."""
+    try:
+        yield
+    except DamagedCheckpoint:
+        raise
+    except Missing as error:
+        raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
+    except Damaged as error:
+        raise DamagedCheckpoint(str(error)) from error
+    except UserError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DamagedCheckpoint(f"{path} is damaged: {said:.200}") from error
 
 
 # -------------------------------------------------------------------------------------- tensors
@@ -120,19 +131,43 @@ def _saved(tensors: Mapping[str, Tensor]) -> bytes:
     return save_tensors(plain)
 
 
-def _copy(wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
-    """Fill tensors with the saved ones of the same names."""
+def _check_fits(
+    wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor], *, exact: bool = True
+) -> None:
+    """Refuse saved tensors of other names, shapes or types; other floats too, if `exact`."""
     if odd := sorted(set(saved) ^ set(wanted)):
-        raise UserError(f"the checkpoint does not fit the network: {odd[0]} is in one only")
+        raise _misfit(f"{odd[0]} is in one only")
+    for name, tensor in wanted.items():
+        _check_alike(name, saved[name], tensor, exact=exact)
+
+
+def _check_alike(name: str, saved: Tensor, here: Tensor, *, exact: bool) -> None:
+    if saved.shape != here.shape:
+        raise _misfit(f"{name} is {list(saved.shape)} there and {list(here.shape)} here")
+    floats = not exact and saved.dtype in FLOATS and here.dtype in FLOATS
+    if saved.dtype != here.dtype and not floats:
+        raise _misfit(f"{name} is {saved.dtype} there and {here.dtype} here")
+
+
+def _misfit(why: str) -> UserError:
+    return UserError(f"the checkpoint does not fit the network: {why}")
+
+
+def _copy(wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
+    """Fill tensors with the saved ones of the same names, which were found to fit."""
     with torch.no_grad():
         for name, tensor in wanted.items():
-            value = saved[name]
-            if value.shape != tensor.shape:
-                raise UserError(
-                    f"the checkpoint does not fit the network: {name} is {list(value.shape)} "
-                    f"there and {list(tensor.shape)} here"
-                )
-            tensor.copy_(value)
+            tensor.copy_(saved[name])
+
+
+def _size(tensors: Iterable[Tensor]) -> int:
+    """The bytes of tensors."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _room(tensors: Mapping[str, Tensor]) -> int:
+    """The most bytes that a file of such tensors can have, names and all."""
+    return 2 * _size(tensors.values()) + MIB + 1024 * len(tensors)
 
 
 def _encode(value: object, name: str, key: str, tensors: dict[str, Tensor]) -> object:
@@ -200,8 +235,8 @@ def _decode(value: Any, tensor: Callable[[str], Tensor]) -> Any:  # noqa: ANN401
             value = tensor(key).numpy()
         case {"scalar": key}:
             value = tensor(key).numpy()[()]
-        case {"texts": texts, "dtype": kind}:
-            value = np.array(texts, kind)
+        case {"texts": list(texts), "dtype": str(kind)}:
+            value = _texts(texts, kind)
         case {"float": text}:
             value = float(text)
         case {"tuple": items}:
@@ -209,6 +244,25 @@ def _decode(value: Any, tensor: Callable[[str], Tensor]) -> Any:  # noqa: ANN401
         case {"keys": keys, "values": values}:
             value = dict(zip(_decode(keys, tensor), _decode(values, tensor), strict=True))
     return value
+
+
+def _texts(texts: list[Any], kind: str) -> np.ndarray:
+    """An array of texts; the room it takes is for us to bound, not for the file to say."""
+    width = re.fullmatch(r"[<>=]U([0-9]{1,9})", kind)
+    number = sum(1 for text in _leaves(texts) if isinstance(text, str))
+    if width is None or 4 * int(width[1]) * max(number, 1) > VALUES:
+        raise ValueError(f"{number} texts of {kind:.20} are too many")
+    return np.array(texts, kind)
+
+
+def _leaves(value: Any) -> Iterator[Any]:  # noqa: ANN401 -- JSON, any value
+    """What lies in lists, tuples and dicts, at any depth."""
+    inner = value.values() if isinstance(value, dict) else value
+    if isinstance(value, list | tuple | dict):
+        for one in inner:
+            yield from _leaves(one)
+    else:
+        yield value
 
 
 def _like(saved: Tensor, key: str, parameter: Tensor, fused: bool) -> Tensor:
@@ -285,7 +339,7 @@ def save(path: Path, state: State, deployed: nn.Module, progress: Best) -> None:
         {
             MODEL: _saved(_module_tensors(deployed)),
             TENSORS: _saved(tensors),
-            STATE: _canonical(about),
+            STATE: canonical(about),
         },
     )
 
@@ -297,82 +351,272 @@ def save_model(path: Path, model: nn.Module) -> None:
 
 def restore(path: Path, state: State, deployed: nn.Module) -> Best:
     """Put a checkpoint into a state that was begun with the same recipe."""
-    return _restore(path, _whole(path), state, deployed)
+    return _restore(_whole(path, state, deployed), state, deployed)
 
 
-def restore_newest(folder: Path, state: State, deployed: nn.Module) -> tuple[Path, Best]:
-    """Go on from the newest checkpoint that can be trusted; a damaged one is put out of the way."""
-    paths = (path_of(folder, step) for step in reversed(steps(folder)))
-    path, contents, _ = _first_good(folder, paths, _whole, damaged=put_aside)
-    return path, _restore(path, contents, state, deployed)
+def restore_newest(folder: Path, state: State, deployed: nn.Module) -> tuple[Path, Best, str]:
+    """Go on from the newest checkpoint that can be trusted; says what was wrong with newer ones.
+
+    A damaged one is put out of the way. One that cannot be read may be whole: it ends the attempt.
+    """
+    path, saved, problem = _first_good(
+        folder, _newest_first(folder), lambda path: _whole(path, state, deployed), aside=True
+    )
+    return path, _restore(saved, state, deployed), problem
 
 
-def _whole(path: Path) -> dict[str, bytes]:
-    """All files of a checkpoint of a Training."""
-    contents = read_bundle(path)
+@dataclass(frozen=True)
+class _Saved:
+    """A checkpoint of a Training, read and taken apart."""
+
+    step: int
+    progress: Best
+    memory: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    """What each optimiser remembers of each parameter, as plain JSON."""
+    model: Mapping[str, Tensor]
+    others: Mapping[str, Tensor]
+    moments: Mapping[str, Tensor]
+
+
+def _whole(path: Path, state: State, deployed: nn.Module) -> _Saved:
+    """All of a checkpoint of a Training; no file may be larger than the state could make it."""
+    held = [*_module_tensors(state.model).values(), *_module_tensors(state.extra).values()]
+    most = {MODEL: _room(_module_tensors(deployed)), TENSORS: 256 * _size(held) + 64 * MIB}
+    contents = read_bundle(path, most=most)
     if not {MODEL, TENSORS, STATE} <= {*contents}:
         raise DamagedCheckpoint(f"{path} is damaged: it must hold {MODEL}, {TENSORS} and {STATE}")
-    return contents
+    about = _said(path, contents[STATE])
+    tensors = _tensors(path, contents[TENSORS])
+    moments = {name: t for name, t in tensors.items() if name.startswith("optimizer/")}
+    with _damage(path):
+        if type(about["step"]) is not int or str(about["step"]) != path.name:
+            raise DamagedCheckpoint(f"{path} is damaged: it holds step {about['step']!s:.40}")
+        memory = about["optimizers"]
+        if not all(isinstance(one, dict) for part in memory.values() for one in part.values()):
+            raise TypeError("what an optimiser remembers must be named")
+        return _Saved(
+            step=int(path.name),
+            progress=_progress(about["progress"]),
+            memory=memory,
+            model=_finite_ones(path, _tensors(path, contents[MODEL])),
+            others={name: t for name, t in tensors.items() if name not in moments},
+            moments=moments,
+        )
 
 
-def _restore(path: Path, contents: Mapping[str, bytes], state: State, deployed: nn.Module) -> Best:
-    about, tensors = json.loads(contents[STATE]), _tensors(path, contents[TENSORS])
-    if path.name != str(about["step"]):
-        raise DamagedCheckpoint(f"{path} is damaged: it holds step {about['step']}")
-    _copy(_module_tensors(deployed), _tensors(path, contents[MODEL]))
-    moments = {key for key in tensors if key.startswith("optimizer/")}
-    _copy(_others(state, deployed), {n: t for n, t in tensors.items() if n not in moments})
-    names = _parameter_names(state)
+def _said(path: Path, content: bytes) -> dict[str, Any]:
+    """What state.json says."""
+    with _damage(path):
+        about = parsed(content, path / STATE)
+        if not isinstance(about, dict):
+            raise TypeError(f"{STATE} must hold an object")
+        return about
+
+
+def _progress(said: Mapping[str, Any]) -> Best:
+    """The best evaluation and the mark of the log, if they are what we write."""
+    best = Best(**said)
+    for part in fields(Best):
+        kind = type(getattr(Best(), part.name))
+        if type(getattr(best, part.name)) not in ((int, float) if kind is float else (kind,)):
+            raise TypeError(f"{part.name} must be {kind.__name__}")
+    if best.log_length < 0:
+        raise ValueError("log_length must not be negative")
+    return best
+
+
+def _restore(saved: _Saved, state: State, deployed: nn.Module) -> Best:
+    """Put what was saved into a state; nothing is changed before all of it is found to fit."""
+    others = _others(state, deployed)
+    _check_fits(_module_tensors(deployed), saved.model)
+    _check_fits(others, saved.others)
+    if odd := sorted({*saved.memory} ^ {*state.optimizers}):
+        raise _misfit(f"the optimiser {odd[0]:.40} is in one only")
+    names, used = _parameter_names(state), set[str]()
+    memories = {
+        key: _memory(f"optimizer/{key}", optimizer, names, saved, used)
+        for key, optimizer in state.optimizers.items()
+    }
+    if odd := sorted({*saved.moments} - used):
+        raise _misfit(f"{odd[0]} is in one only")
+    _copy(_module_tensors(deployed), saved.model)
+    _copy(others, saved.others)
     for key, optimizer in state.optimizers.items():
-        memory = about["optimizers"][key]
         optimizer.state.clear()
-        for group in optimizer.param_groups:
-            fused = bool(group.get("fused") or group.get("capturable"))
+        optimizer.state.update(memories[key])
+    state.step = saved.step
+    return saved.progress
+
+
+def _memory(
+    where: str,
+    optimizer: torch.optim.Optimizer,
+    names: Mapping[int, str],
+    saved: _Saved,
+    used: set[str],
+) -> dict[Tensor, dict[str, Any]]:
+    """What an optimiser remembered of its parameters, if a step of it makes the like."""
+    memory = dict(saved.memory[where.removeprefix("optimizer/")])
+    stepped = _stepped(optimizer)
+    total = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
+    found: dict[Tensor, dict[str, Any]] = {}
+    for i, group in enumerate(optimizer.param_groups):
+        fused = bool(group.get("fused") or group.get("capturable"))
+        for j, p in enumerate(group["params"]):
+            if (name := names[id(p)]) not in memory:
+                continue
+
+            def tensor(key: str, p: Tensor = p, fused: bool = fused) -> Tensor:
+                used.add(key)
+                return _like(saved.moments[key], key, p, fused)
+
+            with _damage(Path(where)):
+                found[p] = {what: _decode(v, tensor) for what, v in memory.pop(name).items()}
+            if stepped is None:
+                _check_memory(f"{where}/{name}", found[p], p, total)
+            else:
+                like = stepped.state[stepped.param_groups[i]["params"][j]]
+                more = _check_like(f"{where}/{name}", found[p], like)
+                if more and type(optimizer).__module__.startswith(("torch.", "everynet.")):
+                    raise _misfit(f"{where}/{name}/{next(iter(more)):.40} is in one only")
+                _check_memory(f"{where}/{name}", more, p, total)  # it may come at a later step
+    if memory:
+        raise _misfit(f"{where}/{next(iter(memory)):.80} is in one only")
+    return found
+
+
+def _stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
+    """A copy that has made one step, to see what it remembers; None if it needs more than that."""
+    copy = deepcopy(optimizer)
+    copy.state.clear()
+    try:
+        for group in copy.param_groups:
             for p in group["params"]:
-                if names[id(p)] in memory:
-                    optimizer.state[p] = {
-                        what: _decode(value, lambda k, p=p, f=fused: _like(tensors[k], k, p, f))  # type: ignore[misc]  # mypy cannot infer it
-                        for what, value in memory[names[id(p)]].items()
-                    }
-    state.step = about["step"]
-    return Best(**about["progress"])
+                p.grad = torch.zeros_like(p)
+        copy.step()
+    except Exception:  # it needs a closure, as L-BFGS does, or more than we know
+        return None
+    return copy
+
+
+def _check_like(where: str, found: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
+    """Refuse memory of other shapes or kinds than a step of the optimiser makes; gives the rest."""
+    for what, wanted in like.items():
+        if what not in found:
+            raise _misfit(f"{where}/{what} is in one only")
+        name, value = f"{where}/{what}", found[what]
+        if isinstance(wanted, Tensor) and isinstance(value, Tensor):
+            _check_alike(name, value, wanted, exact=True)
+        elif not _same_kind(value, wanted):
+            raise _misfit(f"{name} is {_kind(value)} there and {_kind(wanted)} here")
+    return {what: value for what, value in found.items() if what not in like}
+
+
+def _same_kind(value: object, wanted: object) -> bool:
+    numbers = (bool, int, float)
+    return type(value) is type(wanted) or (type(value) in numbers and type(wanted) in numbers)
+
+
+def _kind(value: object) -> str:
+    return "a tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
+
+
+def _check_memory(where: str, found: Mapping[str, Any], p: Tensor, total: int) -> None:
+    """Refuse tensors that an optimiser can have no use for: a wrong shape could harm memory."""
+    for what, value in found.items():
+        for leaf in _leaves(value):
+            if isinstance(leaf, Tensor):
+                fits = leaf.shape == p.shape or leaf.numel() == 1 or leaf.shape == (total,)
+                if not fits or (leaf.dtype != p.dtype and leaf.is_floating_point()):
+                    raise _misfit(
+                        f"{where}/{what} is {list(leaf.shape)} of {leaf.dtype} there, and its "
+                        f"parameter {list(p.shape)} of {p.dtype} here"
+                    )
+            elif not isinstance(leaf, int | float | None):
+                raise _misfit(f"{where}/{what} is {_kind(leaf)} there")
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
+    """The tensors of a file of a checkpoint."""
     try:
-        return load_tensors(content)
-    except SafetensorError as error:
+        with _damage(path):
+            return load_tensors(content)
+    except (SafetensorError, RuntimeError) as error:
         raise DamagedCheckpoint(f"{path} is damaged: {error}") from error
 
 
-def _weights(path: Path) -> dict[str, Tensor]:
-    return _tensors(path, read_bundle(path, (MODEL,))[MODEL])
+def _finite_ones(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights of which each is a number: no run writes others."""
+    for name, tensor in tensors.items():
+        if tensor.dtype in FLOATS and not tensor.isfinite().all():
+            raise DamagedCheckpoint(
+                f"{path} is damaged: {name} must be made of finite numbers, and is not"
+            )
+    return tensors
+
+
+def _weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    """The weights of a checkpoint; their file may not be larger than the network could make it."""
+    content = read_bundle(path, (MODEL,), {MODEL: _room(_module_tensors(model))})[MODEL]
+    return _finite_ones(path, _tensors(path, content))
 
 
 def restore_model(path: Path, model: nn.Module) -> None:
     """Put the deployed weights of a checkpoint into a network."""
-    _copy(_module_tensors(model), _weights(path))
+    _copy(_module_tensors(model), _fitting(path, model))
+
+
+def check_model(path: Path, model: nn.Module) -> None:
+    """Refuse the weights of a checkpoint that could not be put into a network."""
+    _fitting(path, model)
+
+
+def _fitting(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    weights = _weights(path, model)
+    _check_fits(_module_tensors(model), weights, exact=False)
+    return weights
 
 
 def kept_weights(folder: Path) -> bytes:
     """The file of the weights that a run keeps."""
-    read = _first_good(folder, _candidates(folder), lambda path: read_bundle(path, (MODEL,)))
-    return read[1][MODEL]
+    found = _settled(folder, lambda path: read_bundle(path, (MODEL,))[MODEL])
+    return found[1]
 
 
 def weights_in(path: Path, content: bytes) -> dict[str, Tensor]:
     """The tensors of a safetensors file."""
     try:
         return load_tensors(content)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, TypeError, RuntimeError) as error:
         raise UserError(f"{path} is no safetensors file, or is damaged: {error}") from error
 
 
 def load_kept(folder: Path, model: nn.Module) -> str:
     """Put the weights that a run keeps into a network; says what was damaged and passed over."""
-    path, weights, problem = _first_good(folder, _candidates(folder), _weights)
-    _copy(_module_tensors(model), weights)
+    path, weights, problem = _settled(folder, lambda path: _weights(path, model))
+    wanted = _module_tensors(model)
+    _check_fits(wanted, weights, exact=False)
+    _copy(wanted, weights)
     return f"{problem}; the weights of {path} are taken instead" if problem else ""
+
+
+def _settled(folder: Path, read: Callable[[Path], T]) -> tuple[Path, T, str]:
+    """The weights that a run keeps, also while it is writing: then what was there has gone."""
+    for _ in range(LOOKS):
+        before = files.names(folder / "checkpoints")
+        try:
+            found = _first_good(folder, _candidates(folder), read)
+        except NoCheckpoint:
+            if files.names(folder / "checkpoints") == before:
+                raise
+        else:
+            if not found[2] or files.names(folder / "checkpoints") == before:
+                return found
+    return _first_good(folder, _candidates(folder), read)
+
+
+def _newest_first(folder: Path) -> Iterator[Path]:
+    return (path_of(folder, step) for step in reversed(steps(folder)))
 
 
 def _candidates(folder: Path) -> Iterator[Path]:
@@ -390,19 +634,22 @@ def _candidates(folder: Path) -> Iterator[Path]:
 
 
 def _first_good(
-    folder: Path,
-    paths: Iterable[Path],
-    read: Callable[[Path], T],
-    damaged: Callable[[Path], object] = lambda _path: None,
+    folder: Path, paths: Iterable[Path], read: Callable[[Path], T], *, aside: bool = False
 ) -> tuple[Path, T, str]:
-    """The first of the paths that can be read, what was read, and what was wrong before it."""
+    """The first of the paths that can be read, what was read, and what was wrong before it.
+
+    With `aside` a damaged one gets another name, and any other trouble with one ends the search.
+    """
     problem = ""
     for path in paths:
         try:
             return path, read(path), problem
         except UserError as error:
+            if aside and not isinstance(error, DamagedCheckpoint):
+                raise
             problem = problem or str(error)
-            damaged(path)
+            if aside:
+                put_aside(path)
     raise NoCheckpoint(
         f"{folder} has no valid checkpoint left{problem and f': {problem}'}; start it again"
     )
@@ -410,13 +657,18 @@ def _first_good(
 
 def steps(folder: Path) -> list[int]:
     """The steps of the checkpoints of a run, oldest first."""
-    return sorted(int(p.name) for p in (folder / "checkpoints").glob("*") if p.name.isdigit())
+    return sorted(map(int, filter(is_step, files.names(folder / "checkpoints"))))
+
+
+def is_step(name: str) -> bool:
+    """Whether a name is the number of a step, as we write it."""
+    return re.fullmatch(r"0|[1-9][0-9]{0,17}", name) is not None
 
 
 def bests(folder: Path) -> list[int]:
     """The steps whose weights were the best at their time, as far as they are still there."""
-    found = (p.name.removeprefix("best-") for p in (folder / "checkpoints").glob("best-*"))
-    return sorted(int(name) for name in found if name.isdigit())
+    found = [n[5:] for n in files.names(folder / "checkpoints") if n.startswith("best-")]
+    return sorted(map(int, filter(is_step, found)))
 
 
 def path_of(folder: Path, step: int) -> Path:
@@ -431,27 +683,27 @@ def best_path(folder: Path, step: int) -> Path:
 
 def progress_of(path: Path) -> Best:
     """What a checkpoint says of the best evaluation and of the log; the weights are not read."""
-    said = json.loads(read_bundle(path, (STATE,))[STATE])
-    return Best(**said.get("progress", {}))  # a fitting or a simulation has none
+    said = _said(path, read_bundle(path, (STATE,))[STATE])
+    with _damage(path):
+        return _progress(said.get("progress", {}))  # a fitting or a simulation has none
 
 
 def newest(folder: Path) -> Path:
     """The newest checkpoint of which every byte is as it was written."""
-    paths = (path_of(folder, step) for step in reversed(steps(folder)))
-    return _first_good(folder, paths, read_bundle)[0]
+    return _first_good(folder, _newest_first(folder), read_bundle)[0]
 
 
 def done(folder: Path) -> int:
     """Updates done by the newest checkpoint whose record can be read."""
-    paths = (path_of(folder, step) for step in reversed(steps(folder)))
-    return int(_first_good(folder, paths, progress_of)[0].name)
+    return int(_first_good(folder, _newest_first(folder), progress_of)[0].name)
 
 
 def put_aside(path: Path) -> None:
     """Give a damaged checkpoint another name, so that its step can be reached again."""
-    others = len([*path.parent.iterdir()])
-    if path.exists():
-        files.rename(path, path.with_name(f"{path.name}.damaged-{others}"))
+    if files.exists(path):
+        taken = files.names(path.parent)
+        free = (f"{path.name}.damaged-{n}" for n in count(1))
+        files.rename(path, next(name for name in free if name not in taken))
 
 
 # ------------------------------------------------------------------------ fittings, simulations
@@ -461,18 +713,17 @@ def save_values(path: Path, values: Mapping[str, Any]) -> None:
     """Write named values: tensors, arrays, numbers, text, and lists and dicts of them."""
     tensors: dict[str, Tensor] = {}
     plain = {n: _encode(v, n, f"{i}/{n}", tensors) for i, (n, v) in enumerate(values.items())}
-    write_bundle(path, {MODEL: _saved(tensors), STATE: _canonical(plain)})
+    write_bundle(path, {MODEL: _saved(tensors), STATE: canonical(plain)})
 
 
 def load_values(path: Path) -> dict[str, Any]:
     """What `save_values` wrote."""
-    contents = read_bundle(path)
-    tensors = _tensors(path, contents[MODEL])
-    plain = json.loads(contents[STATE])
-    return {name: _decode(value, tensors.__getitem__) for name, value in plain.items()}
+    contents = read_bundle(path, (MODEL, STATE), {MODEL: VALUES})
+    tensors, plain = _tensors(path, contents[MODEL]), _said(path, contents[STATE])
+    with _damage(path):
+        return {name: _decode(value, tensors.__getitem__) for name, value in plain.items()}
 
 
 def load_newest_values(folder: Path) -> dict[str, Any]:
     """The values of the newest checkpoint that can be read."""
-    paths = (path_of(folder, step) for step in reversed(steps(folder)))
-    return _first_good(folder, paths, load_values)[1]
+    return _first_good(folder, _newest_first(folder), load_values)[1]

@@ -15,6 +15,18 @@ class UserError(Failure, ValueError):
     code = 2
 
 
+class Damaged(UserError):
+    """A file of a run whose bytes are not those that were written."""
+
+
+class Missing(UserError):
+    """A file that is not there."""
+
+
+class CannotRead(UserError):
+    """A file that is there and that the system does not let us read."""
+
+
 class NonFinite(Failure, ArithmeticError):
     """A value of the training became infinite or not a number."""
 

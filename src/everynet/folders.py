@@ -5,14 +5,15 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from everynet import files
 from everynet.card import FORMAT
-from everynet.device import Setup, choose
+from everynet.device import PRECISIONS, Setup, choose
 from everynet.experiments import Experiment
+from everynet.manifest import read_json
 from everynet.recipes import Recipe
 from everynet.settings import plain_settings, settings
 from everynet.sweeps import Sweep
@@ -55,7 +56,49 @@ def read_environment(folder: Path) -> dict[str, Any]:
             f"{folder} was made by everynet {where.get('everynet', 'of another version')}, whose "
             "run folders have another form: run it again, or use that version"
         )
+    for name, wanted, fits in _ENVIRONMENT:
+        if not fits(where.get(name)):
+            raise UserError(
+                f"{folder / 'environment.json'} is damaged: {name} ({where.get(name)!r:.40}) must "
+                f"be {wanted}"
+            )
     return where
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_count(value: object, most: int) -> bool:
+    return type(value) is int and 1 <= value <= most
+
+
+_ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
+    ("threads", "a whole number from 1 to 4,096", lambda value: _is_count(value, 4_096)),
+    ("processes", "a whole number from 1 to 65,536", lambda value: _is_count(value, 65_536)),
+    ("precision", f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS),
+    ("compile", "true or false", lambda value: isinstance(value, bool)),
+    ("versions", "an object", lambda value: isinstance(value, dict)),
+    *((n, "text", _is_text) for n in ("everynet", "python", "device", "device_name", "begun")),
+)
+"""What each part of environment.json that is used must be."""
+
+
+def read_spec(folder: Path) -> dict[str, Any]:
+    """spec.json of a run folder: what the data is, and all that was read."""
+    path = folder / "spec.json"
+    known = read_json(path)
+    match known:
+        case {"spec": dict(), "digest": str(), "read": list(read)} if all(map(_is_source, read)):
+            return known
+    raise UserError(f"{path} is damaged: it must hold spec, digest and read")
+
+
+def _is_source(entry: object) -> bool:
+    match entry:
+        case {"name": str(), "sha256": str()}:
+            return True
+    return False
 
 
 def setup_of(folder: Path) -> Setup:
@@ -68,16 +111,3 @@ def setup_of(folder: Path) -> Setup:
 def as_json(value: object) -> bytes:
     """The bytes of a JSON file of a run folder."""
     return json.dumps(value, indent=1, allow_nan=False, default=os.fspath).encode() + b"\n"
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON file of a run folder."""
-    if not path.is_file():
-        raise UserError(f"{path.parent} is not a run: it has no {path.name}")
-    try:
-        value = json.loads(files.read(path))
-    except ValueError as error:
-        raise UserError(f"{path} is damaged: {error}") from None
-    if not isinstance(value, dict):
-        raise UserError(f"{path} is damaged: it must hold an object")
-    return value

@@ -20,8 +20,9 @@ from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Experiment, Table
-from everynet.folders import as_json, read_environment, read_json, source_file
+from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
+from everynet.manifest import put
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
@@ -167,14 +168,16 @@ class Job:
         self.log = Log(self.folder / "metrics.jsonl" if self.world.writes else None)
         found, lost = "", ""
         if self._has_checkpoints():
-            newest, best = checkpoint.restore_newest(self.folder, state, deployed)
-            found, lost = str(newest), self._lost(best)
+            newest, best, problem = checkpoint.restore_newest(self.folder, state, deployed)
+            if problem:
+                self.progress.say(f"{problem}; the run goes on from {newest}")
+            found, lost = str(newest), self._lost(best, deployed)
         if path := self.world.share_text("newest", found):
             if not self.world.writes:
                 best = checkpoint.restore(Path(path), state, deployed)
             if self.world.share_text("lost", lost):
                 best.best_step = -1  # the next evaluation is the best that there is
-            self.log = Log.of(self.folder, best.log_length)
+            self.log = Log.of(self.folder, best)
             self.log.path = self.log.path if self.world.writes else None
             self.before = seconds(self.folder)
         elif self.world.writes:
@@ -201,12 +204,12 @@ class Job:
         metrics = evaluate(recipe, deployed, self.data.test, self.setup)
         return self.finish(recipe.steps, metrics, deployed)
 
-    def _lost(self, best: Best) -> str:
+    def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
         path = checkpoint.best_path(self.folder, best.best_step)
         try:
             if best.best_step >= 0:
-                checkpoint.read_bundle(path)
+                checkpoint.check_model(path, deployed)
         except UserError as error:
             checkpoint.put_aside(path)
             self.progress.say(f"{error}; the best of the evaluations to come is kept instead")
@@ -300,10 +303,10 @@ class Job:
         tensors = [*state.model.parameters(), *state.model.buffers()]
         if not finite(tensors):
             raise NonFiniteAt(state.step)
-        best.log_length = self.log.length
+        best.log_length, best.log_sha256 = self.log.length, self.log.sha256
         self._check_drawn(state)
         path = checkpoint.path_of(self.folder, state.step)
-        if not self.world.writes or path.exists():
+        if not self.world.writes or files.exists(path):
             return
         checkpoint.save(path, state, deployed, best)
         self._best_of[state.step] = best.best_step
@@ -316,7 +319,7 @@ class Job:
         if not self.world.writes:
             return
         path = checkpoint.best_path(self.folder, best.best_step)
-        if path.exists():
+        if files.exists(path):
             files.remove_folder(path)
         checkpoint.save_model(path, deployed)
         self.tidy(best)
@@ -356,8 +359,8 @@ class Job:
             watched = replace(self.setup, compile=False, capture=False)
             state = begin(self.recipe, self.data, watched)
             deployed = self.recipe.deployed(state)
-            good, best = checkpoint.restore_newest(self.folder, state, deployed)
-            history = Log.of(self.folder, best.log_length).evaluations
+            good, best, _ = checkpoint.restore_newest(self.folder, state, deployed)
+            history = Log.of(self.folder, best).evaluations
             where = find_non_finite(
                 self.recipe, state, self.data, history=history, setup=watched, until=seen
             )
@@ -424,8 +427,7 @@ class Job:
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
         self.log.add({"step": step, "test": dict(metrics)})
         pictures = self.draw(model)
-        if read_json(self.folder / "spec.json") != self.described_data():
-            files.write(self.folder / "spec.json", as_json(self.described_data()))
+        put(self.folder, {"spec.json": as_json(self.described_data())})
         page = card(
             recipe,
             spec=self.data.spec,
@@ -453,7 +455,7 @@ class Job:
 
     def check_read(self) -> None:
         """Refuse to go on where something that was read has changed since the run began."""
-        known = read_json(self.folder / "spec.json")
+        known = read_spec(self.folder)
         old = {entry["name"]: entry["sha256"] for entry in known["read"]}
         changed = [s.name for s in self.read if old.get(s.name, s.sha256) != s.sha256]
         if changed or known["digest"] != self.data.digest:

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
 from everynet import files
 from everynet.distributed import World
+from everynet.manifest import digest, parsed
 from everynet.types import Record, UserError
+
+
+@runtime_checkable
+class Mark(Protocol):
+    """How long the log was, and the SHA-256 of it then: what a checkpoint remembers."""
+
+    log_length: int
+    log_sha256: str
 
 
 @dataclass
@@ -26,19 +36,30 @@ class Log:
     late: bool = False
     """Rows are written when a checkpoint is: a kill loses those after the last one anyway."""
     _held: bytes = b""
+    _seen: Any = field(default_factory=hashlib.sha256)
+    """The hash of all that was written so far."""
 
     @staticmethod
-    def of(folder: Path, length: int | None = None) -> Log:
-        """The log of a run, cut at the length a checkpoint remembers."""
+    def of(folder: Path, mark: Mark | None = None) -> Log:
+        """The log of a run, or as much of it as there was at a mark."""
         path = folder / "metrics.jsonl"
         content = files.read(path)
-        whole = content[:length] if length is not None else content
-        whole = whole[: whole.rfind(b"\n") + 1]  # a kill can leave half a line
-        try:
-            rows = [json.loads(line) for line in whole.splitlines()]
-        except ValueError as error:
-            raise UserError(f"{path} is damaged: {error}") from None
-        return Log(path, rows, len(whole))
+        if mark is None:
+            whole = content[: content.rfind(b"\n") + 1]  # a kill can leave half a line
+        else:
+            whole = content[: mark.log_length]
+            if len(whole) != mark.log_length or digest(whole) != mark.log_sha256:
+                raise UserError(
+                    f"{path} has been changed or cut short since it was written, and schedules and "
+                    "curves are made of it; bring it back as it was, or run the recipe anew"
+                )
+        rows = [_row(line, path) for line in whole.splitlines()]
+        return Log(path, rows, len(whole), _seen=hashlib.sha256(whole))
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of the first `length` bytes."""
+        return str(self._seen.hexdigest())
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -84,6 +105,7 @@ class Log:
     def _write(self, rows: list[dict[str, Any]]) -> None:
         content = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
         self.length += len(content)
+        self._seen.update(content)
         self._held += content
         if not self.late:
             self.settle()
@@ -93,6 +115,18 @@ class Log:
         if self.path is not None and self._held:
             files.append(self.path, self._held)
         self._held = b""
+
+
+def _row(line: bytes, path: Path) -> dict[str, Any]:
+    """A line of the log: a step, and named figures of one or more kinds."""
+    match row := parsed(line, path):
+        case {"step": int(step), **rest} if step >= 0 and all(map(_are_figures, rest.values())):
+            return dict(row)
+    raise UserError(f"{path} is damaged: a line of it must hold a step and named figures")
+
+
+def _are_figures(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(v, float | int) for v in value.values())
 
 
 def worth_logging(step: int) -> bool:
@@ -114,7 +148,7 @@ def seconds(folder: Path) -> float:
     try:
         last = files.read(folder / "timing.jsonl").splitlines()[-1]
         return float(json.loads(last)["seconds"])
-    except (UserError, ValueError, IndexError, KeyError):
+    except (UserError, ValueError, IndexError, KeyError, TypeError, RecursionError):
         return 0.0
 
 

@@ -1,6 +1,6 @@
 """A run is one folder of plain files: settings, log, checkpoints, pictures and a card.
 
-    recipe.json  environment.json  spec.json  metrics.jsonl  timing.jsonl
+    recipe.json  environment.json  spec.json  manifest.json  metrics.jsonl  timing.jsonl
     checkpoints/STEP/  checkpoints/best-STEP/  cells/NAME/  pictures/*.png  card.md
 
 `run` begins one, `resume` goes on with one after a stop, a kill or a crash, `draw` draws its
@@ -25,9 +25,10 @@ from everynet.card import environment
 from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
 from everynet.experiments import Experiment
-from everynet.folders import as_json, described, read_environment, read_json, resolved, setup_of
+from everynet.folders import as_json, described, read_environment, read_spec, resolved, setup_of
 from everynet.job import Job, Result
 from everynet.log import Log
+from everynet.manifest import put, read_json, sealed
 from everynet.plot.style import drawing
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
@@ -35,7 +36,7 @@ from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import plain_settings
 from everynet.study import Study, load_table
 from everynet.telling import telling
-from everynet.types import Data, UserError
+from everynet.types import Data, Failure, UserError
 from everynet.words import with_article, written
 
 
@@ -64,7 +65,7 @@ def run(
             "metrics.jsonl": b"",
         }
         stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        made = files.write_new_folder(Path(out), stem, contents) if world.writes else Path()
+        made = files.write_new_folder(Path(out), stem, sealed(contents)) if world.writes else Path()
         job.folder = Path(world.share_text("folder", str(made)))
         job.progress.say(f"{recipe.name} on {job.where()} -> {job.folder}")
         with job.held():
@@ -105,15 +106,15 @@ def resume(recipe: Recipe, folder: str | Path, *, jobs: int = 1, show: bool = Fa
                    else "without torchrun" if where["processes"] == 1 else "with as many")
             )  # fmt: skip
         job.folder = folder
-        start = job.prepare()
+        with fitting(recipe, folder):
+            start = job.prepare()
         job.check_read()
         with job.held():
             if job.world.writes:
                 _check_steps(recipe, folder)
                 _check_same(recipe, folder)
-                files.write(folder / "recipe.json", as_json(described(recipe)))
                 files.sweep(folder)
-                files.sweep(folder / "checkpoints")
+                put(folder, {"recipe.json": as_json(described(recipe))})
             return start()
 
 
@@ -147,12 +148,17 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     job = Job(recipe, choose("cpu"), World(), folder=folder)
     with device.computing(job.setup), drawing():
         if isinstance(recipe, Simulation | Experiment):
-            return job.write_pictures(recipe.pictures(load(recipe, folder)))
+            result = load(recipe, folder)
+            with fitting(recipe, folder):
+                figures = recipe.pictures(result)
+            return job.write_pictures(figures)
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
         data = recipe.dataset()  # type: ignore[attr-defined]  # the two kinds that have data
         job.data = data.to(job.setup.device, dtype)
         job.log = Log.of(folder)
-        return job.draw(load(recipe, folder))
+        model = load(recipe, folder)
+        with fitting(recipe, folder):
+            return job.draw(model)
 
 
 def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a network or an estimator
@@ -168,17 +174,40 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
         return checkpoint.load_newest_values(folder)
     if isinstance(recipe, Experiment):
         return load_table(recipe, folder)
-    data = Data.described(read_json(folder / "spec.json")["spec"])
+    data = Data.described(read_spec(folder)["spec"])
     if isinstance(recipe, Fitting):
-        estimator = recipe.model(data)
+        with fitting(recipe, folder):
+            estimator = recipe.model(data)
         for name, value in checkpoint.load_newest_values(folder).items():
-            setattr(estimator, name, value)
+            if not name.isidentifier() or not name.endswith("_") or name.startswith("_"):
+                raise UserError(f"{folder} is damaged: no estimator learns {name!r:.40}")
+            with fitting(recipe, folder):
+                setattr(estimator, name, value)
         return estimator
     assert isinstance(recipe, Training)
-    model = recipe.model(data)
+    with fitting(recipe, folder):
+        model = recipe.model(data)
     if passed_over := checkpoint.load_kept(folder, model):
         warnings.warn(passed_over, stacklevel=2)
     return model.eval()
+
+
+@contextmanager
+def fitting(recipe: Recipe, folder: Path) -> Iterator[None]:
+    """What fails within, given what a run folder holds, is one line: the two do not fit.
+
+    A folder may come from anyone, and its checksums hold whatever its maker wrote.
+    """
+    try:
+        yield
+    except (Failure, OSError):
+        raise
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"what {folder} holds does not fit {recipe.name}, because another version made it or "
+            f"it was changed: {said:.200}; run the recipe anew (--debug shows where it failed)"
+        ) from error
 
 
 @contextmanager

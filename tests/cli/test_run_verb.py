@@ -11,6 +11,7 @@ import pytest
 from everynet.cli import speaks
 from everynet.job import Job
 from everynet.runs import run as run_recipe
+from tests.core.sealed import reseal
 
 MINE = Path(__file__).parent / "mine.py"
 
@@ -243,7 +244,7 @@ def test_what_cannot_be_resumed(refused, made):
     assert refused("resume", "none").startswith("there is no run folder none")
     assert "is not a run folder" in refused("resume", "runs")
     (folder / "recipe.json").write_text("{")
-    assert "recipe.json is damaged" in refused("resume", str(folder), *mine)
+    assert "recipe.json has been changed since" in refused("resume", str(folder), *mine)
 
 
 # ------------------------------------------------------------------------------------------- draw
@@ -327,6 +328,7 @@ def test_a_run_that_has_not_ended(call, made):
 def test_a_damaged_run_does_not_hide_the_others(call, made, refused):
     good, bad = made("double"), made("double")
     (bad / "recipe.json").write_text('{"name": 3}')
+    reseal(bad)
     _, out, _ = call("runs")
     assert str(good) in out
     assert f"{bad} is damaged: KeyError 'settings'" in out
@@ -334,6 +336,7 @@ def test_a_damaged_run_does_not_hide_the_others(call, made, refused):
     (bad / "metrics.jsonl").unlink()
     assert refused("runs", str(good), "none").startswith("none is not a run folder: it has no rec")
     (bad / "recipe.json").write_text((good / "recipe.json").read_text())
+    reseal(bad)
     assert re.fullmatch(r"cannot read .*metrics.jsonl: No such file.*", refused("runs", str(bad)))
 
 

@@ -20,6 +20,8 @@ from everynet.trainer import begin, train
 from everynet.types import NoCheckpoint, UserError
 from tests.core.recipes import RECIPES
 
+READ = files.read
+
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
@@ -265,7 +267,9 @@ def test_loading_reads_each_file_it_needs_once_and_no_more(finished, monkeypatch
     recipe, folder = finished
     seen = []
     real = files.read
-    monkeypatch.setattr(files, "read", lambda path: (seen.append(path), real(path))[1])
+    monkeypatch.setattr(
+        files, "read", lambda path, *most: (seen.append(path), real(path, *most))[1]
+    )
     runs.load(recipe, folder)
     read = [str(p.relative_to(folder / "checkpoints")) for p in seen if "checkpoints" in p.parts]
     best = checkpoint.progress_of(folder / "checkpoints" / "12").best_step
@@ -278,7 +282,9 @@ def test_resuming_reads_the_newest_checkpoint_once(finished, tmp_path, monkeypat
     copy = shutil.copytree(folder, tmp_path / "copy")
     seen = []
     real = files.read
-    monkeypatch.setattr(files, "read", lambda path: (seen.append(path), real(path))[1])
+    monkeypatch.setattr(
+        files, "read", lambda path, *most: (seen.append(path), real(path, *most))[1]
+    )
     runs.resume(recipe, copy)
     whole = [p for p in seen if p.parent.name == "12" and p.suffix == ".safetensors"]
     assert sorted(p.name for p in whole) == ["model.safetensors", "state.safetensors"]

@@ -28,6 +28,7 @@ from everynet.workers import Worker
 from tests.core import laws
 from tests.core.laws import Law, Steep
 from tests.core.recipes import RECIPES
+from tests.core.sealed import reseal
 from tests.test_contract import Killed, same, table_values
 
 LAW = Law(name="law")
@@ -496,6 +497,9 @@ def test_settings_stay_as_they_were(whole, tmp_path):
     assert (whole.folder / "recipe.json").read_bytes() == before
     shutil.copytree(whole.folder, tmp_path / "copy")
     (tmp_path / "copy" / "cells" / GOOD / "ended.json").unlink()
+    with pytest.raises(UserError, match=r"ended.json has been changed since it was written"):
+        runs.resume(LAW, tmp_path / "copy")
+    reseal(tmp_path / "copy" / "cells" / GOOD)
 
     class Other(Law):
         def cells(self):

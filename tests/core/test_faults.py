@@ -1,5 +1,6 @@
 """Whatever write, flush, rename or mkdir fails, a run ends in one line and nothing is lost."""
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -10,8 +11,10 @@ import pytest
 
 from everynet import checkpoint, files, runs
 from everynet.types import CannotWrite, UserError
+from tests.core.laws import Law
 from tests.core.recipes import RECIPES
 from tests.core.test_resume import contents
+from tests.test_contract import same, table_values
 
 RECIPE = replace(RECIPES["momentum"], name="momentum", steps=4, eval_every=2, save_every=1)
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES)
@@ -28,11 +31,11 @@ class Faulty:
         if name != self.operation:
             return real
 
-        def failing(*arguments):
+        def failing(*arguments, **options):
             self.left -= 1
             if self.left == 0:
                 raise OSError(self.error, os.strerror(self.error))
-            return real(*arguments)
+            return real(*arguments, **options)
 
         return failing
 
@@ -73,6 +76,39 @@ def test_every_operation_can_fail(operation, unbroken, tmp_path, monkeypatch):
             runs.resume(RECIPE, folder)
             assert contents(folder) == contents(unbroken)
     assert n > {"write": 20, "fsync": 20, "rename": 10, "mkdir": 5}[operation]
+
+
+@pytest.mark.parametrize("name", ["gan", "ema", "replay"])
+@pytest.mark.parametrize("operation", ["write", "rename"])
+def test_other_states_survive_a_fault_too(name, operation, tmp_path, monkeypatch):
+    """Two players, an average and a replay memory: broken at a few places, each ends the same."""
+    recipe = replace(RECIPES[name], name=name, steps=3, eval_every=2, save_every=1)
+    whole = runs.run(recipe, tmp_path, device="cpu").folder
+    for n in (5, 14):
+        out = tmp_path / str(n)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", Faulty(operation, n, errno.EIO))
+            with contextlib.suppress(CannotWrite):
+                runs.run(recipe, out, device="cpu")
+        (folder,) = out.iterdir()
+        runs.resume(recipe, folder)
+        assert contents(folder) == contents(whole)
+
+
+def test_an_experiment_survives_a_fault_too(tmp_path, monkeypatch):
+    """Also between the manifest of a cell and the files it speaks of."""
+    recipe = Law(name="law", steps=2, rates=(0.1,))
+    whole = runs.run(recipe, tmp_path, device="cpu").folder
+    wanted = table_values(runs.load(recipe, whole))
+    for n in (4, 9, 12, 14, 16, 20, 25):
+        out = tmp_path / str(n)
+        with monkeypatch.context() as patch:
+            patch.setattr(files, "os", Faulty("rename", n, errno.EIO))
+            with contextlib.suppress(CannotWrite):
+                runs.run(recipe, out, device="cpu")
+        (folder,) = out.iterdir()
+        runs.resume(recipe, folder)
+        same(table_values(runs.load(recipe, folder)), wanted)
 
 
 def test_a_full_disk(tmp_path):

@@ -21,6 +21,7 @@ from everynet.progress import Stop
 from everynet.trainer import begin
 from everynet.types import Stopped, UserError
 from tests.core import recipes
+from tests.core.sealed import reseal
 
 RECIPES = {n: r for n, r in recipes.RECIPES.items() if n not in ("killed", "endless", "raises")}
 
@@ -187,6 +188,7 @@ def test_another_number_of_processes_is_refused(then, now, words, copied, monkey
     folder = copied("small")
     where = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps({**where, "processes": then}))
+    reseal(folder)
     monkeypatch.setattr(runs, "joined", lambda _device: nullcontext(World(0, now)))
     with pytest.raises(UserError, match=words) as refused:
         runs.resume(replace(RECIPES["small"], name="small"), folder)

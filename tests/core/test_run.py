@@ -29,6 +29,7 @@ from everynet.settings import override
 from everynet.types import Stopped, UserError
 from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.core.recipes import RECIPES
+from tests.core.sealed import reseal
 
 RECIPE = replace(RECIPES["small"], name="small")
 
@@ -41,8 +42,8 @@ def finished(tmp_path_factory):
 def test_the_folder_holds_what_the_design_says(finished):
     names = {path.name for path in finished.folder.iterdir()}
     assert names == {
-        "recipe.json", "environment.json", "spec.json", "metrics.jsonl", "timing.jsonl",
-        "checkpoints", "pictures", "card.md", "lock",
+        "recipe.json", "environment.json", "spec.json", "manifest.json", "metrics.jsonl",
+        "timing.jsonl", "checkpoints", "pictures", "card.md", "lock",
     }  # fmt: skip
     assert {p.name for p in (finished.folder / "checkpoints" / "12").iterdir()} == {
         "manifest.json", "model.safetensors", "state.json", "state.safetensors",
@@ -99,12 +100,18 @@ def test_changed_settings_claim_no_goal(tmp_path):
 
 
 def test_what_is_no_run_is_refused(tmp_path):
-    with pytest.raises(UserError, match=r"is not a run: it has no recipe\.json"):
+    with pytest.raises(UserError, match=r"is not a run folder: it has no recipe\.json"):
         runs.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("{")
+    with pytest.raises(UserError, match=r"has no manifest.json, because another version of"):
+        runs.load(RECIPE, tmp_path)
+    reseal(tmp_path)
     with pytest.raises(UserError, match=r"recipe\.json is damaged"):
         runs.load(RECIPE, tmp_path)
     (tmp_path / "recipe.json").write_text("[]")
+    with pytest.raises(UserError, match=r"recipe\.json has been changed since it was written"):
+        runs.load(RECIPE, tmp_path)
+    reseal(tmp_path)
     with pytest.raises(UserError, match="must hold an object"):
         runs.load(RECIPE, tmp_path)
 
@@ -345,6 +352,7 @@ def test_the_words_of_a_recipe_of_ones_own():
 def test_a_run_folder_of_another_format_is_refused(finished, tmp_path, found):
     folder = shutil.copytree(finished.folder, tmp_path / "old")
     (folder / "environment.json").write_text(json.dumps(found))
+    reseal(folder)
     with pytest.raises(
         UserError, match=r"was made by everynet .*run it again, or use that version"
     ):

@@ -122,7 +122,7 @@ def test_recipe_json_that_holds_something_else_is_refused(value):
 def test_paths_that_lead_to_no_weights(tmp_path):
     with pytest.raises(UserError, match=r"trained \(.*gone\) must be a run folder or a .safetenso"):
         everynet.trained(tmp_path / "gone")
-    with pytest.raises(UserError, match=r"is not a run folder: cannot read its recipe.json"):
+    with pytest.raises(UserError, match=r"is not a run folder: it has no recipe.json"):
         everynet.trained(tmp_path)
     (tmp_path / "a.txt").write_text("a")
     with pytest.raises(UserError, match=r"trained \(.*a.txt\) must be a run folder or a .safetens"):

@@ -111,7 +111,9 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
 
 
 def _runs() -> list[str]:
-    return [str(path.parent) for path in sorted(Path("runs").glob("*/recipe.json"))]
+    from everynet.cli.runs import found
+
+    return [str(folder) for folder in found(Path("runs"))]
 
 
 def _settings(entry: Entry, before: list[str]) -> Iterable[str]:

@@ -47,7 +47,9 @@ def main(arguments: argparse.Namespace) -> int:
     given = verb_arguments(run.recipe.predict, pairs(words))
     kind = run.kind("predict")
     model = run.model()
-    names, inputs = read([word for word in arguments.inputs if word not in words], run.spec, kind)
+    paths = [word for word in arguments.inputs if word not in words]
+    with run.fitting():
+        names, inputs = read(paths, run.spec, kind)
     with run.computing():
         for start in range(0, len(names), AT_ONCE):
             chunk = slice(start, start + AT_ONCE)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from everynet import files
 from everynet.cli import UsageError, table
+from everynet.errors import UserError
+from everynet.manifest import parsed, read_json
 from everynet.words import written
 
 HELP = "list runs; with names, compare their settings and figures"
@@ -43,29 +45,41 @@ def main(arguments: argparse.Namespace) -> int:
     out = Path(arguments.out or "runs")
     if arguments.out and not out.is_dir():
         raise UsageError(f"there is no folder {out}")
-    folders = sorted(path.parent for path in out.glob("*/recipe.json"))
+    folders = found(out)
     print(listing(folders) if folders else f"no runs in {out}; try everynet run lenet")
     return 0
 
 
+def found(out: Path) -> list[Path]:
+    """The run folders in a folder."""
+    return [out / name for name in files.names(out) if _is_run(out / name)]
+
+
+def _is_run(folder: Path) -> bool:
+    try:
+        return files.exists(folder / "recipe.json")
+    except UserError:
+        return False  # nobody lets us look
+
+
 def read(folder: Path) -> Run:
     """Read a run folder."""
-    if not (folder / "recipe.json").is_file():
-        raise UsageError(f"{folder} is not a run folder: it has no recipe.json")
+    about, log = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
     try:
-        about = json.loads((folder / "recipe.json").read_bytes())
-        lines = (folder / "metrics.jsonl").read_bytes().rpartition(b"\n")[0].splitlines()
-        last = json.loads(lines[-1]) if lines else {"step": 0}
+        lines = files.read(log).rpartition(b"\n")[0].splitlines()
+        last = parsed(lines[-1], log) if lines else {"step": 0}
         shown = next((x for x in reversed(lines) if b'"test"' in x or b'"valid"' in x), b"{}")
-        row = json.loads(shown)
+        row = parsed(shown, log)
         split = next((name for name in ("test", "valid") if name in row), "")
         figures = {name: float(value) for name, value in row.get(split, {}).items()}
         settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
         state = _state(folder, split)
         name, step = str(about["name"]), last["step"]
+        if not isinstance(step, int):
+            raise TypeError("step must be a whole number in metrics.jsonl")
         return Run(folder, name, settings, changed, step, split, figures, state)
-    except OSError as error:
-        raise UsageError(f"cannot read {error.filename}: {error.strerror}") from error
+    except UserError:
+        raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
 
@@ -73,9 +87,9 @@ def read(folder: Path) -> Run:
 def _state(folder: Path, split: str) -> str:
     """Whether a run has ended; a cell of an experiment says so in a file of its own."""
     said = folder / "ended.json"
-    if not said.is_file():
+    if not files.exists(said):
         return "ended" if split == "test" else "open"
-    return "ended" if json.loads(said.read_bytes())["diverged"] is None else "diverged"
+    return "ended" if read_json(said)["diverged"] is None else "diverged"
 
 
 def listing(folders: Iterable[Path]) -> str:
@@ -84,7 +98,7 @@ def listing(folders: Iterable[Path]) -> str:
     for folder in folders:
         try:
             run = read(folder)
-        except UsageError as error:
+        except (UsageError, UserError) as error:
             damaged.append(str(error))
             continue
         figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())

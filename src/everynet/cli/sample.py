@@ -39,7 +39,8 @@ def main(arguments: argparse.Namespace) -> int:
     model = run.model()
     with run.computing():
         made = make(model, run.spec, torch.Generator().manual_seed(mix(seed)), **given)
-    paths = kind.write(made, run.spec, run.place("samples"))
+    with run.fitting():
+        paths = kind.write(made, run.spec, run.place("samples"))
     if isinstance(made, list):
         for one in made:
             if isinstance(one, str):

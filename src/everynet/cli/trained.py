@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,13 +40,13 @@ class Asked:
         """The run that a command names."""
         from everynet.catalog import of_run
         from everynet.device import choose
-        from everynet.folders import read_json
+        from everynet.folders import read_spec
         from everynet.types import UserError
         from everynet.words import with_article
 
         recipe, folder = of_run(arguments.run, arguments.file), Path(arguments.run)
-        spec = read_json(folder / "spec.json").get("spec")
-        if not hasattr(recipe, "predict") or not isinstance(spec, dict):
+        spec = read_spec(folder)["spec"]
+        if not hasattr(recipe, "predict"):
             instead = "; name a cell of it" if recipe.kind == "experiment" else ""
             raise UserError(
                 f"{recipe.name} is {with_article(recipe.kind)}: it neither predicts nor samples"
@@ -72,7 +72,7 @@ class Asked:
         from everynet.types import UserError
 
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
-        if not name:
+        if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
         return named(name)
 
@@ -98,12 +98,18 @@ class Asked:
             return inputs.to(self.setup.device, dtype)
         return [self.placed(one) for one in inputs] if isinstance(inputs, list) else inputs
 
+    def fitting(self) -> AbstractContextManager[None]:
+        """What fails within is the fault of what the folder holds."""
+        from everynet.runs import fitting
+
+        return fitting(self.recipe, self.folder)
+
     @contextmanager
     def computing(self) -> Iterator[None]:
         """Without gradients, in the precision that was asked for."""
         import torch
 
-        with torch.no_grad(), self.setup.autocast():
+        with torch.no_grad(), self.setup.autocast(), self.fitting():
             yield
 
     def stem(self, name: str) -> str:

@@ -304,7 +304,7 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
 def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
     """Decode everything into a file; nothing stays of one that could not be finished."""
     path, beside = folder / f"{key}.u8", folder / f"{key}.json"
-    for left in folder.glob(f".{path.name}.*"):  # of a process that was killed: we hold its lock
+    for left in folder.glob(f".everynet-*-{path.name}"):  # of one that was killed: we hold its lock
         left.unlink(missing_ok=True)
     try:
         x, said = _filled(path, work, remedy)

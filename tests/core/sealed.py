@@ -1,0 +1,18 @@
+"""Folders whose checksums hold, whatever was done to their files: what their maker can do too."""
+
+from everynet.manifest import NAME, SEALED, digest, written
+
+
+def reseal(folder):
+    """Write the manifest of a run folder anew, of the files as they are."""
+    found = {name: (folder / name) for name in SEALED if (folder / name).is_file()}
+    digests = {name: [digest(path.read_bytes())] for name, path in found.items()}
+    (folder / NAME).write_bytes(written(digests))
+    return folder
+
+
+def reseal_bundle(path):
+    """Write the manifest of a checkpoint anew."""
+    names = sorted(p.name for p in path.iterdir() if p.name != NAME)
+    (path / NAME).write_bytes(written({n: digest((path / n).read_bytes()) for n in names}))
+    return path
