@@ -232,9 +232,9 @@ def train_cell(
 def tidy_cell(run: Path, name: str) -> None:
     """Remove what a kill left in a cell that has ended."""
     folder = cell_folder(run, name)
-    for part in (folder, folder / "checkpoints", folder / "measured"):
-        files.sweep(part)
-    if read_json(folder / "ended.json")["diverged"] is not None:
+    files.sweep(folder)
+    ended = read_ended(folder)
+    if ended is not None and ended.diverged is not None:
         for step in checkpoint.steps(folder):
             files.remove_folder(checkpoint.path_of(folder, step))
 
