@@ -18,6 +18,8 @@ import tests.checker  # noqa: F401 -- the hook below looks it up by name
 os.environ["OMP_NUM_THREADS"] = "1"  # two workers with two threads each run far slower
 CACHE = tempfile.TemporaryDirectory(prefix="everynet-tests-")
 os.environ["XDG_CACHE_HOME"] = CACHE.name  # the user's cache stays out of the tests
+COMPILED = Path(__file__).parent / "__pycache__" / "compiled"
+os.environ.setdefault("NUMBA_CACHE_DIR", str(COMPILED))  # compiling takes a minute: once for all
 
 SOURCE = Path(__file__).parent.parent / "src" / "everynet"
 UNCHECKED = {"__init__", "__main__", "kernels"}  # the hook breaks what numba compiles

@@ -344,10 +344,11 @@ def test_what_is_loaded_is_what_the_run_ended_with(lived):
     recipe, result, values = lived
     loaded = runs.load(recipe, result.folder)
     same(values, values_of(loaded))
-    if recipe.kind in (
-        "simulation",
-        "experiment",
-    ):  # the same values; some figures are seconds of a clock
+    if recipe.kind == "experiment":  # and a cell of it is a run
+        name, cell = next((n, c) for n, c in loaded.cells.items() if c.diverged is None)
+        alone = everynet.load(result.folder / "cells" / name)
+        same(dict(cell.network().state_dict()), dict(alone.state_dict()))
+    if recipe.kind in ("simulation", "experiment"):  # some figures are seconds of a clock
         return
     if recipe.kind == "training":
         assert not loaded.training

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_MODULES = ("autodiff", "catalog", "data", "metrics", "nn", "plot", "recipes", "runs", "zoo")
+_MODULES = (
+    *("autodiff", "catalog", "data", "experiments", "metrics", "nn", "plot", "recipes", "runs"),
+    *("sweeps", "zoo"),
+)
 _WORDS = {
     **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
     **dict.fromkeys(("Cell", "Experiment", "Table"), "experiments"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Collection, Iterable, Mapping
@@ -17,7 +18,7 @@ from everynet.recipes import Recipe, telling
 from everynet.settings import settings
 from everynet.sweeps import Sweep
 from everynet.types import Spec
-from everynet.words import written
+from everynet.words import shown, written
 
 FORMAT = 4
 """What a run folder looks like; a folder of another format is refused."""
@@ -63,6 +64,19 @@ def verdict(recipe: Recipe, reached: bool | None) -> str:
     return f"{recipe.goal}: {'reached' if reached else 'NOT reached'}"
 
 
+def cell(text: object) -> str:
+    """Text of any source as it stands in a table: one line, no markup, no column of its own."""
+    return re.sub(r"[\\`|\[]|<(?=[\w/!?])", r"\\\g<0>", shown(text, 1000))
+
+
+def code(text: str) -> str:
+    """Text of any source as code in a table, which has no escapes but that of a column."""
+    line = shown(text, 5000).replace("|", r"\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    pad = " " if "`" in line else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
 def card(
     recipe: Recipe,
     *,
@@ -85,33 +99,38 @@ def card(
     `more` is what an experiment says of its cells.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
-    lines = [f"# {recipe.name}", "", doc, "", "| what | |", "|---|---|"]
+    lines = [f"# {cell(recipe.name)}", "", doc, "", "| what | |", "|---|---|"]
     lines += [
-        f"| data | {spec.get('name', 'none')}, SHA-256 `{digest or 'none'}` |",
-        *(f"| read | {s.name}, SHA-256 `{s.sha256}` |" for s in read if s.sha256 != digest),
-        f"| split | {spec.get('split', 'none')} |",
+        f"| data | {cell(spec.get('name', 'none'))}, SHA-256 `{digest or 'none'}` |",
+        *(
+            f"| read | {cell(s.name)}, SHA-256 {code(s.sha256)} |"
+            for s in read
+            if s.sha256 != digest
+        ),
+        f"| split | {cell(spec.get('split', 'none'))} |",
         f"| seed | {recipe.seed} |",
-        f"| goal | {verdict(recipe, reached)} |",
+        f"| goal | {cell(verdict(recipe, reached))} |",
     ]
     if parameters is not None:
         lines.append(f"| parameters | {parameters:,} |")
     if weights:
-        lines.append(f"| weights | {weights} |")
-    versions = ", ".join(f"{name} {version}" for name, version in where["versions"].items())
+        lines.append(f"| weights | {cell(weights)} |")
+    known = {"everynet": where["everynet"], "Python": where["python"], **where["versions"]}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items())
     lines += [
-        f"| device | {where['device_name']}, {where['precision']}, {where['threads']} thread(s), "
-        f"{where['processes']} process(es) |",
+        f"| device | {cell(where['device_name'])}, {cell(where['precision'])}, "
+        f"{where['threads']} thread(s), {where['processes']} process(es) |",
         f"| time | {seconds:.1f} s |",
-        f"| versions | everynet {where['everynet']}, Python {where['python']}, {versions} |",
-        f"| begun | {where['begun']} |",
-        f"| repeat with | `{command(recipe, file)}` |",
+        f"| versions | {cell(versions)} |",
+        f"| begun | {cell(where['begun'])} |",
+        f"| repeat with | {code(command(recipe, file))} |",
     ]
     of = "" if recipe.kind == "experiment" else " on the test split"
     lines += ["", f"## Figures{of}", "", "| metric | value |", "|---|---|"]
-    lines += [f"| {name} | {value:.6g} |" for name, value in metrics.items()]
+    lines += [f"| {cell(name)} | {value:.6g} |" for name, value in metrics.items()]
     lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
-    lines += [f"| {name} | {written(value)} |" for name, value in settings(recipe).items()]
+    lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]
     if shown := telling(recipe, drawn):
         lines += ["", "## Pictures"]
         for name, caption in shown.items():

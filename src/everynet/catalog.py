@@ -294,7 +294,7 @@ def outside(name: str) -> Recipe:
         raise UserError(f"{name} must be a recipe or a Python file: NAME, FILE.py or FILE.py:NAME")
     module = import_file(path)
     recipes = getattr(module, "RECIPES", None)
-    if not isinstance(recipes, dict) or not recipes:
+    if not isinstance(recipes, dict) or not recipes or {type(key) for key in recipes} != {str}:
         raise UserError(f'{path} must end in RECIPES = {{"name": Recipe(...)}}')
     if not wanted and len(recipes) > 1:
         raise UserError(f"{path} holds {len(recipes)} recipes; name one of {', '.join(recipes)}")

@@ -229,6 +229,16 @@ def train_cell(
         start()
 
 
+def tidy_cell(run: Path, name: str) -> None:
+    """Remove what a kill left in a cell that has ended."""
+    folder = cell_folder(run, name)
+    files.sweep(folder)
+    ended = read_ended(folder)
+    if ended is not None and ended.diverged is not None:
+        for step in checkpoint.steps(folder):
+            files.remove_folder(checkpoint.path_of(folder, step))
+
+
 # ------------------------------------------------------------------------------ what was found
 
 

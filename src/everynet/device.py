@@ -6,6 +6,7 @@ import os
 import platform
 import random
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -122,7 +123,7 @@ def threads_for(model: nn.Module, batch_size: int) -> int:
     The work is guessed from the weights, those of a convolution counted 64 times because they
     are used at every pixel.
     """
-    if "OMP_NUM_THREADS" in os.environ:
+    if _Process.forked or "OMP_NUM_THREADS" in os.environ:
         return torch.get_num_threads()
     work = 0
     for module in model.modules():
@@ -187,9 +188,60 @@ def denormals_flushed() -> str:
     return "yes" if zeros == tiny.numel() else "no" if zeros == 0 else "partly"
 
 
+class _Process:
+    """What all runs of one process share."""
+
+    turn = threading.RLock()
+    """Held by the thread that computes a run, which may begin another inside."""
+    parallel = False
+    """Whether it has computed on several threads."""
+    forked = False
+    """Whether it was forked from one that had: asking OpenMP for its lost threads would hang."""
+
+
+def _in_child() -> None:
+    _Process.turn = threading.RLock()  # a thread that held it is not here
+    if _Process.parallel:
+        _Process.forked = True
+        torch.set_num_threads(1)
+
+
+os.register_at_fork(after_in_child=_in_child)
+
+
+@contextmanager
+def _turn(setup: Setup) -> Iterator[None]:
+    """The process to ourselves: random numbers, threads and denormals are one for all of it."""
+    if _Process.forked and setup.threads > 1:
+        raise UserError(
+            f"threads ({setup.threads}) must be 1 in a process that was forked after a run, because"
+            " OpenMP cannot start others there; go on in a new process (spawn)"
+        )
+    turn = _Process.turn
+    if not turn.acquire(blocking=False):
+        raise UserError(
+            "one run at a time can be computed in a process, because both would draw from the same "
+            "random numbers: another thread is at it; wait for it, or use a process for each"
+        )
+    try:
+        _Process.parallel |= torch.get_num_threads() > 1 or setup.threads > 1
+        yield
+    finally:
+        turn.release()
+
+
 @contextmanager
 def computing(setup: Setup) -> Iterator[None]:
-    """Set threads, denormals and cuda's choices for a run; the caller gets the state back."""
+    """Set threads, denormals and cuda's choices for a run; the caller gets the state back.
+
+    One thread of a process computes at a time; a second is refused.
+    """
+    with _turn(setup), _kept(setup):
+        yield
+
+
+@contextmanager
+def _kept(setup: Setup) -> Iterator[None]:
     flushed, threads = denormals_flushed() == "yes", torch.get_num_threads()
     cuda = [setup.device] if setup.device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda), others_kept(), _on_cuda(setup):

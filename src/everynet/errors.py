@@ -45,14 +45,6 @@ class NoCheckpoint(Failure):
     code = 5
 
 
-class CellFailed(Failure):
-    """A cell of an experiment could not be trained: which one, why, and the exit code of that."""
-
-    def __init__(self, cell: str, why: str, code: int) -> None:
-        super().__init__(f"cell {cell}: {why}; the others are saved: everynet resume goes on")
-        self.code = code
-
-
 class Stopped(Failure):
     """A signal ended the run after its state was saved."""
 

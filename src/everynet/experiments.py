@@ -109,8 +109,16 @@ class Experiment(Recipe):
         return self
 
     def page(self, table: Table) -> list[str]:
-        """Lines of Markdown that the card shows besides the figures."""
-        return []
+        """Lines of Markdown that the card shows besides the figures: what each cell came to."""
+        names = [*dict.fromkeys(name for cell in table.cells.values() for name in cell.valid)]
+        heading = ["cell", "steps", *(f"valid {name}" for name in names)]
+        lines = [heading, ["---"] * len(heading)]
+        for name, cell in table.cells.items():
+            if cell.diverged is None:
+                lines.append([name, f"{cell.step:,}", *(f"{cell.last[n]:.6g}" for n in names)])
+            else:
+                lines.append([name, f"diverged at {cell.diverged:,}", *["-"] * len(names)])
+        return ["", "## Cells", "", *(f"| {' | '.join(line)} |" for line in lines)]
 
 
 def named_cells(recipe: Experiment) -> dict[str, Training]:

@@ -17,10 +17,13 @@ from typing import TypeAlias
 import torch
 
 from everynet import draws
+from everynet.memory import give_back_holes
 from everynet.samplers import Batch
 
 AHEAD = 2
 """So many steps are made before they are asked for."""
+HOLES = 2**27
+"""After so many bytes of rows, holes in the memory of the CPU are given back."""
 
 Stored: TypeAlias = Callable[[int], Batch]
 """The rows of a step."""
@@ -41,6 +44,7 @@ class Carrier:
         self.device = device
         self.stream = torch.cuda.Stream(device) if cuda else None
         self.thread = ThreadPoolExecutor(1, thread_name_prefix="everynet-feed")
+        self.taken = 0
 
     def order(self, make: Callable[[], Batch]) -> Ordered:
         """Have a batch made after those that were ordered before."""
@@ -59,6 +63,10 @@ class Carrier:
             now.wait_event(there)
             for tensor in batch:
                 tensor.record_stream(now)  # its memory is not given away before it was used
+        self.taken += sum([tensor.numel() * tensor.element_size() for tensor in batch])
+        if self.taken > HOLES and self.stream is None:
+            self.taken = 0
+            give_back_holes()
         return batch
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.plot import learning_curve
-from everynet.plot.style import png
+from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
@@ -78,8 +78,6 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
-    eager: bool = False
-    """Whether it was said why updates are not captured."""
     weights: str = ""
     """Which weights are kept, in words."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -135,8 +133,10 @@ class Job:
     def _read(self) -> Data:
         """The data; a signal meanwhile ends it at once, because large images take minutes."""
         self.stop.at_once = "stopped while the data was read"
-        data: Data = self.recipe.dataset()
-        self.stop.at_once = ""
+        try:
+            data: Data = self.recipe.dataset()
+        finally:
+            self.stop.at_once = ""
         return data
 
     def build(self) -> State:
@@ -251,10 +251,9 @@ class Job:
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
-            if state.eager and not self.eager:
-                self.eager = True
-                if self.setup.device.type == "cuda":
-                    self.progress.say(f"updates are not captured as one graph: {state.eager}")
+            if state.eager and self.setup.device.type == "cuda":
+                why = f"updates are not captured as one graph: {state.eager}"
+                self.progress.say_once(why)
             self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
@@ -471,8 +470,9 @@ class Job:
         device.seed_all(self.setup.device, recipe.seed, PICTURES)
         if isinstance(recipe, Simulation | Experiment):
             return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
+        data = replace(self.data, spec=drawn(self.data.spec))
         with evaluating(model):
-            figures = dict(recipe.pictures(model, self.data, self.log.rows))
+            figures = dict(recipe.pictures(model, data, self.log.rows))
         if isinstance(recipe, Training):
             figures["learning-curve"] = learning_curve(self.log.rows)
         return self.write_pictures(figures)

@@ -1,11 +1,18 @@
-"""Let the process keep the memory that one step frees for the next one.
+"""Let the process keep the memory that one step frees for the next one, and not more than that.
 
 glibc gives free memory at the end of its heap back to the system, all but twice the size of the
 largest block it has ever mapped and freed, and each page taken again costs a fault: a third to a
 half of the time of a small convolutional network, in numpy as in torch. One block of the largest
 size that counts (32 MB), freed before it is touched, makes that limit 64 MB. Other allocators do
 not mind.
+
+What is small and stays, as the figures of a batch do, may lie at the beginning of a large block
+that was free; the next large block does not fit there any more and is taken from the system. Going
+through a set of large images, such holes grow to gigabytes unless they are given back now and then.
 """
+
+import ctypes
+from contextlib import suppress
 
 import numpy as np
 
@@ -15,3 +22,9 @@ LARGEST = 2**25 - 2**16  # bytes; glibc's DEFAULT_MMAP_THRESHOLD_MAX, less its o
 def keep_freed_memory() -> None:
     """Map one large block and free it, untouched."""
     np.empty(LARGEST, np.uint8)
+
+
+def give_back_holes() -> None:
+    """Give the system the pages that lie free between others, where the allocator can."""
+    with suppress(AttributeError, OSError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from types import FrameType
 from typing import TextIO
 
 from everynet.errors import Stopped
+from everynet.words import printable
 
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log
 
@@ -33,11 +35,13 @@ class Progress:
 
     steps: int
     shown: bool = False
-    stream: TextIO = field(default_factory=lambda: sys.stderr)
+    stream: TextIO = field(default_factory=lambda: sys.stderr or io.StringIO())
     first_step: int = 0
     unit: str = "step"
     before: str = ""
     """What the line begins with, such as the cell of an experiment."""
+    said: set[str] = field(default_factory=set)
+    """What is said once however often it comes up, over all cells."""
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
     _live: bool = False
@@ -61,13 +65,12 @@ class Progress:
         if self.stream.isatty():
             self._move(line)
         else:
-            self.stream.write(line + "\n")
-        self.stream.flush()
+            self._write(printable(line) + "\n")
 
     def _move(self, line: str) -> None:
         width = shutil.get_terminal_size().columns - 1
-        self.stream.write("\r" + line[:width].ljust(width))
         self._live = True
+        self._write("\r" + printable(line)[:width].ljust(width))
 
     def count(self, what: str, done: int, total: int) -> None:
         """Say how far something is that comes before the first step."""
@@ -78,27 +81,38 @@ class Progress:
             self.close()
             self._counted, self._begun = what, now
         if not self.stream.isatty():
-            self.stream.write(f"{what}: {total:,} files\n" if first else "")
+            self._write(f"{printable(what)}: {total:,} files\n" if first else "")
         elif first or done == total or now - self._last >= LIVE:
             self._last, left = now, (now - self._begun) / done * (total - done)
             self._move(f"{done:,}/{total:,} files, {duration(left)} left: {what}")
         if done == total:
             self.close()
             self._begun = now
-        self.stream.flush()
 
     def say(self, line: str) -> None:
         """Print one line of its own, if anything is shown."""
         if self.shown:
             self.close()
-            self.stream.write(line + "\n")
-            self.stream.flush()
+            self._write(printable(line) + "\n")
+
+    def say_once(self, line: str) -> None:
+        """The same, unless it was said before."""
+        if line not in self.said:
+            self.said.add(line)
+            self.say(line)
 
     def close(self) -> None:
         """End a live line, so that what follows begins at the left."""
         if self._live:
-            self.stream.write("\n")
             self._live = False
+            self._write("\n")
+
+    def _write(self, text: str) -> None:
+        try:
+            self.stream.write(text)
+            self.stream.flush()
+        except (OSError, ValueError):  # closed or full: the run is worth more than what it says
+            self.shown = False
 
 
 @dataclass

@@ -29,6 +29,7 @@ from everynet.folders import as_json, described, read_environment, read_spec, re
 from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.manifest import put, read_json, sealed
+from everynet.plot.style import drawing
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
@@ -145,7 +146,7 @@ def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
     """Draw the pictures of a run again."""
     folder = Path(folder)
     job = Job(recipe, choose("cpu"), World(), folder=folder)
-    with device.computing(job.setup):
+    with device.computing(job.setup), drawing():
         if isinstance(recipe, Simulation | Experiment):
             result = load(recipe, folder)
             with fitting(recipe, folder):
@@ -221,6 +222,7 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
         joined(setup.device) as world,
         device.computing(setup),
         recording() as read,
+        drawing(),
     ):
         progress = Progress(1, shown=show and world.writes)
         with telling(progress):

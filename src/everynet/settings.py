@@ -15,6 +15,7 @@ from typing import Any
 from everynet.recipes import Recipe
 from everynet.types import UserError, nearest
 from everynet.weights import Trained
+from everynet.words import shown
 
 
 def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:
@@ -129,6 +130,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
         return Path(value)
     elif kind is Trained:
         return _trained(name, value)
+    elif kind is int and isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise UserError(f"{name} ({shown(value, 40)}) must fit into 64 bits; choose a smaller one")
     elif kind in (int, float, str) and isinstance(value, kind):
         return kind(value)  # also of what is derived from it, such as numpy's float64
     raise UserError(f"{name} ({value}) must be {_type_name(kind)}")

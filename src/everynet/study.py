@@ -9,8 +9,8 @@ from pathlib import Path
 import torch
 
 from everynet import checkpoint, device, files
-from everynet.cells import read_cell, sources_of, train_cell
-from everynet.errors import CellFailed
+from everynet.cells import read_cell, sources_of, tidy_cell, train_cell
+from everynet.ends import CellFailed
 from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
 from everynet.job import Job, Result
@@ -45,7 +45,7 @@ class Study(Job):
 
     def try_cell(self, recipe: Training, *, first: bool) -> None:
         """Read the data of a cell and build its network; the run tells of the first one's data."""
-        cell = Job(recipe, self.setup, self.world)
+        cell = Job(recipe, self.setup, self.world, stop=self.stop)
         cell.note_given()
         cell.build()
         if first:
@@ -61,6 +61,8 @@ class Study(Job):
             self.simulate_once()
         while todo := to_do(recipe, self.folder, self.cells):
             self.train_all(todo)
+        for name in self.cells:
+            tidy_cell(self.folder, name)
         self.read.update(dict.fromkeys(sources_of(self.folder, self.cells)))
         table = load_table(recipe, self.folder)
         steps = sum(cell.step for cell in table.cells.values())
@@ -101,15 +103,17 @@ class Study(Job):
         for number, (name, wanted) in enumerate(todo.items(), 1):
             if self.stop.signal:
                 raise Stopped("", self.stop.signal)
-            inner = Progress(1, self.progress.shown)
+            inner = Progress(1, self.progress.shown, said=self.progress.said)
             inner.before = f"cell {number:,}/{len(todo):,} {name}  "
             try:
                 train_cell(
                     self.recipe, name, self.cells[name], run=self.folder, wanted=wanted,
                     setup=self.setup, stop=self.stop, progress=inner,
                 )  # fmt: skip
-            except UserError as error:
-                raise CellFailed(name, str(error), error.code) from error
+            except Stopped:
+                raise
+            except Exception as error:
+                raise CellFailed.of(name, error) from error
             finally:
                 inner.close()
             yield name

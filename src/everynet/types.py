@@ -93,6 +93,8 @@ class Data:
     """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""
     device: torch.device | None = None
     """Where the batches of such a set go; None leaves them."""
+    dtype: torch.dtype | None = None
+    """What prepared numbers are held in; None leaves them."""
 
     @staticmethod
     def none() -> Data:
@@ -134,18 +136,24 @@ class Data:
 
     def changed(self, batch: Batch, numbers: torch.Generator, share: Share = WHOLE) -> Batch:
         """What the network sees of stored rows: prepared, and augmented by random numbers."""
-        batch = self.prepare(batch) if self.prepare else batch
+        batch = self._prepared(batch)
         if self.augment is None or not batch:
             return batch
         draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
         return self.augment(batch, draw)
+
+    def _prepared(self, batch: Batch) -> Batch:
+        if self.prepare is None:
+            return batch
+        made = self.prepare(batch)
+        return tuple([t.to(self.dtype) if t.is_floating_point() else t for t in made])
 
     def batches(self, split: str) -> Iterator[Batch]:
         """Every sample of a split once, in order, the last batch possibly smaller."""
         tensors = self.splits.get(split, ())
         batches = self.sampler.evaluation(tensors, self.batch_size, self.eval_batch_size)
         for batch in ahead(batches, self.device) if self.mapped else batches:
-            yield self.prepare(batch) if self.prepare else batch
+            yield self._prepared(batch)
 
     @property
     def valid(self) -> Iterator[Batch]:
@@ -160,14 +168,12 @@ class Data:
     def some(self, split: str, rows: Tensor) -> Batch:
         """Those samples of a split, where a sample is a row of every tensor."""
         chosen = tuple([tensor[rows.to(tensor.device)] for tensor in self.splits[split]])
-        batch = brought(chosen, self.device)
-        return self.prepare(batch) if self.prepare else batch
+        return self._prepared(brought(chosen, self.device))
 
     @property
     def whole(self) -> Batch:
         """All of the training set at once, for an estimator's `fit`."""
-        batch = brought(tuple(self.splits["train"]), self.device)
-        return self.prepare(batch) if self.prepare else batch
+        return self._prepared(brought(tuple(self.splits["train"]), self.device))
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Data:
         """The same data on a device; floating-point tensors in `dtype`.
@@ -181,7 +187,8 @@ class Data:
             return tensor.to(device=None if mapped else device, dtype=kind or tensor.dtype)
 
         splits = {name: tuple(map(move, tensors)) for name, tensors in self.splits.items()}
-        return replace(self, splits=splits, mapped=mapped, device=device if mapped else None)
+        place = device if mapped else None
+        return replace(self, splits=splits, mapped=mapped, device=place, dtype=dtype)
 
     @property
     def _bytes(self) -> int:

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from itertools import islice
+
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""What moves the cursor, starts an escape sequence or turns the direction of writing."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Iterable[object]) -> str:
     """The three known words most like `word`, for the end of an error message."""
     import difflib  # noqa: PLC0415 -- only a mistake needs it
 
-    close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.0)
+    names = [str(name) for name in islice(known, 2000)]  # of the columns of a table, say
+    close = difflib.get_close_matches(word[:200], names, n=3, cutoff=0.0)
     return "; the nearest are " + ", ".join(close) if close else ""
 
 
 def with_article(noun: str) -> str:
     """A noun with a or an before it."""
     return f"an {noun}" if noun[:1] in "aeiou" else f"a {noun}"
+
+
+def printable(text: str) -> str:
+    """Text of any source as a terminal may show it; lines and tabs stay."""
+    return _CONTROLS.sub("?", text)
 
 
 def shown(text: object, most: int = 300) -> str:

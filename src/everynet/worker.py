@@ -20,8 +20,8 @@ from typing import Any
 from everynet import device
 from everynet.catalog import of_run
 from everynet.cells import train_cell
-from everynet.cli import explained
 from everynet.device import Setup
+from everynet.ends import explained
 from everynet.experiments import Experiment, named_cells
 from everynet.folders import setup_of
 from everynet.progress import Progress, Stop

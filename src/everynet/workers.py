@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from everynet.errors import CellFailed, Stopped, UserError
+from everynet.ends import CellFailed
+from everynet.errors import Stopped, UserError
 from everynet.progress import Stop
 
 TICK = 0.2  # seconds between two looks at whether a signal came

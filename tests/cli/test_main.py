@@ -116,7 +116,11 @@ def test_options_and_settings_stand_in_any_order(call):
         (Stopped("asked", 15), 143, "asked"),
         (KeyError("x"), 1, "a fault of ours: KeyError: 'x' (--debug shows where)"),
         (OSError("y"), 1, "a fault of ours: OSError: y (--debug shows where)"),
-        (MemoryError(), 1, "a fault of ours: MemoryError:  (--debug shows where)"),
+        (
+            MemoryError(),
+            2,
+            "there is not enough memory for this: choose a smaller network, batch or set of data",
+        ),
     ],
 )
 def test_every_error_has_its_code_and_line(error, code, line):

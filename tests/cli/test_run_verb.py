@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everynet.cli import speaks
 from everynet.job import Job
 from everynet.runs import run as run_recipe
 from tests.core.sealed import reseal
@@ -102,8 +103,13 @@ def test_precision_and_device_reach_the_run(made):
 
 
 def test_of_several_processes_one_speaks(call, monkeypatch):
+    """Of those that torchrun started: a RANK that anyone else set means nothing."""
     monkeypatch.setenv("RANK", "1")
-    assert call("run", f"{MINE}:double")[1] == ""
+    assert call("run", f"{MINE}:double")[1].startswith("double: y 2\n")
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
+    assert not speaks()
+    monkeypatch.setenv("RANK", "0")
+    assert speaks()
 
 
 def test_a_real_process(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from dataclasses import dataclass, replace
 
 import torch
@@ -57,6 +58,7 @@ class Law(Experiment):
         first = next(state.model.parameters())
         return {
             "norm": float(first.norm()),
+            "luck": random.random(),
             "weights": first,
             "noise": torch.rand(()),
             "training": float(state.model.training),
@@ -83,4 +85,4 @@ class Law(Experiment):
         return replace(self, steps=4)
 
 
-RECIPES = {"law": Law()}
+RECIPES = {"law": Law(), "steep": Steep()}

@@ -17,7 +17,7 @@ import torch
 import everynet
 from everynet import catalog, cells, checkpoint, runs
 from everynet.cli import main
-from everynet.errors import CellFailed
+from everynet.ends import CellFailed
 from everynet.experiments import stacked
 from everynet.log import Log
 from everynet.provenance import note
@@ -130,10 +130,11 @@ class Sudden(Steep):
     """A weight, or a figure, that is no number at the second look, which no term shows."""
 
     where: str = "weight"
+    when: int = 3
 
     def step(self, state, batch):
         terms = super().step(state, batch)
-        if state.step == 3 and self.where == "weight":
+        if state.step == self.when and self.where == "weight":
             with torch.no_grad():
                 state.model[-1].bias[0] = torch.inf
         return terms
@@ -158,12 +159,26 @@ def test_a_cell_may_diverge_in_its_weights_or_figures(tmp_path):
     assert [cell.steps.tolist() for cell in found] == [[0], [0], [0, 4, 8, 12]]
 
 
-def test_a_plateau_does_not_look_at_step_0(tmp_path):
-    """Which a run has not: the cell descends as its run does."""
-    cell = replace(RECIPES["plateau"], goal="cross_entropy <= 0.5")
-    law = law_of(cell)
+@pytest.mark.parametrize("save", [-1.0, 20.0])
+def test_when_a_cell_diverged_does_not_hang_on_when_it_was_saved(save, tmp_path, monkeypatch):
+    """Its weights are bad after update 2 and a term after 3: a checkpoint between finds nothing."""
+    monkeypatch.setattr(cells, "SAVE", save)
+    law = law_of(Sudden(when=1))
     found = runs.load(law, runs.run(law, tmp_path, device="cpu").folder).cells["cell-0"]
-    alone = runs.run(replace(cell, name="plateau"), tmp_path / "alone", device="cpu")
+    assert found.diverged == 3
+    assert found.terms["cross_entropy"][0].tolist() == [1, 2]
+
+
+def test_a_plateau_does_not_look_at_step_0(tmp_path):
+    """Which a run has not: the cell descends as its run does, where nothing gets better."""
+
+    class Flat(type(RECIPES["plateau"])):
+        def metrics(self, model, batch):
+            return {"cross_entropy": torch.ones(len(batch[0]))}
+
+    law = law_of(Flat())
+    found = runs.load(law, runs.run(law, tmp_path, device="cpu").folder).cells["cell-0"]
+    alone = runs.run(Flat(name="plateau"), tmp_path / "alone", device="cpu")
     assert found.terms["cross_entropy"][1].tolist() == [
         row["train"]["cross_entropy"] for row in Log.of(alone.folder).rows if "train" in row
     ]
@@ -196,6 +211,8 @@ def test_a_cell_that_was_killed_goes_on_from_its_checkpoint(  # noqa: PLR0917 --
     folder = folder_of(tmp_path)
     with pytest.raises(UserError, match=r"is not done: 4 of 6 cells .* everynet resume"):
         runs.load(law, folder)
+    with (folder / "cells" / "lr-0.1-0" / "metrics.jsonl").open("a") as log:  # no checkpoint has it
+        log.write('{"step": 8, "valid": {"cross_entropy": 0.0}}\n{"step": 9, "tra')
     runs.resume(law, folder)
     assert len(counted()) - len({*counted()}) == repeated
     assert not {*before} & {*counted()[len(before) + repeated :]}
@@ -236,6 +253,30 @@ def test_a_signal_saves_the_cell_that_is_trained(number, table, tmp_path, monkey
     runs.resume(LAW, folder_of(tmp_path))
     assert len(counted()) == len({*counted()})
     same(table_values(table), table_values(runs.load(LAW, folder_of(tmp_path))))
+
+
+def test_a_signal_in_the_last_update_of_a_cell_begins_no_other(tmp_path, monkeypatch, counted):
+    def stepped(self, state, batch, step_of=Steep.step):
+        if (self.lr, self.seed, state.step) == (0.1, 1, 11):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step_of(self, state, batch)
+
+    monkeypatch.setattr(Steep, "step", stepped)
+    with pytest.raises(Stopped, match="stopped with 4 of 6 cells done"):
+        runs.run(LAW, tmp_path, device="cpu")
+    assert len(counted()) == 4 * 12
+
+
+def test_what_a_kill_left_in_cells_that_ended_is_removed(whole, tmp_path):
+    shutil.copytree(whole.folder, tmp_path / "copy")
+    good, bad = (tmp_path / "copy" / "cells" / name for name in (GOOD, BAD))
+    shutil.copytree(good / "checkpoints" / "12", bad / "checkpoints" / "1")
+    shutil.copytree(good / "checkpoints" / "12", good / "checkpoints" / ".8.0123abcd")
+    (good / ".ended.json.0123abcd").touch()
+    runs.resume(LAW, tmp_path / "copy")
+    assert [p.name for p in (good / "checkpoints").iterdir()] == ["12"]
+    assert not [*(bad / "checkpoints").iterdir()]
+    assert not [*good.glob(".*")]
 
 
 def test_a_damaged_checkpoint_of_a_cell_begins_it_again(table, tmp_path, monkeypatch, capsys):
@@ -391,6 +432,9 @@ def test_the_card_and_the_listing(whole):
     page = (whole.folder / "card.md").read_text()
     assert "## Figures\n" in page
     assert "| diverged | 2 |" in page
+    assert "## Cells\n\n| cell | steps | valid cross_entropy |\n| --- | --- | --- |\n" in page
+    assert "| lr-0.1-0 | 12 | 0.629283 |\n" in page
+    assert "| lr-1e+30-1 | diverged at 2 | - |\n" in page
     assert json.loads((whole.folder / "metrics.jsonl").read_text())["step"] == 4 * 12 + 2 * 2
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from everynet import cache, checkpoint, feed, files, runs, types
+from everynet import cache, checkpoint, feed, files, memory, runs, types
 from everynet.cli import main
 from everynet.data import decoded, folder
 from everynet.device import choose
@@ -78,15 +78,20 @@ def numbers(rows=40, **options):
 # ---------------------------------------------------------------------------------- a whole run
 
 
-@pytest.mark.parametrize("stop", [0, 1, 5])
-def test_a_mapped_run_has_the_bits_of_one_in_memory(recipe, large, stop, tmp_path, monkeypatch):
-    expected = runs.run(recipe, tmp_path / "memory", device="cpu")
+CASES = [(0, "fp32"), (1, "fp32"), (5, "fp32"), (0, "fp64")]
+
+
+@pytest.mark.parametrize(("stop", "precision"), CASES)
+def test_a_mapped_run_has_the_bits_of_one_in_memory(  # noqa: PLR0917 -- fixtures
+    recipe, large, stop, precision, tmp_path, monkeypatch
+):
+    expected = runs.run(recipe, tmp_path / "memory", device="cpu", precision=precision)
     large()
     if stop:
         folder = stopped_after(stop, recipe, tmp_path / "mapped", monkeypatch)
         result = runs.resume(recipe, folder)
     else:
-        result = runs.run(recipe, tmp_path / "mapped", device="cpu")
+        result = runs.run(recipe, tmp_path / "mapped", device="cpu", precision=precision)
     assert recipe.dataset().mapped
     assert result.metrics == expected.metrics
     assert contents(result.folder) == contents(expected.folder)
@@ -240,6 +245,23 @@ def test_evaluation_has_every_row_once_and_gives_nothing_of_the_file_away():
     assert [*numbers(rows=4).batches("nothing")] == []
 
 
+def test_holes_in_memory_are_given_back_now_and_then(monkeypatch):
+    calls = []
+    monkeypatch.setattr(feed, "give_back_holes", lambda: calls.append(1))
+    monkeypatch.setattr(feed, "HOLES", 100)
+    with numbers().feed() as stored:  # 4 rows of 12 bytes a step
+        counts = [len(calls) for step in range(6) if stored(step)]
+    assert counts == [0, 0, 1, 1, 1, 2]
+
+
+def test_holes_are_given_back_where_the_allocator_can():
+    block = [torch.zeros(2**20) for _ in range(50)]
+    small = block[::2]
+    del block
+    memory.give_back_holes()
+    assert all(not tensor.any() for tensor in small)
+
+
 # ----------------------------------------------------------------------------------- the device
 
 
@@ -260,8 +282,8 @@ def test_what_is_mapped_stays_where_it_is():
 def test_a_set_that_fills_a_gpu_stays_outside(monkeypatch):
     data = numbers(mapped=False)
     size = 3 * 40 * (4 + 8)
-    for memory, mapped in ((2 * size, False), (2 * size - 1, True)):
-        monkeypatch.setattr(types, "_memory", lambda _, memory=memory: memory)
+    for there, mapped in ((2 * size, False), (2 * size - 1, True)):
+        monkeypatch.setattr(types, "_memory", lambda _, there=there: there)
         assert data.to(torch.device("meta")).mapped is mapped
 
 

@@ -359,3 +359,11 @@ def test_a_run_folder_of_another_format_is_refused(finished, tmp_path, found):
         runs.load(RECIPE, folder)
     with pytest.raises(UserError, match="was made by everynet"):
         runs.resume(RECIPE, folder)
+
+
+def test_what_is_said_once_is_said_once(capsys):
+    first = Progress(1, shown=True)
+    other = Progress(1, shown=True, said=first.said)
+    for progress in (first, other, first):
+        progress.say_once("why")
+    assert capsys.readouterr().err == "why\n"

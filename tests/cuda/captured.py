@@ -57,6 +57,8 @@ class Base(Training):
     warmup: int = 5
     eval_every: int = 50
     augmented: bool = False
+    mapped: bool = False
+    """Whether the set stays outside the GPU and comes over by the thread that feeds."""
     goal: str = "cross_entropy <= 9"
 
     def dataset(self) -> Data:
@@ -65,7 +67,7 @@ class Base(Training):
         return Data(
             parts, {"name": "noise"}, self.batch_size, self.seed, "noise",
             augment=moves if self.augmented else None,
-            prepare=Standardize([0.4] * 3, [0.2] * 3),
+            prepare=Standardize([0.4] * 3, [0.2] * 3), mapped=self.mapped,
         )  # fmt: skip
 
     def model(self, data: Data) -> nn.Module:
@@ -300,13 +302,14 @@ def through_runs(precision: str) -> None:
 def says_why() -> None:
     said: list[str] = []
     usual = Progress.say
-    Progress.say = lambda _self, text: said.append(text)
+    Progress.say = lambda _self, text: said.append(text)  # say_once ends here, too
     try:
         with tempfile.TemporaryDirectory() as folder:
             run(Reading(steps=20), folder, device="cuda")
     finally:
         Progress.say = usual
-    assert any("not captured as one graph: its update reads `state.step`" in s for s in said), said
+    found = [s for s in said if "not captured as one graph: its update reads `state.step`" in s]
+    assert len(found) == 1, said
 
 
 def non_finite() -> None:
@@ -342,6 +345,17 @@ def waits_for_nothing(recipe: Training, captured: bool) -> None:
                 next(records)
         finally:
             torch.cuda.set_sync_debug_mode("default")
+
+
+def fed_from_outside(precision: str) -> None:
+    """A set that stays outside the GPU gives the terms and the state of one that is on it."""
+    outside, inside = (replace(Convolved(), mapped=mapped) for mapped in (True, False))
+    (terms, state), (wanted, plain) = (trained(r, precision, True) for r in (outside, inside))
+    assert not state.eager, state.eager
+    assert not plain.eager, plain.eager
+    assert terms == wanted
+    found, right = everything(state), everything(plain)
+    assert all(torch.equal(value, right[name]) for name, value in found.items())
 
 
 def late() -> None:
@@ -382,6 +396,10 @@ def checks() -> Iterator[tuple[str, Callable[[], None]]]:
     for precision in ("fp32", "bf16"):
         yield f"run, save, resume, {precision}", lambda p=precision: through_runs(p)
     yield "non-finite values are found", non_finite
+    for precision in ("fp32", "bf16"):
+        yield f"fed from outside, {precision}", lambda p=precision: fed_from_outside(p)
+    yield "the same, eagerly", lambda: compare(replace(Convolved(), mapped=True), "tf32")
+    recipes["a set outside"] = replace(Convolved(), mapped=True)
     for name, recipe in {**recipes, "windows": Text(), "lanes": Text(lanes=True)}.items():
         for captured in (True, False):
             how = "captured" if captured else "eager"

@@ -211,7 +211,7 @@ def test_an_unknown_name_is_answered_with_the_nearest_three():
         ("digits", {"size": 5000}, r"size \(5000\) must be from 0.* to 2048"),
         ("iris:20", {}, r"data \(iris:20\) must be iris: it has a fixed number"),
         ("moons:1e3", {}, r"data \(moons:1e3\) must be like moons:2000"),
-        ("moons:5", {}, "moons:5 must be at least moons:20"),
+        ("moons:5", {}, "moons:5 must be from moons:20 to moons:10000000"),
         ("digits", {"batch_size": 1295}, r"batch_size \(1295\) must be between 1 and the 1294"),
     ],
 )

@@ -39,10 +39,6 @@ import numpy
 sys.modules["torch"] = types.ModuleType("torch")  # takes long, and is not asked for anything
 sys.path.insert(0, {folder!r})
 from loops import half
-from numba.core.caching import IndexDataCacheFile
-
-write = IndexDataCacheFile._save_index
-IndexDataCacheFile._save_index = lambda *given: (time.sleep(0.5), write(*given))  # a slow disk
 
 kinds, start = sys.argv[1:], Path({folder!r}) / "start"
 Path({folder!r}, "ready-" + kinds[0]).touch()
@@ -69,12 +65,16 @@ def started_at_once(folder, *processes):
     """Let processes, each with its types, reach their first call, then go; what they print."""
     (folder / "loops.py").write_text(LOOPS)
     (folder / "script.py").write_text(SCRIPT.format(folder=str(folder)))
+    # What numba would obey: its settings in the working directory, where something reads them.
+    (folder / ".numba_config.yaml").write_text("disable_jit: 1")
+    (folder / "yaml.py").write_text("safe_load = lambda file: {'disable_jit': 1}")
     (folder / "start").unlink(missing_ok=True)
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder / "cache")}
     started = [
         subprocess.Popen(
             [sys.executable, folder / "script.py", *kinds],
             env=environment,
+            cwd=folder,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -89,12 +89,14 @@ def started_at_once(folder, *processes):
 
 
 def test_processes_that_compile_at_once_keep_their_code_apart(tmp_path):
-    """And what is stored is read back, one for each type, without the tables of the compiler."""
-    kinds = ["float32", "float64", "complex64"]
+    """And what is stored is read back, one for each type, without the tables of the compiler.
+
+    The working directory has no say: `disable_jit` there would leave nothing to be stored.
+    """
+    kinds = ["float32", "float64"]
     halves = dict.fromkeys(kinds, "[0.0, 0.5, 1.0, 1.5]")
-    halves["complex64"] = "[0j, (0.5+0j), (1+0j), (1.5+0j)]"
     made = started_at_once(tmp_path, *([kind] for kind in kinds))
     assert made == [[f"{kind} {halves[kind]} 0 True"] for kind in kinds]
-    assert len(list((tmp_path / "cache").rglob("*.nbc"))) == len(kinds)
+    assert len(list((tmp_path / "cache").iterdir())) == len(kinds)
     (read,) = started_at_once(tmp_path, kinds)
     assert read == [f"{kind} {halves[kind]} {hits} False" for hits, kind in enumerate(kinds, 1)]

@@ -17,7 +17,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
-from everynet.errors import Failure
+from everynet.cli.streams import doors, settle
+from everynet.ends import explained as explained
 from everynet.words import nearest as nearest
 
 if TYPE_CHECKING:
@@ -71,16 +72,23 @@ def usage() -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; what went wrong is one line on standard error."""
     words = [*(sys.argv[1:] if argv is None else argv)]
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")  # a narrow terminal is no error
+    os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
+    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
+        with contextlib.chdir("/"):  # it would read the file, which may be a stranger's
+            import_module("matplotlib")
+    with doors():
+        code = _main(words)
+    settle(sys.stdout)
+    settle(sys.stderr)
+    return code
+
+
+def _main(words: Sequence[str]) -> int:
     try:
         code = _call(words)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # whoever read our output has gone, which is no error of anyone's
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except KeyboardInterrupt:
         print("everynet: stopped", file=sys.stderr)
@@ -92,19 +100,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             import traceback
 
             traceback.print_exc()
-        code, line = explained(error)
+        code, line = explained(error, words)
         print(f"everynet: {line}", file=sys.stderr)
         return code
-
-
-def explained(error: Exception) -> tuple[int, str]:
-    """The exit code of an error and what to say of it in one line."""
-    line = " ".join(str(error).split())
-    if isinstance(error, Failure):
-        return error.code, line
-    if isinstance(error, ValueError):
-        return 2, line
-    return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"
 
 
 def _call(words: Sequence[str]) -> int:
@@ -140,12 +138,18 @@ def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in aligned columns, two spaces apart."""
+    rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:
         cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines)
+
+
+def speaks() -> bool:
+    """Whether this process prints what a run reached: of those that torchrun started, one does."""
+    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ import sys
 import time
 
 from everynet.cli import UsageError, nearest, pairs, table
+from everynet.words import printable
 
 HELP = "the sets of data: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
 ACTIONS = ("list", "get", "check")
@@ -106,7 +107,7 @@ class _Live:
         now = time.monotonic()
         if new or done == total or now - self.last > 0.2:
             share = f"{done / total:4.0%} of {_bytes(total)}" if total else _bytes(done)
-            sys.stderr.write(f"\r\x1b[K{file} {share}"[:120])
+            sys.stderr.write("\r" + printable(f"{file} {share}")[:79].ljust(79))
             sys.stderr.flush()
             self.last, self.open = now, True
 

@@ -80,20 +80,31 @@ def _problems(out: Path) -> Iterator[str]:
     """Why runs or fetched data could not be written."""
     import tempfile
 
-    from everynet.cache import home
+    from everynet.cache import compiled, home, private
     from everynet.catalog import entries
 
     for fault in entries()[1]:
         yield f"{fault}; its recipes are left out"
     for folder in (out, home()):
         try:
-            with tempfile.TemporaryFile(dir=_existing(folder)) as file:
+            with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
                 file.write(b"a few bytes")
                 file.flush()
         except OSError as error:
-            yield f"cannot write in {_existing(folder)}: {error.strerror}"
+            yield f"cannot write in {_nearest(folder)}: {error.strerror}"
         if _free(folder) < ENOUGH:
             yield f"only {_size(_free(folder))} are free for {folder}"
+    try:
+        with private(compiled()):
+            pass
+    except OSError as error:
+        why = f"{error.strerror}: {compiled()}" if error.strerror else str(error)
+        yield f"loops are compiled anew in every process, because none can be kept: {why}"
+
+
+def _nearest(folder: Path) -> Path:
+    """The path, or the nearest above it that is there, be it a folder or not."""
+    return next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
 
 
 def _existing(folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import os
+import shutil
 import sys
 
 from everynet.catalog import entries
@@ -28,7 +28,7 @@ def main(arguments: argparse.Namespace) -> int:
         for entry in found
         if arguments.family in (None, entry.family)
     ]
-    width = os.get_terminal_size().columns if sys.stdout.isatty() else None
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # 80 if unknown
     for line in table([("name", "family", "kind", "what it is", "goal"), *rows]).splitlines():
         print(line[:width])
     for fault in faults:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import os
 
-from everynet.cli import UsageError, overridden, pairs
+from everynet.cli import UsageError, overridden, pairs, speaks
 from everynet.cli.run import add_jobs
 
 HELP = "go on with a run after a stop, a kill or a crash; or longer"
@@ -40,7 +39,7 @@ def main(arguments: argparse.Namespace) -> int:
     recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings, show=show)
     result = resume(recipe, arguments.run, jobs=arguments.jobs, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
-    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+    if speaks():
         said = (
             report(recipe, result) if isinstance(recipe, Sweep) else ending(recipe, result, named)
         )

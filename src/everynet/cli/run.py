@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from everynet.cli import overridden, pairs, table
+from everynet.cli import overridden, pairs, speaks, table
 
 if TYPE_CHECKING:
     from everynet.job import Result
@@ -72,7 +71,7 @@ def main(arguments: argparse.Namespace) -> int:
         jobs=arguments.jobs,
         show=not arguments.quiet,
     )
-    if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+    if speaks():
         lines = ending(recipe, result, arguments.name)
         print(result.folder if arguments.quiet else "\n".join(lines))
     return 0

@@ -10,7 +10,7 @@ npy, which must be a table, `target` is the number of the column to be learned, 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from everynet.data import npz
 from everynet.data.npz import Array, read_npy, read_npz
 from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS, by_hash, rows
@@ -25,6 +26,7 @@ from everynet.types import UserError
 from everynet.words import shown
 
 _ENDINGS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
+_KNOWN = ("x", "y", *(f"{a}_{end}" for ends in _ENDINGS.values() for end in ends for a in "xy"))
 _SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 
 
@@ -37,7 +39,7 @@ def read(path: Path, target: str = "") -> Samples:
             raise UserError(
                 f"target ({shown(target)}) must be empty: {shown(path)} holds its own y"
             )
-        arrays = read_npz(path)
+        arrays = held(path)
         found, names = pairs(path, arrays), arrays.get("classes")
     for part, (x, y) in found.items():
         if y.ndim != 1 or x.ndim == 0 or len(x) != len(y):
@@ -75,21 +77,33 @@ def read(path: Path, target: str = "") -> Samples:
 def rank(path: Path, name: str = "x") -> int:
     """How many dimensions the x (or y) of an npz has; 0 where that cannot be told."""
     try:
-        found = read_npz(path)
-    except UserError:
+        found = npz.names(path)
+        return max([npz.dimensions(path, n) for n in (name, f"{name}_train") if n in found][:1])
+    except (UserError, ValueError):
         return 0
-    array = found.get(name, found.get(f"{name}_train"))
-    return 0 if array is None else int(array.ndim)
 
 
 def first(path: Path) -> Array:
     """The array of an npy, or the x of an npz."""
     if path.suffix.lower() == ".npy":
         return read_npy(path)
-    found = read_npz(path)
-    if "x" not in found:
-        raise UserError(f"{shown(path)} holds {shown(', '.join(found), 80)}, but must hold x")
-    return found["x"]
+    if found := read_npz(path, ["x"]):
+        return found["x"]
+    raise UserError(f"{shown(path)} holds {shown(', '.join(npz.names(path)), 80)}, but must hold x")
+
+
+def held(path: Path) -> dict[str, Array]:
+    """The arrays of an npz that is a set of data: none is read if one of them has no meaning."""
+    if set(found := npz.names(path)) - {*_KNOWN, "classes"}:
+        raise _meaningless(path, found)
+    return read_npz(path)
+
+
+def _meaningless(path: Path, names: Iterable[str]) -> UserError:
+    return UserError(
+        f"{shown(path)} holds {shown(', '.join(names), 80)}, but must hold x and y, or "
+        "x_train and y_train and perhaps x_valid, y_valid, x_test, y_test"
+    )
 
 
 def _columns(path: Path, target: str) -> tuple[Array, Array]:
@@ -126,10 +140,7 @@ def pairs(path: Path, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Arr
                 raise UserError(f"{shown(path)} must hold {part} under one name only")
             found[part] = (x, y)
     if left or "train" not in found:
-        raise UserError(
-            f"{shown(path)} holds {shown(', '.join(arrays), 80)}, but must hold x and y, or "
-            "x_train and y_train and perhaps x_valid, y_valid, x_test, y_test"
-        )
+        raise _meaningless(path, arrays)
     return found
 
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TextIO
 
 import numpy as np
 import torch
@@ -28,7 +29,11 @@ from everynet.words import shown
 
 MOST_CLASSES = 50
 MOST_COLUMNS = 100_000
-_ROWS = 4096
+MOST_BYTES = 2**30
+"""A larger file is refused before it is read: a table is held in memory."""
+MOST_LINE = 2**24
+"""Characters of one row: what 100,000 columns take at the very most."""
+_CELLS = 2**20  # held as text at a time
 
 Lines = list[tuple[int, list[str]]]
 """The number of a line and its cells."""
@@ -74,8 +79,9 @@ def read(path: Path, target: str) -> Samples:
 def columns(path: Path, features: Sequence[str]) -> Float64[Tensor, "rows features"]:
     """The named columns of a csv file, whatever others it has."""
     header, chunks = _open(path)
+    there = set(header)
     for name in features:
-        if name not in header:
+        if name not in there:
             raise UserError(f"{shown(path)} has no column {shown(name)}" + nearest(name, header))
     numbers = [_numbers(path, header, features, lines) for lines in chunks]
     if not numbers:
@@ -94,11 +100,13 @@ def _open(path: Path) -> tuple[list[str], Iterator[Lines]]:
         raise UserError(f"{shown(path)} must have at most {MOST_COLUMNS:,} columns")
     if all(_is_number(name) for name in header):
         raise UserError(f"{shown(path)}: line 1 must be a header that names the columns")
+    seen: set[str] = set()
     for column, name in enumerate(header):
         if not name:
             raise UserError(f"{shown(path)}: line 1 must name column {column + 1}")
-        if name in header[:column]:
+        if name in seen:
             raise UserError(f"{shown(path)}: line 1 names column {shown(name)} twice")
+        seen.add(name)
     if len(header) == 1 and re.search(r"[;\t|]", header[0]):
         raise UserError(f"{shown(path)}: line 1 must separate its columns with commas")
     return header, _chunks(path, len(header), lines)
@@ -106,12 +114,29 @@ def _open(path: Path) -> tuple[list[str], Iterator[Lines]]:
 
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The number and the cells of each line; blank lines at the end are passed over."""
-    number, blank = 0, 0
+    number, blank, length = 0, 0, 0
+
+    def text(stream: TextIO) -> Iterator[str]:
+        nonlocal length
+        while line := stream.readline(MOST_LINE + 1):
+            length += len(line)
+            if length > MOST_LINE:
+                raise UserError(
+                    f"{shown(path)}: line {number + 1} must be at most {MOST_LINE:,} characters "
+                    f"long, which {MOST_COLUMNS:,} columns need not exceed; is it a csv file?"
+                )
+            yield line
+
     try:
-        with regular(path).open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, strict=True)
+        if regular(path).stat().st_size > MOST_BYTES:
+            raise UserError(
+                f"{shown(path)} must be at most {MOST_BYTES:,} bytes long, because a table is held "
+                "in memory; give an npz of float32, or fewer rows"
+            )
+        with path.open(encoding="utf-8-sig", newline="") as stream:
+            reader = csv.reader(text(stream), strict=True)
             for cells in reader:
-                number = reader.line_num
+                number, length = reader.line_num, 0
                 if not cells:
                     blank = blank or number
                     continue
@@ -127,7 +152,7 @@ def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _chunks(path: Path, width: int, lines: Iterator[tuple[int, list[str]]]) -> Iterator[Lines]:
-    while chunk := list(islice(lines, _ROWS)):
+    while chunk := list(islice(lines, max(1, _CELLS // width))):
         for number, cells in chunk:
             if len(cells) != width:
                 raise UserError(
@@ -148,7 +173,8 @@ def _numbers(
     path: Path, header: Sequence[str], names: Sequence[str], lines: Lines
 ) -> Float64[np.ndarray, "rows names"]:
     """The cells of some columns as numbers, or one line that names the first that is none."""
-    where = [header.index(name) for name in names]
+    places = {name: column for column, name in enumerate(header)}
+    where = [places[name] for name in names]
     try:
         x = np.array([[cells[column] for column in where] for _, cells in lines]).astype(np.float64)
         if np.isfinite(x).all():

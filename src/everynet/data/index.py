@@ -69,7 +69,9 @@ def _configuration_files() -> list[Path]:
     named = os.environ.get("PIP_CONFIG_FILE")
     if named == os.devnull:
         return []
-    home = Path.home()
+    home = Path(os.path.expanduser("~"))
+    if not home.is_absolute():  # there is none, and the working directory must not be taken for it
+        home = Path(os.devnull)
     if sys.platform == "win32":
         roots = [os.environ.get("PROGRAMDATA"), os.environ.get("APPDATA")]
         found = [Path(root) / "pip" / "pip.ini" for root in roots if root]
@@ -166,7 +168,7 @@ def _links(page: str) -> Iterator[Link]:
 def _folder(page: str) -> Path | None:
     if page.startswith("file:"):
         return Path(urllib.request.url2pathname(urllib.parse.urlsplit(page).path))
-    return None if "://" in page else Path(page).expanduser()
+    return None if "://" in page else Path(os.path.expanduser(page))
 
 
 def _json_links(body: bytes) -> Iterator[Link]:
@@ -175,7 +177,7 @@ def _json_links(body: bytes) -> Iterator[Link]:
         for file in listing["files"]:
             hashes = file.get("hashes") or {}
             yield Link(str(file["filename"]), str(file["url"]), str(hashes.get("sha256", "")))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OSError(f"the page of the index cannot be read: {error!r}") from error
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 import warnings
 import zipfile
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Shaped
@@ -21,7 +23,7 @@ from everynet.types import UserError
 from everynet.words import shown
 
 MOST_RATIO, RATIO_FROM = 200, 2**26
-"""An array of more than 64 MB that was packed more than two hundredfold is not unpacked."""
+"""Arrays of more than 64 MB in all that were packed more than two hundredfold stay packed."""
 
 Array = Shaped[np.ndarray, "..."]
 
@@ -44,21 +46,39 @@ def read_npy(path: Path) -> Array:
         raise unreadable(path, error) from None
 
 
-def read_npz(path: Path) -> dict[str, Array]:
-    """Every array of an npz file by its name."""
-    arrays: dict[str, Array] = {}
+def read_npz(path: Path, wanted: Collection[str] | None = None) -> dict[str, Array]:
+    """The arrays of an npz file by their names; of these alone, where some are wanted."""
+    with _opened(path) as archive:
+        members = [m for m in _members(path, archive) if wanted is None or _name(m) in wanted]
+        size = sum(member.file_size for member in members)
+        packed = max(1, sum(member.compress_size for member in members))
+        if size > RATIO_FROM and size > MOST_RATIO * packed:
+            raise UserError(f"{shown(path)} would unpack to {size:,} bytes from {packed:,}")
+        arrays: dict[str, Array] = {}
+        for member in members:
+            with archive.open(member) as stream:
+                place = f"{shown(path)}: {shown(_name(member), 40)}"
+                arrays[_name(member)] = _array(place, stream, member.file_size)
+        return arrays
+
+
+def names(path: Path) -> tuple[str, ...]:
+    """What the arrays of an npz file are called; none is read."""
+    with _opened(path) as archive:
+        return tuple(_name(member) for member in _members(path, archive))
+
+
+def dimensions(path: Path, name: str) -> int:
+    """How many dimensions an array of an npz file has by its header."""
+    with _opened(path) as archive, archive.open(f"{name}.npy") as stream:
+        return len(_header(f"{shown(path)}: {shown(name, 40)}", stream)[0])
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(regular(path)) as archive:
-            for member in archive.infolist():
-                name = member.filename.removesuffix(".npy")
-                place = f"{shown(path)}: {shown(name, 40)}"
-                if name in arrays:
-                    raise UserError(f"{place} is there twice")
-                size, packed = member.file_size, max(1, member.compress_size)
-                if size > RATIO_FROM and size > MOST_RATIO * packed:
-                    raise UserError(f"{place} would unpack to {size:,} bytes from {packed:,}")
-                with archive.open(member) as stream:
-                    arrays[name] = _array(place, stream, size)  # checked to the last byte
+            yield archive
     except UserError:
         raise
     except OSError as error:
@@ -66,13 +86,25 @@ def read_npz(path: Path) -> dict[str, Array]:
     except Exception as error:  # zipfile and zlib raise whatever a damaged file leads them to
         why = shown(str(error) or type(error).__name__, 120)
         raise UserError(f"{shown(path)} is damaged or no npz file: {why}") from None
-    if not arrays:
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    return member.filename.removesuffix(".npy")
+
+
+def _members(path: Path, archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    members, seen = archive.infolist(), set[str]()
+    for member in members:
+        if _name(member) in seen:
+            raise UserError(f"{shown(path)}: {shown(_name(member), 40)} is there twice")
+        seen.add(_name(member))
+    if not members:
         raise UserError(f"{shown(path)} holds no array")
-    return arrays
+    return members
 
 
-def _array(place: str, stream: Stream, size: int) -> Array:
-    """One array, read only if its header agrees with the number of bytes that are there."""
+def _header(place: str, stream: Stream) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Shape, order and type of an array."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # numpy warns where it has to mend a header
@@ -83,6 +115,12 @@ def _array(place: str, stream: Stream, size: int) -> Array:
         raise
     except Exception:  # a damaged header is read as whatever Python it looks like
         raise UserError(f"{place} is no array of numpy, or is damaged") from None
+    return shape, fortran, dtype
+
+
+def _array(place: str, stream: Stream, size: int) -> Array:
+    """One array, read only if its header agrees with the number of bytes that are there."""
+    shape, fortran, dtype = _header(place, stream)
     if dtype.kind not in "biufU" or not dtype.itemsize:
         kind = "Python objects" if dtype.hasobject else f"values of type {shown(dtype, 40)}"
         raise UserError(f"{place} must hold numbers, not {kind}")

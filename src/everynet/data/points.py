@@ -83,8 +83,8 @@ def draw(name: str, count: int, seed: int = 0) -> Points:
 
 def read(name: str, count: int = COUNT) -> Samples:
     """A tenth of `count` points is for validation; half as many more are the test set."""
-    if count < 20:
-        raise UserError(f"{name}:{count} must be at least {name}:20")
+    if not 20 <= count <= 10_000_000:
+        raise UserError(f"{name}:{count} must be from {name}:20 to {name}:10000000")
     parts = {
         "train": draw(name, count - count // 10, 1),
         "valid": draw(name, count // 10, 2),

@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import io
 import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
+from matplotlib.mathtext import MathTextParser
+from matplotlib.text import Text
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,6 +43,27 @@ CYCLE: tuple[str, ...] = (
 """The colours of lines and classes, in this order."""
 INK = "#222222"
 FAINT = "#c8c8c8"
+
+
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Draw with matplotlib's own settings, whatever a `matplotlibrc` of a folder or user says."""
+    with matplotlib.rc_context():
+        matplotlib.rcdefaults()
+        yield
+
+
+def drawn(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A description of data for pictures: no name of a class or column is read as a formula."""
+    names = {
+        key: [plain(str(n)) for n in spec[key]] for key in ("classes", "features") if key in spec
+    }
+    return {**spec, **names}
+
+
+def plain(name: str) -> str:
+    """A name from data as matplotlib draws it letter by letter, a dollar sign and all."""
+    return name.replace("$", r"\$")
 
 
 def figure(
@@ -97,7 +124,20 @@ DPI = 150
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file."""
+    """A figure as the bytes of a PNG file; text that is no formula is drawn letter by letter."""
+    for text in figure.findobj(Text):
+        assert isinstance(text, Text)
+        if text.get_parse_math() and not _is_formula(text.get_text()):
+            text.set_parse_math(False)
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=DPI)
     return content.getvalue()
+
+
+def _is_formula(text: str) -> bool:
+    if "$" in text:
+        try:
+            MathTextParser("path").parse(text)
+        except ValueError:
+            return False
+    return True

@@ -143,7 +143,7 @@ def test_what_reaches_a_unit_is_looked_at_in_training_mode_and_nothing_moves(nor
 @pytest.mark.covers("O18")
 def test_digits_are_learned_in_fewer_steps(tmp_path):
     recipe = WithAndWithout(
-        data="digits", widths=(8, 8, 16, 16), rates=(0.1,), steps=80, batch_size=32
+        data="digits", widths=(8, 8, 16, 16, 16), rates=(0.1,), steps=80, batch_size=32, every=4
     )
     metrics = run(recipe, tmp_path).metrics
     assert metrics["speedup"] >= 1.5

@@ -102,7 +102,9 @@ def test_terms_and_figures_by_hand():
     figures = {name: f.tolist() for name, f in recipe.metrics(model, (x,)).items()}
     assert figures == {"error": [83.25 / 2, 1.25], "active": [1, 0]}
     assert list(replace(recipe, alpha=0.0, weight_alpha=0.0).objective(model, (x,))) == ["error"]
-    rate = replace(recipe, rho=0.2)
+    model.encoder.weight.data[0, 1] = -3
+    assert recipe.objective(model, (x,))["weights"].item() == pytest.approx(0.01 * 5)
+    model, rate = by_hand(), replace(recipe, rho=0.2)
     model.activation = nn.Sigmoid()
     h = f64([5, 2], [-1, -0.5]).sigmoid()
     torch.testing.assert_close(rate.metrics(model, (x,))["active"], h.mean(1))

@@ -38,7 +38,6 @@ from everynet.data.images import (
 )
 from everynet.data.kinds import Kind
 from everynet.data.kinds.mask import at_once
-from everynet.data.npz import read_npz
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
@@ -213,7 +212,7 @@ def _range(
 
 def _arrays(path: Path) -> Maps:
     """The samples of an npz with x and a 4-D y."""
-    found = arrays.pairs(path, read_npz(path))
+    found = arrays.pairs(path, arrays.held(path))
     parts: dict[str, Pair] = {}
     for part, (x, y) in found.items():
         images = arrays.as_samples(path, f"x of {part}", x)

@@ -26,7 +26,6 @@ from itertools import pairwise, product
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.data import load
@@ -183,18 +182,13 @@ class Augmentation(Experiment):
         return {"train_accuracy": figures(recipe, state.model, data.batches("train"))["accuracy"]}
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        data = load(self.data, kind="image", batch_size=1)
-        return {"images": self.examples(data, generator)}
-
-    def examples(
-        self, data: Data, generator: torch.Generator
-    ) -> Float[Tensor, "changes samples channels height width"]:
         """The same images under each change, with pixels from 0 to 1."""
+        data = load(self.data, kind="image", batch_size=1)
         x, spec = data.whole[0][:SHOWN], data.spec
         mean, std = (torch.tensor(spec[name])[:, None, None] for name in ("mean", "std"))
         made = changes(spec["shape"][1], black(spec)).values()
         changed = [change((x,), Draw(generator, len(x)))[0] for change in made]
-        return (torch.stack(changed) * std + mean).clamp(0, 1)
+        return {"images": (torch.stack(changed) * std + mean).clamp(0, 1)}
 
     def metrics(self, table: Table) -> dict[str, float]:
         ends = [

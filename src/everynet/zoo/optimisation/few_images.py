@@ -23,7 +23,9 @@ CHOICE = 4  # of the rows, among what is drawn from a seed
 
 
 def some(data: Data, rows: int) -> Data:
-    """The same data with so many of its training rows, or all there are, chosen by its seed."""
+    """The same data with so many of its training rows, chosen by its seed; as it is with all."""
+    if rows >= data.rows("train"):
+        return data
     order = torch.randperm(data.rows("train"), generator=generator(data.seed, CHOICE))[:rows]
     chosen = tuple(part[order] for part in data.splits["train"])
     return replace(data, splits={**data.splits, "train": chosen})

@@ -169,8 +169,7 @@ class Deep(Simulation):
                 curves.append(torch.stack(losses).nan_to_num(nan=torch.inf))
                 right.append(evaluate(recipe, state.model, data.valid)["accuracy"])
             x = data.whole[0].flatten(1).double()
-            size = (BATCHES, self.batch_size - 1)
-            among = x[torch.randint(1, len(x), size, generator=generator)]
+            among = x[torch.randint(1, len(x), (BATCHES, self.batch_size - 1), generator=generator)]
             for norm in NORMS:
                 model = begin(replace(one, norm=norm), data).model
                 alike.append(answers(model.double(), x[0], among))

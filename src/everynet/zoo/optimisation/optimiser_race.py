@@ -388,8 +388,9 @@ def choose(
 
 
 # Measured with seeds 0, 1 and 2: arrived 27 of 28 (SGD is still in the bend) and momentum_gain 2.80
-# with each, lowest_accuracy 0.961, 0.944, 0.942, variance_error 0.012, 0.022, 0.010; on MNIST, in
-# two minutes, lowest_accuracy 0.958, 0.958, 0.953, variance_error 0.025, 0.031, 0.012.
+# with each, lowest_accuracy 0.955, 0.944, 0.961, variance_error 0.023, 0.015, 0.015, in 26 s on one
+# CPU thread; on MNIST, in 2.5 minutes, lowest_accuracy 0.964, 0.964, 0.966, variance_error 0.022,
+# 0.019, 0.018. Steps and batches were chosen on validation images.
 RECIPES = {
     "optimiser-race": Race(
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.93 "
@@ -400,7 +401,7 @@ RECIPES = {
         data="mnist",
         hidden_size=64,
         updates=1000,
-        batch_size=128,
+        batch_size=256,
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.94 "
         "and variance_error <= 0.05",
         covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),

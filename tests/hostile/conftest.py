@@ -1,0 +1,3 @@
+from tests.cli.conftest import apart, call, refused
+
+__all__ = ["apart", "call", "refused"]

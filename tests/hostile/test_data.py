@@ -1,0 +1,109 @@
+"""Files of data that ask for far more than they are: refused before the memory is taken."""
+
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from everynet.data import arrays, csv_table, index, npz
+from everynet.types import UserError
+
+MEGABYTE = 2**20
+
+
+@pytest.fixture
+def peak():
+    """Megabytes of Python's and numpy's memory at the most, since the test began."""
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1] / MEGABYTE
+    tracemalloc.stop()
+
+
+def test_one_limit_for_all_arrays_of_an_npz(tmp_path, peak):
+    """Each is just below what one may unpack to."""
+    block = np.zeros(60 * MEGABYTE, np.uint8)
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=block, y=block)
+    del block
+    before = peak()
+    with pytest.raises(UserError, match=r"a.npz would unpack to 125,829,\d+ bytes from \d+"):
+        arrays.read(path)
+    assert arrays.rank(path) == 1
+    assert arrays.rank(path, "z") == 0
+    assert peak() - before < 5
+
+
+def test_only_arrays_that_are_wanted_are_read(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    np.savez(path, x=np.arange(6.0).reshape(3, 2), y=np.arange(3), evil=np.zeros(9))
+    read = []
+    whole = npz._array
+    monkeypatch.setattr(
+        npz, "_array", lambda place, *rest: read.append(place) or whole(place, *rest)
+    )
+    with pytest.raises(UserError, match=r"holds x, y, evil, but must hold x and y, or x_train"):
+        arrays.read(path)
+    assert arrays.rank(path) == 2
+    assert read == []
+    assert arrays.first(path).shape == (3, 2)
+    assert [place.rpartition(" ")[2] for place in read] == ["x"]
+    np.savez(path, z=np.zeros(9))
+    with pytest.raises(UserError, match="holds z, but must hold x"):
+        arrays.first(path)
+
+
+def wide(path, columns, rows=3):
+    lines = [",".join([*(f"c{i}" for i in range(columns)), "y"])]
+    lines += [",".join(["1.5"] * columns + [f"{row}.5"]) for row in range(rows)]
+    path.write_text("\n".join(lines))
+
+
+def test_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
+    """Ten times the columns took a hundred times as long: 60,000 of them 32 s."""
+    took = []
+    for columns in (6_000, 60_000):
+        wide(tmp_path / "a.csv", columns)
+        begun = time.process_time()
+        found = csv_table.read(tmp_path / "a.csv", "y")
+        csv_table.columns(tmp_path / "a.csv", found.features)
+        took.append(time.process_time() - begun)
+    assert len(found.features) == 60_000
+    assert took[1] < 40 * max(took[0], 0.01)
+
+
+def test_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
+    path = tmp_path / "a.csv"
+    with path.open("wb") as file:
+        file.truncate(csv_table.MOST_BYTES + 1)  # takes no place on the disk
+    with pytest.raises(UserError, match=r"at most 1,073,741,824 bytes long, because a table is"):
+        csv_table.read(path, "y")
+    with path.open("wb") as file:
+        file.truncate(csv_table.MOST_BYTES)
+    with pytest.raises(UserError, match=r"line 1 must be at most 16,777,216 characters long"):
+        csv_table.read(path, "y")
+    assert peak() < 150
+
+
+@pytest.mark.parametrize("cell", [",", '"\n",'])
+def test_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
+    """Of commas, or of lines that a quotation mark holds together."""
+    monkeypatch.setattr(csv_table, "MOST_LINE", 10_000)
+    path = tmp_path / "a.csv"
+    path.write_text("a,y\n1,2\n" + cell * 500_000)
+    with pytest.raises(UserError, match=r"line 3 must be at most 10,000 characters long"):
+        csv_table.read(path, "y")
+    assert peak() < 5
+
+
+def test_rows_of_a_csv_are_counted_one_by_one(tmp_path, monkeypatch):
+    """The limit is of a row, not of the file."""
+    monkeypatch.setattr(csv_table, "MOST_LINE", 10)
+    path = tmp_path / "a.csv"
+    path.write_text("a,y\n" + "1,2\n3,4\n" * 50)
+    assert csv_table.columns(path, ["a"]).shape == (100, 1)
+
+
+def test_a_page_of_an_index_that_is_nested_without_end_cannot_be_read():
+    with pytest.raises(OSError, match="the page of the index cannot be read: RecursionError"):
+        list(index._json_links(b"[" * 200_000))
