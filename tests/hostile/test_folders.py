@@ -35,7 +35,8 @@ MINE = ("--file", FILE)
 def tried(out, first, count):
     """How every verb ended on so many folders, in a process of their own."""
     command = [sys.executable, "-m", "tests.hostile.generator", str(out), str(first), str(count)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=root)
     assert done.returncode == 0, done.stderr[-2000:]
     tries = [json.loads(line) for line in done.stdout.splitlines()]
     assert len({one["seed"] for one in tries}) == count
