@@ -15,7 +15,6 @@ from everynet import checkpoint, runs
 from everynet.errors import Failure
 from everynet.job import Job
 from tests.core.test_checkpoint import same
-from tests.hostile.generator import seed_runs
 from tests.hostile.recipes import RECIPES
 from tests.test_contract import table_values
 
@@ -45,8 +44,8 @@ def gone_on(name, recipe, folder):
     """What a longer run learns."""
     if name != "flowers":
         return None
-    runs.resume(replace(recipe, steps=9), folder, show=True)
-    kept = checkpoint.read_bundle(checkpoint.path_of(folder, 9))
+    runs.resume(replace(recipe, steps=7), folder, show=True)
+    kept = checkpoint.read_bundle(checkpoint.path_of(folder, 7))
     return kept, asked(name, recipe, folder)
 
 
@@ -79,11 +78,6 @@ def count(good, tmp_path, flips, seed):
                 found["named" if line else "the same"] += 1
             shutil.rmtree(folder)
     return found
-
-
-@pytest.fixture(scope="module")
-def good(tmp_path_factory):
-    return seed_runs(tmp_path_factory.mktemp("good"))
 
 
 @pytest.fixture(autouse=True)
