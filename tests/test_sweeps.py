@@ -21,6 +21,7 @@ from everynet.types import UserError
 from tests.core import laws
 from tests.core.laws import Law, Steep
 from tests.core.recipes import RECIPES, Small
+from tests.core.sealed import reseal
 from tests.core.test_experiment import kill_at
 from tests.test_contract import Killed, same, table_values
 
@@ -406,12 +407,14 @@ def test_a_folder_that_was_changed(change, words, swept, tmp_path):
     shutil.copytree(swept[1].folder, tmp_path / "copy")
     path = tmp_path / "copy" / "recipe.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    reseal(path.parent)
     with pytest.raises(UserError, match=words):
         of_run(path.parent, FILE)
     stored = json.loads((swept[1].folder / "recipe.json").read_text())
     law = {**stored["base"], "class": "Law", "name": "law",
            "settings": {"seed": 0, "rates": [1], "steps": 1, "every": 0}}  # fmt: skip
     path.write_text(json.dumps({**stored, "base": law}))
+    reseal(path.parent)
     with pytest.raises(UserError, match="is damaged: law is no training, which alone is swept"):
         of_run(path.parent, FILE)
 
