@@ -225,11 +225,11 @@ NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
     st.fixed_dictionaries(
         {
             "seed": st.integers(0, 2**63 - 1),
-            "width": st.integers(),
+            "width": st.integers(-(2**63), 2**63 - 1),
             "rate": NUMBERS,
             "undocumented": st.booleans(),
             "label": LETTERS,
-            "sizes": st.lists(st.integers()).map(tuple),
+            "sizes": st.lists(st.integers(-(2**63), 2**63 - 1)).map(tuple),
             "betas": st.tuples(NUMBERS, NUMBERS),
             "words": st.lists(NAMES).map(tuple),
             "flags": st.lists(st.booleans()).map(tuple),

@@ -232,7 +232,6 @@ def train_cell(
 def tidy_cell(run: Path, name: str) -> None:
     """Remove what a kill left in a cell that has ended."""
     folder = cell_folder(run, name)
-    files.sweep(folder)
     ended = read_ended(folder)
     if ended is not None and ended.diverged is not None:
         for step in checkpoint.steps(folder):

@@ -45,6 +45,6 @@ def test_a_broken_file_is_left_out_and_named(call, monkeypatch, tmp_path):
 
 def test_lines_are_cut_at_the_edge_of_a_terminal(call, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((40, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((40, 20)))
     _, out, _ = call("list")
     assert max(map(len, out.splitlines())) == 40

@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from everynet import checkpoint, files, runs
+from everynet.ends import CellFailed
 from everynet.types import CannotWrite, UserError
 from tests.core.laws import Law
 from tests.core.recipes import RECIPES
@@ -104,7 +105,7 @@ def test_an_experiment_survives_a_fault_too(tmp_path, monkeypatch):
         out = tmp_path / str(n)
         with monkeypatch.context() as patch:
             patch.setattr(files, "os", Faulty("rename", n, errno.EIO))
-            with contextlib.suppress(CannotWrite):
+            with contextlib.suppress(CannotWrite, CellFailed):
                 runs.run(recipe, out, device="cpu")
         (folder,) = out.iterdir()
         runs.resume(recipe, folder)
