@@ -10,17 +10,14 @@ Whoever reads is told what is damaged; only `restore_newest` puts a damaged fold
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, fields
 from itertools import count
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
@@ -28,17 +25,17 @@ from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
 from everynet import files
+from everynet.encoding import VALUES, decode, encode
 from everynet.errors import Damaged, Missing
 from everynet.manifest import NAME as MANIFEST
 from everynet.manifest import canonical, digest, opened, parsed, written
+from everynet.memories import FLOATS, check_alike, misfit, remembered
 from everynet.recipes import State
 from everynet.types import NoCheckpoint, UserError
 
 MODEL, STATE, TENSORS = "model.safetensors", "state.json", "state.safetensors"
 MIB = 1 << 20
 WEIGHTS = 4 << 30  # bytes of weights whose network is not known
-VALUES = 512 * MIB  # bytes of what an estimator learned, a simulation gave, an experiment measured
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 LOOKS = 100  # looks at the checkpoints of a run that is writing new ones meanwhile
 
 T = TypeVar("T")
@@ -136,21 +133,9 @@ def _check_fits(
 ) -> None:
     """Refuse saved tensors of other names, shapes or types; other floats too, if `exact`."""
     if odd := sorted(set(saved) ^ set(wanted)):
-        raise _misfit(f"{odd[0]} is in one only")
+        raise misfit(f"{odd[0]} is in one only")
     for name, tensor in wanted.items():
-        _check_alike(name, saved[name], tensor, exact=exact)
-
-
-def _check_alike(name: str, saved: Tensor, here: Tensor, *, exact: bool) -> None:
-    if saved.shape != here.shape:
-        raise _misfit(f"{name} is {list(saved.shape)} there and {list(here.shape)} here")
-    floats = not exact and saved.dtype in FLOATS and here.dtype in FLOATS
-    if saved.dtype != here.dtype and not floats:
-        raise _misfit(f"{name} is {saved.dtype} there and {here.dtype} here")
-
-
-def _misfit(why: str) -> UserError:
-    return UserError(f"the checkpoint does not fit the network: {why}")
+        check_alike(name, saved[name], tensor, exact=exact)
 
 
 def _copy(wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
@@ -168,109 +153,6 @@ def _size(tensors: Iterable[Tensor]) -> int:
 def _room(tensors: Mapping[str, Tensor]) -> int:
     """The most bytes that a file of such tensors can have, names and all."""
     return 2 * _size(tensors.values()) + MIB + 1024 * len(tensors)
-
-
-def _encode(value: object, name: str, key: str, tensors: dict[str, Tensor]) -> object:
-    """Plain JSON for a value; its tensors are set aside under `key`, `name` is for the refusal."""
-    plain: object = None
-    match value:
-        case float() if not math.isfinite(value):
-            plain = {"float": str(value)}
-        case None | bool() | int() | float() | str():
-            plain = value
-        case list():
-            plain = [_encode(v, f"{name}[{i}]", f"{key}/{i}", tensors) for i, v in enumerate(value)]
-        case tuple():
-            plain = {"tuple": _encode([*value], name, key, tensors)}
-        case dict():
-            for inner in value:
-                if type(inner) not in (str, int, float, bool, type(None)):
-                    raise UserError(
-                        f"{name} has the key {inner!r}, which cannot be saved: keys must be text "
-                        "or numbers"
-                    )
-            items = [
-                _encode(v, f"{name}[{k!r}]", f"{key}/{i}", tensors)
-                for i, (k, v) in enumerate(value.items())
-            ]
-            plain = {"keys": _encode([*value], name, key, tensors), "values": items}
-        case np.ndarray() if value.dtype.kind == "U":
-            plain = {"texts": value.tolist(), "dtype": value.dtype.str}
-        case Tensor() | np.ndarray() | np.generic():
-            kind = "tensor" if isinstance(value, Tensor) else "array"
-            plain = {"scalar" if isinstance(value, np.generic) else kind: key}
-            tensors[key] = _tensor(value, name)
-        case _:
-            _refuse(value, name)
-    return plain
-
-
-def _tensor(value: Tensor | np.ndarray | np.generic, name: str) -> Tensor:
-    """A tensor of a kind that safetensors takes, if there is one for the value."""
-    try:
-        tensor = value if isinstance(value, Tensor) else torch.as_tensor(np.array(value))
-    except (TypeError, ValueError):  # dates, objects, numpy's longdouble, swapped bytes
-        _refuse(value, name)
-    if tensor.layout != torch.strided or tensor.is_complex():
-        _refuse(value, name)
-    return tensor
-
-
-def _refuse(value: object, name: str) -> NoReturn:
-    kind = f" of {value.dtype}" if isinstance(value, Tensor | np.ndarray) else ""
-    raise UserError(
-        f"{name} is a {type(value).__name__}{kind}, which cannot be saved: keep tensors, arrays, "
-        "numbers and text, and lists and dicts of them"
-    )
-
-
-def _decode(value: Any, tensor: Callable[[str], Tensor]) -> Any:  # noqa: ANN401 -- JSON, any value
-    """What `_encode` was given; `tensor` finds the one that was set aside under a key."""
-    match value:
-        case list():
-            value = [_decode(v, tensor) for v in value]
-        case {"tensor": key}:
-            value = tensor(key)
-        case {"array": key}:
-            value = tensor(key).numpy()
-        case {"scalar": key}:
-            value = tensor(key).numpy()[()]
-        case {"texts": list(texts), "dtype": str(kind)}:
-            value = _texts(texts, kind)
-        case {"float": text}:
-            value = float(text)
-        case {"tuple": items}:
-            value = tuple(_decode(items, tensor))
-        case {"keys": keys, "values": values}:
-            value = dict(zip(_decode(keys, tensor), _decode(values, tensor), strict=True))
-    return value
-
-
-def _texts(texts: list[Any], kind: str) -> np.ndarray:
-    """An array of texts; the room it takes is for us to bound, not for the file to say."""
-    width = re.fullmatch(r"[<>=]U([0-9]{1,9})", kind)
-    number = sum(1 for text in _leaves(texts) if isinstance(text, str))
-    if width is None or 4 * int(width[1]) * max(number, 1) > VALUES:
-        raise ValueError(f"{number} texts of {kind:.20} are too many")
-    return np.array(texts, kind)
-
-
-def _leaves(value: Any) -> Iterator[Any]:  # noqa: ANN401 -- JSON, any value
-    """What lies in lists, tuples and dicts, at any depth."""
-    inner = value.values() if isinstance(value, dict) else value
-    if isinstance(value, list | tuple | dict):
-        for one in inner:
-            yield from _leaves(one)
-    else:
-        yield value
-
-
-def _like(saved: Tensor, key: str, parameter: Tensor, fused: bool) -> Tensor:
-    """What an optimiser remembers of a parameter, with the parameter's strides, where it is."""
-    if saved.shape == parameter.shape and saved.dim() > 0:
-        return torch.empty_like(parameter, dtype=saved.dtype, requires_grad=False).copy_(saved)
-    count = key.endswith("/step") and not fused  # torch counts on the CPU then
-    return saved.clone() if count else saved.to(parameter.device, copy=True)
 
 
 def _parameter_names(state: State) -> dict[int, str]:
@@ -321,7 +203,7 @@ def save(path: Path, state: State, deployed: nn.Module, progress: Best) -> None:
     for key, optimizer in state.optimizers.items():
         memory[key] = {
             names[id(p)]: {
-                what: _encode(
+                what: encode(
                     value,
                     f"{what} of optimiser {key}",
                     f"optimizer/{key}/{names[id(p)]}/{what}",
@@ -431,14 +313,18 @@ def _restore(saved: _Saved, state: State, deployed: nn.Module) -> Best:
     _check_fits(_module_tensors(deployed), saved.model)
     _check_fits(others, saved.others)
     if odd := sorted({*saved.memory} ^ {*state.optimizers}):
-        raise _misfit(f"the optimiser {odd[0]:.40} is in one only")
+        raise misfit(f"the optimiser {odd[0]:.40} is in one only")
     names, used = _parameter_names(state), set[str]()
-    memories = {
-        key: _memory(f"optimizer/{key}", optimizer, names, saved, used)
-        for key, optimizer in state.optimizers.items()
-    }
+    memories: dict[str, dict[Tensor, dict[str, Any]]] = {}
+    for key, optimizer in state.optimizers.items():
+        where = f"optimizer/{key}"
+        with _damage(Path(where)):
+            memories[key], taken = remembered(
+                where, optimizer, names, saved.memory[key], saved.moments
+            )
+        used |= taken
     if odd := sorted({*saved.moments} - used):
-        raise _misfit(f"{odd[0]} is in one only")
+        raise misfit(f"{odd[0]} is in one only")
     _copy(_module_tensors(deployed), saved.model)
     _copy(others, saved.others)
     for key, optimizer in state.optimizers.items():
@@ -446,94 +332,6 @@ def _restore(saved: _Saved, state: State, deployed: nn.Module) -> Best:
         optimizer.state.update(memories[key])
     state.step = saved.step
     return saved.progress
-
-
-def _memory(
-    where: str,
-    optimizer: torch.optim.Optimizer,
-    names: Mapping[int, str],
-    saved: _Saved,
-    used: set[str],
-) -> dict[Tensor, dict[str, Any]]:
-    """What an optimiser remembered of its parameters, if a step of it makes the like."""
-    memory = dict(saved.memory[where.removeprefix("optimizer/")])
-    stepped = _stepped(optimizer)
-    total = sum(p.numel() for group in optimizer.param_groups for p in group["params"])
-    found: dict[Tensor, dict[str, Any]] = {}
-    for i, group in enumerate(optimizer.param_groups):
-        fused = bool(group.get("fused") or group.get("capturable"))
-        for j, p in enumerate(group["params"]):
-            if (name := names[id(p)]) not in memory:
-                continue
-
-            def tensor(key: str, p: Tensor = p, fused: bool = fused) -> Tensor:
-                used.add(key)
-                return _like(saved.moments[key], key, p, fused)
-
-            with _damage(Path(where)):
-                found[p] = {what: _decode(v, tensor) for what, v in memory.pop(name).items()}
-            if stepped is None:
-                _check_memory(f"{where}/{name}", found[p], p, total)
-            else:
-                like = stepped.state[stepped.param_groups[i]["params"][j]]
-                more = _check_like(f"{where}/{name}", found[p], like)
-                if more and type(optimizer).__module__.startswith(("torch.", "everynet.")):
-                    raise _misfit(f"{where}/{name}/{next(iter(more)):.40} is in one only")
-                _check_memory(f"{where}/{name}", more, p, total)  # it may come at a later step
-    if memory:
-        raise _misfit(f"{where}/{next(iter(memory)):.80} is in one only")
-    return found
-
-
-def _stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
-    """A copy that has made one step, to see what it remembers; None if it needs more than that."""
-    copy = deepcopy(optimizer)
-    copy.state.clear()
-    try:
-        for group in copy.param_groups:
-            for p in group["params"]:
-                p.grad = torch.zeros_like(p)
-        copy.step()
-    except Exception:  # it needs a closure, as L-BFGS does, or more than we know
-        return None
-    return copy
-
-
-def _check_like(where: str, found: Mapping[str, Any], like: Mapping[str, Any]) -> dict[str, Any]:
-    """Refuse memory of other shapes or kinds than a step of the optimiser makes; gives the rest."""
-    for what, wanted in like.items():
-        if what not in found:
-            raise _misfit(f"{where}/{what} is in one only")
-        name, value = f"{where}/{what}", found[what]
-        if isinstance(wanted, Tensor) and isinstance(value, Tensor):
-            _check_alike(name, value, wanted, exact=True)
-        elif not _same_kind(value, wanted):
-            raise _misfit(f"{name} is {_kind(value)} there and {_kind(wanted)} here")
-    return {what: value for what, value in found.items() if what not in like}
-
-
-def _same_kind(value: object, wanted: object) -> bool:
-    numbers = (bool, int, float)
-    return type(value) is type(wanted) or (type(value) in numbers and type(wanted) in numbers)
-
-
-def _kind(value: object) -> str:
-    return "a tensor" if isinstance(value, Tensor) else f"a {type(value).__name__}"
-
-
-def _check_memory(where: str, found: Mapping[str, Any], p: Tensor, total: int) -> None:
-    """Refuse tensors that an optimiser can have no use for: a wrong shape could harm memory."""
-    for what, value in found.items():
-        for leaf in _leaves(value):
-            if isinstance(leaf, Tensor):
-                fits = leaf.shape == p.shape or leaf.numel() == 1 or leaf.shape == (total,)
-                if not fits or (leaf.dtype != p.dtype and leaf.is_floating_point()):
-                    raise _misfit(
-                        f"{where}/{what} is {list(leaf.shape)} of {leaf.dtype} there, and its "
-                        f"parameter {list(p.shape)} of {p.dtype} here"
-                    )
-            elif not isinstance(leaf, int | float | None):
-                raise _misfit(f"{where}/{what} is {_kind(leaf)} there")
 
 
 def _tensors(path: Path, content: bytes) -> dict[str, Tensor]:
@@ -712,7 +510,7 @@ def put_aside(path: Path) -> None:
 def save_values(path: Path, values: Mapping[str, Any]) -> None:
     """Write named values: tensors, arrays, numbers, text, and lists and dicts of them."""
     tensors: dict[str, Tensor] = {}
-    plain = {n: _encode(v, n, f"{i}/{n}", tensors) for i, (n, v) in enumerate(values.items())}
+    plain = {n: encode(v, n, f"{i}/{n}", tensors) for i, (n, v) in enumerate(values.items())}
     write_bundle(path, {MODEL: _saved(tensors), STATE: canonical(plain)})
 
 
@@ -721,7 +519,7 @@ def load_values(path: Path) -> dict[str, Any]:
     contents = read_bundle(path, (MODEL, STATE), {MODEL: VALUES})
     tensors, plain = _tensors(path, contents[MODEL]), _said(path, contents[STATE])
     with _damage(path):
-        return {name: _decode(value, tensors.__getitem__) for name, value in plain.items()}
+        return {name: decode(value, tensors.__getitem__) for name, value in plain.items()}
 
 
 def load_newest_values(folder: Path) -> dict[str, Any]:
