@@ -192,6 +192,24 @@ def plain(recipe, data: Data, setup: Setup, compiled: bool) -> Turn:
     return turn
 
 
+def module_of(loop: Plain):
+    """The module that Lightning is given: its documentation's, around the plain loop's network."""
+    from lightning import LightningModule
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = loop.model
+
+        def training_step(self, batch, number):
+            return cross_entropy(self.network(batch[0]), batch[1])
+
+        def configure_optimizers(self):
+            return loop.optimizer
+
+    return Module
+
+
 def lightning(recipe, data: Data, setup: Setup) -> Turn | None:
     try:
         import lightning
@@ -201,14 +219,7 @@ def lightning(recipe, data: Data, setup: Setup) -> Turn | None:
     loop = Plain(recipe, data, setup)
     start, seconds = [0.0], [0.0]
 
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = loop.model
-
-        def training_step(self, batch, number):
-            return cross_entropy(self.network(batch[0]), batch[1])
-
+    class Module(module_of(loop)):
         def on_train_batch_start(self, batch, number):
             if self.global_step == 10:
                 torch.cuda.synchronize()
@@ -217,9 +228,6 @@ def lightning(recipe, data: Data, setup: Setup) -> Turn | None:
         def on_train_end(self):
             torch.cuda.synchronize()
             seconds[0] = time.perf_counter() - start[0]
-
-        def configure_optimizers(self):
-            return loop.optimizer
 
     module, precision = Module(), "bf16-mixed" if setup.precision == "bf16" else "32-true"
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
@@ -305,14 +313,7 @@ def lightning_epochs(recipe, data: Data, setup: Setup, count: int, folder: Path)
         return math.nan
     loop, at = Plain(recipe, data, setup), []
 
-    class Module(lightning.LightningModule):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = loop.model
-
-        def training_step(self, batch, number):
-            return cross_entropy(self.network(batch[0]), batch[1])
-
+    class Module(module_of(loop)):
         def validation_step(self, batch, number):
             logits = self.network(batch[0])
             right = (logits.argmax(1) == batch[1]).float().mean()
@@ -321,9 +322,6 @@ def lightning_epochs(recipe, data: Data, setup: Setup, count: int, folder: Path)
         def on_train_epoch_start(self):
             torch.cuda.synchronize()
             at.append(time.perf_counter())
-
-        def configure_optimizers(self):
-            return loop.optimizer
 
     trainer = lightning.Trainer(
         max_epochs=count + 1, accelerator="gpu", devices=1, benchmark=True, logger=False,

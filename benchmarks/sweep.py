@@ -50,7 +50,7 @@ CONTESTANTS = [
 
 
 def main() -> None:
-    given = arguments(__doc__.splitlines()[0], CONTESTANTS, repeats=3, steps=4000)
+    given = arguments(__doc__.splitlines()[0], CONTESTANTS, repeats=1, steps=12_000)
     page = Page("sweep", __file__, given)
     cells = len(RATES) * SEEDS
     job = {"steps": given.steps, "threads": 1}
