@@ -45,6 +45,7 @@ class AlexNet(nn.Module):
         self,
         channels: int = 3,
         classes: int = 1000,
+        *,
         groups: int = 1,
         width: int = 96,
         size: int = 227,
@@ -142,7 +143,12 @@ class Photographs(ImageClassification[AlexNet]):
                 f"{least} pixels, because three pools follow; do size={max(least, height, width)}"
             )
         return self.network(
-            channels, len(data.spec["classes"]), self.groups, self.width, height, self.dropout
+            channels,
+            len(data.spec["classes"]),
+            groups=self.groups,
+            width=self.width,
+            size=height,
+            dropout=self.dropout,
         )
 
     def drawn(self, model: AlexNet) -> Sequence[str]:
