@@ -1,17 +1,19 @@
 """Xception: every convolution in two steps, first within each map, then across the maps.
 
-    d_c = w_c * x_c                                        (1)  depthwise: a 3 x 3 filter for a map
-    a_k = sum_c v_kc d_c                                   (2)  pointwise: 1 x 1
-    n_k = g_k (a_k - mean(a_k)) / std(a_k) + b_k           (3)  batch normalisation
-    F(x) = (3) of (2) of (1) of max(0, x), two or three times, halved by a pool or not
-    y = F(x) + S x                                         (4)  module; S: nothing, or 1 x 1 of stride 2
-    v_k = mean of max(0, n_k) over all pixels              (5)  global average
-    z = W v + b                                            (6)  logits, one for each class
-    (1) and (2) / convolution = 1 / C_out + 1 / k^2        (7)  multiplications, for k x k filters
+    d_c = w_c * x_c                                      (1)  depthwise: each map has its 3 x 3
+    a_k = sum_c v_kc d_c                                 (2)  pointwise: 1 x 1
+    n_k = g_k (a_k - mean(a_k)) / std(a_k) + b_k         (3)  batch normalisation
+    y = F(x) + S x                                       (4)  module with a skip
+    v_k = mean of max(0, n_k) over all pixels            (5)  global average
+    z = W v + b                                          (6)  logits, one for each class
+    (1) and (2) / convolution = 1 / C_out + 1 / k^2      (7)  multiplications, with k x k filters
 
-A separable convolution, (1) and (2), is a convolution whose kernel is a product, w_kc = v_kc w_c: it
-holds that where and what can be told apart, without the rectifier between the two steps that an
-inception module has. By (7) it needs about a ninth of the work. The 36 convolutions, of which 34
+F is max(0, x) and then (1), (2) and (3), twice or three times. Where F ends in a pool of 3 x 3
+pixels, 2 apart, S is a normalised convolution of 1 x 1 with stride 2, and nothing elsewhere.
+
+A separable convolution, (1) and (2), is a convolution whose kernel is a product, v_kc w_c: it
+holds that where and what can be told apart. Unlike in an inception module no rectifier stands
+between the two. By (7) it needs about a ninth of the work. The 36 convolutions, of which 34
 are separable, stand in 14 modules, all but the first and the last with skips: 4 in the entry flow,
 8 in the middle flow, 2 in the exit flow. There are 22,855,952 parameters.
 
@@ -87,11 +89,12 @@ class Halving(nn.Module):
 
 
 class Xception(nn.Module):
-    """Maps images to logits; `width` are the maps of the first layer, `middle` the inner modules."""
+    """Maps images to logits; `width` are the maps of the first layer, `middle` inner modules."""
 
     stride: ClassVar[int] = 2  # of the first layer
-    entry: ClassVar[tuple[int, ...]] = (16, 32, 91)  # maps, in quarters of the width
-    exit: ClassVar[tuple[int, int, int]] = (128, 192, 256)
+    padding: ClassVar[int] = 0  # of the first two
+    entry_maps: ClassVar[tuple[int, ...]] = (16, 32, 91)  # in quarters of the width
+    exit_maps: ClassVar[tuple[int, int, int]] = (128, 192, 256)
 
     def __init__(
         self, channels: int = 3, classes: int = 1000, *, width: int = 32, middle: int = 8
@@ -102,12 +105,12 @@ class Xception(nn.Module):
                 f"width ({width}) must be a multiple of 4, because the middle modules have 91 "
                 f"quarters as many maps; do width={max(1, width // 4) * 4}"
             )
-        entry = [2 * width, *(quarters * width // 4 for quarters in self.entry)]
-        inner, (last, *rest) = entry[-1], (quarters * width // 4 for quarters in self.exit)
+        entry = [2 * width, *(quarters * width // 4 for quarters in self.entry_maps)]
+        inner, (last, *rest) = entry[-1], (quarters * width // 4 for quarters in self.exit_maps)
         self.stem = nn.Sequential(
-            nn.Conv2d(channels, width, 3, self.stride, bias=False),
+            nn.Conv2d(channels, width, 3, self.stride, self.padding, bias=False),
             *(nn.BatchNorm2d(width), nn.ReLU()),
-            nn.Conv2d(width, 2 * width, 3, bias=False),
+            nn.Conv2d(width, 2 * width, 3, 1, self.padding, bias=False),
             *(nn.BatchNorm2d(2 * width), nn.ReLU()),
         )
         self.entry_flow = nn.Sequential(*(Halving(a, b, b) for a, b in pairwise(entry)))
@@ -131,8 +134,9 @@ class SmallXception(Xception):
     """Xception for images of 32 x 32: no stride at first, and one pooling module less."""
 
     stride: ClassVar[int] = 1
-    entry: ClassVar[tuple[int, ...]] = (16, 32)
-    exit: ClassVar[tuple[int, int, int]] = (64, 96, 128)
+    padding: ClassVar[int] = 1
+    entry_maps: ClassVar[tuple[int, ...]] = (16, 32)
+    exit_maps: ClassVar[tuple[int, int, int]] = (64, 96, 128)
 
 
 def share(outputs: int, kernel_size: int = 3) -> float:
@@ -167,7 +171,7 @@ class Photographs(ImageClassification[Xception]):
 
     def model(self, data: Data) -> Xception:
         channels, *sides = data.spec["shape"]
-        least = 2 ** (len(self.network.entry) + self.network.stride)
+        least = 2 ** (len(self.network.entry_maps) + self.network.stride)
         if min(sides) < least:
             raise UserError(
                 f"size ({min(sides)}) must be at least {least}, because the network halves the "
