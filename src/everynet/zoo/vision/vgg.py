@@ -138,8 +138,8 @@ class Photographs(ImageClassification[VGG | SmallVGG]):
     captions: ClassVar[Mapping[str, str]] = {
         "activations": ImageClassification.captions["activations"],
         "costs": (
-            "Where the weights sit and where the work is: the dense layers at the foot hold "
-            "nearly all parameters, the convolutions above them do most of the multiplications."
+            "Where the weights sit and where the work is in the paper's network: the dense layers "
+            "at the foot hold most parameters, the convolutions do nearly all multiplications."
         ),
         "misclassified": ImageClassification.captions["misclassified"],
     }
@@ -179,7 +179,13 @@ class Photographs(ImageClassification[VGG | SmallVGG]):
 
     def pictures(self, model: VGG | SmallVGG, data: Data, history: History) -> Pictures:
         """Those of every classifier, and what each layer costs."""
-        return {**super().pictures(model, data, history), "costs": costs(model, data.spec["shape"])}
+        priced = costs(*self.priced(model, data))
+        return {**super().pictures(model, data, history), "costs": priced}
+
+    def priced(self, model: VGG | SmallVGG, data: Data) -> tuple[nn.Module, Sequence[int]]:
+        """The network whose costs are drawn, and the shape of its images: those of the paper."""
+        with torch.device("meta"):
+            return VGG(depth=self.depth), (3, 224, 224)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), depth=11, width=2, size=LEAST, holdout=True)
@@ -215,6 +221,10 @@ class SmallPhotographs(Photographs):
             "the last stages hold most parameters, and the early ones do most multiplications."
         ),
     }
+
+    def priced(self, model: VGG | SmallVGG, data: Data) -> tuple[nn.Module, Sequence[int]]:
+        """The network at hand."""
+        return model, data.spec["shape"]
 
 
 RECIPES = {

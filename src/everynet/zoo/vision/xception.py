@@ -181,8 +181,7 @@ class Photographs(ImageClassification[Xception]):
         return self.network(channels, classes, width=self.width, middle=self.middle)
 
     def drawn(self, model: Xception) -> Sequence[str]:
-        entry = [f"entry_flow.{number}" for number in range(len(model.entry_flow))]
-        return ["stem", *entry, "middle_flow", "exit_flow.0", "exit_flow"]
+        return ["stem", "entry_flow.0", "entry_flow.1", "middle_flow", "exit_flow"]
 
     def pictures(self, model: Xception, data: Data, history: History) -> Pictures:
         """Those of every classifier, and what the separable layers cost."""
