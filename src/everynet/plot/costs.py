@@ -50,7 +50,6 @@ def layer_costs(
             columnspacing=1.0,
             handlelength=1.0,
         )
-    made.axes[0].set_ylabel("layer", fontsize=8)
     made.suptitle(title, color=INK, fontsize="medium")
     return made
 

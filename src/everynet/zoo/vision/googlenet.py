@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 import torch
@@ -38,6 +39,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from everynet.data.augment import mixed_cross_entropy, mixup
+from everynet.data.images import Standardize
 from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, layer_costs
@@ -285,9 +288,11 @@ class SmallPhotographs(ImageClassification[GoogLeNet | SmallGoogLeNet]):
         names = {"one": "1 x 1", "three": "3 x 3", "five": "5 x 5", "pool": "pool"}
         given = activations(model, seen, [f"inception.3a.{branch}" for branch in names])
         branches = {name: given[f"inception.3a.{branch}"][0] for branch, name in names.items()}
+        image = Standardize.of(data.spec).undone(seen.cpu().float())[0]
+        image = image if len(image) in (1, 3) else image.mean(0, keepdim=True)
         return {
             **pictures,
-            "branches": activation_maps(seen[0].cpu()[:1], branches, most=16, title="module 3a"),
+            "branches": activation_maps(image, branches, columns=8, most=16),
             "costs": costs(model, data.spec["shape"]),
         }
 
@@ -313,8 +318,9 @@ def costs(model: nn.Module, shape: Sequence[int]) -> Figure:
         "naive": torch.tensor(naive).double(),
         "with bottlenecks": torch.tensor(bottleneck).double(),
     }
+    modules = [f"module {name}" for name in TABLE]
     return layer_costs(
-        list(TABLE), {"multiplications": both}, title=f"images of {shape[1]} x {shape[2]}"
+        modules, {"multiplications": both}, title=f"images of {shape[1]} x {shape[2]}"
     )
 
 
@@ -336,9 +342,13 @@ class Photographs(SmallPhotographs):
     def objective(self, model: GoogLeNet | SmallGoogLeNet, batch: Batch) -> Terms:
         assert isinstance(model, GoogLeNet)
         x, t = batch
-        y, *heads = model.with_heads(x)
-        first, second = (cross_entropy(z, t) for z in heads)
-        return {"cross_entropy": cross_entropy(y, t), "heads": 0.3 * (first + second)}  # (9)
+        loss = partial(cross_entropy, label_smoothing=self.smoothing)
+        if self.mixup:
+            x, own = mixup(x, self.mixup)
+            loss = partial(mixed_cross_entropy, own=own, smoothing=self.smoothing)
+        y, first, second = model.with_heads(x)
+        heads = 0.3 * (loss(first, t) + loss(second, t))
+        return {"cross_entropy": loss(y, t), "heads": heads}  # (9)
 
 
 RECIPES = {
