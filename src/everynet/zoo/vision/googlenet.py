@@ -18,7 +18,7 @@ each, and B', C' and D are (1) with filters of 1 x 1, which make few maps of man
 On 256 maps of 28 x 28, with 128 maps of 1 x 1, 192 of 3 x 3, 96 of 5 x 5 and bottlenecks of 64,
 (4) takes 854,196,224 multiplications for 672 maps and (5) 271,351,808 for 480. The figure of
 358,055,936 that is sometimes given for (5) counts its 3 x 3 branch, B, twice. Without its heads
-the network has 6,998,552 parameters.
+the network has 6,998,552 parameters, with them 13,378,280.
 
 Szegedy et al. (2014), "Going Deeper with Convolutions", arXiv:1409.4842, table 1. The numbers of
 (2), which the paper does not give, are those of its copy in Caffe. Unlike the paper, weights start
@@ -310,7 +310,8 @@ def costs(model: nn.Module, shape: Sequence[int]) -> Figure:
         assert isinstance(made, nn.Conv2d)
         scale = made.out_channels / TABLE[name][0]
         outputs = (made.out_channels, round(three[1] * scale), round(five[1] * scale))
-        plain = NaiveInception(made.in_channels, *outputs)
+        with torch.device("meta"):
+            plain = NaiveInception(made.in_channels, *outputs)
         given = (made.in_channels, *rows[0].shape[1:])
         bottleneck.append(sum(row.multiplications or 0 for row in rows if row.kind == "Conv2d"))
         naive.append(sum(row.multiplications or 0 for row in layer_table(plain, given)))

@@ -171,7 +171,7 @@ class Photographs(ImageClassification[Xception]):
 
     def model(self, data: Data) -> Xception:
         channels, *sides = data.spec["shape"]
-        least = 2 ** (len(self.network.entry_maps) + self.network.stride)
+        least = self.network.stride * 2 ** (len(self.network.entry_maps) + 1)  # and the exit flow
         if min(sides) < least:
             raise UserError(
                 f"size ({min(sides)}) must be at least {least}, because the network halves the "
