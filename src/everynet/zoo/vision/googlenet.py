@@ -234,8 +234,13 @@ def _modules(width: int, kind: type[Inception]) -> nn.ModuleDict:
     made, channels = nn.ModuleDict(), 3 * width
     for name, row in TABLE.items():
         one, three, five, pool = row
-        thin = [(before * width // 64, after * width // 64) for before, after in (three, five)]
-        made[name] = kind(channels, one * width // 64, *thin, pool * width // 64)
+        made[name] = kind(
+            channels,
+            one * width // 64,
+            (three[0] * width // 64, three[1] * width // 64),
+            (five[0] * width // 64, five[1] * width // 64),
+            pool * width // 64,
+        )
         channels = maps(row, width)
     return made
 
