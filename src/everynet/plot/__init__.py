@@ -1,6 +1,7 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.costs import layer_costs as layer_costs
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
