@@ -13,9 +13,13 @@ from everynet.data.augment import (
     Mirror,
     Window,
     affine,
+    colour,
     compose,
     crop,
+    cutout,
     flip,
+    mixed_cross_entropy,
+    mixup,
     noise,
     rotate,
     shift,
@@ -30,6 +34,8 @@ EVERY = {
     "rotate": rotate(15),
     "affine": affine(10, 1, 0.1, 0.1),
     "noise": noise(0.1),
+    "colour": colour(0.3, 0.3, 0.3),
+    "cutout": cutout(3),
     "compose": compose(shift(1), flip(), noise(0.1)),
 }
 
@@ -266,6 +272,125 @@ def test_compose_is_one_after_another_with_one_generator():
     assert compose()((x, y), draw(x, 0))[0] is x
 
 
+# ----------------------------------------------------------------- colour and what is hidden
+
+
+def factors(seed, count, spread):
+    """The numbers that `colour` draws: one row each for brightness, contrast, saturation."""
+    return 1 + spread * (2 * draw(torch.zeros(count), seed).uniform(3).double() - 1)
+
+
+def test_colour_is_its_three_equations():
+    x = torch.rand(5, 3, 6, 7, generator=generator(2), dtype=torch.float64)
+    out, _ = colour(0.4, 0.4, 0.4, black=[-0.1, 0.0, 0.2])((x, torch.zeros(5)), draw(x, 9))
+    black = torch.tensor([-0.1, 0.0, 0.2], dtype=torch.float64)
+    for image, made, (b, c, s) in zip(x, out, factors(9, 5, 0.4).T, strict=True):
+        y = b * image + (1 - b) * black[:, None, None]
+        z = c * y + (1 - c) * y.mean((1, 2))[:, None, None]
+        torch.testing.assert_close(made, s * z + (1 - s) * z.mean(0))
+
+
+def test_each_colour_change_keeps_what_it_is_seen_from():
+    """Brightness keeps black, contrast the mean of each channel, saturation that of each pixel."""
+    x = torch.rand(8, 3, 6, 6, generator=generator(2), dtype=torch.float64)
+    y = torch.zeros(8)
+    bright, _ = colour(brightness=0.5)((x, y), draw(x, 1))
+    b = factors(1, 8, 0.5)[0]
+    torch.testing.assert_close(bright.amin((2, 3)), x.amin((2, 3)))
+    torch.testing.assert_close(
+        bright.amax((2, 3)) - bright.amin((2, 3)),
+        b[:, None] * (x.amax((2, 3)) - x.amin((2, 3))),
+    )
+    hard, _ = colour(contrast=0.5)((x, y), draw(x, 1))
+    torch.testing.assert_close(hard.mean((2, 3)), x.mean((2, 3)))
+    torch.testing.assert_close(hard.std((2, 3)), factors(1, 8, 0.5)[1][:, None] * x.std((2, 3)))
+    tinted, _ = colour(saturation=0.5)((x, y), draw(x, 1))
+    torch.testing.assert_close(tinted.mean(1), x.mean(1))
+    torch.testing.assert_close(tinted.std(1), factors(1, 8, 0.5)[2][:, None, None] * x.std(1))
+    grey = x[:, :1]
+    assert torch.equal(colour(saturation=1)((grey, y), draw(x, 1))[0], grey)
+    assert colour()((x, y), draw(x, 1))[0] is x
+
+
+@pytest.mark.parametrize("side", [1, 4, 5])
+def test_what_is_cut_out_is_a_square_about_its_centre(side):
+    """All of it: the pixels that are 0 are those of the square that lie inside, and no others."""
+    x = torch.ones(200, 2, 8, 11)
+    out, _ = cutout(side)((x, torch.zeros(200)), draw(x, 3))
+    random = draw(x, 3)
+    rows, columns = random.integers(0, 7, 1)[0], random.integers(0, 10, 1)[0]
+    wanted = torch.ones_like(x)
+    for image, row, column in zip(wanted, rows.tolist(), columns.tolist(), strict=True):
+        top, left = row - side // 2, column - side // 2
+        image[:, max(0, top) : top + side, max(0, left) : left + side] = 0
+    assert torch.equal(out, wanted)
+    area = (out[:, 0] == 0).sum((1, 2))
+    assert area.max() == side**2
+
+
+def test_what_is_hidden_is_the_fill():
+    x = torch.randn(4, 2, 5, 5, generator=generator(0))
+    out, _ = cutout(5, fill=[7.0, 8.0])((x, torch.zeros(4)), draw(x, 0))
+    hidden = out != x
+    assert hidden[:, 0].any()
+    assert (out[:, 0][hidden[:, 0]] == 7).all()
+    assert (out[:, 1][hidden[:, 1]] == 8).all()
+
+
+# ---------------------------------------------------------------------------- pairs and labels
+
+
+def test_rows_are_mixed_with_the_batch_reversed():
+    x = torch.randn(5, 3, 4, 4, generator=generator(0), dtype=torch.float64)
+    torch.manual_seed(3)
+    mixed, own = mixup(x, 0.4)
+    w = own[:, None, None, None]
+    torch.testing.assert_close(mixed, w * x + (1 - w) * x[[4, 3, 2, 1, 0]])
+    torch.testing.assert_close(mixed[2], x[2])
+    torch.manual_seed(3)
+    assert torch.equal(mixup(x, 0.4)[1], own), "only torch's generator decides"
+
+
+@pytest.mark.parametrize("spread", [0.2, 1, 3.0])
+def test_weights_are_those_of_the_beta_distribution(spread):
+    """Mean 1/2, variance 1 / (4 (2 a + 1)), fourth central moment 3 / (16 (2a + 1)(2a + 3))."""
+    n = 40_000
+    torch.manual_seed(0)
+    own = mixup(torch.zeros(n, 1), spread)[1].double()
+    variance = 1 / (4 * (2 * spread + 1))
+    fourth = 3 / (16 * (2 * spread + 1) * (2 * spread + 3))
+    assert own.min() >= 0
+    assert own.max() <= 1
+    assert abs(own.mean() - 0.5) < 4 * (variance / n) ** 0.5
+    squares = (own - 0.5).square()
+    assert abs(squares.mean() - variance) < 4 * ((fourth - variance**2) / n) ** 0.5
+    assert squares.square().mean() == pytest.approx(fourth, rel=0.05)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@pytest.mark.parametrize("places", [(), (3, 2)])
+def test_the_loss_of_a_mixed_batch_is_the_weighted_sum_of_two(places, smoothing):
+    """Also for masks: one label a pixel. A smoothed label t is (1 - s) t + s / classes."""
+    random = generator(1)
+    logits = torch.randn(6, 4, *places, generator=random, dtype=torch.float64)
+    y = torch.randint(4, (6, *places), generator=random)
+    own = torch.rand(6, generator=random, dtype=torch.float64)
+
+    def loss(row, labels):
+        soft = torch.nn.functional.one_hot(labels, 4).double()
+        soft = (1 - smoothing) * soft + smoothing / 4
+        return -(soft.movedim(-1, 0) * row.log_softmax(0)).sum(0).mean()
+
+    pairs = [
+        own[i] * loss(logits[i], y[i]) + (1 - own[i]) * loss(logits[i], y[5 - i]) for i in range(6)
+    ]
+    found = mixed_cross_entropy(logits, y, own, smoothing)
+    torch.testing.assert_close(found, torch.stack(pairs).mean())
+    whole = mixed_cross_entropy(logits, y, torch.ones(6, dtype=torch.float64), smoothing)
+    usual = torch.nn.functional.cross_entropy(logits, y, label_smoothing=smoothing)
+    torch.testing.assert_close(whole, usual)
+
+
 # ------------------------------------------------- what is drawn on images moves with them
 
 
@@ -441,9 +566,10 @@ def test_float64_is_not_done_in_float32():
     torch.testing.assert_close(there, torch.rot90(x, -1, (2, 3)), atol=1e-7, rtol=0)
 
 
-def test_noise_is_for_images_alone():
+@pytest.mark.parametrize("change", [noise(0.5), colour(0.5, 0.5, 0.5), cutout(4)])
+def test_what_moves_nothing_is_for_images_alone(change):
     batch = everything()
-    made = noise(0.5)(batch, Draw(generator(7), 6, parts=PARTS))
+    made = change(batch, Draw(generator(7), 6, parts=PARTS))
     assert not torch.equal(made[0], batch[0])
     assert all(a is b for a, b in zip(made[1:], batch[1:], strict=True))
 
@@ -478,6 +604,11 @@ def test_training_draws_anew_at_every_step_and_the_same_for_a_step():
         (lambda: affine(scale=1.0), r"scale \(1.0\).* below 1"),
         (lambda: rotate(-3), r"degrees \(-3\).* at least 0"),
         (lambda: noise(-0.1), r"std \(-0.1\) must be at least 0"),
+        (lambda: colour(1.5), r"brightness \(1.5\), .* from 0 to 1, because each factor"),
+        (lambda: colour(contrast=-1), r"contrast \(-1\) and .* from 0 to 1"),
+        (lambda: colour(saturation=2), r"saturation \(2\) must be from 0 to 1"),
+        (lambda: cutout(0), r"side \(0\) must be at least 1"),
+        (lambda: mixup(batch()[0], 0), r"spread \(0\) must be a positive number"),
         (lambda: crop(9)(batch(), draw(batch()[0], 0)), r"size \(9\) must be at most 8"),
     ],
 )

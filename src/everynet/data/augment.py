@@ -1,4 +1,4 @@
-"""Random changes to a batch of images: shift, crop, flip, turn and noise, on whole batches.
+"""Random changes to a batch of images: where it lies, its colour, what is hidden, what is mixed.
 
 Each factory returns a function of a batch and a `Draw`, which holds all its random numbers:
 `load("mnist", kind="image", batch_size=128, augment=compose(shift(2), rotate(10)))`. What moves an
@@ -6,6 +6,8 @@ image moves its mask, map or boxes alike (`Draw.parts` says which tensor is what
 no image looks at another. Pixels that come in from outside are `fill`: one number, one a channel
 (`images.black(spec)`), or, where none is given, the lowest value that each channel has in the
 image: the blank paper of a digit. In a mask and in a map they are 0.
+
+`mixup` alone looks at two rows: an objective calls it, with `mixed_cross_entropy` as its loss.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import zip_longest
-from math import pi
+from math import inf, pi
 from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
+from torch.distributions import Beta
+from torch.nn.functional import affine_grid, cross_entropy, grid_sample
 
 from everynet.device import constant
 from everynet.types import Batch, Draw
@@ -269,6 +272,65 @@ def noise(std: Number) -> Augment:
     return apply
 
 
+def colour(
+    brightness: Number = 0.0, contrast: Number = 0.0, saturation: Number = 0.0, black: Fill = None
+) -> Augment:
+    """Brighten, harden and tint the images alone, each by a factor within 1 +- what is given.
+
+        y = k + b (x - k)                 brightness b, seen from the black k
+        z = m + c (y - m)                 contrast c, seen from the mean m of each channel of y
+        w = g + s (z - g)                 saturation s, seen from the mean g of the channels of z
+
+    Contrast and saturation change places without a difference. Nothing is cut off, because
+    standardised images have no ends. `black` is as `fill` is: the darkest where none is given.
+    """
+    if not (0 <= brightness <= 1 and 0 <= contrast <= 1 and 0 <= saturation <= 1):
+        raise ValueError(
+            f"brightness ({brightness}), contrast ({contrast}) and saturation ({saturation}) must "
+            "be from 0 to 1, because each factor is within 1 +- what is given"
+        )
+
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        x, *rest = batch
+        factors = 1 + (2 * draw.uniform(3) - 1).to(x.dtype) * constant(
+            ((brightness,), (contrast,), (saturation,)), x.dtype, x.device
+        )
+        b, c, s = factors[:, :, None, None, None]
+        if brightness:
+            x = torch.lerp(_level(x, black), x, b)
+        if contrast:
+            x = torch.lerp(x.mean((2, 3), keepdim=True), x, c)
+        if saturation:
+            x = torch.lerp(x.mean(1, keepdim=True), x, s)
+        return (x, *rest)
+
+    return apply
+
+
+def cutout(side: int, fill: Fill = 0) -> Augment:
+    """Hide a square of the images alone, centred anywhere: near the border part of it is outside.
+
+    What is hidden is `fill`: 0 is the mean of standardised images. DeVries, Taylor (2017),
+    "Improved Regularization of Convolutional Neural Networks with Cutout", arXiv:1708.04552.
+    """
+    if side < 1:
+        raise ValueError(f"side ({side}) must be at least 1")
+
+    def hidden(centre: Tensor, pixels: int) -> Tensor:
+        away = torch.arange(pixels, device=centre.device) - (centre[:, None] - side // 2)
+        return (away >= 0) & (away < side)
+
+    def apply(batch: Batch, draw: Draw) -> Batch:
+        x, *rest = batch
+        height, width = x.shape[2:]
+        rows = hidden(draw.integers(0, height - 1, 1)[0], height)
+        columns = hidden(draw.integers(0, width - 1, 1)[0], width)
+        square = rows[:, None, :, None] & columns[:, None, None, :]
+        return (torch.where(square, _level(x, fill), x), *rest)
+
+    return apply
+
+
 def compose(*augments: Augment) -> Augment:
     """One after another, in the order given."""
 
@@ -276,3 +338,43 @@ def compose(*augments: Augment) -> Augment:
         return reduce(lambda so_far, augment: augment(so_far, draw), augments, batch)
 
     return apply
+
+
+# ------------------------------------------------------------------------ pairs, in an objective
+
+
+def mixup(
+    x: Float[Tensor, " batch *shape"], spread: Number
+) -> tuple[Float[Tensor, " batch *shape"], Float[Tensor, " batch"]]:
+    """Each row mixed with the one as far from the other end of the batch, and its own weight w.
+
+        mixed_i = w_i x_i + (1 - w_i) x_(n-1-i),    w_i ~ Beta(spread, spread)
+
+    Batches are in random order, so the partner is a random one. The weights come from torch's
+    default generator on the device of the batch, which the trainer seeds for each update. Zhang,
+    Cisse, Dauphin, Lopez-Paz (2017), "mixup: Beyond Empirical Risk Minimization",
+    arXiv:1710.09412.
+    """
+    if not 0 < spread < inf:
+        raise ValueError(f"spread ({spread}) must be a positive number; leave mixup out for none")
+    shape = x.new_full((len(x),), spread)
+    own = Beta(shape, shape, validate_args=False).sample()
+    return torch.lerp(x.flip(0), x, own.reshape(-1, *[1] * (x.dim() - 1))), own
+
+
+def mixed_cross_entropy(
+    logits: Float[Tensor, "batch classes *places"],
+    y: Int64[Tensor, " batch *places"],
+    own: Float[Tensor, " batch"],
+    smoothing: Number = 0.0,
+) -> Float[Tensor, ""]:
+    """The mean loss of mixed rows: w_i that of their own class, 1 - w_i that of the partner's.
+
+    `smoothing` is the share of a label that is spread over all classes.
+    """
+    first, second = (
+        cross_entropy(logits, labels, reduction="none", label_smoothing=smoothing)
+        for labels in (y, y.flip(0))
+    )
+    own = own.to(first).reshape(-1, *[1] * (first.dim() - 1))
+    return torch.lerp(second, first, own).mean()

@@ -12,7 +12,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.augment import Augment, affine, compose, flip, shift
+from everynet.data.augment import (
+    Augment,
+    affine,
+    colour,
+    compose,
+    cutout,
+    flip,
+    mixed_cross_entropy,
+    mixup,
+    shift,
+)
 from everynet.metrics.classification import accuracy, confusion
 from everynet.nn.layers import activations
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
@@ -54,6 +64,14 @@ class ImageClassification(Training[M]):
     """Training images are stretched by up to this fraction along each axis."""
     mirror: bool = False
     """Half of the training images are seen in a mirror."""
+    colour: float = 0.0
+    """Brightness, contrast and saturation of training images change by up to this fraction."""
+    cutout: int = 0
+    """Side in pixels of a square that is hidden in each training image; 0 hides none."""
+    mixup: float = 0.0
+    """Training images are mixed in pairs, by weights of Beta(mixup, mixup); 0 mixes none."""
+    smoothing: float = 0.0
+    """Share of each training label that is spread over all classes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,6 +79,10 @@ class ImageClassification(Training[M]):
         self.require(0 <= self.pixels < math.inf, "pixels", "a number from 0 up")
         self.require(0 <= self.degrees < math.inf, "degrees", "a number from 0 up")
         self.require(0 <= self.scale < 1, "scale", "at least 0 and below 1")
+        self.require(0 <= self.colour <= 1, "colour", "a number from 0 to 1")
+        self.require(self.cutout >= 0, "cutout", "at least 0")
+        self.require(0 <= self.mixup < math.inf, "mixup", "a number from 0 up")
+        self.require(0 <= self.smoothing < 1, "smoothing", "at least 0 and below 1")
 
     def drawn(self, model: M) -> Sequence[str]:
         """The layers whose activations are drawn."""
@@ -73,6 +95,10 @@ class ImageClassification(Training[M]):
             steps.append(affine(self.degrees, self.pixels, self.scale))
         elif self.pixels:
             steps.append(shift(int(self.pixels)))
+        if self.colour:
+            steps.append(colour(self.colour, self.colour, self.colour))
+        if self.cutout:
+            steps.append(cutout(self.cutout))
         return compose(*steps) if steps else None
 
     def dataset(self) -> Data:
@@ -89,11 +115,18 @@ class ImageClassification(Training[M]):
                 f"data ({self.data}) must be images with a class each, because a class is learned; "
                 "try digits"
             )
+        side = min(data.spec["shape"][1:])
+        self.require(
+            self.cutout <= side, "cutout", f"at most {side}, because the images are no larger"
+        )
         return replace(data, augment=self.augment())
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
-        return {"cross_entropy": cross_entropy(model(x), y)}
+        if not self.mixup:
+            return {"cross_entropy": cross_entropy(model(x), y, label_smoothing=self.smoothing)}
+        x, own = mixup(x, self.mixup)
+        return {"cross_entropy": mixed_cross_entropy(model(x), y, own, self.smoothing)}
 
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
