@@ -1,19 +1,19 @@
 """Degradation: deeper plain nets fit even their training images worse, residual ones do not.
 
-    e   = share of images whose largest logit is not that of their class     (1)  error
-    D   = e(deep) - e(shallow), both on training images                      (2)  degradation: D > 0
-    G_l = ||dL / dw_l||                                                      (3)  gradient of layer l
-    w   ~ N(0, 2 / (inputs + outputs))                                       (4)  Glorot's start
+    e   = share of images whose largest logit is not that of their class   (1)  error
+    D   = e(deep) - e(shallow), both on training images                    (2)  degradation: D > 0
+    G_l = ||dL / dw_l||                                                    (3)  gradient of layer l
+    w   ~ N(0, 2 / (inputs + outputs))                                     (4)  Glorot's start
 
 A deep net could copy a shallow one and do nothing with the rest of its layers, so that D > 0 says
 that training did not find what is there; it is no overfitting, which would lower e on the training
 images. A residual block does nothing where its weights are zero, which is easy to find.
 
 Nor is it that no gradient arrives. Without norms and with (4) a rectifier halves the mean square of
-what passes a layer, so G_1 of a plain net falls by a factor of about sqrt(2) for each layer above
-it, while shortcuts carry it past them all. With norms that is cured, and the plain net degrades all
-the same: there G_1 is not small but large, for each norm divides by the spread of its input, and
-the gradient grows on its way down where no shortcut evens it.
+what passes a layer, upwards and downwards, so that all G_l of a plain net of L layers are of the
+order of 2^(-L/2) or less, while shortcuts carry both past the layers. With norms that is cured, and
+the plain net degrades all the same: there G_1 is not small but large, for each norm divides by the
+spread of its input, and the gradient grows on its way down where no shortcut evens it.
 
 He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385,
 section 4.2 and figures 1 and 6; Glorot, Bengio (2010), "Understanding the difficulty of training
@@ -43,7 +43,7 @@ from everynet.zoo.vision.resnet import CifarResNet, PlainNet, SmallImages, Witho
 
 KINDS: Mapping[str, type[SmallImages]] = {"plain": WithoutShortcuts, "residual": SmallImages}
 NETS: Mapping[str, type[CifarResNet]] = {"plain": PlainNet, "residual": CifarResNet}
-CLASSES, IMAGES, SIDE = 10, 32, 16  # of the random images whose gradient is looked at
+CLASSES, IMAGES, SIDE, WIDTH = 10, 32, 16, 8  # where gradients before training are looked at
 
 
 def without_norms(net: nn.Module) -> nn.Module:
@@ -79,8 +79,8 @@ class Deeper(Experiment):
             "(lines) and on others (dashes): deeper is worse on the left, and not on the right."
         ),
         "gradients": (
-            "The gradient of each layer before training: without norms that of a plain net dies "
-            "on its way down (left), with norms it grows (right), and shortcuts keep it even."
+            "The gradient of each layer before training: without norms that of a plain net is lost "
+            "(left), with norms it grows on its way down (right), and shortcuts keep it even."
         ),
     }
 
@@ -141,12 +141,12 @@ class Deeper(Experiment):
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Gradients of very deep nets at the start, for noise: with norms, then without."""
-        x = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator)
+        x = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator).double()
         y = torch.randint(CLASSES, (IMAGES,), generator=generator)
         found: dict[str, Tensor] = {}
         for kind, net in NETS.items():
             with seeded_by(self.seed):
-                made = net(self.deepest, 3, CLASSES, 2 * self.width)
+                made = net(self.deepest, 3, CLASSES, WIDTH).double()
                 found[f"{kind}_norms"] = gradients(made, x, y)
                 found[f"{kind}_bare"] = gradients(without_norms(made), x, y)
         return found
@@ -156,11 +156,10 @@ class Deeper(Experiment):
             name: float(cell.measured["error"][-1]) for name, cell in table.cells.items()
         }  # of each net, on its training images
         first = {name: float(norms[0]) for name, norms in table.result.items()}
-        tiny = torch.finfo(torch.float32).tiny
         return {
             "plain_gap": ends[f"plain-{self.deep}"] - ends[f"plain-{self.shallow}"],  # (2)
             "residual_gap": ends[f"residual-{self.deep}"] - ends[f"residual-{self.shallow}"],
-            "gradient_ratio": first["residual_bare"] / max(first["plain_bare"], tiny),
+            "gradient_ratio": first["residual_bare"] / first["plain_bare"],
             "gradient_ratio_norms": first["residual_norms"] / first["plain_norms"],
             **{f"error_{name.replace('-', '_')}": end for name, end in ends.items()},
         }
@@ -192,7 +191,7 @@ class Deeper(Experiment):
                 name: (epochs(c), 100 * (1 - c.valid["accuracy"][1:])) for name, c in cells.items()
             },
             xlabel="epoch",
-            ylabel="error (%)",
+            ylabel="error (%); dashes: validation",
             title=title,
             ylim=(0.0, max(1.0, 105 * highest)),
             legend="upper right",
@@ -201,13 +200,9 @@ class Deeper(Experiment):
     def sizes(self, result: Mapping[str, Tensor]) -> list[Panel]:
         """Gradients by layer, without norms and with them."""
         layers = torch.arange(1, self.deepest)
-        smallest = torch.finfo(torch.float32).tiny
         return [
             Panel(
-                {
-                    kind: (layers, result[f"{kind}_{how}"].clamp(min=smallest))
-                    for kind in ("plain", "residual")
-                },
+                {kind: (layers, result[f"{kind}_{how}"]) for kind in ("plain", "residual")},
                 xlabel="layer",
                 ylabel="size of its gradient",
                 title=title,
