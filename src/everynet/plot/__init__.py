@@ -6,6 +6,10 @@ from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.fields import angles_needed as angles_needed
+from everynet.plot.fields import influences as influences
+from everynet.plot.fields import reconstructions as reconstructions
+from everynet.plot.fields import solutions as solutions
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
