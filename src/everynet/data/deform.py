@@ -104,7 +104,7 @@ def bend(
         height, width = x.shape[-2:]
         if size > min(height, width):
             raise ValueError(
-                f"size ({size}) must be at most {min(height, width)}, the smaller side of the images"
+                f"size ({size}) must be at most {min(height, width)}, the smaller side of an image"
             )
         turn, stretch, left, top, some = draw.uniform(5).to(x.dtype)
         moved = draw.normal(2, 3, 3).to(x.dtype) * pixels

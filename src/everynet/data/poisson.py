@@ -70,9 +70,7 @@ def response(row: int, column: int, side: int = SIDE) -> Float64[Tensor, "side s
 
 
 def _waves(seed: int, chunk: int) -> Float64[Tensor, "samples waves waves"]:
-    return torch.randn(
-        CHUNK, WAVES, WAVES, generator=generator(seed, chunk), dtype=torch.float64
-    )
+    return torch.randn(CHUNK, WAVES, WAVES, generator=generator(seed, chunk), dtype=torch.float64)
 
 
 def sources(waves: Float64[Tensor, "samples waves waves"], side: int = SIDE) -> Fields:

@@ -20,13 +20,14 @@ and then adds up what was seen along all lines through a point, K angles from 0 
     q(t, s) = T sum_n h(n) p(t, s - n T),    b(x, y) = (pi / K) sum_t q(t, x cos t + y sin t).
 
 A phantom is a body with two to six ellipses in it, lighter or darker, and its largest value is 1;
-its ellipses follow from its number and the seed alone. Kak, Slaney (1988), "Principles of Computerized
-Tomographic Imaging", chapter 3.
+its ellipses follow from its number and the seed alone.
+
+Kak, Slaney (1988), "Principles of Computerized Tomographic Imaging", chapter 3.
 """
 
 from __future__ import annotations
 
-from math import pi
+from math import ceil, cos, pi, sin, sqrt
 
 import torch
 from jaxtyping import Float
@@ -55,9 +56,15 @@ def directions(angles: int) -> Float[Tensor, " angles"]:
     return torch.arange(angles) * (pi / angles)
 
 
-def centres(count: int) -> Float[Tensor, " count"]:
-    """The middles of `count` pixels, or detectors, from -1 to 1."""
-    return (2 * torch.arange(count) + 1) / count - 1
+def centres(side: int) -> Float[Tensor, " side"]:
+    """The middles of `side` pixels from -1 to 1."""
+    return (2 * torch.arange(side) + 1) / side - 1
+
+
+def detectors(side: int) -> Float[Tensor, " detectors"]:
+    """Where detectors are that see images of `side` pixels whole, corners too: a pixel apart."""
+    count = 2 * ceil(side / sqrt(2))
+    return (2 * torch.arange(count) + 1 - count) / side
 
 
 # ------------------------------------------------------------------------------------- scanning
@@ -72,17 +79,17 @@ def raster(ellipses: Ellipses, side: int = SIDE, finer: int = FINER) -> Images:
         right, up, along, across, turn, value = ellipse.T[:, :, None, None]
         a, b = along**-2, across**-2
         p, q = x - right, y - up
-        cos, sin = turn.cos(), turn.sin()
-        inside = p * p * (a * cos**2 + b * sin**2) + q * q * (a * sin**2 + b * cos**2)
-        inside += (2 * (a - b) * cos * sin * q) * p
+        c, d = turn.cos(), turn.sin()
+        inside = p * p * (a * c**2 + b * d**2) + q * q * (a * d**2 + b * c**2)
+        inside += (2 * (a - b) * c * d * q) * p
         image += value * (inside < 1)
     return avg_pool2d(image[:, None], finer)[:, 0]
 
 
-def seen(ellipses: Ellipses, angles: int = ANGLES, detectors: int = SIDE) -> Sinogram:
-    """What a scanner sees of some ellipses, exactly."""
-    t, s = directions(angles).to(ellipses)[:, None], centres(detectors).to(ellipses)
-    sinogram = ellipses.new_zeros(len(ellipses), angles, detectors)
+def seen(ellipses: Ellipses, angles: int = ANGLES, side: int = SIDE) -> Sinogram:
+    """What a scanner for images of `side` pixels sees of some ellipses, exactly."""
+    t, s = directions(angles).to(ellipses)[:, None], detectors(side).to(ellipses)
+    sinogram = ellipses.new_zeros(len(ellipses), angles, len(s))
     for ellipse in ellipses.unbind(1):
         right, up, along, across, turn, value = ellipse.T[:, :, None, None]
         w = (along * (t - turn).cos()).square() + (across * (t - turn).sin()).square()
@@ -95,12 +102,11 @@ def seen(ellipses: Ellipses, angles: int = ANGLES, detectors: int = SIDE) -> Sin
 def project(images: Images, angles: int = ANGLES) -> Sinogram:
     """What a scanner sees of images made of pixels: each turned by an angle, and summed up."""
     side = images.shape[-1]
-    at = centres(side).to(images)
-    s, along = at[None, :], -at[:, None]  # columns are detectors, rows run down the beam
+    s = detectors(side).to(images)
+    along = -s[:, None]  # columns are detectors, rows run down the beam
     rows = []
     for t in directions(angles).tolist():
-        cos, sin = torch.tensor(t).cos(), torch.tensor(t).sin()
-        x, y = s * cos - along * sin, s * sin + along * cos
+        x, y = s * cos(t) - along * sin(t), s * sin(t) + along * cos(t)
         grid = torch.stack([x, -y], -1).expand(len(images), -1, -1, -1)
         turned = grid_sample(images[:, None], grid, padding_mode="zeros", align_corners=False)
         rows.append(turned[:, 0].sum(1) * (2 / side))
@@ -116,41 +122,37 @@ def noisy(sinogram: Sinogram, random: torch.Generator, noise: float = NOISE) -> 
 # ------------------------------------------------------------------------------- reconstruction
 
 
-def ramp(detectors: int) -> Float[Tensor, "detectors detectors"]:
-    """The convolution with T h as a matrix."""
-    spacing = 2 / detectors
-    n = torch.arange(detectors)
-    n = n - n[:, None]
-    odd = -1 / (pi * n.double().where(n % 2 == 1, 1.0) * spacing).square()
+def ramp(count: int, spacing: float) -> Float[Tensor, "count count"]:
+    """The convolution with T h of what so many detectors see, as a matrix."""
+    n = torch.arange(count) - torch.arange(count)[:, None]
+    odd = -1 / (pi * spacing * n.double().where(n % 2 == 1, 1.0)).square()
     h = torch.where(n == 0, 1 / (4 * spacing**2), torch.where(n % 2 == 1, odd, 0.0))
     return spacing * h
 
 
-def filtered(sinogram: Sinogram) -> Sinogram:
+def filtered(sinogram: Sinogram, side: int = SIDE) -> Sinogram:
     """Each row with every frequency weighed by its size."""
-    return sinogram @ ramp(sinogram.shape[-1]).to(sinogram)
+    return sinogram @ ramp(sinogram.shape[-1], 2 / side).to(sinogram)
 
 
 def back_projected(sinogram: Sinogram, side: int = SIDE) -> Images:
     """At each pixel the mean over angles of what was seen along the lines through it, times pi."""
-    images, angles, detectors = sinogram.shape
+    images, angles, count = sinogram.shape
     at = centres(side).to(sinogram)
     total = sinogram.new_zeros(images, side * side)
-    edge = torch.nn.functional.pad(sinogram, (1, 1))  # nothing beyond the last detectors
     for number, t in enumerate(directions(angles).tolist()):
-        cos, sin = torch.tensor(t).cos(), torch.tensor(t).sin()
-        s = (at * cos - at[:, None] * sin).flatten()
-        place = ((s + 1) * detectors / 2 + 0.5).clamp(0, detectors + 1)  # of `edge`
-        left = place.floor().clamp(max=detectors)
-        share, left = place - left, left.long()
-        row = edge[:, number]
-        total += torch.lerp(row.index_select(1, left), row.index_select(1, left + 1), share)
+        s = (at * cos(t) - at[:, None] * sin(t)).flatten()
+        place = s * side / 2 + (count - 1) / 2  # in detectors; never beyond the last
+        left = place.floor()
+        row, first = sinogram[:, number], left.long()
+        seen_left, seen_right = row.index_select(1, first), row.index_select(1, first + 1)
+        total += torch.lerp(seen_left, seen_right, place - left)
     return (pi / angles * total).reshape(images, side, side)
 
 
 def reconstructed(sinogram: Sinogram, side: int = SIDE) -> Images:
     """Filtered back-projection."""
-    return back_projected(filtered(sinogram), side)
+    return back_projected(filtered(sinogram, side), side)
 
 
 # -------------------------------------------------------------------------------------- the set

@@ -91,7 +91,7 @@ def reconstructions(
     `before` and `after` are the PSNR of the two, in dB; both errors have one scale.
     """
     rows = len(true)
-    figure = Figure(figsize=(6.5, 1.25 * rows + 0.45), layout="constrained")
+    figure = Figure(figsize=(6.5, 1.18 * rows + 0.45), layout="constrained")
     axes = figure.subplots(rows, 6, squeeze=False)
     names = ["phantom", "scan", "back-projection", "its error", "network", "its error"]
     for row, line in enumerate(axes):
@@ -121,20 +121,24 @@ def angles_needed(
     angles: Int[Tensor, " counts"], fbp: Float[Tensor, " counts"], used: int, network: float
 ) -> Figure:
     """PSNR of filtered back-projection by the number of angles, beside that of a network."""
-    return panels(
+    name = f"network, {used} angles"
+    made = panels(
         Panel(
             {
                 "filtered back-projection": (angles, fbp),
-                f"network, {used} angles": (torch.tensor([used]), torch.tensor([network])),
+                name: (torch.tensor([used]), torch.tensor([network])),
             },
             "angles from which the phantom was scanned",
             "PSNR (dB)",
-            guides={"the network at sixty": (angles[[0, -1]], torch.tensor([network, network]))},
+            guides={name: (angles[[0, -1]], torch.tensor([network, network]))},
             log="x",
         ),
         width=6.5,
         height=3.4,
     )
+    made.axes[0].set_xticks(angles.tolist(), [str(count) for count in angles.tolist()])
+    made.axes[0].minorticks_off()
+    return made
 
 
 def _image(axes: Axes, values: Tensor, cmap: Colormap | str, low: float, high: float) -> None:

@@ -1,4 +1,4 @@
-"""Images that are to become others, generated: sources with fields, and scans with what was seen."""
+"""Images that are to become others, generated: sources and fields, scans and what was scanned."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def by_angles(
     side, made = images.shape[-1], []
     for count in angles:
         p = radon.noisy(radon.project(images, count), generator(seed, count))  # (1)
-        q = radon.filtered(p)  # (2)
+        q = radon.filtered(p, side)  # (2)
         made.append(radon.back_projected(q, side))  # (3)
     return torch.stack(made)
 
