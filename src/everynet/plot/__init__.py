@@ -7,6 +7,10 @@ from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.fields import angles_needed as angles_needed
+from everynet.plot.fields import influences as influences
+from everynet.plot.fields import reconstructions as reconstructions
+from everynet.plot.fields import solutions as solutions
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
@@ -21,6 +25,8 @@ from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
+from everynet.plot.membranes import bent_windows as bent_windows
+from everynet.plot.membranes import membranes as membranes
 from everynet.plot.neuron import action_potential as action_potential
 from everynet.plot.neuron import phase_plane as phase_plane
 from everynet.plot.panels import Panel as Panel
