@@ -1,6 +1,12 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.convolution import backward_maps as backward_maps
+from everynet.plot.convolution import flipped as flipped
+from everynet.plot.convolution import pooled as pooled
+from everynet.plot.convolution import shrunk as shrunk
+from everynet.plot.convolution import slid as slid
+from everynet.plot.convolution import toeplitz_form as toeplitz_form
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
