@@ -12,6 +12,9 @@ from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.filtering import filtered as filtered
+from everynet.plot.filtering import matched as matched
+from everynet.plot.filtering import shares as shares
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
