@@ -14,6 +14,7 @@ from everynet.plot.convolution import toeplitz_form as toeplitz_form
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
 <<<<<<< HEAD
