@@ -1,32 +1,26 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
-<<<<<<< HEAD
-from everynet.plot.costs import layer_costs as layer_costs
-=======
 from everynet.plot.convolution import backward_maps as backward_maps
 from everynet.plot.convolution import flipped as flipped
 from everynet.plot.convolution import pooled as pooled
 from everynet.plot.convolution import shrunk as shrunk
 from everynet.plot.convolution import slid as slid
 from everynet.plot.convolution import toeplitz_form as toeplitz_form
->>>>>>> conv
+from everynet.plot.costs import layer_costs as layer_costs
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
-<<<<<<< HEAD
 from everynet.plot.fields import angles_needed as angles_needed
 from everynet.plot.fields import influences as influences
 from everynet.plot.fields import reconstructions as reconstructions
 from everynet.plot.fields import solutions as solutions
-=======
 from everynet.plot.filtering import filtered as filtered
 from everynet.plot.filtering import matched as matched
 from everynet.plot.filtering import shares as shares
->>>>>>> conv
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
