@@ -1,0 +1,240 @@
+"""Degradation: deeper plain nets fit even their training images worse, residual ones do not.
+
+    e   = share of images whose largest logit is not that of their class   (1)  error
+    D   = e(deep) - e(shallow), both on training images                    (2)  degradation: D > 0
+    G_l = ||dL / dw_l||                                                    (3)  gradient of layer l
+    w   ~ N(0, 2 / (inputs + outputs))                                     (4)  Glorot's start
+
+A deep net could copy a shallow one and do nothing with the rest of its layers, so that D > 0 says
+that training did not find what is there; it is no overfitting, which would lower e on the training
+images. A residual block does nothing where its weights are zero, which is easy to find.
+
+Nor is it that no gradient arrives. Without norms and with (4) a rectifier halves the mean square of
+what passes a layer, upwards and downwards, so that all G_l of a plain net of L layers are of the
+order of 2^(-L/2) or less, while shortcuts carry both past the layers. With norms that is cured, and
+the plain net degrades all the same: there G_1 is not small but large, for each norm divides by the
+spread of its input, and the gradient grows on its way down where no shortcut evens it.
+
+He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385,
+section 4.2 and figures 1 and 6; Glorot, Bengio (2010), "Understanding the difficulty of training
+deep feedforward neural networks", for (4); Yang et al. (2019), "A Mean Field Theory of Batch
+Normalization", arXiv:1902.08129, for gradients that norms make grow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.device import seeded_by
+from everynet.experiments import Cell, Experiment, Table
+from everynet.plot import Panel, panels
+from everynet.recipes import Pictures, State, Training
+from everynet.types import Data
+from everynet.zoo.optimisation.few_images import figures
+from everynet.zoo.vision.resnet import CifarResNet, PlainNet, SmallImages, WithoutShortcuts
+
+KINDS: Mapping[str, type[SmallImages]] = {"plain": WithoutShortcuts, "residual": SmallImages}
+NETS: Mapping[str, type[CifarResNet]] = {"plain": PlainNet, "residual": CifarResNet}
+CLASSES, IMAGES, SIDE, WIDTH = 10, 32, 16, 8  # where gradients before training are looked at
+
+
+def without_norms(net: nn.Module) -> nn.Module:
+    """The same layers with no norms between them, and Glorot's weights."""
+    for module in net.modules():
+        for name, part in [*module.named_children()]:
+            if isinstance(part, nn.BatchNorm2d):
+                setattr(module, name, nn.Identity())
+            elif isinstance(part, nn.Conv2d):
+                outputs, inputs, height, width = part.weight.shape
+                both = (inputs + outputs) * height * width
+                nn.init.normal_(part.weight, std=(2 / both) ** 0.5)  # (4)
+    return net
+
+
+def gradients(
+    net: nn.Module, x: Float[Tensor, "batch channels height width"], y: Int64[Tensor, " batch"]
+) -> Float[Tensor, " layers"]:
+    """The size of the gradient of each convolution, first to last, for one batch."""
+    weights = [part.weight for part in net.modules() if isinstance(part, nn.Conv2d)]
+    with torch.enable_grad():
+        found = torch.autograd.grad(cross_entropy(net(x), y), weights)
+    return torch.stack([g.norm() for g in found])  # (3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deeper(Experiment):
+    """Train a shallow and a deep net, with shortcuts and without, and compare."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "degradation": (
+            "Error by epoch without shortcuts (left) and with them (right), on training images "
+            "(lines) and on others (dashes): deeper is worse on the left, and not on the right."
+        ),
+        "gradients": (
+            "The gradient of each layer before training: without norms that of a plain net is lost "
+            "(left), with norms it grows on its way down (right), and shortcuts keep it even."
+        ),
+    }
+
+    data: str = "digits"
+    """Images that the networks tell apart."""
+    shallow: int = 20
+    """Layers of the shallow nets, 6 n + 2."""
+    deep: int = 56
+    """Layers of the deep nets, 6 n + 2."""
+    width: int = 4
+    """Maps of the first stage."""
+    steps: int = 400
+    """Updates of each net."""
+    batch_size: int = 64
+    """Images an update sees."""
+    lr: float = 0.1
+    """Learning rate at its highest, with Nesterov's momentum of 0.9."""
+    weight_decay: float = 5e-4
+    """L2 decay of all weights."""
+    pixels: float = 0.0
+    """Training images are moved by up to so many pixels along each axis."""
+    mirror: bool = False
+    """Half of the training images are seen in a mirror."""
+    every: int = 40
+    """Updates between two looks at the error."""
+    deepest: int = 98
+    """Layers of the nets whose gradients are looked at before training, 6 n + 2."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("shallow", "deep", "deepest"):
+            layers = getattr(self, name)
+            self.require(layers >= 8 and layers % 6 == 2, name, "6 n + 2, such as 8, 20 or 56")
+        self.require(self.deep > self.shallow, "deep", f"more than shallow ({self.shallow})")
+        self.require(1 <= self.every <= self.steps, "every", f"from 1 to steps ({self.steps})")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            f"{kind}-{depth}": KINDS[kind](
+                data=self.data, depth=depth, width=self.width, steps=self.steps, lr=self.lr,
+                batch_size=self.batch_size, weight_decay=self.weight_decay, pixels=self.pixels,
+                mirror=self.mirror, optimizer="nesterov", schedule="cosine",
+                warmup=self.steps // 20, eval_every=self.every, seed=self.seed,
+            )
+            for kind, depth in product(KINDS, (self.shallow, self.deep))
+        }  # fmt: skip
+
+    def measure(
+        self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
+    ) -> dict[str, float | Tensor]:
+        """The error on the training images as they are, after the training mode's norms."""
+        found = figures(recipe, state.model, data.batches("train"))
+        return {
+            "epoch": state.done / data.steps_per_epoch,
+            "error": 1 - found["accuracy"],  # (1)
+            "loss": found["cross_entropy"],
+        }
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """Gradients of very deep nets at the start, for noise: with norms, then without."""
+        x = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator).double()
+        y = torch.randint(CLASSES, (IMAGES,), generator=generator)
+        found: dict[str, Tensor] = {}
+        for kind, net in NETS.items():
+            with seeded_by(self.seed):
+                made = net(self.deepest, 3, CLASSES, WIDTH).double()
+                found[f"{kind}_norms"] = gradients(made, x, y)
+                found[f"{kind}_bare"] = gradients(without_norms(made), x, y)
+        return found
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        ends = {
+            name: float(cell.measured["error"][-1]) for name, cell in table.cells.items()
+        }  # of each net, on its training images
+        first = {name: float(norms[0]) for name, norms in table.result.items()}
+        return {
+            "plain_gap": ends[f"plain-{self.deep}"] - ends[f"plain-{self.shallow}"],  # (2)
+            "residual_gap": ends[f"residual-{self.deep}"] - ends[f"residual-{self.shallow}"],
+            "gradient_ratio": first["residual_bare"] / first["plain_bare"],
+            "gradient_ratio_norms": first["residual_norms"] / first["plain_norms"],
+            **{f"error_{name.replace('-', '_')}": end for name, end in ends.items()},
+        }
+
+    def pictures(self, table: Table) -> Pictures:
+        highest = max(float(cell.measured["error"][1:].max()) for cell in table.cells.values())
+        titles = {"plain": "without shortcuts", "residual": "with shortcuts"}
+        return {
+            "degradation": panels(
+                *(self.errors(table, kind, title, highest) for kind, title in titles.items()),
+                width=3.25,
+                height=3.0,
+            ),
+            "gradients": panels(*self.sizes(table.result), width=3.25, height=3.0),
+        }
+
+    def errors(self, table: Table, kind: str, title: str, highest: float) -> Panel:
+        """The errors of one kind of net by epoch; the first look, before training, is left out."""
+
+        def epochs(cell: Cell) -> Tensor:
+            return cell.measured["epoch"][1:]
+
+        cells = {
+            f"{depth} layers": table.cells[f"{kind}-{depth}"] for depth in (self.shallow, self.deep)
+        }
+        return Panel(
+            {name: (epochs(c), 100 * c.measured["error"][1:]) for name, c in cells.items()},
+            guides={
+                name: (epochs(c), 100 * (1 - c.valid["accuracy"][1:])) for name, c in cells.items()
+            },
+            xlabel="epoch",
+            ylabel="error (%); dashes: validation",
+            title=title,
+            ylim=(0.0, max(1.0, 105 * highest)),
+            legend="upper right",
+        )
+
+    def sizes(self, result: Mapping[str, Tensor]) -> list[Panel]:
+        """Gradients by layer, without norms and with them."""
+        layers = torch.arange(1, self.deepest)
+        return [
+            Panel(
+                {kind: (layers, result[f"{kind}_{how}"]) for kind in ("plain", "residual")},
+                xlabel="layer",
+                ylabel="size of its gradient",
+                title=title,
+                log="y",
+            )
+            for how, title in (
+                ("bare", f"{self.deepest} layers, no norms"),
+                ("norms", f"{self.deepest} layers with norms"),
+            )
+        ]
+
+    def tiny(self) -> Self:
+        return replace(
+            self, data="digits", shallow=8, deep=14, width=2, steps=4, batch_size=8, every=2,
+            deepest=14,
+        )  # fmt: skip
+
+
+RECIPES = {
+    "degradation": Deeper(
+        goal="plain_gap >= 0.05 and residual_gap <= 0.01 and gradient_ratio >= 1000000",
+        covers=("C20",),
+    ),
+    "degradation-cifar": Deeper(
+        data="cifar10",
+        width=16,
+        steps=14_040,
+        batch_size=128,
+        pixels=4.0,
+        mirror=True,
+        every=1_404,
+        goal="plain_gap > 0 and residual_gap < 0 and gradient_ratio >= 1000000",
+        covers=("C20",),
+    ),
+}

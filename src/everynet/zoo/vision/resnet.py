@@ -1,0 +1,482 @@
+"""ResNet, a network whose blocks say what to add to their input, so that doing nothing is easy.
+
+    n(a) = g (a - mean(a)) / std(a) + b                     (1)  norm over a batch, for each map
+    F(x) = n(w2 * max(0, n(w1 * x)))                        (2)  what a block adds: two of 3 x 3
+    F(x) = n(w3 * max(0, n(w2 * max(0, n(w1 * x)))))        (3)  or 1 x 1, 3 x 3, 1 x 1: bottleneck
+    y    = max(0, s(x) + F(x))                              (4)  block
+    s(x) = x                                                (5)  shortcut where sizes agree
+    s(x) = n(w * x), w of 1 x 1, stride 2                   (6)  or else: projection, "option B"
+    s(x) = [x(2i, 2j), 0]                                   (7)  or: maps of zeros, "option A"
+    y    = max(0, F(x))                                     (8)  the block of a plain net
+    w    ~ N(0, 2 / N)                                      (9)  start; N = outputs k^2 of a unit
+    a    = ||F(x)|| / ||s(x)||                              (10) how much a block adds
+
+A block with F = 0 gives back any x >= 0 exactly, and before the last max dy/dx = I + F'(x): what
+comes back from above goes through I to the first layer, whatever F does. The gain g of the last
+norm scales all of F, and weight decay pulls it to 0: a block that does not help fades away.
+
+`ResNet` is the network for photographs, 18 to 152 layers with shortcuts (6) and the names and
+weights of torchvision; `CifarResNet` the one for small images, 6 n + 2 layers with shortcuts (7),
+which have no weights; `PlainNet` the same without shortcuts, by (8).
+
+He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385,
+sections 3 and 4.2; He et al. (2015), "Delving Deep into Rectifiers", arXiv:1502.01852, for (9).
+Unlike the paper, and like torchvision, a bottleneck halves the image at its 3 x 3 convolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.optim import Optimizer
+
+from everynet.plot import Panel, panels
+from everynet.recipes import OPTIMIZERS, M, Pictures
+from everynet.types import Data, History
+from everynet.zoo.vision.classifier import ImageClassification
+
+Maps = Float[Tensor, "batch channels height width"]
+Made = Float[Tensor, "batch maps rows columns"]
+
+
+def conv(channels: int, width: int, side: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution that keeps the size but for its stride; the norm behind it has the bias."""
+    return nn.Conv2d(channels, width, side, stride, side // 2, bias=False)
+
+
+def projection(channels: int, width: int, stride: int) -> nn.Module:
+    """The shortcut of `ResNet`."""
+    if channels == width and stride == 1:
+        return nn.Identity()  # (5)
+    return nn.Sequential(conv(channels, width, 1, stride), nn.BatchNorm2d(width))  # (6)
+
+
+class Subsampled(nn.Module):
+    """Every other pixel, and maps of zeros behind those there are: a shortcut without weights."""
+
+    def __init__(self, channels: int, width: int, stride: int) -> None:
+        super().__init__()
+        self.pixels = nn.AvgPool2d(1, stride)  # of one pixel: faster than a slice
+        self.more = width - channels
+
+    def forward(self, x: Maps) -> Made:
+        return pad(self.pixels(x), (0, 0, 0, 0, 0, self.more))  # (7)
+
+
+def subsampled(channels: int, width: int, stride: int) -> nn.Module:
+    """The shortcut of `CifarResNet`."""
+    if channels == width and stride == 1:
+        return nn.Identity()
+    return Subsampled(channels, width, stride)
+
+
+class Basic(nn.Module):
+    """Adds what two convolutions make of the maps."""
+
+    expansion: ClassVar[int] = 1  # maps of the output for each of `width`
+    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(projection)
+
+    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = conv(channels, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = conv(width, width, 3), nn.BatchNorm2d(width)
+        self.downsample = self.shortcut(channels, width, stride)
+
+    def residual(self, x: Maps) -> Made:
+        """What is added."""
+        h = self.bn1(self.conv1(x)).relu_()  # (1)
+        f: Tensor = self.bn2(self.conv2(h))  # (2)
+        return f
+
+    def forward(self, x: Maps) -> Made:
+        return self.residual(x).add_(self.downsample(x)).relu_()  # (4)
+
+
+class Bottleneck(nn.Module):
+    """Adds what a 3 x 3 convolution makes of fewer maps, between two of 1 x 1."""
+
+    expansion: ClassVar[int] = 4
+
+    def __init__(self, channels: int, width: int, stride: int = 1) -> None:
+        super().__init__()
+        wide = self.expansion * width
+        self.conv1, self.bn1 = conv(channels, width, 1), nn.BatchNorm2d(width)
+        self.conv2, self.bn2 = conv(width, width, 3, stride), nn.BatchNorm2d(width)
+        self.conv3, self.bn3 = conv(width, wide, 1), nn.BatchNorm2d(wide)
+        self.downsample = projection(channels, wide, stride)
+
+    def residual(self, x: Maps) -> Made:
+        """What is added."""
+        h = self.bn1(self.conv1(x)).relu_()
+        h = self.bn2(self.conv2(h)).relu_()
+        f: Tensor = self.bn3(self.conv3(h))  # (3)
+        return f
+
+    def forward(self, x: Maps) -> Made:
+        return self.residual(x).add_(self.downsample(x)).relu_()  # (4)
+
+
+class SmallBlock(Basic):
+    """Adds what two convolutions make of the maps, with a shortcut that has no weights."""
+
+    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(subsampled)
+
+
+class PlainBlock(SmallBlock):
+    """Maps the maps to what two convolutions make of them, without a shortcut."""
+
+    def forward(self, x: Maps) -> Made:
+        return self.residual(x).relu_()  # (8)
+
+
+def stage(
+    block: type[Basic | Bottleneck], channels: int, width: int, blocks: int, stride: int
+) -> nn.Sequential:
+    """Blocks of one width, the first of which takes the stride."""
+    made: list[nn.Module] = [block(channels, width, stride)]
+    made += [block(block.expansion * width, width) for _ in range(blocks - 1)]
+    return nn.Sequential(*made)
+
+
+def start(module: nn.Module) -> None:
+    """Random weights that keep the size of a gradient from layer to layer behind rectifiers."""
+    if isinstance(module, nn.Conv2d):
+        count = module.out_channels * module.kernel_size[0] * module.kernel_size[1]
+        nn.init.normal_(module.weight, std=(2 / count) ** 0.5)  # (9)
+
+
+STAGES: Mapping[int, tuple[type[Basic | Bottleneck], tuple[int, int, int, int]]] = {
+    18: (Basic, (2, 2, 2, 2)),
+    34: (Basic, (3, 4, 6, 3)),
+    50: (Bottleneck, (3, 4, 6, 3)),
+    101: (Bottleneck, (3, 4, 23, 3)),
+    152: (Bottleneck, (3, 8, 36, 3)),
+}
+"""The block and the number of blocks in each stage, by depth."""
+
+
+class ResNet(nn.Module):
+    """Maps photographs to logits; its modules are named as torchvision's."""
+
+    def __init__(
+        self, depth: int = 50, channels: int = 3, classes: int = 1000, width: int = 64
+    ) -> None:
+        super().__init__()
+        if depth not in STAGES:
+            raise ValueError(
+                f"depth ({depth}) must be one of {', '.join(map(str, STAGES))}, because those are "
+                "the networks of the paper; CifarResNet has others"
+            )
+        block, blocks = STAGES[depth]
+        wide = [block.expansion * width * 2**number for number in range(4)]
+        self.conv1, self.bn1 = conv(channels, width, 7, 2), nn.BatchNorm2d(width)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.layer1 = stage(block, width, width, blocks[0], 1)
+        self.layer2 = stage(block, wide[0], 2 * width, blocks[1], 2)
+        self.layer3 = stage(block, wide[1], 4 * width, blocks[2], 2)
+        self.layer4 = stage(block, wide[2], 8 * width, blocks[3], 2)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(wide[3], classes)
+        self.apply(start)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        h = self.maxpool(self.bn1(self.conv1(x)).relu_())
+        h = self.layer4(self.layer3(self.layer2(self.layer1(h))))
+        y: Tensor = self.fc(self.avgpool(h).flatten(1))
+        return y
+
+
+class CifarResNet(nn.Module):
+    """Maps small images to logits, through three stages of (depth - 2) / 6 blocks."""
+
+    block: ClassVar[type[Basic]] = SmallBlock
+
+    def __init__(
+        self, depth: int = 20, channels: int = 3, classes: int = 10, width: int = 16
+    ) -> None:
+        super().__init__()
+        blocks, rest = divmod(depth - 2, 6)
+        if blocks < 1 or rest:
+            near = 6 * max(1, round((depth - 2) / 6)) + 2
+            raise ValueError(
+                f"depth ({depth}) must be 6 n + 2 with n at least 1, because three stages have n "
+                f"blocks of two layers each; try {near}"
+            )
+        self.conv1, self.bn1 = conv(channels, width, 3), nn.BatchNorm2d(width)
+        self.layer1 = stage(self.block, width, width, blocks, 1)
+        self.layer2 = stage(self.block, width, 2 * width, blocks, 2)
+        self.layer3 = stage(self.block, 2 * width, 4 * width, blocks, 2)
+        self.avgpool = nn.AdaptiveAvgPool2d(1)
+        self.fc = nn.Linear(4 * width, classes)
+        self.apply(start)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        h = self.bn1(self.conv1(x)).relu_()
+        h = self.layer3(self.layer2(self.layer1(h)))
+        y: Tensor = self.fc(self.avgpool(h).flatten(1))
+        return y
+
+
+class PlainNet(CifarResNet):
+    """Maps small images to logits through as many layers, with no way around any of them."""
+
+    block: ClassVar[type[Basic]] = PlainBlock
+
+
+# ------------------------------------------------------------------------------------- recipes
+
+
+@torch.no_grad()
+def added(model: nn.Module, x: Maps) -> Float[Tensor, "2 blocks"]:
+    """Size of what each block hands on and of what it adds, root mean squares over a batch."""
+    sizes: list[Tensor] = []
+
+    def look(block: nn.Module, given: tuple[Tensor, ...]) -> None:
+        assert isinstance(block, Basic | Bottleneck)
+        kept, new = block.downsample(given[0]), block.residual(given[0])
+        sizes.append(torch.stack([part.float().square().mean().sqrt() for part in (kept, new)]))
+
+    blocks = [module for module in model.modules() if isinstance(module, Basic | Bottleneck)]
+    handles = [block.register_forward_pre_hook(look) for block in blocks]
+    try:
+        model(x)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return torch.stack(sizes, 1)
+
+
+def what_blocks_add(sizes: Float[Tensor, "2 blocks"], stages: Sequence[int]) -> Pictures:
+    """What the blocks hand on and add, and the share of the two, with marks where stages begin."""
+    kept, new = sizes.cpu()
+    block = torch.arange(1, len(kept) + 1)
+    marks = {f"stage {number}": start + 0.5 for number, start in enumerate(stages[1:], 2)}
+    share = new / kept.clamp(min=1e-12)  # (10)
+    drawn = panels(
+        Panel(
+            {"handed on, s(x)": (block, kept), "added, F(x)": (block, new)},
+            xlabel="block",
+            ylabel="root mean square",
+            title="given to a block, and added",
+            marks=marks,
+            ylim=(0.0, 1.3 * float(sizes.max())),
+            legend="lower left",
+        ),
+        Panel(
+            {"F(x) / s(x)": (block, share)},
+            xlabel="block",
+            ylabel="size of F(x) / size of s(x)",
+            title="added for each unit given",
+            marks=marks,
+            levels={"as much as is given": 1.0},
+            ylim=(0.0, 1.3 * max(1.0, float(share.max()))),
+            legend="lower left",
+        ),
+        width=3.25,
+        height=2.9,
+    )
+    return {"blocks": drawn}
+
+
+BLOCKS = (
+    "Left the size of what each block is given and of what it adds for validation images, right "
+    "the ratio: below 1 a block corrects its input more than it replaces it."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual(ImageClassification[M]):
+    """Tell images apart by a network of residual blocks."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "blocks": BLOCKS,
+        **{n: ImageClassification.captions[n] for n in ("activations", "misclassified", "filters")},
+    }
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        enough = self.batch_size >= 2
+        self.require(enough, "batch_size", "at least 2, because norms need a spread over a batch")
+
+    def stages(self, model: M) -> list[nn.Sequential]:
+        return [part for part in model.children() if isinstance(part, nn.Sequential)]
+
+    def drawn(self, model: M) -> Sequence[str]:
+        return ["conv1", *(f"layer{k + 1}" for k in range(len(self.stages(model))))]
+
+    def pictures(self, model: M, data: Data, history: History) -> Pictures:
+        """Also what each block adds, for a hundred images."""
+        x = next(iter(data.valid))[0][:100]
+        ends = [0]
+        for part in self.stages(model)[:-1]:
+            ends.append(ends[-1] + len(part))
+        return {
+            **super().pictures(model, data, history),
+            **what_blocks_add(added(model, x), ends),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographs(Residual[ResNet]):
+    """Tell photographs apart; `start=weights.safetensors` begins from weights of torchvision."""
+
+    depth: int = 18
+    """Layers: 18, 34, 50, 101 or 152."""
+    width: int = 64
+    """Maps of the first layer; the paper and all weights of others have 64."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.depth in STAGES, "depth", f"one of {', '.join(map(str, STAGES))}")
+        self.require(self.width >= 1, "width", "at least 1")
+
+    def model(self, data: Data) -> ResNet:
+        return ResNet(self.depth, data.spec["shape"][0], len(data.spec["classes"]), self.width)
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), width=4, size=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallImages(Residual[CifarResNet]):
+    """Tell small images apart."""
+
+    depth: int = 20
+    """Layers: 6 n + 2."""
+    width: int = 16
+    """Maps of the first stage; the other two have twice and four times as many."""
+    weight_decay: float = 5e-4
+    """L2 decay of all weights; that of gains lets a block fade away."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = self.depth >= 8 and self.depth % 6 == 2
+        self.require(fits, "depth", "6 n + 2, such as 8, 14, 20, 32, 44, 56 or 110")
+        self.require(self.width >= 1, "width", "at least 1")
+
+    def model(self, data: Data) -> CifarResNet:
+        return CifarResNet(self.depth, data.spec["shape"][0], len(data.spec["classes"]), self.width)
+
+    def optimizers(self, model: CifarResNet) -> dict[str, Optimizer]:
+        """One, with a decay of gains and biases too, as in the paper."""
+        group = {"params": [*model.parameters()], "weight_decay": self.weight_decay}
+        return {"main": OPTIMIZERS[self.optimizer]([group], self.lr)}
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), depth=8, width=4, holdout=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithoutShortcuts(SmallImages):
+    """Tell small images apart by as many layers without shortcuts."""
+
+    captions: ClassVar[Mapping[str, str]] = ImageClassification.captions
+
+    def model(self, data: Data) -> PlainNet:
+        return PlainNet(self.depth, data.spec["shape"][0], len(data.spec["classes"]), self.width)
+
+    def pictures(self, model: CifarResNet, data: Data, history: History) -> Pictures:
+        """Nothing is added to anything here: the pictures of any network for images."""
+        return ImageClassification.pictures(self, model, data, history)
+
+
+RECIPES = {
+    "resnet": Photographs(
+        data="digits",
+        size=32,
+        steps=240,
+        batch_size=32,
+        lr=1e-3,
+        optimizer="adamw",
+        weight_decay=0.05,
+        schedule="one-cycle",
+        eval_every=60,
+        goal="accuracy >= 0.97",
+        covers=("C20",),
+    ),
+    "resnet-cifar": SmallImages(
+        data="cifar10",
+        holdout=False,
+        steps=62_400,
+        batch_size=128,
+        lr=0.1,
+        optimizer="nesterov",
+        schedule="cosine",
+        warmup=3_120,
+        pixels=4.0,
+        mirror=True,
+        eval_every=1_950,
+        goal="accuracy >= 0.924",
+        covers=("C20",),
+    ),
+    "resnet-56-cifar": SmallImages(
+        depth=56,
+        data="cifar10",
+        holdout=False,
+        steps=46_800,
+        batch_size=128,
+        lr=0.1,
+        optimizer="nesterov",
+        schedule="cosine",
+        warmup=2_340,
+        pixels=4.0,
+        mirror=True,
+        eval_every=1_950,
+        goal="accuracy >= 0.936",
+        covers=("C20",),
+    ),
+    "plain-cifar": WithoutShortcuts(
+        data="cifar10",
+        holdout=False,
+        steps=62_400,
+        batch_size=128,
+        lr=0.1,
+        optimizer="nesterov",
+        schedule="cosine",
+        warmup=3_120,
+        pixels=4.0,
+        mirror=True,
+        eval_every=1_950,
+        goal="accuracy >= 0.91",
+        covers=("C20",),
+    ),
+    "resnet-mnist": SmallImages(
+        width=32,
+        data="mnist",
+        holdout=False,
+        steps=18_720,
+        batch_size=128,
+        lr=0.1,
+        optimizer="nesterov",
+        schedule="cosine",
+        warmup=936,
+        pixels=2.0,
+        degrees=10.0,
+        scale=0.1,
+        eval_every=2_340,
+        goal="accuracy >= 0.996",
+        covers=("C20",),
+    ),
+    "resnet-fashion": SmallImages(
+        width=32,
+        data="fashion-mnist",
+        holdout=False,
+        steps=28_080,
+        batch_size=128,
+        lr=0.1,
+        optimizer="nesterov",
+        schedule="cosine",
+        warmup=1_404,
+        pixels=2.0,
+        mirror=True,
+        eval_every=2_340,
+        goal="accuracy >= 0.935",
+        covers=("C20",),
+    ),
+}
