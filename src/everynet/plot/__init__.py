@@ -4,6 +4,8 @@ from everynet.plot.attack import attacked as attacked
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.diagram import network as network
+from everynet.plot.diagram import receptive_fields as receptive_fields
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
 from everynet.plot.generation import made_and_judged as made_and_judged
