@@ -11,6 +11,8 @@ from everynet.plot.costs import layer_costs as layer_costs
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.diagram import network as network
+from everynet.plot.diagram import receptive_fields as receptive_fields
 from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
