@@ -259,10 +259,13 @@ def find(name: str) -> Recipe:
 
     if is_path(name):
         return outside(name)
-    known = {entry.name: entry for entry in entries()[0]}
+    known: dict[str, str] = {}
+    for file, text in sources().items():
+        for recipe in text["recipes"]:
+            known.setdefault(recipe, file)  # who comes first keeps a name
     if name not in known:
         raise UserError(f"there is no recipe {name}{nearest(name, known)}")
-    return _named(_module(known[name].file), name)
+    return _named(_module(known[name]), name)
 
 
 def _module(file: str) -> ModuleType:

@@ -230,12 +230,16 @@ def train_cell(
 
 
 def tidy_cell(run: Path, name: str) -> None:
-    """Remove what a kill left in a cell that has ended."""
+    """Remove what a kill left in a cell that has ended: older checkpoints and what they measured."""
     folder = cell_folder(run, name)
-    ended = read_ended(folder)
-    if ended is not None and ended.diverged is not None:
-        for step in checkpoint.steps(folder):
+    if (ended := read_ended(folder)) is None:
+        return
+    kept = checkpoint.steps(folder)[-1:] if ended.diverged is None else []
+    for step in checkpoint.steps(folder):
+        if step not in kept:
             files.remove_folder(checkpoint.path_of(folder, step))
+    for step in _measured(folder)[:-1]:
+        files.remove_folder(folder / "measured" / str(step))
 
 
 # ------------------------------------------------------------------------------ what was found

@@ -42,7 +42,8 @@ def words_of_the_command_line(seed=0):
         kinds = setting_types(find(name))
         for field in draw.sample(list(kinds), 2):
             yield ["run", name, f"{misspelt(field)}=1"], ("no setting", "nearest")
-        for field in [f for f, kind in kinds.items() if kind in (int, float)]:
+        numbers = [field for field, kind in kinds.items() if kind in (int, float)]
+        for field in draw.sample(numbers, min(3, len(numbers))):
             wrong = draw.choice(["", "abc", "1e999", "nan", "--", "0x10", "1,2"])
             yield ["run", name, f"{field}={wrong}"], (field,)
     for setting, *said in (
@@ -171,7 +172,7 @@ def judge(trial, code, out, err):
 
 
 def test_twenty_as_real_processes(trials, tmp_path):
-    """All forked from one that has the imports done, and three of them from nothing."""
+    """All forked from one that has the imports done, and one of them from nothing."""
     chosen = random.Random(0).sample(trials, 20)
     chosen = [t for t in chosen if not any("\0" in word for word in t[1])]  # cannot be started
     environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
@@ -182,7 +183,6 @@ def test_twenty_as_real_processes(trials, tmp_path):
     for number, (trial, code) in enumerate(zip(chosen, codes, strict=True)):
         out, err = ((tmp_path / f"{number}-{stream}").read_text() for stream in (1, 2))
         judge(trial, code, out, err)
-    for trial in chosen[:3]:
-        words = [sys.executable, "-m", "everynet", *trial[1]]
-        done = start(words, env=environment | trial[2], check=False)
-        judge(trial, done.returncode, done.stdout, done.stderr)
+    words = [sys.executable, "-m", "everynet", *chosen[0][1]]
+    done = start(words, env=environment | chosen[0][2], check=False)
+    judge(chosen[0], done.returncode, done.stdout, done.stderr)

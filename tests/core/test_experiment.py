@@ -271,10 +271,15 @@ def test_what_a_kill_left_in_cells_that_ended_is_removed(whole, tmp_path):
     shutil.copytree(whole.folder, tmp_path / "copy")
     good, bad = (tmp_path / "copy" / "cells" / name for name in (GOOD, BAD))
     shutil.copytree(good / "checkpoints" / "12", bad / "checkpoints" / "1")
+    for part in (good / "checkpoints", good / "measured"):  # of the save before the last
+        shutil.copytree(part / "12", part / "8")
+    shutil.copytree(bad / "measured" / "2", bad / "measured" / "1")
     shutil.copytree(good / "checkpoints" / "12", good / "checkpoints" / f".everynet-{'a' * 16}-8")
     (good / f".everynet-{'b' * 16}-ended.json").touch()
     runs.resume(LAW, tmp_path / "copy")
     assert [p.name for p in (good / "checkpoints").iterdir()] == ["12"]
+    assert [p.name for p in (good / "measured").iterdir()] == ["12"]
+    assert [p.name for p in (bad / "measured").iterdir()] == ["2"]
     assert not [*(bad / "checkpoints").iterdir()]
     assert not [*good.glob(".*")]
 

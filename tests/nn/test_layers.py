@@ -251,6 +251,60 @@ def test_what_sees_the_whole_image():
     assert layer_table(uneven, (1, 12, 12))[-1].receptive_field is None
 
 
+class Small(nn.Module):
+    """A U: down by a pool, up again, joined with what was there before."""
+
+    def __init__(self, up):
+        super().__init__()
+        self.first = nn.Conv2d(1, 2, 3, padding=1)
+        self.pool = nn.AvgPool2d(4)
+        self.bottom = nn.Conv2d(2, 2, 3, padding=1)
+        self.up = up
+        self.last = nn.Conv2d(4, 2, 3, padding=1)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.last(torch.cat([h, self.up(self.bottom(self.pool(h)))], 1))
+
+
+@pytest.mark.parametrize(
+    ("up", "field"),
+    [
+        (nn.ConvTranspose2d(2, 2, 4, 4), 16),
+        (nn.Upsample(scale_factor=4), 16),
+        (nn.ConvTranspose2d(2, 2, 8, 4, padding=2), 20),
+    ],
+)
+def test_the_field_where_an_image_grows(up, field):
+    """Of the four places of a coarse cell those at its border see more: their mean is counted."""
+    model = Small(up).double().eval()
+    rows = {row.name: row.receptive_field for row in layer_table(model, (1, 48, 48))}
+    assert [rows[name] for name in ("first", "pool", "bottom")] == [(3, 3), (6, 6), (14, 14)]
+    assert rows["up"] == (field - 2, field - 2)
+    assert rows["last"] == (field, field)
+    for parameter in model.parameters():
+        nn.init.constant_(parameter, 0.1)
+    x = torch.rand(1, 1, 48, 48, dtype=torch.float64, requires_grad=True)
+    sizes = []
+    for phase in range(4):
+        (gradient,) = torch.autograd.grad(model(x)[0, 0, 24 + phase, 24], x)
+        places = gradient[0, 0].sum(1).nonzero()
+        sizes.append(int(places.max() - places.min()) + 1)
+    assert sum(sizes) / 4 == field
+
+
+def test_an_image_made_of_numbers_has_no_field():
+    made = nn.Sequential(
+        nn.Linear(4, 8),
+        nn.Unflatten(1, (2, 2, 2)),
+        nn.ConvTranspose2d(2, 3, 2, 2),
+        nn.Conv2d(3, 1, 1),
+    )
+    rows = layer_table(made, (4,))
+    assert rows[-1].shape == (1, 4, 4)
+    assert [row.receptive_field for row in rows] == [None] * 4
+
+
 class Hidden(nn.Module):
     """Convolves by a function, which no table can notice."""
 
@@ -271,8 +325,109 @@ def test_nothing_is_guessed():
     blown_up = layer_table(
         nn.Sequential(nn.Conv2d(1, 1, 3), nn.Upsample(scale_factor=2)), (1, 9, 9)
     )
-    assert blown_up[-1][4:] == (None, None)
+    assert blown_up[-1][4:6] == (None, None)
+    assert layer_table(Hidden(), (1, 9, 9)).functions == ["conv2d in Hidden"]
     assert layer_table(nn.Sequential(nn.Linear(4, 3), nn.Tanh()), (4,))[-1].receptive_field is None
+
+
+class Mean(nn.Module):
+    """A global average written as a function, beside a layer of torch made anew."""
+
+    class Conv(nn.Conv2d):
+        def forward(self, x):
+            return torch.nn.functional.conv2d(x, self.weight, self.bias)
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(self.Conv(1, 2, 3), Pooled())
+        self.output = nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.output(self.body(x).mean((2, 3)))
+
+
+class Pooled(nn.Module):
+    def forward(self, x):
+        return torch.nn.functional.max_pool2d(x, 2).relu()
+
+
+def test_functions_are_named_where_they_are_called():
+    found = layer_table(Mean(), (1, 12, 9))
+    assert found.functions == ["max_pool2d in body.1"]
+    assert [row.kind for row in found] == ["Conv", "Pooled", "Linear"]
+    assert found[0].receptive_field == (3, 3)
+    assert found[1].receptive_field is None
+    assert found[2].receptive_field == (12, 9), "a mean over all pixels sees them all"
+    assert str(found).endswith("\nnot counted, because called as functions: max_pool2d in body.1")
+    assert layer_table(nn.TransformerEncoderLayer(8, 2, batch_first=True), (5, 8)).functions == []
+
+
+# ------------------------------------------------------------------------------------- memory
+
+
+def test_memory_is_four_bytes_for_each_number_that_is_new():
+    model = nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Dropout(0.5),
+        nn.Identity(),
+        nn.Flatten(),
+        nn.Linear(4 * 9, 5).double(),
+    ).double()
+    rows = layer_table(model, (1, 6, 6))
+    assert [row.memory for row in rows] == [4 * 144, 0, 4 * 36, 0, 0, 0, 4 * 5]
+    assert rows.memory == 4 * (144 + 36 + 5)
+    lstm = layer_table(nn.LSTM(3, 5, batch_first=True), (7, 3))
+    assert lstm.memory == 4 * (7 * 5 + 2 * 5), "states that come out beside the first are kept too"
+
+
+@pytest.mark.covers("C14")
+def test_memory_of_vgg():
+    """13.6 million numbers after the convolutions, 1.5 after the pools, and three vectors."""
+    with torch.device("meta"):
+        vgg = nn.Sequential(*stacked(VGG16, 3), nn.Flatten(), nn.Linear(25088, 4096))
+    rows = layer_table(vgg, (3, 224, 224))
+    maps = 2 * 64 * 224**2 + 2 * 128 * 112**2 + 3 * 256 * 56**2 + 3 * 512 * 28**2 + 3 * 512 * 14**2
+    pools = 64 * 112**2 + 128 * 56**2 + 256 * 28**2 + 512 * 14**2 + 512 * 7**2
+    assert rows.memory == 4 * (2 * maps + pools + 4096)  # convolution and rectifier
+
+
+# -------------------------------------------------------------------------------------- in words
+
+
+def test_the_table_in_words():
+    model = nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(32, 3))
+    assert str(layer_table(model, (1, 6, 6))).splitlines() == [
+        "layer  kind     output     bytes  parameters  multiplications  sees",
+        "0      Conv2d   2 x 4 x 4    128          20              288  3 x 3",
+        "1      ReLU     2 x 4 x 4    128           0                0  3 x 3",
+        "2      Flatten  32             0           0                0  3 x 3",
+        "3      Linear   3             12          99               96  6 x 6",
+        "119 parameters",
+        "384 multiplications for one sample",
+        "268 bytes of activations for one sample in fp32",
+    ]
+
+
+class Auxiliary(nn.Module):
+    """A second head that is for training only, and a layer without a formula."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.head, self.second = nn.Linear(2, 3), nn.Bilinear(3, 3, 1), nn.Linear(3, 4)
+
+    def forward(self, x):
+        h = self.body(x)
+        return (self.head(h, h), self.second(h)) if self.training else self.head(h, h)
+
+
+def test_totals_say_what_they_leave_out():
+    found = layer_table(Auxiliary(), (2,))
+    assert list(found.foot())[:2] == [
+        "35 parameters, 16 of them in layers that were not called",
+        "6 multiplications for one sample, and those of layers marked -",
+    ]
 
 
 # ------------------------------------------------------------------------------------- the rest

@@ -1,6 +1,6 @@
 import torch
 
-from everynet.plot.style import CYCLE, array, bare, colour, figure, grid, symmetric
+from everynet.plot.style import CYCLE, array, bare, colour, figure, grid, png, symmetric
 
 
 def test_a_figure_has_its_axes_by_rows():
@@ -30,3 +30,12 @@ def test_arrays_are_off_the_graph():
     values = torch.ones(2, requires_grad=True)
     assert array(values).tolist() == [1, 1]
     assert array(torch.tensor([1, 2])).dtype == "float64"
+
+
+def test_formulae_on_several_lines_are_drawn_without_a_word(caplog):
+    drawn = figure(2.0, 2.0)
+    title = drawn.axes[0].set_title("rate $\\eta$\nby $x_1$")
+    odd = drawn.axes[0].set_xlabel("fine $x$\nodd $\\frac$")
+    png(drawn)
+    assert (title.get_parse_math(), odd.get_parse_math()) == (True, False)
+    assert not caplog.records

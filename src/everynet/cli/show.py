@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everynet.cli import overridden, table
@@ -93,10 +94,7 @@ def layers(recipe: Training) -> Iterator[str]:
         with torch.device("meta"):
             model = recipe.model(Data.described(spec))
     shape = _input_shape(model, spec)
-    header = ("  layer", "kind", "output", "parameters", "multiplications", "sees")
-    rows = [header, *_rows(model, shape)]
-    total = sum(p.numel() for p in model.parameters())
-    yield "layers\n" + table(rows) + f"\n  {total:,} parameters"
+    yield "layers\n" + indent(_table(model, shape), "  ")
 
 
 class Asked(Exception):
@@ -134,24 +132,16 @@ def _input_shape(model: nn.Module, spec: Spec) -> tuple[int, ...]:
     return tuple(spec.get("shape", ()))
 
 
-def _rows(model: nn.Module, shape: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
+def _table(model: nn.Module, shape: tuple[int, ...]) -> str:
     """Each layer with its shape and cost; without shapes where the input is no single tensor."""
     from everynet.nn.layers import layer_table
 
     try:
-        found = layer_table(model, shape)
+        return str(layer_table(model, shape))
     except (RuntimeError, TypeError, ValueError, IndexError):
+        rows = [("layer", "kind", "parameters")]
         for name, module in model.named_modules():
             if own := sum(p.numel() for p in module.parameters(recurse=False)):
-                yield f"  {name}", type(module).__name__, "-", f"{own:,}", "-", "-"
-        return
-    for layer in found:
-        products, field = layer.multiplications, layer.receptive_field
-        yield (
-            f"  {layer.name}",
-            layer.kind,
-            " x ".join(map(str, layer.shape)),
-            f"{layer.parameters:,}",
-            "-" if products is None else f"{products:,}",
-            "-" if field is None else " x ".join(map(str, field)),
-        )
+                rows.append((name or type(module).__name__, type(module).__name__, f"{own:,}"))
+        total = sum(p.numel() for p in model.parameters())
+        return table(rows) + f"\n{total:,} parameters"

@@ -5,10 +5,18 @@
     j_l = j_{l-1} s_l,                        j_0 = 1                       distance of neighbours
 
 for kernel k, stride s, dilation d and padding p, along each axis, and over the longest path where
-paths meet. Padding is not subtracted, so a deep layer can see more than the image. The statistics
-of a norm are not counted as seeing, and a convolution or pool that is called as a function, not as
-a module, is not noticed. A multiplication is a product of two numbers in the forward pass of one
-sample, products with padded zeros included; additions, comparisons, roots, exponentials are none.
+paths meet. A layer that spreads each value over s places (transposed convolution, nearest
+upsampling) has neighbours j / s apart and sees ceil(k / s) values; after it r is a mean over places,
+which do not all see equally much. Padding is not subtracted, so a deep layer can see more than the
+image, and the statistics of a norm are not counted as seeing.
+
+A multiplication is a product of two numbers in the forward pass of one sample, products with
+padded zeros included; additions, comparisons, roots, exponentials are none. The memory of a layer
+is its output for one sample at four bytes a number, none where it is its input seen another way;
+what functions make between layers is left out. A convolution, pool or matrix product that is
+called as a function, not as a module, has no row; the table names it at its foot.
+
+    print(layer_table(torchvision.models.resnet18(), (3, 224, 224)))
 """
 
 from __future__ import annotations
@@ -39,11 +47,73 @@ class Layer(NamedTuple):
     """None where there is no formula for the layer here."""
     receptive_field: tuple[int, ...] | None
     """Pixels that one output sees, by axis; None without axes or where no formula is known."""
+    memory: int
+    """Bytes of the output; 0 where an earlier row has counted them."""
+
+
+class LayerTable(list[Layer]):
+    """Rows in the order the layers are called; printed, they stand in columns with their totals."""
+
+    def __init__(self, rows: Iterable[Layer], parameters: int, functions: Sequence[str]) -> None:
+        super().__init__(rows)
+        self.parameters = parameters
+        """Of the whole network, also of layers that were not called."""
+        self.functions = functions
+        """What was called as a function and has no row: `conv2d in head`."""
+
+    @property
+    def multiplications(self) -> int:
+        """Of all rows that have a formula."""
+        return sum(row.multiplications or 0 for row in self)
+
+    @property
+    def memory(self) -> int:
+        """Bytes of all outputs, which learning keeps until the gradient has passed."""
+        return sum(row.memory for row in self)
+
+    def __str__(self) -> str:
+        header = ("layer", "kind", "output", "bytes", "parameters", "multiplications", "sees")
+        rows = [header, *map(_cells, self)]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = [
+            "  ".join(
+                cell.rjust(width) if 3 <= number <= 5 else cell.ljust(width)
+                for number, (cell, width) in enumerate(zip(row, widths, strict=True))
+            ).rstrip()
+            for row in rows
+        ]
+        return "\n".join([*lines, *self.foot()])
+
+    def foot(self) -> Iterator[str]:
+        """The totals, and what they leave out."""
+        uncalled = self.parameters - sum(row.parameters for row in self)
+        yield f"{self.parameters:,} parameters" + (
+            f", {uncalled:,} of them in layers that were not called" if uncalled else ""
+        )
+        unknown = ", and those of layers marked -"
+        some = any(row.multiplications is None for row in self)
+        yield f"{self.multiplications:,} multiplications for one sample{unknown if some else ''}"
+        yield f"{self.memory:,} bytes of activations for one sample in fp32"
+        if self.functions:
+            yield f"not counted, because called as functions: {', '.join(self.functions)}"
+
+
+def _cells(row: Layer) -> tuple[str, ...]:
+    products, field = row.multiplications, row.receptive_field
+    return (
+        row.name,
+        row.kind,
+        " x ".join(map(str, row.shape)),
+        f"{row.memory:,}",
+        f"{row.parameters:,}",
+        "-" if products is None else f"{products:,}",
+        "-" if field is None else " x ".join(map(str, field)),
+    )
 
 
 def layer_table(
     model: nn.Module, shape: Sequence[int], *, dtype: torch.dtype | None = None
-) -> list[Layer]:
+) -> LayerTable:
     """Every layer in the order it is called, for one sample of this shape.
 
     A layer is a module without children, or one with parameters that no row has counted before.
@@ -52,20 +122,26 @@ def layer_table(
     if dtype is None:
         dtype = next((p.dtype for p in model.parameters()), torch.float32)
     x = torch.empty(1, *shape, dtype=dtype, device="meta")
-    slides = any(isinstance(module, _SLIDING) for module in model.modules())
+    slides = any(isinstance(m, _SLIDING + _TRANSPOSED) for m in model.modules())
     fields = _Fields(x, tuple(shape[1:]) if slides else ())
     rows: list[Layer] = []
     counted: set[Tensor] = set()
+    stored = {_storage(x)}
 
     def add_row(name: str, module: nn.Module, given: object, output: object) -> None:
-        inputs, made = list(_tensors(given)), next(_tensors(output), None)
-        if not inputs or made is None:
+        fields.inside.pop()
+        inputs, outputs = list(_tensors(given)), list(_tensors(output))
+        if not inputs or not outputs:
             return
+        made = outputs[0]
         field = fields.through(module, inputs[0], made)
         leaf = next(module.children(), None) is None
-        own = [p for p in module.parameters() if p not in counted]  # those of children uncalled too
+        # those of children that were not called too, where it used them itself
+        own = [p for p in module.parameters() if id(p) in fields.used and p not in counted]
         counted.update(own)
         if leaf or own:
+            fresh = {_storage(t): t.numel() for t in outputs if _storage(t) not in stored}
+            stored.update(fresh)
             rows.append(
                 Layer(
                     name=name or type(module).__name__,
@@ -74,12 +150,21 @@ def layer_table(
                     parameters=sum(p.numel() for p in own),
                     multiplications=_multiplications(module, inputs[0], made),
                     receptive_field=field.sizes if field and field.sizes else None,
+                    memory=4 * sum(fresh.values()),
                 )
             )
 
-    with _shapes_only(model) as tensors, _hooked(model, add_row), fields, torch.no_grad():
+    hooked = _hooked(model, add_row, fields.enter)
+    with _shapes_only(model) as tensors, hooked, fields, torch.no_grad():
         torch.func.functional_call(model, tensors, (x,))
-    return rows
+    return LayerTable(
+        rows, sum(p.numel() for p in model.parameters()), list(dict.fromkeys(fields.unnoticed))
+    )
+
+
+def _storage(tensor: Tensor) -> int:
+    """A number of the memory of a tensor, shared by its views; the same while one of them lives."""
+    return int(tensor.untyped_storage()._cdata)
 
 
 def activations(model: nn.Module, x: Tensor, names: Iterable[str] = ()) -> dict[str, Tensor]:
@@ -171,6 +256,8 @@ _MIXES = re.compile(
     r"conv|pool|interpolate|fold|shuffle|linear|matmul|mm|einsum|attention|fft|rnn|lstm|gru"
 )
 """Functions that join values of several places: what they make is known only to their layer."""
+_REDUCES = {"mean", "sum", "amax", "amin", "max", "min", "std", "var", "logsumexp"}
+"""Functions that see the whole image where they leave none of its axes."""
 
 
 class _Fields(TorchFunctionMode):
@@ -183,6 +270,9 @@ class _Fields(TorchFunctionMode):
     def __init__(self, x: Tensor, image: tuple[int, ...]) -> None:
         super().__init__()
         self.image = image
+        self.inside: list[tuple[str, nn.Module]] = []
+        self.unnoticed: list[str] = []
+        self.used: set[int] = set()
         one = (1,) * len(image)
         # Tensors are kept beside their fields, so that no number is given to a second one.
         self.known: dict[int, tuple[Tensor, Field | None]] = {id(x): (x, Field(one, one))}
@@ -199,13 +289,24 @@ class _Fields(TorchFunctionMode):
     ) -> Any:  # noqa: ANN401 -- whatever the function returns
         """Call a function of torch; what it makes sees all that its arguments see."""
         result = func(*args, **(kwargs or {}))
-        given = [t for t in _tensors((args, kwargs or {})) if id(t) in self.known]
+        arguments = list(_tensors((args, kwargs or {})))
+        self.used.update(map(id, arguments))
+        given = [t for t in arguments if id(t) in self.known]
         if given:
-            mixes = _MIXES.search(getattr(func, "__name__", ""))
+            function = getattr(func, "__name__", "")
+            mixes = _MIXES.search(function)
             field = None if mixes else _joined([self.of(tensor) for tensor in given])
+            if function in _REDUCES and given[0].dim() > 2 and _is_one_place(result):
+                field = Field(self.image, (1,) * len(self.image))
+            if mixes and self.inside and not _is_layer(self.inside[-1][1]):
+                self.unnoticed.append(f"{function} in {self.inside[-1][0]}")
             for tensor in _tensors(result):
                 self.known[id(tensor)] = (tensor, field)
         return result
+
+    def enter(self, name: str, module: nn.Module) -> None:
+        """A module begins; whoever hears of its end takes it from `inside`."""
+        self.inside.append((name or type(module).__name__, module))
 
     def through(self, module: nn.Module, x: Tensor, y: Tensor) -> Field | None:
         """The field of what a layer made of `x`, kept for what follows."""
@@ -216,18 +317,33 @@ class _Fields(TorchFunctionMode):
             field = Field(self.image, (1,) * axes)
         elif isinstance(module, nn.Linear):
             field = before
+        elif x.dim() != axes + 2:  # no image, such as what a generator is given
+            pass
         elif before and isinstance(module, _SLIDING):
             kernel, stride, dilation = (
                 _by_axis(getattr(module, name, 1), axes)
                 for name in ("kernel_size", "stride", "dilation")
             )
             field = _slide(before, kernel, stride, dilation)
+        elif before and isinstance(module, (*_TRANSPOSED, nn.Upsample)):
+            field = _spread(before, module, axes)
         elif before and parts:
             shares = [size // part for size, part in zip(x.shape[2:], parts, strict=True)]
             even = all(size % part == 0 for size, part in zip(x.shape[2:], parts, strict=True))
             field = _slide(before, shares, shares, [1] * axes) if even else None
         self.known[id(y)] = (y, field)
         return field
+
+
+def _is_layer(module: nn.Module) -> bool:
+    """Whether it is, or is made of, a layer of torch, whose functions are those of its row."""
+    homes = {cls.__module__ for cls in type(module).__mro__}
+    plain = {"torch.nn.modules.module", "torch.nn.modules.container"}
+    return any(home.startswith("torch.nn.") for home in homes - plain)
+
+
+def _is_one_place(made: object) -> bool:
+    return all(max(tensor.shape[2:], default=1) == 1 for tensor in _tensors(made))
 
 
 def _slide(
@@ -240,6 +356,26 @@ def _slide(
         ),
         tuple(jump * s for jump, s in zip(before.jumps, stride, strict=True)),
     )
+
+
+def _spread(before: Field, module: nn.Module, axes: int) -> Field | None:
+    """The field behind a layer whose neighbours lie closer together than those before it."""
+    if isinstance(module, nn.Upsample):
+        factor = module.scale_factor
+        factors = factor if isinstance(factor, tuple) else (factor,) * axes
+        if module.mode != "nearest" or any(f is None or f != int(f) for f in factors):
+            return None
+        stride = kernel = dilation = tuple(int(f or 1) for f in factors)
+        dilation = (1,) * axes
+    else:
+        stride, kernel, dilation = (
+            _by_axis(getattr(module, name), axes) for name in ("stride", "kernel_size", "dilation")
+        )
+    if max(dilation) > 1 or any(j % s for j, s in zip(before.jumps, stride, strict=True)):
+        return None
+    seen = [-(-k // s) for k, s in zip(kernel, stride, strict=True)]
+    jumps = tuple(j // s for j, s in zip(before.jumps, stride, strict=True))
+    return Field(_slide(before, seen, (1,) * axes, (1,) * axes).sizes, jumps)
 
 
 def _joined(fields: Sequence[Field | None]) -> Field | None:
@@ -261,16 +397,22 @@ def _by_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:
 
 @contextmanager
 def _hooked(
-    model: nn.Module, after: Callable[[str, nn.Module, object, object], None]
+    model: nn.Module,
+    after: Callable[[str, nn.Module, object, object], None],
+    before: Callable[[str, nn.Module], None] = lambda _name, _module: None,
 ) -> Iterator[None]:
-    """Call `after` with the name, module, inputs and output of each module that is called."""
+    """Call `before`, then `after` with inputs and output, around each module that is called."""
 
     def hook(name: str) -> Callable[[nn.Module, object, object], None]:
         return lambda module, given, output: after(name, module, given, output)
 
-    handles: list[RemovableHandle] = [
-        module.register_forward_hook(hook(name)) for name, module in model.named_modules()
-    ]
+    def pre_hook(name: str) -> Callable[[nn.Module, object], None]:
+        return lambda module, given: before(name, module)
+
+    handles: list[RemovableHandle] = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(pre_hook(name)))
+        handles.append(module.register_forward_hook(hook(name)))
     try:
         yield
     finally:

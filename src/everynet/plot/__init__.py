@@ -1,11 +1,26 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.convolution import backward_maps as backward_maps
+from everynet.plot.convolution import flipped as flipped
+from everynet.plot.convolution import pooled as pooled
+from everynet.plot.convolution import shrunk as shrunk
+from everynet.plot.convolution import slid as slid
+from everynet.plot.convolution import toeplitz_form as toeplitz_form
+from everynet.plot.costs import layer_costs as layer_costs
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.fields import angles_needed as angles_needed
+from everynet.plot.fields import influences as influences
+from everynet.plot.fields import reconstructions as reconstructions
+from everynet.plot.fields import solutions as solutions
+from everynet.plot.filtering import filtered as filtered
+from everynet.plot.filtering import matched as matched
+from everynet.plot.filtering import shares as shares
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
@@ -20,6 +35,8 @@ from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
+from everynet.plot.membranes import bent_windows as bent_windows
+from everynet.plot.membranes import membranes as membranes
 from everynet.plot.neuron import action_potential as action_potential
 from everynet.plot.neuron import phase_plane as phase_plane
 from everynet.plot.panels import Panel as Panel

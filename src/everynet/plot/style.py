@@ -135,9 +135,11 @@ def png(figure: Figure) -> bytes:
 
 
 def _is_formula(text: str) -> bool:
-    if "$" in text:
-        try:
-            MathTextParser("path").parse(text)
-        except ValueError:
-            return False
+    """Whether every line can be read as one, as matplotlib will: line by line."""
+    try:
+        for line in text.split("\n"):
+            if "$" in line:
+                MathTextParser("path").parse(line)
+    except ValueError:
+        return False
     return True

@@ -18,13 +18,18 @@ from everynet.job import Job
 from everynet.samplers import IGNORED
 from everynet.trainer import begin, evaluate
 from everynet.types import UserError
-from everynet.zoo.recurrent.rnn import RNN
+from everynet.zoo.recurrent.next_token import Reader
 from tests.core.test_resume import stopped_after
+
+
+def network(vocabulary, size, layers, dropout=0.0):
+    cells = [torch.nn.RNN(size, size, batch_first=True) for _ in range(layers)]
+    return Reader(vocabulary, size, cells, dropout)
 
 
 def double(layers=1, vocabulary=7, hidden_size=5, seed=0):
     torch.manual_seed(seed)
-    return RNN(vocabulary, hidden_size, layers).double().eval()
+    return network(vocabulary, hidden_size, layers).double().eval()
 
 
 def tokens(batch=2, time=9, vocabulary=7):
@@ -40,7 +45,7 @@ def weights(layer):
 
 
 def by_loop(net, s, h):
-    """Equations (1) to (3), token by token and lane by lane."""
+    """The equations, token by token and lane by lane."""
     logits = []
     for t in range(s.shape[1]):
         x = net.embedding.weight[s[:, t]]
@@ -83,7 +88,7 @@ def test_without_a_state_it_begins_at_zero():
 
 
 def test_a_linear_unit_sums_its_past():
-    """Small weights leave tanh linear: h_T = sum_k w^(T-k) u x_k, the closed form of (2)."""
+    """Small weights leave tanh linear: h_T = sum_k w^(T-k) u x_k, the closed form of (1)."""
     net, scale = double(1, 3, 1), 1e-5
     w, u = 0.8, scale
     with torch.no_grad():
@@ -202,7 +207,7 @@ def test_a_window_is_the_explicit_truncated_sum_and_one_of_all_tokens_is_the_who
 
 @pytest.mark.covers("R3")
 def test_one_update_is_one_window_with_the_state_of_the_last():
-    """Equation (5): what is carried is the state after the window, and its gradient is not."""
+    """What is carried is the state after the window, and its gradient is not."""
     recipe = replace(find("char-rnn").tiny(), optimizer="sgd", lr=1e-9, clip=0.0)
     data = recipe.dataset()
     state = begin(recipe, data)
@@ -380,7 +385,7 @@ def test_words_and_layers():
 
 
 def test_dropout_acts_in_training_alone():
-    net, s = RNN(7, 5, 2, dropout=0.5), tokens()
+    net, s = network(7, 5, 2, dropout=0.5), tokens()
     assert not torch.equal(net(s)[0], net(s)[0])
     net.eval()
     assert torch.equal(net(s)[0], net(s)[0])

@@ -16,6 +16,9 @@ cuts nothing, and normalises each map, without which a narrow network often lear
     n = w * [0 x 0]                                      (8)  in the place of (1)
     a = max(0, g (n - mean(n)) / std(n) + b)             (9)  batch normalisation, rectifier
 
+A third one keeps the size and normalises nothing, a = max(0, b + n): means over a batch are noise
+where exact numbers are to be given and not classes.
+
 Ronneberger, Fischer, Brox (2015), "U-Net: Convolutional Networks for Biomedical Image
 Segmentation", arXiv:1505.04597, section 2. Unlike the paper, the pixels of (6) have equal weights,
 there is no dropout at the bottom, and images are turned and moved instead of bent.
@@ -77,10 +80,24 @@ class SameTwice(nn.Module):
         return a
 
 
+class BorderTwice(nn.Module):
+    """Maps feature maps to others of the same size, which stand in a border of zeros."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, width, 3, padding=1)
+        self.second = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch maps height width"]:
+        a: Tensor = self.first(x).relu()  # (8) (1)
+        a = self.second(a).relu()  # (8) (1)
+        return a
+
+
 class UNet(nn.Module):
     """Maps images to logits of the pixels whose surroundings are all in the image."""
 
-    block: ClassVar[type[Twice | SameTwice]] = Twice
+    block: ClassVar[type[Twice | SameTwice | BorderTwice]] = Twice
 
     def __init__(
         self, channels: int = 1, classes: int = 2, width: int = 64, depth: int = 4
@@ -119,7 +136,13 @@ class UNet(nn.Module):
 class SameUNet(UNet):
     """Maps images to logits of all their pixels."""
 
-    block: ClassVar[type[Twice | SameTwice]] = SameTwice
+    block: ClassVar[type[Twice | SameTwice | BorderTwice]] = SameTwice
+
+
+class BorderUNet(UNet):
+    """Maps images to real numbers for all their pixels."""
+
+    block: ClassVar[type[Twice | SameTwice | BorderTwice]] = BorderTwice
 
 
 def cropped(

@@ -1,0 +1,181 @@
+"""A linear recurrence whose coefficients change with time, forward and backward in one pass each.
+
+    h_t = a_t h_{t-1} + b_t,    t = 1 .. L
+
+elementwise, so that no unit looks at another: gates that do not ask the state (minGRU), leaky
+units, filters. The gradients follow from g_t = dL/dh_t, the direct part u_t and what comes back
+from later:
+
+    g_t = u_t + a_{t+1} g_{t+1},    dL/da_t = g_t h_{t-1},    dL/db_t = g_t,    dL/dh_0 = a_1 g_1
+
+On the CPU a compiled loop goes through time once, with the state of a few units in the cache: the
+work is that of reading a and b and writing h, which no parallel form can beat there. On a GPU time
+is cut into chunks, and inside of one the pairs (a, b) are joined in a tree, by the rule
+
+    (a, b) then (a', b') = (a a', a' b + b')
+
+which is associative: ceil(log2 of the chunk) steps in place of so many products one after another.
+Other devices double the reach of every element instead, over the whole length.
+
+Blelloch (1990), "Prefix sums and their applications", section 1.4; Martin, Cundy (2018),
+"Parallelizing linear recurrent neural nets over sequence length", arXiv:1709.04057.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from numba import prange
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from everynet.kernels.compiled import threaded
+from everynet.kernels.lif import Reals
+
+UNITS = 64  # fewer are not worth a turn of a thread: a line of the cache is 16 of them
+
+
+def linear_recurrence(
+    a: Float[Tensor, "batch time dim"],
+    b: Float[Tensor, "batch time dim"],
+    h0: Float[Tensor, "batch dim"],
+) -> Float[Tensor, "batch time dim"]:
+    """All states h_1 .. h_L of h_t = a_t h_{t-1} + b_t, with gradients for a, b and h0.
+
+    What is given is left as it was. In half precision the state is carried in float32.
+    """
+    if a.shape != b.shape or h0.shape != (a.shape[0], a.shape[2]):
+        raise ValueError(
+            f"a {list(a.shape)}, b {list(b.shape)} and h0 {list(h0.shape)} must be of shapes "
+            "(batch, time, dim), the same, and (batch, dim)"
+        )
+    if len({(part.dtype, part.device) for part in (a, b, h0)}) > 1:
+        raise ValueError("a, b and h0 must be of one dtype and on one device")
+    if a.device.type == "cpu" and a.dtype in (torch.float16, torch.bfloat16):
+        return linear_recurrence(a.float(), b.float(), h0.float()).to(a.dtype)
+    if a.device.type == "cpu" or _has_triton(a):
+        made: Tensor = _Recurrence.apply(a, b, h0)  # type: ignore[no-untyped-call]  # torch's
+        return made
+    return by_doubling(a, b, h0)[0]
+
+
+def by_doubling(
+    a: Float[Tensor, "batch time dim"],
+    b: Float[Tensor, "batch time dim"],
+    h0: Float[Tensor, "batch dim"],
+) -> tuple[Float[Tensor, "batch time dim"], int]:
+    """The same by ceil(log2 L) steps, each over all of time at once, and how many they were.
+
+    After k steps an element has joined the 2^k that end with it. The work is L log L.
+    """
+    b = torch.cat([a[:, :1] * h0[:, None] + b[:, :1], b[:, 1:]], 1)
+    reach, steps = 1, 0
+    while reach < b.shape[1]:
+        joined = a[:, reach:] * b[:, :-reach] + b[:, reach:]
+        b = torch.cat([b[:, :reach], joined], 1)
+        a = torch.cat([a[:, :reach], a[:, reach:] * a[:, :-reach]], 1)
+        reach, steps = 2 * reach, steps + 1
+    return b, steps
+
+
+def by_loop(
+    a: Float[Tensor, "batch time dim"],
+    b: Float[Tensor, "batch time dim"],
+    h0: Float[Tensor, "batch dim"],
+) -> Float[Tensor, "batch time dim"]:
+    """The same step by step, differentiated by torch: what the others are compared to."""
+    h, states = h0, []
+    for now, more in zip(a.unbind(1), b.unbind(1), strict=True):
+        h = now * h + more
+        states.append(h)
+    return torch.stack(states, 1) if states else torch.zeros_like(b)
+
+
+class _Recurrence(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, a: Tensor, b: Tensor, h0: Tensor) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
+        a, b, h0 = (part.contiguous() for part in (a, b, h0))
+        h = torch.empty_like(b)
+        if a.device.type == "cpu":
+            _run(_go, a, b, h0, h)
+        else:
+            _triton().forward(a, b, h0, h)
+        ctx.save_for_backward(a, h, h0)
+        return h
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+        a, h, h0 = (part.detach() for part in ctx.saved_tensors)
+        to_a, to_b, to_h0 = torch.empty_like(a), torch.empty_like(a), torch.empty_like(h0)
+        upstream = upstream.contiguous()
+        if a.device.type == "cpu":
+            _run(_return, a, h, h0, upstream, to_a, to_b, to_h0)
+        else:
+            _triton().backward(a, h, h0, upstream, to_a, to_b, to_h0)
+        return to_a, to_b, to_h0
+
+
+# ------------------------------------------------------------------------------------- compiled
+
+
+def _run(loop: Any, *given: Tensor) -> None:  # noqa: ANN401 -- a loop over arrays
+    """The loop over blocks of units, so many that every thread has some."""
+    batch, _, dim = given[0].shape
+    blocks = -(-torch.get_num_threads() // max(batch, 1))
+    size = max(UNITS, -(-dim // blocks))
+    threaded(loop)(*(part.detach().numpy() for part in given), size)
+
+
+def _go(a: Reals, b: Reals, h0: Reals, h: Reals, size: int) -> None:
+    batch, time, dim = a.shape
+    blocks = (dim + size - 1) // size
+    for turn in prange(batch * blocks):
+        row, first = turn // blocks, turn % blocks * size
+        last = min(first + size, dim)
+        for t in range(time):
+            before = h[row, t - 1] if t else h0[row]
+            for i in range(first, last):
+                h[row, t, i] = a[row, t, i] * before[i] + b[row, t, i]
+
+
+def _return(  # noqa: PLR0917 -- a compiled loop takes no names
+    a: Reals,
+    h: Reals,
+    h0: Reals,
+    upstream: Reals,
+    to_a: Reals,
+    to_b: Reals,
+    to_h0: Reals,
+    size: int,
+) -> None:
+    batch, time, dim = a.shape
+    blocks = (dim + size - 1) // size
+    for turn in prange(batch * blocks):
+        row, first = turn // blocks, turn % blocks * size
+        last = min(first + size, dim)
+        back = to_h0[row]  # a_{t+1} g_{t+1}, and in the end dL/dh_0
+        back[first:last] = 0
+        for t in range(time - 1, -1, -1):
+            before = h[row, t - 1] if t else h0[row]
+            for i in range(first, last):
+                g = upstream[row, t, i] + back[i]
+                to_b[row, t, i] = g
+                to_a[row, t, i] = g * before[i]
+                back[i] = a[row, t, i] * g
+
+
+# ----------------------------------------------------------------------------------------- Triton
+
+
+def _has_triton(given: Tensor) -> bool:
+    return given.device.type == "cuda" and find_spec("triton") is not None
+
+
+def _triton() -> Any:  # noqa: ANN401 -- a module, which only a GPU can import
+    from everynet.kernels import chunked_scan  # noqa: PLC0415 -- Triton is on machines with a GPU
+
+    return chunked_scan

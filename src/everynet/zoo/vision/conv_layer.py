@@ -1,0 +1,315 @@
+"""The convolutional layer written out: forward and backward, its size, and what it is as a matrix.
+
+    N'           = floor((N + 2P - D(F - 1) - 1) / S) + 1        (1)  places of a kernel, an axis
+    y_o(m)       = b_o + sum_c sum_u w_oc(u) x_c(S m + D u - P)  (2)  the layer
+    dL/dw_oc(u)  = sum_m dL/dy_o(m) x_c(S m + D u - P)           (3)  a weight: what it saw
+    dL/dx_c(i)   = sum of w_oc(u) dL/dy_o(m), S m + D u - P = i  (4)  a pixel: where it was seen
+    dL/db_o      = sum_m dL/dy_o(m)                              (5)  one bias for each filter
+    T_mi         = w(i - m),  y = T x                            (6)  the same as a dense layer
+    Y            = W X                                           (7)  1 x 1: one matrix, all pixels
+
+m, i and u are places in the plane, o is a filter (an output channel) and c an input channel: a
+filter is as deep as its input, or with groups as its group of channels. F is the side of the
+kernel, S the stride, P the zeros around the image, D the dilation. P = (F - 1) / 2 keeps the size
+for S = 1 and odd F. (6) is for one channel, S = D = 1 and P = 0: a dense layer could learn it; that
+most weights are 0, and the others the same few again and again, is known here before learning.
+
+LeCun et al. (1989), "Backpropagation Applied to Handwritten Zip Code Recognition",
+doi:10.1162/neco.1989.1.4.541; Dumoulin, Visin (2016), "A guide to convolution arithmetic for deep
+learning", arXiv:1603.07285, for (1); Lin, Chen, Yan (2013), "Network In Network", arXiv:1312.4400,
+for (7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import ClassVar, NamedTuple, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn.functional import conv2d, pad
+
+from everynet.plot.convolution import backward_maps, toeplitz_form
+from everynet.plot.panels import Panel, panels
+from everynet.recipes import Pictures, Simulation
+from everynet.zoo.vision.convolution import by, correlate2d, farthest, tensor
+from everynet.zoo.vision.photo import photograph
+
+
+class Slide(NamedTuple):
+    """How a kernel is moved over an image."""
+
+    stride: int = 1
+    padding: int = 0
+    dilation: int = 1
+
+    def size(self, pixels: int, taps: int) -> int:
+        """At how many places along an axis the kernel stands; below 1 it does not fit."""
+        reach = self.dilation * (taps - 1) + 1
+        return (pixels + 2 * self.padding - reach) // self.stride + 1  # (1)
+
+    def seen(
+        self, padded: Float[Tensor, "batch channels _ _"], tap: tuple[int, int], size: Sequence[int]
+    ) -> Float[Tensor, "batch channels down across"]:
+        """What one tap of the kernel sees at each place: a view, through which one may add."""
+        rows, columns = (
+            slice(self.dilation * at, self.dilation * at + self.stride * (n - 1) + 1, self.stride)
+            for at, n in zip(tap, size, strict=True)
+        )
+        return padded[:, :, rows, columns]
+
+
+ONCE = Slide()
+
+
+def layer(
+    x: Float[Tensor, "batch channels height width"],
+    weight: Float[Tensor, "filters depth rows columns"],
+    bias: Float[Tensor, " filters"],
+    slide: Slide = ONCE,
+    groups: int = 1,
+) -> Float[Tensor, "batch filters down across"]:
+    """One map for each filter, which looks at all channels of its group."""
+    size = _places(x, weight, slide, groups)
+    padded = pad(x, (slide.padding,) * 4)
+    y = bias[:, None, None].expand(len(x), -1, *size).clone()
+    for tap in _taps(weight):
+        for maps, channels in _groups(y, padded, groups):
+            each = weight[maps][:, :, *tap]
+            seen = slide.seen(padded[:, channels], tap, size)
+            y[:, maps] += torch.einsum("oc,bcmn->bomn", each, seen)  # (2)
+    return y
+
+
+def layer_gradients(
+    x: Float[Tensor, "batch channels height width"],
+    weight: Float[Tensor, "filters depth rows columns"],
+    dy: Float[Tensor, "batch filters down across"],
+    slide: Slide = ONCE,
+    groups: int = 1,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What a loss with the gradient `dy` on the maps has on x, weight and bias."""
+    size = _places(x, weight, slide, groups)
+    padded = pad(x, (slide.padding,) * 4)
+    dx, dw = torch.zeros_like(padded), torch.zeros_like(weight)
+    for tap in _taps(weight):
+        for maps, channels in _groups(dy, padded, groups):
+            seen = slide.seen(padded[:, channels], tap, size)
+            dw[maps, :, *tap] = torch.einsum("bomn,bcmn->oc", dy[:, maps], seen)  # (3)
+            spread = torch.einsum("oc,bomn->bcmn", weight[maps][:, :, *tap], dy[:, maps])
+            slide.seen(dx[:, channels], tap, size).add_(spread)  # (4)
+    db = dy.sum((0, 2, 3))  # (5)
+    inside = slice(slide.padding, -slide.padding or None)
+    return dx[:, :, inside, inside], dw, db
+
+
+def _taps(weight: Tensor) -> Iterator[tuple[int, int]]:
+    rows, columns = weight.shape[2:]
+    return product(range(rows), range(columns))
+
+
+def _groups(y: Tensor, x: Tensor, groups: int) -> Iterator[tuple[slice, slice]]:
+    """The maps of each group, and the channels that they look at."""
+    maps, channels = y.shape[1] // groups, x.shape[1] // groups
+    for k in range(groups):
+        yield slice(k * maps, (k + 1) * maps), slice(k * channels, (k + 1) * channels)
+
+
+def _places(x: Tensor, weight: Tensor, slide: Slide, groups: int) -> tuple[int, int]:
+    """At how many places the kernel stands down and across; refuses what does not fit."""
+    channels, (filters, depth, rows, columns) = x.shape[1], weight.shape
+    if channels % groups or filters % groups:
+        raise ValueError(
+            f"groups ({groups}) must divide the channels ({channels}) and the filters ({filters}), "
+            "because each has an equal share of both"
+        )
+    if depth * groups != channels:
+        raise ValueError(
+            f"weight ({depth} channels deep) must be {channels // groups} deep, because a filter "
+            f"looks at every channel of its group: {channels} channels in {groups}"
+        )
+    down, across = slide.size(x.shape[2], rows), slide.size(x.shape[3], columns)
+    if min(down, across) < 1:
+        raise ValueError(
+            f"kernel ({by((rows, columns))}, dilation {slide.dilation}) must fit into the image "
+            f"({by(x.shape[2:])}, padding {slide.padding}); use a smaller one or more padding"
+        )
+    return down, across
+
+
+def toeplitz(
+    kernel: Float[Tensor, "rows columns"], height: int, width: int
+) -> Float[Tensor, "places pixels"]:
+    """The dense matrix that makes of an image, pixel by pixel, its valid correlation."""
+    rows, columns = kernel.shape
+    down, across = ONCE.size(height, rows), ONCE.size(width, columns)
+    matrix = kernel.new_zeros(down, across, height, width)
+    for m, n in product(range(down), range(across)):
+        matrix[m, n, m : m + rows, n : n + columns] = kernel  # (6)
+    return matrix.reshape(down * across, height * width)
+
+
+def pointwise(
+    x: Float[Tensor, "batch channels height width"], weight: Float[Tensor, "filters channels"]
+) -> Float[Tensor, "batch filters height width"]:
+    """A 1 x 1 convolution: the same linear map at every pixel."""
+    return (weight @ x.flatten(2)).unflatten(2, x.shape[2:])  # (7)
+
+
+# ------------------------------------------------------------------------------------ the recipe
+
+KERNEL = ((-4.0, -3.0, -2.0), (-1.0, 1.0, 2.0), (3.0, 4.0, 5.0))
+PATCH = 12  # pixels of the side of the patch that a dense matrix is multiplied with
+STEPS = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (7.0, 8.0, 9.0))
+SHOWN = ((3, Slide()), (3, Slide(1, 1)), (3, Slide(2, 1)), (3, Slide(1, 0, 3)), (7, Slide(4, 3)))
+SLIDES = {
+    "stride 1": Slide(),
+    "stride 3": Slide(stride=3),
+    "dilation 2": Slide(dilation=2),
+    "stride 3, dilation 2": Slide(stride=3, dilation=2),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByHand(Simulation):
+    """Hold the layer, its gradients and its size beside torch's, and itself beside a matrix."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "toeplitz": (
+            "The nine weights of the kernel (left) in every row of the dense matrix that does the "
+            "same (right), one place further each time, with 0 (white) everywhere else."
+        ),
+        "backward": (
+            "Two outputs with a gradient of 1 (top) and what each pixel below them gets: the "
+            "weights that saw it, overlapping, apart or with holes as the kernel was moved."
+        ),
+    }
+
+    photo: str = "china"
+    """What the kernel of the matrix is moved over: china, flower or an image file."""
+    largest: int = 32
+    """The size is tried for images up to this side, F to 7, P to 3, S to 4 and D to 3."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(1 <= self.largest <= 256, "largest", "from 1 to 256")
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        def random(*shape: int) -> Tensor:
+            return torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+        image, kernel = photograph(self.photo, least=PATCH), tensor(*KERNEL)
+        top, left = ((n - PATCH) // 2 for n in image.shape)
+        patch = image[top : top + PATCH, left : left + PATCH]
+        matrix = toeplitz(kernel, PATCH, PATCH)
+        x, w, none = random(2, 6, 5, 4), random(3, 6), tensor(0.0, 0.0, 0.0)
+        values, gradients = beside_torch(random)
+        return {
+            "matrix": matrix,
+            "by_matrix": (matrix @ patch.flatten()).view(PATCH - 2, PATCH - 2),
+            "by_kernel": correlate2d(patch, kernel, "valid"),
+            "pointwise": torch.stack([pointwise(x, w), layer(x, w[..., None, None], none)]),
+            "value_errors": tensor(*values),
+            "gradient_errors": tensor(*gradients),
+            "misses": tensor(float(size_misses(self.largest))),
+        }
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        matrix = result["matrix"]
+        return {
+            "value_error": float(result["value_errors"].max()),
+            "gradient_error": float(result["gradient_errors"].max()),
+            "toeplitz_error": farthest(result["by_matrix"], result["by_kernel"]),
+            "pointwise_error": farthest(*result["pointwise"]),
+            "size_misses": float(result["misses"]),
+            "alexnet_size": float(Slide(stride=4).size(227, 11)),
+            "dense_parameters": float(matrix.numel()),
+            "parameter_ratio": matrix.numel() / tensor(*KERNEL).numel(),
+            "zeros": float((matrix == 0).double().mean()),
+        }
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        return {
+            "toeplitz": toeplitz_form(tensor(*KERNEL), result["matrix"], (PATCH, PATCH)),
+            "backward": backward_maps(
+                tensor(*STEPS), {name: spread(slide) for name, slide in SLIDES.items()}
+            ),
+            "sizes": panels(self.sizes(), width=6.5, height=3.6),
+        }
+
+    def sizes(self) -> Panel:
+        """The side of the output by that of the image, for some ways to slide."""
+        pixels = torch.arange(1, max(self.largest, 12) + 1)
+        curves = {}
+        for taps, slide in SHOWN:
+            sides = torch.tensor([slide.size(int(n), taps) for n in pixels])
+            name = f"F = {taps}, S = {slide.stride}, P = {slide.padding}, D = {slide.dilation}"
+            curves[name] = (pixels[sides >= 1], sides[sides >= 1])
+        return Panel(
+            curves,
+            xlabel="side of the image / pixels",
+            ylabel="side of the output / pixels",
+            title="places where a kernel of side F stands, (1)",
+            legend="upper left",
+        )
+
+    def tiny(self) -> Self:
+        return replace(self, largest=4)
+
+
+def spread(slide: Slide) -> tuple[Tensor, Tensor]:
+    """Gradients of 1 on two neighbouring outputs of a small image, and what its pixels get."""
+    side, kernel = 14, tensor(*STEPS)[None, None]
+    size = slide.size(side, 3)
+    dy, first = torch.zeros(1, 1, size, size, dtype=torch.float64), (size - 1) // 2
+    dy[0, 0, first, first : first + 2] = 1
+    dx, _, _ = layer_gradients(dy.new_zeros(1, 1, side, side), kernel, dy, slide)
+    return dy[0, 0], dx[0, 0]
+
+
+def beside_torch(random: Callable[..., Tensor]) -> tuple[list[float], list[float]]:
+    """How far values and gradients are from torch's, for many ways to slide."""
+    values, gradients = [], []
+    for stride, padding, dilation, groups in product((1, 2, 3), (0, 1, 2), (1, 2), (1, 2)):
+        slide = Slide(stride, padding, dilation)
+        x, w, b = random(2, 4, 9, 8), random(6, 4 // groups, 3, 2), random(6)
+        given = [t.clone().requires_grad_() for t in (x, w, b)]
+        with torch.enable_grad():
+            y = conv2d(*given, *slide, groups)
+        dy = random(*y.shape)
+        values.append(farthest(layer(x, w, b, slide, groups), y.detach()))
+        theirs = torch.autograd.grad(y, given, dy)
+        ours = layer_gradients(x, w, dy, slide, groups)
+        gradients += [farthest(one, other) for one, other in zip(ours, theirs, strict=True)]
+    return values, gradients
+
+
+def size_misses(largest: int) -> int:
+    """How often (1) is not the size that torch gives, or below 1 where the kernel fits."""
+    misses = 0
+    ways = product(range(1, 8), range(4), range(1, 5), range(1, 4))
+    for taps, padding, stride, dilation in ways:
+        slide = Slide(stride, padding, dilation)
+        weight = torch.empty(1, 1, taps, 1, device="meta")
+        for pixels in range(1, largest + 1):
+            said = slide.size(pixels, taps)
+            if pixels + 2 * padding <= dilation * (taps - 1):  # torch refuses a kernel so large
+                misses += said >= 1
+                continue
+            x = torch.empty(1, 1, pixels, 1, device="meta")
+            made = conv2d(x, weight, None, (stride, 1), (padding, 0), (dilation, 1))
+            misses += made.shape[2] != said
+    return misses
+
+
+RECIPES = {
+    "conv-layer": ByHand(
+        goal="value_error <= 1e-12 and gradient_error <= 1e-12 and toeplitz_error <= 1e-12 "
+        "and pointwise_error <= 1e-12 and size_misses == 0 and alexnet_size == 55 "
+        "and parameter_ratio >= 1000",
+        covers=("C3", "C4", "C5", "C10"),
+    ),
+}

@@ -1,0 +1,280 @@
+"""Convolution and cross-correlation as sums, in one and two dimensions.
+
+    (f * g)_m     = sum_n f_n g_{m-n}               (1)  convolution
+    P(a + b = c)  = sum_a f(a) g(c - a)             (2)  (1) of the chances of a and of b
+    P(a - b = c)  = sum_b f(c + b) g(b)             (3)  (1) with g run backwards, g(-b)
+    (f * g)_mn    = sum_ij f_ij g_{m-i, n-j}        (4)  convolution in the plane
+    (f x g)_mn    = sum_ij f_ij g_{m+i, n+j}        (5)  cross-correlation
+
+A ball that is dropped lands at a with chance f(a); dropped again from there it goes b further with
+chance g(b), and (2) sums over all ways to come to c. (4) is (5) with the kernel turned by half a
+turn. Only convolution gives the same with f and g exchanged; correlation then gives the result
+turned. Networks compute (5) and call it convolution: a kernel that is learned may as well be
+learned turned.
+
+Gonzalez, Woods (2018), "Digital Image Processing", 4th edition, section 3.4; Goodfellow, Bengio,
+Courville (2016), "Deep Learning", section 9.1; Grinstead, Snell (1997), "Introduction to
+Probability", chapter 7, for sums of dice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from everynet.plot.convolution import flipped, slid
+from everynet.plot.panels import Panel, panels
+from everynet.recipes import Pictures, Simulation
+from everynet.zoo.vision.photo import photograph
+
+
+def convolve(
+    f: Float[Tensor, " left"], g: Float[Tensor, " right"], mode: str = "full"
+) -> Float[Tensor, " places"]:
+    """Every place where the two meet ("full"), the middle ("same") or where one fills the other."""
+    full = f.new_zeros(len(f) + len(g) - 1)
+    for n, value in enumerate(f):
+        full[n : n + len(g)] += value * g  # (1)
+    long, short = max(len(f), len(g)), min(len(f), len(g))
+    return _middle(full, (long,), (short,), mode)
+
+
+def total(f: Float[Tensor, " left"], g: Float[Tensor, " right"]) -> Float[Tensor, " totals"]:
+    """The chances of a + b, from 0 up, of those of a and b, from 0 up."""
+    return convolve(f, g)  # (2)
+
+
+def difference(
+    f: Float[Tensor, " left"], g: Float[Tensor, " right"]
+) -> Float[Tensor, " differences"]:
+    """The chances of a - b, from -(len(g) - 1) up, of those of a and b, from 0 up."""
+    return convolve(f, g.flip(0))  # (3)
+
+
+def convolve2d(
+    image: Float[Tensor, "height width"], kernel: Float[Tensor, "rows columns"], mode: str = "full"
+) -> Float[Tensor, "down across"]:
+    """Every pixel of the image spread out as the kernel says."""
+    (height, width), (rows, columns) = image.shape, kernel.shape
+    full = image.new_zeros(height + rows - 1, width + columns - 1)
+    for i, j in product(range(rows), range(columns)):
+        full[i : i + height, j : j + width] += kernel[i, j] * image  # (4)
+    return _middle(full, image.shape, kernel.shape, mode)
+
+
+def correlate2d(
+    image: Float[Tensor, "height width"], kernel: Float[Tensor, "rows columns"], mode: str = "full"
+) -> Float[Tensor, "down across"]:
+    """How alike the kernel and the image below it are, at every place."""
+    (height, width), (rows, columns) = image.shape, kernel.shape
+    full = image.new_zeros(height + rows - 1, width + columns - 1)
+    for i, j in product(range(rows), range(columns)):
+        top, left = rows - 1 - i, columns - 1 - j  # the first place is -(rows - 1)
+        full[top : top + height, left : left + width] += kernel[i, j] * image  # (5)
+    return _middle(full, image.shape, kernel.shape, mode, shift=1)
+
+
+def _middle(
+    full: Tensor, image: Sequence[int], kernel: Sequence[int], mode: str, shift: int = 0
+) -> Tensor:
+    """The places of a full result that a mode keeps; "same" has as many as the image.
+
+    Of an even kernel the middle is the left of two; `shift` is 1 where it was not turned.
+    """
+    if mode == "full":
+        return full
+    if mode == "same":
+        first = [(k - 1 + shift) // 2 for k in kernel]
+        cut = [slice(start, start + n) for start, n in zip(first, image, strict=True)]
+    elif mode == "valid":
+        if any(k > n for n, k in zip(image, kernel, strict=True)):
+            raise ValueError(
+                f"kernel ({by(kernel)}) must fit into the image ({by(image)}), because valid keeps "
+                "places where it does; use a smaller one, or same or full"
+            )
+        cut = [slice(k - 1, n) for n, k in zip(image, kernel, strict=True)]
+    else:
+        raise ValueError(f"mode ({mode}) must be full, same or valid")
+    return full[tuple(cut)]
+
+
+def by(sizes: Sequence[int]) -> str:
+    """Sizes as one writes them: 3 x 5."""
+    return " x ".join(map(str, sizes))
+
+
+# ------------------------------------------------------------------------------------ the recipe
+
+SIGNAL = (0.0, 1.0, 3.0, 2.0, 0.0, 0.0, 2.0, 1.0)
+KERNEL = (3.0, 2.0, 1.0)  # not the same backwards, so that the flip is seen
+LETTER = (
+    (1.0, 1.0, 1.0, 1.0),
+    (1.0, 0.0, 0.0, 0.0),
+    (1.0, 1.0, 1.0, 0.0),
+    (1.0, 0.0, 0.0, 0.0),
+    (1.0, 0.0, 0.0, 0.0),
+)
+RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 0.0, 1.0), (0.0, 1.0, 2.0))  # light from one corner
+CROP = (120, 200)  # pixels of the photo that are shown, down and across
+
+
+def tensor(*values: object) -> Tensor:
+    """Values in float64."""
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def bell(sigma: float, reach: int) -> Float[Tensor, " places"]:
+    """The chances of a Gaussian at the whole numbers from -reach to reach."""
+    x = torch.arange(-reach, reach + 1, dtype=torch.float64)
+    p = (-(x**2) / (2 * sigma**2)).exp()
+    return p / p.sum()
+
+
+def farthest(ours: Float[Tensor, "*shape"], theirs: Float[Tensor, "*shape"]) -> float:
+    """The largest difference of two tensors."""
+    return float((ours - theirs).abs().max())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sums(Simulation):
+    """Hold the sums beside each other and beside what dice and Gaussians must give."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "slide": (
+            "The kernel is turned round, moved along the signal column by column (orange) and "
+            "multiplied with the bars it meets, and each sum of products is one bar below."
+        ),
+        "flip": (
+            "Convolution stamps the letter at each point as it is and correlation turned by half "
+            "a turn (top), and light falls on the photo from opposite corners (bottom)."
+        ),
+        "dice": (
+            "Left the chances of one die, of sums and of a difference, right a ball dropped twice: "
+            "the sum of two Gaussians (green) is the Gaussian of their joint variance (dashes)."
+        ),
+    }
+
+    photo: str = "china"
+    """What a kernel is moved over: china, flower or an image file."""
+    spreads: tuple[float, float] = (3.0, 4.0)
+    """Standard deviations of the two Gaussians whose sum is taken."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(1 <= min(self.spreads) <= max(self.spreads) <= 100, "spreads", "from 1 to 100")
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        image = photograph(self.photo, least=max(CROP))
+        top, left = ((n - cut) // 2 for n, cut in zip(image.shape, CROP, strict=True))
+        crop = image[top : top + CROP[0], left : left + CROP[1]]
+        points = torch.zeros(15, 25, dtype=torch.float64)
+        points[[3, 4, 10], [3, 17, 10]] = 1
+        letter, relief = tensor(*LETTER), tensor(*RELIEF)
+        a, b = (
+            torch.randn(*shape, generator=generator, dtype=torch.float64)
+            for shape in ((9, 7), (3, 4))
+        )
+        die = torch.full((6,), 1 / 6, dtype=torch.float64)
+        reach = round(8 * max(self.spreads))
+        return {
+            "points": points,
+            "stamped": torch.stack([f(points, letter, "same") for f in (convolve2d, correlate2d)]),
+            "crop": crop,
+            "relief": torch.stack([f(crop, relief, "same") for f in (convolve2d, correlate2d)]),
+            "convolved": torch.stack([convolve2d(a, b), convolve2d(b, a)]),
+            "correlated": torch.stack(
+                [correlate2d(a, b), correlate2d(a, b.flip(0, 1)), correlate2d(b, a)]
+            ),
+            "two": total(die, die),
+            "three": total(total(die, die), die),
+            "difference": difference(die, die),
+            "bells": torch.stack([bell(s, reach) for s in self.spreads]),
+        }
+
+    def dropped_twice(self, result: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """The places of the sum of two Gaussians, its chances, and those of one Gaussian."""
+        chances = total(*result["bells"])
+        reach = len(chances) // 2
+        expected = bell(sum(s**2 for s in self.spreads) ** 0.5, reach)
+        return torch.arange(-reach, reach + 1, dtype=torch.float64), chances, expected
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        plain, turned, exchanged = result["correlated"]
+        one, other = result["convolved"]
+        ways = 6 - (torch.arange(11, dtype=torch.float64) - 5).abs()  # of 36, to throw 2 .. 12
+        places, chances, expected = self.dropped_twice(result)
+        variance = float((places**2 * chances).sum()) / sum(s**2 for s in self.spreads)
+        size = float(plain.abs().max())
+        return {
+            "flip_error": farthest(one, turned),
+            "commute_error": farthest(one, other),
+            "correlation_gap": farthest(plain, exchanged) / size,
+            "turn_error": farthest(plain, exchanged.flip(0, 1)),
+            "dice_error": max(farthest(36 * result[name], ways) for name in ("two", "difference")),
+            "gaussian_error": farthest(chances, expected),
+            "variance_error": abs(variance - 1),
+        }
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        signal, kernel = tensor(*SIGNAL), tensor(*KERNEL)
+        return {
+            "slide": slid(signal, kernel, convolve(signal, kernel)),
+            "flip": flipped(
+                (result["points"], tensor(*LETTER), result["stamped"]),
+                (result["crop"], tensor(*RELIEF), result["relief"]),
+            ),
+            "dice": panels(self.dice(result), self.balls(result), width=3.25, height=3.3),
+        }
+
+    def dice(self, result: Mapping[str, Tensor]) -> Panel:
+        """The chances of every number of points."""
+        return Panel(
+            {
+                "one die": (torch.arange(1, 7), torch.full((6,), 1 / 6)),
+                "two": (torch.arange(2, 13), result["two"]),
+                "three": (torch.arange(3, 19), result["three"]),
+                "one less another": (torch.arange(-5, 6), result["difference"]),
+            },
+            xlabel="points",
+            ylabel="probability",
+            title="sums and differences of dice",
+            ylim=(0, 0.29),
+            legend="upper right",
+        )
+
+    def balls(self, result: Mapping[str, Tensor]) -> Panel:
+        """Where a ball lands that was dropped once, and twice."""
+        places, chances, expected = self.dropped_twice(result)
+        spread = sum(s**2 for s in self.spreads) ** 0.5
+        far, once = 3.5 * spread, torch.arange(result["bells"].shape[1]) - len(places) // 4
+        near, also = once.abs() <= far, places.abs() <= far
+        return Panel(
+            {
+                **{
+                    f"{name}, spread {s:g}": (once[near], bell[near])
+                    for name, s, bell in zip("fg", self.spreads, result["bells"], strict=True)
+                },
+                "f * g": (places[also], chances[also]),
+            },
+            guides={f"Gaussian of {spread:.3g}": (places[also], expected[also])},
+            xlabel="where the ball lands",
+            ylabel="probability",
+            title="a ball dropped twice",
+            ylim=(0, 1.9 * float(result["bells"].max())),
+            legend="upper right",
+        )
+
+
+RECIPES = {
+    "convolution": Sums(
+        goal="flip_error <= 1e-12 and commute_error <= 1e-12 and correlation_gap >= 0.1 "
+        "and dice_error <= 1e-12 and gaussian_error <= 1e-12 and variance_error <= 1e-10",
+        covers=("C1", "C2"),
+    ),
+}

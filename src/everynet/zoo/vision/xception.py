@@ -1,0 +1,249 @@
+"""Xception: every convolution in two steps, first within each map, then across the maps.
+
+    d_c = w_c * x_c                                      (1)  depthwise: each map has its 3 x 3
+    a_k = sum_c v_kc d_c                                 (2)  pointwise: 1 x 1
+    n_k = g_k (a_k - mean(a_k)) / std(a_k) + b_k         (3)  batch normalisation
+    y = F(x) + S x                                       (4)  module with a skip
+    v_k = mean of max(0, n_k) over all pixels            (5)  global average
+    z = W v + b                                          (6)  logits, one for each class
+    (1) and (2) / convolution = 1 / C_out + 1 / k^2      (7)  multiplications, with k x k filters
+
+F is max(0, x) and then (1), (2) and (3), twice or three times. Where F ends in a pool of 3 x 3
+pixels, 2 apart, S is a normalised convolution of 1 x 1 with stride 2, and nothing elsewhere.
+
+A separable convolution, (1) and (2), is a convolution whose kernel is a product, v_kc w_c: it
+holds that where and what can be told apart. Unlike in an inception module no rectifier stands
+between the two. By (7) it needs about a ninth of the work. The 36 convolutions, of which 34
+are separable, stand in 14 modules, all but the first and the last with skips: 4 in the entry flow,
+8 in the middle flow, 2 in the exit flow. There are 22,855,952 parameters.
+
+Chollet (2016), "Xception: Deep Learning with Depthwise Separable Convolutions", arXiv:1610.02357,
+figure 5. Unlike the paper, the small form for images of 32 x 32 has no stride in its stem and one
+pooling module less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from everynet.nn.conv import he_start
+from everynet.nn.layers import layer_table
+from everynet.plot import layer_costs
+from everynet.recipes import Pictures
+from everynet.types import Data, History, UserError
+from everynet.zoo.vision.classifier import ImageClassification
+
+Maps = Float[Tensor, "batch channels height width"]
+
+
+class Separable(nn.Module):
+    """Maps feature maps to normalised others of the same size, in two steps; rectified first."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        self.relu = nn.ReLU()
+        self.depthwise = nn.Conv2d(channels, channels, 3, padding=1, groups=channels, bias=False)
+        self.pointwise = nn.Conv2d(channels, width, 1, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch maps height width"]:
+        d = self.depthwise(self.relu(x))  # (1)
+        a = self.pointwise(d)  # (2)
+        n: Tensor = self.norm(a)  # (3)
+        return n
+
+
+class Middle(nn.Module):
+    """Maps feature maps to as many others of the same size: three separable layers and a skip."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(*(Separable(width, width) for _ in range(3)))
+
+    def forward(self, x: Maps) -> Maps:
+        y: Tensor = self.layers(x) + x  # (4)
+        return y
+
+
+class Halving(nn.Module):
+    """Maps feature maps to others half as high and wide: two separable layers, pool and skip."""
+
+    def __init__(self, channels: int, hidden: int, width: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(Separable(channels, hidden), Separable(hidden, width))
+        self.pool = nn.MaxPool2d(3, 2, padding=1)
+        self.skip = nn.Conv2d(channels, width, 1, 2, bias=False)
+        self.norm = nn.BatchNorm2d(width)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch maps rows columns"]:
+        y: Tensor = self.pool(self.layers(x)) + self.norm(self.skip(x))  # (4)
+        return y
+
+
+class Xception(nn.Module):
+    """Maps images to logits; `width` are the maps of the first layer, `middle` inner modules."""
+
+    stride: ClassVar[int] = 2  # of the first layer
+    padding: ClassVar[int] = 0  # of the first two
+    entry_maps: ClassVar[tuple[int, ...]] = (16, 32, 91)  # in quarters of the width
+    exit_maps: ClassVar[tuple[int, int, int]] = (128, 192, 256)
+
+    def __init__(
+        self, channels: int = 3, classes: int = 1000, *, width: int = 32, middle: int = 8
+    ) -> None:
+        super().__init__()
+        if width < 1 or width % 4:
+            raise ValueError(
+                f"width ({width}) must be a multiple of 4, because the middle modules have 91 "
+                f"quarters as many maps; do width={max(1, width // 4) * 4}"
+            )
+        entry = [2 * width, *(quarters * width // 4 for quarters in self.entry_maps)]
+        inner, (last, *rest) = entry[-1], (quarters * width // 4 for quarters in self.exit_maps)
+        self.stem = nn.Sequential(
+            nn.Conv2d(channels, width, 3, self.stride, self.padding, bias=False),
+            *(nn.BatchNorm2d(width), nn.ReLU()),
+            nn.Conv2d(width, 2 * width, 3, 1, self.padding, bias=False),
+            *(nn.BatchNorm2d(2 * width), nn.ReLU()),
+        )
+        self.entry_flow = nn.Sequential(*(Halving(a, b, b) for a, b in pairwise(entry)))
+        self.middle_flow = nn.Sequential(*(Middle(inner) for _ in range(middle)))
+        self.exit_flow = nn.Sequential(
+            Halving(inner, inner, last), *(Separable(a, b) for a, b in pairwise((last, *rest)))
+        )
+        self.relu = nn.ReLU()
+        self.mean = nn.AdaptiveAvgPool2d(1)
+        self.output = nn.Linear(rest[-1], classes)
+        he_start(self)
+
+    def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        h = self.exit_flow(self.middle_flow(self.entry_flow(self.stem(x))))
+        v = self.mean(self.relu(h)).flatten(1)  # (5)
+        z: Tensor = self.output(v)  # (6)
+        return z
+
+
+class SmallXception(Xception):
+    """Xception for images of 32 x 32: no stride at first, and one pooling module less."""
+
+    stride: ClassVar[int] = 1
+    padding: ClassVar[int] = 1
+    entry_maps: ClassVar[tuple[int, ...]] = (16, 32)
+    exit_maps: ClassVar[tuple[int, int, int]] = (64, 96, 128)
+
+
+def share(outputs: int, kernel_size: int = 3) -> float:
+    """Multiplications of a separable convolution, in those of a convolution of the same shape."""
+    return 1 / outputs + 1 / kernel_size**2  # (7)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Photographs(ImageClassification[Xception]):
+    """Tell images apart by Xception; `width=32 middle=8 size=299` is the paper's own."""
+
+    network: ClassVar[type[Xception]] = Xception
+    captions: ClassVar[Mapping[str, str]] = {
+        "activations": ImageClassification.captions["activations"],
+        "costs": (
+            "Multiplications of each separable layer (orange) and of a convolution of the same "
+            "shape (blue): within maps first and across them afterwards takes about a ninth."
+        ),
+        "misclassified": ImageClassification.captions["misclassified"],
+    }
+
+    width: int = 8
+    """Feature maps of the first layer, from which all others follow; 32 in the paper."""
+    middle: int = 2
+    """Modules of the middle flow; 8 in the paper."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        fits = self.width >= 1 and self.width % 4 == 0
+        self.require(fits, "width", "a multiple of 4, because the middle has 91 quarters of it")
+        self.require(self.middle >= 0, "middle", "at least 0")
+
+    def model(self, data: Data) -> Xception:
+        channels, *sides = data.spec["shape"]
+        least = self.network.stride * 2 ** (len(self.network.entry_maps) + 1)  # and the exit flow
+        if min(sides) < least:
+            raise UserError(
+                f"size ({min(sides)}) must be at least {least}, because the network halves the "
+                f"image so often; do size={least}"
+            )
+        classes = len(data.spec["classes"])
+        return self.network(channels, classes, width=self.width, middle=self.middle)
+
+    def drawn(self, model: Xception) -> Sequence[str]:
+        return ["stem", "entry_flow.0", "entry_flow.1", "middle_flow", "exit_flow"]
+
+    def pictures(self, model: Xception, data: Data, history: History) -> Pictures:
+        """Those of every classifier, and what the separable layers cost."""
+        return {**super().pictures(model, data, history), "costs": costs(model, data.spec["shape"])}
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), width=4, middle=1, size=32, holdout=True)
+
+
+def costs(model: nn.Module, shape: Sequence[int]) -> Figure:
+    """Multiplications of the separable layers beside those of convolutions of the same shape."""
+    rows = {row.name: row for row in layer_table(model, shape)}
+    layers = [name for name, module in model.named_modules() if isinstance(module, Separable)]
+    pairs = [(rows[f"{name}.depthwise"], rows[f"{name}.pointwise"]) for name in layers]
+    work = torch.tensor([sum(row.multiplications or 0 for row in pair) for pair in pairs]).double()
+    shares = torch.tensor([share(pointwise.shape[0]) for _, pointwise in pairs]).double()
+    names = [name.replace("_flow.", " ").replace("layers.", "") for name in layers]
+    kinds = {"convolutions of 3 x 3": work / shares, "separable": work}
+    return layer_costs(
+        names, {"multiplications": kinds}, title=f"images of {shape[1]} x {shape[2]}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmallPhotographs(Photographs):
+    """Tell images of about 32 x 32 apart by Xception without its first stride."""
+
+    network: ClassVar[type[Xception]] = SmallXception
+
+
+RECIPES = {
+    "xception": Photographs(
+        data="digits",
+        size=48,
+        width=4,
+        steps=800,
+        batch_size=32,
+        lr=3e-3,
+        optimizer="adamw",
+        weight_decay=0.05,
+        schedule="one-cycle",
+        pixels=5.0,
+        degrees=10.0,
+        scale=0.1,
+        goal="accuracy >= 0.97",
+        covers=("C22",),
+    ),
+    "xception-cifar": SmallPhotographs(
+        data="cifar10",
+        width=24,
+        middle=4,
+        steps=5850,
+        batch_size=256,
+        lr=0.1,
+        optimizer="nesterov",
+        weight_decay=5e-4,
+        schedule="one-cycle",
+        pixels=4.0,
+        mirror=True,
+        holdout=False,
+        eval_every=1950,
+        goal="accuracy >= 0.90",
+        covers=("C22",),
+    ),
+}
