@@ -26,7 +26,7 @@ Unlike the paper, and like torchvision, a bottleneck halves the image at its 3 x
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -69,24 +69,20 @@ class Subsampled(nn.Module):
         return pad(self.pixels(x), (0, 0, 0, 0, 0, self.more))  # (7)
 
 
-def subsampled(channels: int, width: int, stride: int) -> nn.Module:
-    """The shortcut of `CifarResNet`."""
-    if channels == width and stride == 1:
-        return nn.Identity()
-    return Subsampled(channels, width, stride)
-
-
 class Basic(nn.Module):
     """Adds what two convolutions make of the maps."""
 
     expansion: ClassVar[int] = 1  # maps of the output for each of `width`
-    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(projection)
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv(channels, width, 3, stride), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = conv(width, width, 3), nn.BatchNorm2d(width)
         self.downsample = self.shortcut(channels, width, stride)
+
+    def shortcut(self, channels: int, width: int, stride: int) -> nn.Module:
+        """What is added to."""
+        return projection(channels, width, stride)
 
     def residual(self, x: Maps) -> Made:
         """What is added."""
@@ -125,7 +121,9 @@ class Bottleneck(nn.Module):
 class SmallBlock(Basic):
     """Adds what two convolutions make of the maps, with a shortcut that has no weights."""
 
-    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(subsampled)
+    def shortcut(self, channels: int, width: int, stride: int) -> nn.Module:
+        same = channels == width and stride == 1
+        return nn.Identity() if same else Subsampled(channels, width, stride)
 
 
 class PlainBlock(SmallBlock):
