@@ -135,7 +135,7 @@ def test_data_it_refuses():
     with pytest.raises(UserError, match=r"must have targets like their images, because a corr"):
         recipe.model(Data.described({**SPEC, "target_shape": [3, 16, 16]}))
     odd = {**SPEC, "shape": [1, 20, 20], "target_shape": [1, 20, 20]}
-    with pytest.raises(UserError, match=r"size \(0: images of 20x20\) must be divisible by 8,.*24"):
+    with pytest.raises(UserError, match=r"size \(0: images of 20x20\) must be divisible by 8,.*16"):
         recipe.model(Data.described(odd))
 
 
