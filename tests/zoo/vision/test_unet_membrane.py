@@ -8,9 +8,11 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet.catalog import find
+from everynet.data.augment import compose
+from everynet.data.deform import bend, symmetries
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.runs import run
-from everynet.types import UserError
+from everynet.types import Draw, UserError, generator
 from everynet.zoo.vision.unet import SameUNet
 from everynet.zoo.vision.unet_membrane import otsu, shared
 
@@ -137,6 +139,19 @@ def test_training_sees_windows_and_evaluation_whole_images():
     assert x.shape == (2, 1, 32, 32)
     assert t.shape == (2, 32, 32)
     assert next(iter(data.valid))[0].shape[-2:] == (64, 64)
+
+
+def test_training_windows_are_turned_stretched_and_bent_by_the_settings():
+    """Equation (1), as the settings ask for it, and no more than that."""
+    given = {"window": 16, "degrees": 30.0, "stretch": 0.2, "pixels": 2.0, "chance": 0.5}
+    recipe = replace(find("unet-membrane").tiny(), **given)
+    x = noise(8, 1, 64, 64).float()
+    batch = x, (x[:, 0] > 0).long()
+    wanted = compose(bend(16, 30.0, 0.2, 2.0, 0.5), symmetries())
+    found, masks = recipe.augment()(batch, Draw(generator(3), 8, parts=("image", "mask")))
+    image, mask = wanted(batch, Draw(generator(3), 8, parts=("image", "mask")))
+    assert torch.equal(found, image)
+    assert torch.equal(masks, mask)
 
 
 @pytest.mark.parametrize(

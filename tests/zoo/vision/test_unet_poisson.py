@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -186,6 +187,22 @@ def test_figures_are_of_the_test_sources():
         "parameters_cnn": 20.0,
     }
     assert math.isnan(find("unet-poisson").metrics(table(0.04, math.nan))["advantage"])
+
+
+def test_the_picture_of_what_is_seen_is_in_the_units_of_the_equation():
+    """Equations (1), (3) and (4): for a network that solves it, all maps are Green's function."""
+    recipe = replace(find("unet-poisson"), layers=3)
+    spec = {"std": [0.5], "target_std": 0.02}
+
+    class Standardised(nn.Module):
+        def forward(self, x):
+            return poisson.solve(0.5 * x[:, 0])[:, None] / 0.02
+
+    figure = recipe.seen({"net": Standardised()}, noise(2, 1, 16, 16), spec)
+    exact, net = (axes.images[0].get_array() for axes in figure.axes[:2])
+    assert np.allclose(exact, poisson.response(10, 6, 16))
+    assert np.allclose(net, exact)
+    assert figure.axes[1].patches[0].get_width() == 7
 
 
 def test_a_cell_predicts_the_field():
