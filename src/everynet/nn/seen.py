@@ -49,26 +49,25 @@ class Seen(nn.Module):
         return [found[name][0].flatten(1).to(x.dtype) for name in self.layers]
 
 
-def stages(
-    network: nn.Module, x: Float[Tensor, "1 channels height width"]
-) -> list[list[tuple[str, int]]]:
-    """Layers with an activation function in the order they answer, those of one size together.
+def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> list[list[str]]:
+    """Layers behind an activation function in the order they answer, those of one size together.
 
-    Each comes with its number of maps. A head that takes images of another size does not matter:
-    what stands before it has answered by then.
+    A head that takes images of another size does not matter: all that stands before it has answered
+    by then. Maps of a single pixel, or row, are left out.
     """
-    found: dict[tuple[int, ...], dict[str, int]] = {}
-    answered: set[str] = set()
+    found: dict[str, tuple[int, ...]] = {}
 
     def keep(name: str, made: object) -> None:
-        if isinstance(made, Tensor) and made.dim() == 4 and name not in answered:
-            found.setdefault(tuple(made.shape[2:]), {})[name] = made.shape[1]
-        answered.add(name)
+        found.setdefault(name, tuple(made.shape[2:]) if isinstance(made, Tensor) else ())
 
     names = [n for n, module in network.named_modules() if isinstance(module, ACTIVATIONS)]
     with _told(network, names, keep), torch.no_grad(), suppress(RuntimeError):
         network(x)
-    return [[*layers.items()] for size, layers in found.items() if min(size) > 1]
+    by_size: dict[tuple[int, ...], list[str]] = {}
+    for name, size in found.items():
+        if len(size) == 2 and min(size) > 1:
+            by_size.setdefault(size, []).append(name)
+    return [*by_size.values()]
 
 
 @contextmanager

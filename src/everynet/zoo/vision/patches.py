@@ -60,9 +60,8 @@ class PatchNet(nn.Module):
         self.features = blocks(3, sizes)
         self.output = nn.Linear(sizes[-1][0], classes)
         for layer in self.features:
-            if isinstance(layer, nn.Conv2d):  # as wide as the rectifiers need it
+            if isinstance(layer, nn.Conv2d):  # so that deep layers answer as loudly as the first
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-                nn.init.zeros_(layer.bias)
 
     def forward(self, x: Float[Tensor, "batch 3 height width"]) -> Float[Tensor, "batch classes"]:
         v = self.features(x).mean((2, 3))  # (4)

@@ -41,7 +41,7 @@ from torch.optim import LBFGS, Optimizer
 from everynet import plot
 from everynet.data import pair, vgg19
 from everynet.nn.given import Given
-from everynet.nn.seen import Seen, stages
+from everynet.nn.seen import Seen, sizes
 from everynet.plot.panels import Curve
 from everynet.recipes import OPTIMIZERS, Goal, Pictures, State, Training, minimised
 from everynet.samplers import Made
@@ -91,6 +91,13 @@ def layer_gradient(f: Maps, a: Matrix) -> Maps:
     """The gradient of the loss of a style layer before the rectifier, by hand."""
     n, m = f.shape
     return (gram(f) - a) @ f * (f > 0) / (n**2 * m**2)  # (7)
+
+
+def chosen(stages: Sequence[Sequence[str]]) -> list[str]:
+    """The layers of the style, from the names of all layers by size, then that of the content."""
+    scales = stages[:DEEPEST]
+    middle = scales[max(0, len(scales) - 2)] if scales else []
+    return [*(scale[0] for scale in scales), *middle[:2][-1:]]
 
 
 class Aims(nn.Module):
@@ -278,17 +285,14 @@ class Transfer(Training[Picture]):
             network = deepcopy(network)
         network = network.to(device=x.device, dtype=x.dtype).requires_grad_(False).eval()
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-        found = stages(network, x)[:DEEPEST]
-        if not found:
+        *styles, content = chosen(sizes(network, x)) or [""]
+        if not styles:
             raise UserError(
                 f"of ({self.of}) must be the run of a network with feature maps behind activation "
                 f"functions, because these are compared, and {self.of.source.name} shows none of a "
                 f"picture of size {self.size}; try a run of cnn-cifar"
             )
-        middle = found[max(0, len(found) - 2)]
-        names = [stage[0][0] for stage in found[: self.layers]]
-        content = middle[min(1, len(middle) - 1)][0]
-        return Seen(network, [*names, content], spec["mean"], spec["std"]).to(x)
+        return Seen(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)
 
     def aims(self, content: Image, style: Image) -> Aims:
         """What the picture is to become."""
@@ -397,7 +401,8 @@ class Transfer(Training[Picture]):
 
     def sample(self, model: Picture, spec: Spec, generator: torch.Generator) -> Image:
         """The picture."""
-        return model().detach()
+        made: Tensor = model().detach()
+        return made
 
     def tiny(self) -> Self:
         return replace(

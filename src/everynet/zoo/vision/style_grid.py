@@ -99,7 +99,7 @@ class Grid(Experiment):
             iterations=self.iterations, optimizer=self.optimizer, layers=self.layers[-1],
             eval_every=self.steps, seed=self.seed,
         )  # fmt: skip
-        alone = {
+        alone: dict[str, Training[Any, Any]] = {
             CONTENT: replace(one, alpha=1.0, beta=0.0, noise=1.0),
             STYLE: replace(one, alpha=0.0, beta=1.0, noise=1.0),
         }
