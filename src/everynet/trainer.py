@@ -24,6 +24,7 @@ from everynet.device import (
 )
 from everynet.distributed import World
 from everynet.memory import keep_freed_memory
+from everynet.nn.given import Given
 from everynet.recipes import Fitting, M, State, Training, X
 from everynet.types import Batch, Data, History, Record, Terms, UserError
 
@@ -125,8 +126,10 @@ def _few(names: Sequence[str], most: int = 5) -> str:
 
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
-    """The setup with the number of threads that suits a network."""
-    return replace(setup, threads=threads_for(model, recipe.batch_size))
+    """The setup with the number of threads that suits a network, or one that is given in it."""
+    given = [module.network for module in model.modules() if isinstance(module, Given)]
+    most = max(threads_for(part, recipe.batch_size) for part in (model, *given))
+    return replace(setup, threads=most)
 
 
 def train(

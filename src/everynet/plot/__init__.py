@@ -39,6 +39,8 @@ from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
 from everynet.plot.membranes import bent_windows as bent_windows
 from everynet.plot.membranes import membranes as membranes
+from everynet.plot.neural_style import gram_matrices as gram_matrices
+from everynet.plot.neural_style import picture_table as picture_table
 from everynet.plot.neuron import action_potential as action_potential
 from everynet.plot.neuron import phase_plane as phase_plane
 from everynet.plot.panels import Panel as Panel
