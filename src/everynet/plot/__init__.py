@@ -10,6 +10,7 @@ from everynet.plot.convolution import toeplitz_form as toeplitz_form
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.equivariance import shifted as shifted
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
 from everynet.plot.filtering import filtered as filtered
