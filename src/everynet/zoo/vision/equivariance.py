@@ -69,7 +69,8 @@ def global_mean(y: Maps) -> Float[Tensor, "batch channels 1 1"]:
 
 def spread(y: Tensor) -> Float[Tensor, ""]:
     """The length of y less its mean, in which changes are measured."""
-    return (y - y.mean()).norm()
+    length: Tensor = (y - y.mean()).norm()
+    return length
 
 
 def broken(f: Callable[[Tensor], Tensor], x: Maps, s: int, stride: int = 1, edge: int = 0) -> float:

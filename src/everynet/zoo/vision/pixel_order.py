@@ -54,7 +54,8 @@ def renumber(
 ) -> Float[Tensor, "units inputs"]:
     """The weights that see of images in their own order what these see of reordered ones."""
     channels = weight.unflatten(1, (-1, len(order)))
-    return channels[..., order.argsort()].flatten(1)  # (2)
+    moved: Tensor = channels[..., order.argsort()].flatten(1)  # (2)
+    return moved
 
 
 def alike(inputs: int, classes: int, parameters: int) -> int:
