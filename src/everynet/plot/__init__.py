@@ -59,6 +59,7 @@ from everynet.plot.segmentation import segmented as segmented
 from everynet.plot.segmentation import uncertain_pixels as uncertain_pixels
 from everynet.plot.separation import mistake_bound as mistake_bound
 from everynet.plot.separation import separating_line as separating_line
+from everynet.plot.shifts import shifted as shifted
 from everynet.plot.surface import boundary as boundary
 from everynet.plot.surface import decision_regions as decision_regions
 from everynet.plot.surface import decision_surface as decision_surface
