@@ -35,6 +35,8 @@ from everynet.plot.linear import coefficients as coefficients
 from everynet.plot.linear import fitted as fitted
 from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
+from everynet.plot.localisation import boxes_found as boxes_found
+from everynet.plot.localisation import looked_at as looked_at
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
 from everynet.plot.membranes import bent_windows as bent_windows
