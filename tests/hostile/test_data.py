@@ -1,13 +1,20 @@
 """Files of data that ask for far more than they are: refused before the memory is taken."""
 
+import re
+import resource
 import time
 import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from everynet.data import arrays, csv_table, index, npz
+from everynet import cache
+from everynet.cli import main
+from everynet.data import arrays, csv_table, decoded, index, npz
+from everynet.job import Job
 from everynet.types import UserError
+from tests.data.test_folder import fill
 
 MEGABYTE = 2**20
 
@@ -107,3 +114,42 @@ def test_rows_of_a_csv_are_counted_one_by_one(tmp_path, monkeypatch):
 def test_a_page_of_an_index_that_is_nested_without_end_cannot_be_read():
     with pytest.raises(OSError, match="the page of the index cannot be read: RecursionError"):
         list(index._json_links(b"[" * 200_000))
+
+
+def test_19_more_pixels_than_there_is_room_for(tmp_path, monkeypatch, capsys):
+    """They once were put into TMPDIR unseen, and a full one ended in SIGBUS.
+
+    Now they are in the cache, whose room is taken before a byte is written: none is one line.
+    """
+    fill(tmp_path / "photos", count=40, shape=(64, 64, 3))
+    monkeypatch.setattr(decoded, "LARGE", 100)
+    monkeypatch.setattr("tempfile.tempdir", "/dev/null/nowhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(Job, "draw", lambda *_: ())
+    words = [
+        "run",
+        "cnn-mnist",
+        f"data={tmp_path / 'photos'}",
+        "size=64",
+        "steps=1",
+        "batch_size=4",
+    ]
+    words += ["--quiet", "--device", "cpu", "--out", str(tmp_path / "out")]
+    with smallest_files(1 << 18):
+        assert main(words) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"cannot write [\d,]+ bytes to .*cache.*: File too large; ", line)
+    assert [*cache.pixels().iterdir()] == []
+    assert not (tmp_path / "out").exists()
+    assert main(words) == 0
+
+
+@contextmanager
+def smallest_files(most):
+    """No file may become larger: a disk that is as full for our process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

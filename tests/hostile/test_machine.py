@@ -166,6 +166,47 @@ def test_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_
     assert {path.name for path in (folder / "pictures").iterdir()} >= {"confusion.png"}
 
 
+BROKEN = """
+import os, sys
+import torch  # once for all: it takes longest
+for folder in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        if os.path.exists("named"):
+            os.environ["MATPLOTLIBRC"] = "named"
+        before = os.environ.get("MATPLOTLIBRC")
+        from everynet.plot.style import drawing, figure, png
+        with drawing():
+            assert png(figure(1, 1)).startswith(bytes([0x89]))
+        assert (os.getcwd(), os.environ.get("MATPLOTLIBRC")) == (folder, before)
+        print(__import__("matplotlib").rcParams["font.size"], flush=True)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(f"{folder} failed")
+"""
+
+
+def test_10_settings_of_matplotlib_that_are_broken_break_no_program_that_imports_everynet(tmp_path):
+    """Bytes that are no text, a FIFO, one that the environment names; a good one is read."""
+    for name in ("bytes", "fifo", "named", "good"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bytes" / "matplotlibrc").write_bytes(b"font.size: \xff\n")
+    os.mkfifo(tmp_path / "fifo" / "matplotlibrc")
+    (tmp_path / "named" / "named").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "good" / "matplotlibrc").write_text("font.size: 7\n")
+    folders = [str(tmp_path / name) for name in ("bytes", "fifo", "named", "good")]
+    ran = subprocess.run(
+        [sys.executable, "-c", BROKEN, *folders],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.split() == ["10.0", "10.0", "10.0", "7.0"]
+
+
 def test_pictures_are_drawn_with_settings_of_their_own():
     with matplotlib.rc_context({"text.usetex": True, "font.size": 40, "backend": "agg"}):
         with style.drawing():
