@@ -19,6 +19,7 @@ from torch import nn
 
 from everynet.cli import main
 from everynet.distributed import joined
+from everynet.job import Job
 from everynet.log import Log
 from everynet.recipes import State
 from everynet.types import Record, UserError
@@ -27,6 +28,11 @@ RECIPES = Path(__file__).with_name("recipes.py")
 CPU = torch.device("cpu")
 LEARNED = {"fp32": (50, 1e-6), "fp64": (300, 1e-9)}
 """Updates by precision, and how close two processes come to one."""
+
+
+def without_pictures():
+    """Drawing is for other tests."""
+    Job.draw = lambda _job, _model: ()
 
 
 def words(precision, out):
@@ -132,6 +138,7 @@ def all_of_it(out):
 
 
 if __name__ == "__main__":
+    without_pictures()
     try:
         code = all_of_it(Path(sys.argv[1]))
     except BaseException:

@@ -27,7 +27,7 @@ def peak():
     tracemalloc.stop()
 
 
-def test_one_limit_for_all_arrays_of_an_npz(tmp_path, peak):
+def test_9_one_limit_for_all_arrays_of_an_npz(tmp_path, peak):
     """Each is just below what one may unpack to."""
     block = np.zeros(60 * MEGABYTE, np.uint8)
     path = tmp_path / "a.npz"
@@ -66,7 +66,7 @@ def wide(path, columns, rows=3):
     path.write_text("\n".join(lines))
 
 
-def test_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
+def test_24_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
     """Ten times the columns took a hundred times as long: 60,000 of them 32 s."""
     took = []
     for columns in (6_000, 60_000):
@@ -79,7 +79,7 @@ def test_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_
     assert took[1] < 40 * max(took[0], 0.01)
 
 
-def test_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
+def test_24_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
         file.truncate(csv_table.MOST_BYTES + 1)  # takes no place on the disk
@@ -93,7 +93,7 @@ def test_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
 
 
 @pytest.mark.parametrize("cell", [",", '"\n",'])
-def test_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
+def test_24_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
     """Of commas, or of lines that a quotation mark holds together."""
     monkeypatch.setattr(csv_table, "MOST_LINE", 10_000)
     path = tmp_path / "a.csv"

@@ -68,6 +68,14 @@ def test_five_hundred_folders_of_strangers(tmp_path):
 # ------------------------------------------------------------------------- one test for each attack
 
 
+def test_each_of_the_thirty_attacks_has_a_test_of_its_number():
+    texts = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
+    numbers = {
+        int(n) for text in texts for n in re.findall(r"^def test_(\d+)_", text, re.MULTILINE)
+    }
+    assert numbers == {*range(1, 31)}
+
+
 @pytest.fixture
 def around(tmp_path, monkeypatch):
     """What lies outside of the folder, and must stay as it is."""
@@ -323,6 +331,15 @@ def test_2_the_run_itself_may_be_a_link(received, tmp_path, call):
     folder = received()
     (tmp_path / "short").symlink_to(folder)
     assert call("resume", tmp_path / "short", *MINE)[0] == 0
+
+
+def test_4_a_run_is_not_made_shorter_than_it_is(received, call):
+    folder = received()
+    before = state_of(folder)
+    code, said = call("resume", folder, *MINE, "steps=2")
+    assert code == 2
+    assert "steps (2) must be at least 6, because " in said
+    assert state_of(folder) == before
 
 
 def test_6_a_fifo_hangs_nothing_and_hides_no_other_run(received, tmp_path, capsys):
