@@ -143,7 +143,8 @@ def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
     if not taken:
         raise UserError(
             f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
-            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}"
+            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}; "
+            "give those of this network, trained with the same settings"
         )
     new = [name for name in own if name not in taken]
     unused = sorted(name for name in start if name not in taken)  # a file has no order
