@@ -1,8 +1,7 @@
-"""ResNet-20 on CIFAR-10: our update beside loops written by hand; images changed beside peers.
+"""ResNet-20 on CIFAR-10: our update beside loops written by hand, on a GPU and on the CPU.
 
     python benchmarks/vision.py                  on the CPU, and on a GPU where there is one
     python benchmarks/vision.py --cpu            on the CPU alone: 1 and 2 threads
-    python benchmarks/vision.py --cpu --part augment  random changes to images alone
     python benchmarks/vision.py --gpu FOLDER     on a GPU alone; FOLDER holds the whole CIFAR-10
     python benchmarks/vision.py --gpu --profile  also the kernels that take longest; random images
     python benchmarks/vision.py --gpu --quick    a quick look, written nowhere
@@ -12,8 +11,7 @@ loop of gpu.py, kernel by kernel; and a graph captured by hand, with the whole s
 standardised on the device beforehand, one gather for crop and mirror, and no seeds, terms or
 checkpoints. All crop and mirror every batch. The share is that of the fastest matrix product
 measured in the same minute, counting the products of the forward and backward pass. On the CPU:
-updates of our trainer beside a plain loop, which leaves channels first, on the same float images;
-and random changes to images, of ours and kornia to a batch at once, of torchvision one by one.
+updates of our trainer beside a plain loop, which leaves channels first, on the same float images.
 """
 
 import argparse
@@ -91,18 +89,18 @@ def plain_updates(channels_last: bool) -> Callable[[Job], Callable[[], Turn]]:
     return prepare
 
 
-def timed(work: Callable[[], object], job: Job, images: int = BATCH) -> Callable[[], Turn]:
-    """Works several times at once and says what one time took."""
+def timed(update: Callable[[], object], job: Job) -> Callable[[], Turn]:
+    """Does several updates and says what one took."""
     clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
 
     def turn() -> Turn:
         start = clock()
         for _ in range(UPDATES):
-            work()
+            update()
         seconds = (clock() - start) / UPDATES
-        return Turn(seconds, f"{images / seconds:,.0f} images a second")
+        return Turn(seconds, f"{BATCH / seconds:,.0f} images a second")
 
-    work()  # the first is slower
+    update()  # the first is slower
     return turn
 
 
@@ -113,105 +111,18 @@ CONTESTANTS = [
 ]
 
 
-# ------------------------------------------------------------------------- changes to images
-
-IMAGES, TURN, MOVE, STRETCH = 512, 10.0, 2, 0.1  # degrees, pixels, a fraction
-
-
-def pictures():
-    """Images of 32 x 32 in colour, from 0 to 1."""
-    import torch
-
-    return torch.rand(IMAGES, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-
-
-def our_changes(job: Job) -> Callable[[], Turn]:
-    import torch
-
-    from everynet.data.augment import affine, compose, crop, flip
-    from everynet.types import Draw
-
-    changes = {
-        "crop": compose(flip(), crop(32, padding=4, fill=0)),
-        "affine": affine(TURN, MOVE, STRETCH, fill=0),
-    }
-    change, x, numbers = changes[job["change"]], pictures(), torch.Generator()
-    y = torch.zeros(IMAGES, dtype=torch.int64)
-    return timed(lambda: change((x, y), Draw(numbers, IMAGES)), job, IMAGES)
-
-
-def torchvision_changes(job: Job) -> Callable[[], Turn]:
-    import torch
-
-    try:
-        from torchvision.transforms import v2
-    except RuntimeError:  # beside a CPU build of torch its operators are absent, which v2 needs not
-        for name in ("nms", "qnms"):
-            torch.library.define(f"torchvision::{name}", "(Tensor a, Tensor b, float c) -> Tensor")
-        from torchvision.transforms import v2
-
-    share = MOVE / 32
-    changes = {
-        "crop": v2.Compose([v2.RandomHorizontalFlip(), v2.RandomCrop(32, padding=4)]),
-        "affine": v2.RandomAffine(
-            TURN, (share, share), (1 - STRETCH, 1 + STRETCH),
-            interpolation=v2.InterpolationMode.BILINEAR,
-        ),
-    }  # fmt: skip
-    change, x = changes[job["change"]], pictures()
-    return timed(lambda: torch.stack([change(image) for image in x]), job, IMAGES)
-
-
-def kornia_changes(job: Job) -> Callable[[], Turn]:
-    from kornia import augmentation
-    from torch import nn
-
-    share = MOVE / 32
-    changes = {
-        "crop": nn.Sequential(
-            augmentation.RandomHorizontalFlip(p=0.5), augmentation.RandomCrop((32, 32), padding=4)
-        ),
-        "affine": augmentation.RandomAffine(
-            TURN, (share, share), (1 - STRETCH, 1 + STRETCH), p=1.0
-        ),
-    }
-    change, x = changes[job["change"]], pictures()
-    return timed(lambda: change(x), job, IMAGES)
-
-
-CHANGES = [
-    Contestant("everynet.data.augment", our_changes, "everynet", "everynet"),
-    Contestant(
-        "torchvision v2, one by one", torchvision_changes, "torch", "torchvision", reach=5.0
-    ),
-    Contestant("kornia, batched", kornia_changes, "torch", "kornia", reach=1.5),
-]
-WHAT = {"crop": "mirror, and crop from a border of 4 pixels", "affine": "turn, move and stretch"}
-
-
 def on_cpu() -> None:
-    given = arguments(__doc__.splitlines()[0], [*CONTESTANTS, *CHANGES], repeats=5)
+    given = arguments(__doc__.splitlines()[0], CONTESTANTS, repeats=5)
     page = Page("vision", __file__, given)
-    if given.part in ("", "step"):
-        for threads in (1, 2):
-            heading = f"ResNet-20, batch {BATCH}, threads: {threads}"
-            page.round(heading, CONTESTANTS, {"threads": threads})
-        page.close(
-            "Vision: an update of ResNet-20 on the CPU",
-            f"Seconds of one update (forward, backward, Nesterov) of {BATCH} images of 32 x 32, "
-            f"best of {given.repeats} alternating turns of {UPDATES}.",
-            "cpu",
-        )
-    if given.part in ("", "augment"):
-        for change, what in WHAT.items():
-            page.round(f"{what}, threads: 1", CHANGES, {"threads": 1, "change": change})
-        page.close(
-            "Vision: random changes to images on the CPU",
-            f"Seconds of changing {IMAGES} float images of 3 x 32 x 32, best of {given.repeats} "
-            f"alternating turns of {UPDATES}; affine by up to {TURN:g} degrees, {MOVE} pixels and "
-            f"{100 * STRETCH:g} % along each axis, bilinear.",
-            "augment",
-        )
+    for threads in (1, 2):
+        heading = f"ResNet-20, batch {BATCH}, threads: {threads}"
+        page.round(heading, CONTESTANTS, {"threads": threads})
+    page.close(
+        "Vision: an update of ResNet-20 on the CPU",
+        f"Seconds of one update (forward, backward, Nesterov) of {BATCH} images of 32 x 32, "
+        f"best of {given.repeats} alternating turns of {UPDATES}.",
+        "cpu",
+    )
 
 
 # ---------------------------------------------------------------------------------- on the GPU
