@@ -12,7 +12,7 @@ KINDS = 9
 
 def killed(out, seed, kills):
     """Break so many runs, and hold every one of them to the bytes of the unbroken one."""
-    command = [sys.executable, "-m", "tests.core.forks", "kill", str(out), str(seed), str(kills)]
+    command = [sys.executable, "-m", "tests.core.forks", str(out), str(seed), str(kills)]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     trials, count = [json.loads(line) for line in done.stdout.splitlines()], Counter()

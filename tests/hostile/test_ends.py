@@ -40,7 +40,7 @@ HUGE = 10**12
         (["run", "mlp", "data=\0"], "data (?) must be"),
     ],
 )
-def test_what_the_user_named_ends_in_one_line_of_bounded_length(refused, words, said):
+def test_22_what_the_user_named_ends_in_one_line_of_bounded_length(refused, words, said):
     line = refused(*words)
     assert said in line
     assert len(line) < 2100

@@ -11,6 +11,8 @@ from everynet.plot.costs import layer_costs as layer_costs
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.diagram import network as network
+from everynet.plot.diagram import receptive_fields as receptive_fields
 from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
@@ -33,10 +35,14 @@ from everynet.plot.linear import coefficients as coefficients
 from everynet.plot.linear import fitted as fitted
 from everynet.plot.linear import probability_curve as probability_curve
 from everynet.plot.linear import residuals as residuals
+from everynet.plot.localisation import boxes_found as boxes_found
+from everynet.plot.localisation import looked_at as looked_at
 from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
 from everynet.plot.membranes import bent_windows as bent_windows
 from everynet.plot.membranes import membranes as membranes
+from everynet.plot.neural_style import gram_matrices as gram_matrices
+from everynet.plot.neural_style import picture_table as picture_table
 from everynet.plot.neuron import action_potential as action_potential
 from everynet.plot.neuron import phase_plane as phase_plane
 from everynet.plot.panels import Panel as Panel
@@ -55,6 +61,7 @@ from everynet.plot.segmentation import segmented as segmented
 from everynet.plot.segmentation import uncertain_pixels as uncertain_pixels
 from everynet.plot.separation import mistake_bound as mistake_bound
 from everynet.plot.separation import separating_line as separating_line
+from everynet.plot.shifts import shifted as shifted
 from everynet.plot.surface import boundary as boundary
 from everynet.plot.surface import decision_regions as decision_regions
 from everynet.plot.surface import decision_surface as decision_surface

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
-from torch import Tensor
+from torch import Tensor, stack
 
 from everynet.plot.style import FAINT, INK, array, colour, figure
 
@@ -56,4 +56,4 @@ def layer_costs(
 
 def _nested(kinds: Mapping[str, Tensor]) -> bool:
     """Whether some layer has a cost of two kinds, of which the one in front is drawn thinner."""
-    return bool((sum((values > 0).long() for values in kinds.values()) > 1).any())
+    return bool((stack([values > 0 for values in kinds.values()]).sum(0) > 1).any())

@@ -234,8 +234,13 @@ def _modules(width: int, kind: type[Inception]) -> nn.ModuleDict:
     made, channels = nn.ModuleDict(), 3 * width
     for name, row in TABLE.items():
         one, three, five, pool = row
-        thin = [(before * width // 64, after * width // 64) for before, after in (three, five)]
-        made[name] = kind(channels, one * width // 64, *thin, pool * width // 64)
+        made[name] = kind(
+            channels,
+            one * width // 64,
+            (three[0] * width // 64, three[1] * width // 64),
+            (five[0] * width // 64, five[1] * width // 64),
+            pool * width // 64,
+        )
         channels = maps(row, width)
     return made
 
@@ -329,13 +334,15 @@ def costs(model: nn.Module, shape: Sequence[int]) -> Figure:
 class Photographs(SmallPhotographs):
     """Tell images apart by GoogLeNet with its heads; `width=64 size=224` is the paper's own."""
 
+    least: ClassVar[int] = LEAST
+
     def model(self, data: Data) -> GoogLeNet | SmallGoogLeNet:
         channels, height, width = data.spec["shape"]
-        if height != width or height < LEAST:
+        if height != width or height < self.least:
             raise UserError(
                 f"size ({self.size}: images of {width}x{height}) must give squares of at least "
-                f"{LEAST} pixels, because the heads take the mean of 5 x 5 pixels of maps 16 times "
-                f"smaller; do size={max(LEAST, height, width)}"
+                f"{self.least} pixels, because the heads take the mean of 5 x 5 pixels of maps 16 "
+                f"times smaller; do size={max(self.least, height, width)}"
             )
         classes = len(data.spec["classes"])
         return GoogLeNet(channels, classes, width=self.width, size=height, dropout=self.dropout)

@@ -171,8 +171,7 @@ class Membranes(Segmentation):
                 images[:, 0][cut], t.cpu()[cut], {"Otsu": light[cut], "U-Net": said[cut]},
                 data.spec["classes"],
             )  # fmt: skip
-        drawn = super().pictures(model, data, history)
-        return {**own, **{name: drawn[name] for name in ("masks", "skips", "uncertainty")}}
+        return {**own, **super().pictures(model, data, history)}
 
     def seen_in_training(self, data: Data) -> Figure:
         """One training image with lines on it, as it is and bent three times."""

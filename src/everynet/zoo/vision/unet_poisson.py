@@ -185,7 +185,7 @@ class PoissonSolver(Experiment):
     """Levels of the U-Net below the uppermost; each halves the image."""
     layers: int = 8
     """Layers of the plain network, which gets as many maps as it needs for as many parameters."""
-    steps: int = 1500
+    steps: int = 2000
     """Updates of each network."""
     batch_size: int = 16
     """Sources an update sees."""

@@ -176,7 +176,7 @@ class Tomography(Training[Corrected]):
             ),
         }  # fmt: skip
         if x.shape[-1] == x.shape[-2]:
-            counts = [10, 15, 20, 30, 45, 60, 90, 120, 180]
+            counts = [10, 15, 20, 30, 60, 120]
             undone = by_angles(true, counts)
             fbp = torch.stack([psnr(b[:, None], true[:, None], peak).mean() for b in undone])
             drawn["angles"] = angles_needed(
