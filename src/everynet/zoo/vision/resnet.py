@@ -213,6 +213,9 @@ class CifarResNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(4 * width, classes)
         self.apply(start)
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.num_batches_tracked = None  # nobody asks: on a GPU a kernel less for each
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
         h = self.bn1(self.conv1(x)).relu_()
