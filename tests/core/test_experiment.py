@@ -125,6 +125,14 @@ def test_a_cell_that_diverges_is_a_result(whole, table):
     assert not checkpoint.steps(whole.folder / "cells" / BAD)
 
 
+def test_a_network_of_a_cell_that_is_larger_than_memory_is_refused(table, monkeypatch):
+    monkeypatch.setattr("everynet.trainer.free", lambda: 0)
+    with pytest.raises(
+        UserError, match=r"the network must be smaller, because the weights of Steep"
+    ):
+        table.cells[GOOD].network()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sudden(Steep):
     """A weight, or a figure, that is no number at the second look, which no term shows."""
