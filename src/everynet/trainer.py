@@ -77,10 +77,10 @@ def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
     parts = (*model.parameters(), *model.buffers())
     needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
     if needed > (there := free()):
-        also = " and gradients" * (copies > 1)
+        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
         raise UserError(
-            f"{_largest(recipe)} must be smaller, because the weights{also} of {recipe.name} would "
-            f"take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+            f"{_largest(recipe)} must be smaller, because the weights{also} of {name} would take "
+            f"{needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
         )
 
 
