@@ -396,7 +396,6 @@ def test_memory_is_four_bytes_for_each_number_that_is_new():
     assert lstm.memory == 4 * (7 * 5 + 2 * 5), "states that come out beside the first are kept too"
 
 
-@pytest.mark.covers("C14")
 def test_memory_of_vgg():
     """13.6 million numbers after the convolutions, 1.5 after the pools, and three vectors."""
     with torch.device("meta"):
