@@ -210,6 +210,19 @@ def test_dropout_before_the_logits_only():
     torch.testing.assert_close(left, torch.tensor([0.0, 3.333]))
 
 
+@pytest.mark.parametrize("kind", [GoogLeNet, SmallGoogLeNet])
+def test_dropout_leaves_out_some_of_the_means(kind):
+    torch.manual_seed(0)
+    net, seen = kind(1, 2, width=8).eval(), []
+    net.output.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    x = torch.randn(4, 1, 65, 65)
+    net(x)
+    net.drop.train()
+    net(x)
+    left = (seen[1] / seen[0])[seen[0] > 0].round(decimals=3).unique()
+    torch.testing.assert_close(left, torch.tensor([0.0, 1.667]))
+
+
 # ----------------------------------------------------------------------------------------- loss
 
 

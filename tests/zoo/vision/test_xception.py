@@ -28,9 +28,10 @@ from everynet.zoo.vision.xception import (
 def shaken(net, seed=0):
     """In float64, with gains, biases and statistics of its own."""
     torch.manual_seed(seed)
-    for tensor in (*net.parameters(), *net.buffers()):
+    for name, tensor in (*net.named_parameters(), *net.named_buffers()):
         if tensor.is_floating_point():
-            tensor.data += 0.3 * torch.rand_like(tensor)
+            draw = torch.rand_like if name.endswith("running_var") else torch.randn_like
+            tensor.data += 0.3 * draw(tensor)
     return net.double().eval()
 
 
@@ -160,6 +161,7 @@ def test_the_network_is_its_flows(kind, side):
         h = module(h)
     for layer in net.exit_flow[1:]:
         h = separated(h, layer)
+    assert (h < 0).any()
     v = h.clamp(min=0).mean((2, 3))
     expected = v @ net.output.weight.T + net.output.bias
     torch.testing.assert_close(net(x), expected, atol=1e-8, rtol=1e-8)
