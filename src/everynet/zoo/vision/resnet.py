@@ -62,11 +62,11 @@ class Subsampled(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.pixels = nn.AvgPool2d(1, stride)  # of one pixel: faster than a slice
-        self.more = width - channels
+        self.stride, self.more = stride, width - channels
 
     def forward(self, x: Maps) -> Made:
-        return pad(self.pixels(x), (0, 0, 0, 0, 0, self.more))  # (7)
+        seen = x[:, :, :: self.stride, :: self.stride]
+        return pad(seen, (0, 0, 0, 0, 0, self.more))  # (7)
 
 
 class Basic(nn.Module):
