@@ -57,7 +57,7 @@ def remembered(
                 _check_memory(f"{where}/{name}", more, p, total)  # it may come at a later step
     if memory:
         raise misfit(f"{where}/{next(iter(memory)):.80} is in one only")
-    if isinstance(optimizer, torch.optim.LBFGS):
+    if type(optimizer) is torch.optim.LBFGS:
         _check_history(where, optimizer, found)
     return found, used
 
@@ -66,24 +66,24 @@ def _check_history(
     where: str, optimizer: torch.optim.LBFGS, found: Mapping[Tensor, dict[str, Any]]
 ) -> None:
     """Refuse lists that L-BFGS cannot walk through side by side, and what it cannot go on with."""
-    copy = deepcopy(optimizer)
-    (group,) = copy.param_groups
-    copy.state.clear()
-    for p, here in zip(optimizer.param_groups[0]["params"], group["params"], strict=True):
+    (group,) = optimizer.param_groups
+    options = {name: group[name] for name in optimizer.defaults}
+    copies = [p.detach().clone() for p in group["params"]]
+    copy = torch.optim.LBFGS(copies, **{**options, "max_iter": 2, "max_eval": 3})
+    for p, own in zip(group["params"], copies, strict=True):
         if p in found:
-            copy.state[here] = deepcopy(found[p])
+            copy.state[own] = deepcopy(found[p])
             lengths = {n: len(v) for n, v in found[p].items() if isinstance(v, list)}
             most = group["history_size"]
             odd = lengths.pop("al", most) != most or max(lengths.values(), default=0) > most
             if odd or len({*lengths.values()}) > 1:
                 said = ", ".join(f"{n} {len(v)}" for n, v in found[p].items() if n in lengths)
                 raise misfit(f"the lists of {where} must be equally long, {most} at most: {said}")
-    group |= {"max_iter": 2, "max_eval": 3}
 
-    def steep() -> Tensor:
-        for p in group["params"]:
+    def steep() -> float:
+        for p in copies:
             p.grad = torch.ones_like(p)
-        return torch.ones(())
+        return 1.0
 
     try:
         copy.step(steep)

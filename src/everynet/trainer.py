@@ -77,10 +77,10 @@ def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
     parts = (*model.parameters(), *model.buffers())
     needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
     if needed > (there := free()):
-        also = " and gradients" * (copies > 1)
+        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
         raise UserError(
-            f"{_largest(recipe)} must be smaller, because the weights{also} of {recipe.name} would "
-            f"take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+            f"{_largest(recipe)} must be smaller, because the weights{also} of {name} would take "
+            f"{needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
         )
 
 
@@ -143,7 +143,8 @@ def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
     if not taken:
         raise UserError(
             f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
-            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}"
+            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}; "
+            "give those of this network, trained with the same settings"
         )
     new = [name for name in own if name not in taken]
     unused = sorted(name for name in start if name not in taken)  # a file has no order

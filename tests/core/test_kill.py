@@ -39,5 +39,5 @@ def test_twenty_kills(tmp_path):
 
 @pytest.mark.slow
 def test_two_hundred_kills(tmp_path):
-    """A minute of a core."""
+    """A minute of a core; found a cell whose older checkpoint stayed for good."""
     killed(tmp_path, 2, 200)

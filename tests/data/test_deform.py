@@ -96,18 +96,20 @@ def test_beyond_the_border_the_image_goes_on_in_a_mirror():
 
 
 def test_turns_and_stretches_are_of_the_size_that_is_asked_for():
-    """Of a slope along x, the slope that is left is cos(angle) / factor: its bounds are reached."""
-    x = torch.arange(64.0).expand(4000, 1, 64, 64)
+    """Of an image of its own places, the slopes that are left are the matrix: a turn, to bounds."""
+    at = torch.arange(64.0)
+    x = torch.stack([at.expand(64, 64), at[:, None].expand(64, 64)]).expand(4000, -1, -1, -1)
     (turned,) = bend(9, degrees=60)((x,), draw(4000, 2))
-    down, right = (
-        turned[:, 0, 1:, 4].sub(turned[:, 0, :-1, 4])[:, 3],
-        turned[:, 0, 4, :].diff()[:, 3],
-    )
-    angle = torch.atan2(-down, right).rad2deg()
+    right, down = turned[:, :, 4].diff()[..., 3], turned[:, :, :, 4].diff()[..., 3]  # of both
+    angle = torch.atan2(right[:, 1], right[:, 0]).rad2deg()
     assert angle.abs().max() == pytest.approx(60, abs=0.5)
     assert float(angle.mean()) == pytest.approx(0, abs=4 * 34.6 / 4000**0.5)
     assert float(angle.std()) == pytest.approx(60 / 3**0.5, rel=0.05)
-    torch.testing.assert_close(down**2 + right**2, torch.ones(4000), atol=1e-3, rtol=0)
+    matrix = torch.stack([right, down], 2)  # from to
+    torch.testing.assert_close(torch.linalg.det(matrix), torch.ones(4000), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        matrix @ matrix.mT, torch.eye(2).expand(4000, 2, 2), atol=1e-3, rtol=0
+    )
     (stretched,) = bend(9, scale=0.25)((x,), draw(4000, 2))
     slope = stretched[:, 0, 4].diff()[:, 3]
     assert float(slope.min()) == pytest.approx(1 / 1.25, abs=0.002)
