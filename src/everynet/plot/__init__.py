@@ -56,6 +56,7 @@ from everynet.plot.play import policy_maps as policy_maps
 from everynet.plot.points import scatter as scatter
 from everynet.plot.population import tuning_curves as tuning_curves
 from everynet.plot.population import tuning_planes as tuning_planes
+from everynet.plot.residual import block_sizes as block_sizes
 from everynet.plot.segmentation import feature_u as feature_u
 from everynet.plot.segmentation import segmented as segmented
 from everynet.plot.segmentation import uncertain_pixels as uncertain_pixels
