@@ -235,6 +235,13 @@ def test_a_depth_that_the_square_cannot_be_halved_to():
         ByUNet(depth=3).model(Data.described(spec))
 
 
+def test_images_that_are_not_square_are_refused(tmp_path):
+    x = np.zeros((40, 1, 8, 16), np.float32)
+    np.savez(tmp_path / "wide.npz", x=x + np.arange(40)[:, None, None, None], y=x)
+    with pytest.raises(UserError, match=r"wide.npz: images of 16x8\) must be square, because"):
+        ByUNet(data=str(tmp_path / "wide.npz")).dataset()
+
+
 # --------------------------------------------------------------------------------------- learning
 
 

@@ -39,7 +39,7 @@ from everynet.data.images import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.plot import bent_windows, membranes
 from everynet.recipes import Pictures
-from everynet.types import Batch, Data, Draw, History, Terms, generator
+from everynet.types import Batch, Data, Draw, History, Terms, UserError, generator
 from everynet.zoo.vision.unet import SameUNet, Segmentation
 
 LEVELS = 256
@@ -124,6 +124,16 @@ class Membranes(Segmentation):
         """A window of each image, bent, in one of the eight ways to lay a square on itself."""
         window = bend(self.window, self.degrees, self.stretch, self.pixels, self.chance)  # (1)
         return compose(window, symmetries())
+
+    def dataset(self) -> Data:
+        data = super().dataset()
+        side = min(data.spec["shape"][1:])
+        if self.window > side:
+            raise UserError(
+                f"window ({self.window}) must be at most {side}, because the images of {self.data} "
+                f"have no more; do window={max(1, side >> self.depth) << self.depth}"
+            )
+        return data
 
     def objective(self, model: SameUNet, batch: Batch) -> Terms:
         x, t = batch

@@ -61,8 +61,8 @@ class Corrected(nn.Module):
 
     def given(self, x: Maps) -> Maps:
         """The image without its correction."""
-        gain, offset = constant((self.gain, self.offset), x.dtype, x.device)[..., None, None]
-        return gain * x + offset
+        affine = constant((self.gain, self.offset), x.dtype, x.device)[..., None, None]
+        return x * affine[0] + affine[1]
 
 
 def psnr(v: Maps, f: Maps, peak: float) -> Float[Tensor, " batch"]:
@@ -116,7 +116,7 @@ class Tomography(Training[Corrected]):
         self.require(1 <= self.depth <= 8, "depth", "from 1 to 8")
 
     def dataset(self) -> Data:
-        return load(
+        data = load(
             self.data,
             kind="map",
             batch_size=self.batch_size,
@@ -124,6 +124,13 @@ class Tomography(Training[Corrected]):
             size=self.size,
             augment=symmetries() if self.mirror else None,
         )
+        _, height, width = data.spec["shape"]
+        if height != width:
+            raise UserError(
+                f"data ({self.data}: images of {width}x{height}) must be square, because a scan "
+                f"goes all around them; do size={max(height, width) // 8 * 8}"
+            )
+        return data
 
     def model(self, data: Data) -> Corrected:
         spec, parts = data.spec, 2**self.depth
@@ -164,25 +171,22 @@ class Tomography(Training[Corrected]):
         x, f = (part[:16] for part in next(iter(data.valid)))
 
         def values(y: Tensor) -> Tensor:
-            return (y.cpu().double() * spec["target_std"] + spec["target_mean"]).mean(1)
+            y = y.cpu().double() * spec["target_std"] + spec["target_mean"]
+            return y.mean(1)
 
         true, given, made = values(f), values(model.given(x)), values(model(x))
         peak = spec["target_high"] - spec["target_low"]
         found, before = (psnr(v[:, None], true[:, None], peak) for v in (made, given))
-        drawn = {
+        counts = [10, 15, 20, 30, 60, 120]
+        undone = by_angles(true, counts)
+        fbp = torch.stack([psnr(b[:, None], true[:, None], peak).mean() for b in undone])
+        return {
             "reconstructions": reconstructions(
                 true[:3], radon.project(true[:3]), given[:3], made[:3],
                 before=before[:3], after=found[:3],
             ),
+            "angles": angles_needed(torch.tensor(counts), fbp, radon.ANGLES, found.mean().item()),
         }  # fmt: skip
-        if x.shape[-1] == x.shape[-2]:
-            counts = [10, 15, 20, 30, 60, 120]
-            undone = by_angles(true, counts)
-            fbp = torch.stack([psnr(b[:, None], true[:, None], peak).mean() for b in undone])
-            drawn["angles"] = angles_needed(
-                torch.tensor(counts), fbp, radon.ANGLES, found.mean().item()
-            )
-        return drawn
 
     def predict(self, model: Corrected, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The corrected image, and by how much it differs from what was given."""
