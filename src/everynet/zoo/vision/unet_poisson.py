@@ -154,8 +154,7 @@ class ByPlainCNN(Solving[PlainCNN]):
 
     def model(self, data: Data) -> PlainCNN:
         channels, maps = data.spec["shape"][0], data.spec["target_shape"][0]
-        with torch.device("meta"):
-            like = BorderUNet(channels, maps, self.width, self.depth)
+        like = BorderUNet(channels, maps, self.width, self.depth)
         width = as_wide(parameters(like), self.layers)
         return PlainCNN(channels, maps, width, self.layers)
 
