@@ -169,6 +169,12 @@ def test_settings_it_refuses(fields, message):
         replace(find("unet-membrane"), **fields)
 
 
+def test_windows_larger_than_the_images_are_refused():
+    recipe = replace(find("unet-membrane"), data="shapes:20")
+    with pytest.raises(UserError, match=r"window \(256\) must be at most 64, because.*window=64"):
+        recipe.dataset()
+
+
 @pytest.mark.real_data
 @pytest.mark.covers("C25")
 def test_a_threshold_and_no_answer_on_the_membranes():

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -138,6 +139,13 @@ def test_data_it_refuses():
     odd = {**SPEC, "shape": [1, 20, 20], "target_shape": [1, 20, 20]}
     with pytest.raises(UserError, match=r"size \(0: images of 20x20\) must be divisible by 8,.*16"):
         recipe.model(Data.described(odd))
+
+
+def test_images_that_are_not_square_are_refused(tmp_path):
+    x = np.zeros((40, 1, 8, 16), np.float32)
+    np.savez(tmp_path / "wide.npz", x=x + np.arange(40)[:, None, None, None], y=x)
+    with pytest.raises(UserError, match=r"wide.npz: images of 16x8\) must be square, because"):
+        replace(find("unet-tomography"), data=str(tmp_path / "wide.npz")).dataset()
 
 
 def test_the_last_weights_are_kept_when_the_rate_ends_at_zero():
