@@ -217,7 +217,7 @@ def test_the_way_is_kept_at_its_steps():
     seen = [state.model().detach().clone()]
     for _ in train(recipe, state, data, setup=choose("cpu", "fp64")):
         seen.append(state.model().detach().clone())
-    for frame, step in zip(state.model.way, (0, 0, 1, 2, 5), strict=True):
+    for frame, step in zip(state.model.way, (0, 1, 2, 4, 8), strict=True):
         assert torch.equal(frame, seen[step][0])
 
 

@@ -1,16 +1,17 @@
-"""Patches of photographs, told apart by photograph and turn: features learned without a download.
+"""Patches of photographs, told apart by where they are from: features without a download.
 
     a_k = b_k + sum_c w_kc * x_c          (1)  convolution, 3 x 3, same size
     h_k = max(0, a_k)                     (2)  rectifier
     m_k(i, j) = mean of h_k over 2 x 2    (3)  pooling, between two blocks
     v_k = mean of h_k over all pixels     (4)  global average
-    y = W v + b                           (5)  logits: photograph and quarter turns, together
+    y = W v + b                           (5)  logits: which photograph, and which quarter of it
 
-To say which way up a patch is a network must know edges, corners and where light falls from, and
-that is what its layers then respond to; no person has named anything.
+To say from which place a patch is, a network must know its colours, edges and textures, and that is
+what its layers then respond to; no person has named anything.
 
-Gidaris, Singh, Komodakis (2018), "Unsupervised Representation Learning by Predicting Image
-Rotations", arXiv:1803.07728. Unlike the paper, the photographs are two, and are told apart as well.
+Doersch, Gupta, Efros (2015), "Unsupervised Visual Representation Learning by Context Prediction",
+arXiv:1505.05192. Unlike the paper, the photographs are two, and the place of a patch is told in its
+photograph instead of beside another patch.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from everynet.samplers import Made
 from everynet.types import Batch, Data, Terms, generator
 
 PHOTOGRAPHS = ("china", "flower")
+QUARTERS = ("top left", "top right", "bottom left", "bottom right")
 SIDE = 24  # pixels of a patch
 WIDE = 320  # pixels along the longer side of a photograph that patches are cut from
 
@@ -53,7 +55,7 @@ def blocks(channels: int, sizes: Sequence[tuple[int, int]]) -> nn.Sequential:
 
 
 class PatchNet(nn.Module):
-    """Maps images of any size to logits, through four blocks of convolutions and a mean."""
+    """Maps images of any size to logits, through blocks of convolutions and a mean."""
 
     def __init__(self, classes: int, sizes: tuple[tuple[int, int], ...]) -> None:
         super().__init__()
@@ -71,7 +73,7 @@ class PatchNet(nn.Module):
 
 @dataclass(frozen=True, kw_only=True)
 class Patches(Training[PatchNet]):
-    """Say of a patch from which photograph it is and by how many quarters it was turned."""
+    """Say of a patch from which photograph it is, and from which quarter of it."""
 
     steps: int = 200
     batch_size: int = 32
@@ -85,7 +87,7 @@ class Patches(Training[PatchNet]):
         pixels = torch.stack([photo.flatten(1) for photo in photos])  # photographs channels pixels
         mean, std = pixels.mean((0, 2)), pixels.std((0, 2))
         photos = [(photo - mean[:, None, None]) / std[:, None, None] for photo in photos]
-        classes = [f"{name}, {90 * turns} degrees" for name in PHOTOGRAPHS for turns in range(4)]
+        classes = [f"{name}, {quarter}" for name in PHOTOGRAPHS for quarter in QUARTERS]
 
         def made(step: int) -> Batch:
             return cut(photos, self.batch_size, generator(self.seed, 5, step))
@@ -111,7 +113,7 @@ class Patches(Training[PatchNet]):
 
     def model(self, data: Data) -> PatchNet:
         m = self.maps
-        sizes = ((m, 1), (2 * m, 2), (4 * m, 2), (4 * m, 1))
+        sizes = ((m, 1), (2 * m, 2), (4 * m, 1))
         return PatchNet(len(data.spec["classes"]), sizes)
 
     def objective(self, model: PatchNet, batch: Batch) -> Terms:
@@ -126,17 +128,15 @@ class Patches(Training[PatchNet]):
 def cut(
     photos: Sequence[Float[Tensor, "3 _height _width"]], count: int, draw: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """Patches from places drawn at random, each turned by quarters, with the class of each."""
-    classes = 4 * len(photos)
-    y = torch.arange(count) % classes
+    """Patches from places drawn at random, with the class of each: all classes in turn."""
+    y = torch.arange(count) % (4 * len(photos))
     found = []
     for label in y.tolist():
-        photo = photos[label // 4]
-        top, left = (
-            int(torch.randint(side - SIDE + 1, (), generator=draw)) for side in photo.shape[1:]
-        )
-        patch = photo[:, top : top + SIDE, left : left + SIDE]
-        found.append(patch.rot90(label % 4, (1, 2)))
+        photo, quarter = photos[label // 4], label % 4
+        half = [side // 2 for side in photo.shape[1:]]
+        top, left = (int(torch.randint(side - SIDE + 1, (), generator=draw)) for side in half)
+        top, left = top + (quarter // 2) * half[0], left + (quarter % 2) * half[1]
+        found.append(photo[:, top : top + SIDE, left : left + SIDE])
     return torch.stack(found), y
 
 

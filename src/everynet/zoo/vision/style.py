@@ -52,7 +52,8 @@ from everynet.zoo.vision.patches import Patches, blocks
 
 DEEPEST = 5  # style layers at most
 HISTORY = 20  # steps that L-BFGS remembers
-FRAMES = (0.0, 0.04, 0.1, 0.2, 0.5)  # shares of the updates at which the picture is kept
+FRAMES = (0, 1, 2, 4, 8)  # updates after which the picture is kept to be shown
+FAINT = 0.02  # from the darkest to the lightest noise, where 1 is from black to white
 RATE = 0.02  # with which L-BFGS takes full steps
 
 Maps = Float[Tensor, "maps pixels"]
@@ -196,7 +197,7 @@ class Transfer(Training[Picture]):
             "was learned, with the things of the first in the colours and strokes of the second."
         ),
         "way": (
-            "The picture after more and more updates: colours change first, then strokes, and "
+            "The picture after more and more steps: colours change first, then strokes, and "
             "the last part of the way shows only in details."
         ),
         "gram": (
@@ -217,13 +218,13 @@ class Transfer(Training[Picture]):
     """Weight of the style."""
     layers: int = 5
     """Style layers, from the first on; fewer where the network has fewer."""
-    noise: float = 0.02
-    """Share of noise in the picture at the beginning; the rest is the content."""
+    noise: float = 0.1
+    """How much of the content is hidden in grey noise at the beginning: 0 is nothing, 1 all."""
     features: str = "own"
     """own: those of the run `of` or of a network trained here; vgg19: the published ones."""
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """The run of a network that tells images apart; empty trains a small one first."""
-    training: int = 100
+    training: int = 200
     """Updates of the small network that is trained where `of` is empty."""
     maps: int = 32
     """Feature maps of its first layer."""
@@ -321,7 +322,8 @@ class Transfer(Training[Picture]):
             return Picture(torch.zeros(1, *data.spec["shape"]), lambda: self.aims(*self.pair()))
         content, style = data.splits["pictures"]
         drawn = torch.rand(content.shape, generator=generator(self.seed, 6)).to(content)
-        begun = (1 - self.noise) * content + self.noise * drawn
+        grey = 0.5 + FAINT * (drawn - 0.5)
+        begun = (1 - self.noise) * content + self.noise * grey
         made = Picture(begun, lambda: self.aims(content, style))
         made.given_aims()  # what cannot be had is said now
         return made
@@ -348,9 +350,8 @@ class Transfer(Training[Picture]):
         return {"content": self.alpha * far, "style": self.beta * style_loss(e), **each}
 
     def step(self, state: State[Picture], batch: Batch) -> Terms:
-        for number, share in enumerate(FRAMES):
-            if int(share * self.steps) == state.step:
-                state.model.way[number] = state.model()[0].detach()
+        if state.step in FRAMES:
+            state.model.way[FRAMES.index(state.step)] = state.model()[0].detach()
         before: list[Terms] = []
 
         def loss() -> Tensor:
@@ -389,12 +390,12 @@ class Transfer(Training[Picture]):
         names = [name.rpartition(".")[2] for name in aims.seen.layers[:-1]]
         seen = {"content": aims.content, "learned": model()}
         grams = {name: [gram(f) for f in aims.maps(x)[:-1]] for name, x in seen.items()}
-        steps = [f"{int(share * self.steps)} updates" for share in FRAMES]
-        every = [*zip([*steps, "at the end"], [*model.way.cpu().float(), made[0]], strict=True)]
+        kept = zip((f"{n * self.iterations} steps" for n in FRAMES), model.way.cpu(), strict=True)
+        way = [*[*kept][: sum(n < self.steps for n in FRAMES)], ("at the end", made[0])]
         ends = zip(("content", "style", "learned"), (content[0], style[0], made[0]), strict=True)
         return {
             "transfer": plot.picture_table([("", [*ends])]),
-            "way": plot.picture_table([("", every[:3]), ("", every[3:])]),
+            "way": plot.picture_table([("", way[at : at + 3]) for at in range(0, len(way), 3)]),
             "gram": plot.gram_matrices({**grams, "style": aims.targets()}, names),
             "layers": _losses(names, plot.logged(history, "train")),
         }
@@ -424,7 +425,7 @@ def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
 
 
 RECIPES = {
-    "style": Transfer(beta=1e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
+    "style": Transfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
     "style-vgg": Transfer(
         features="vgg19", size=256, beta=1e7, steps=20, goal="gram_fall >= 0.9", covers=("C29",)
     ),

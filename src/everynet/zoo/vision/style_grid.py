@@ -66,13 +66,13 @@ class Grid(Experiment):
     """Pixels along the longer side; the style is cut to the shape of the content."""
     ratios: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 1e-6)
     """Weights alpha / beta, falling."""
-    layers: tuple[int, ...] = (1, 2, 4)
+    layers: tuple[int, ...] = (1, 2, 3)
     """Numbers of style layers, rising."""
     features: str = "own"
     """own: those of the run `of` or of a network trained here; vgg19: the published ones."""
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """The run of a network that tells images apart; empty trains a small one first."""
-    training: int = 100
+    training: int = 200
     """Updates of the small network that is trained where `of` is empty."""
     maps: int = 32
     """Feature maps of its first layer."""
@@ -100,7 +100,7 @@ class Grid(Experiment):
             eval_every=self.steps, seed=self.seed,
         )  # fmt: skip
         alone: dict[str, Training[Any, Any]] = {
-            CONTENT: replace(one, alpha=1.0, beta=0.0, noise=1.0),
+            CONTENT: replace(one, alpha=1.0, beta=0.0, noise=1.0, steps=2 * self.steps),
             STYLE: replace(one, alpha=0.0, beta=1.0, noise=1.0),
         }
         pairs = product(self.layers, self.ratios)
