@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -39,6 +40,26 @@ def test_a_plane_is_known_from_its_neighbours_everywhere_and_noise_nowhere():
     torch.testing.assert_close(power.sum(), inner.square().sum())
     explained, _ = transfer(random(1, 60, 60), 2, 2)
     assert explained.abs().max() < 0.1
+
+
+def test_every_share_is_that_of_least_squares_place_by_place():
+    """Three blocks side by side, all 8 neighbours of each pixel, with numpy's solver."""
+    images = random(2, 9, 11) + 3
+    x = (images - images.mean()).numpy()
+    parts = []
+    for block in range(3):
+        places = [
+            (k, i, 1 + 3 * block + j) for k in range(2) for i in range(1, 8) for j in range(3)
+        ]
+        seen = [np.delete(x[k, i - 1 : i + 2, j - 1 : j + 2].flatten(), 4) for k, i, j in places]
+        parts.append((np.array(seen), np.array([x[place] for place in places])))
+    explained, power = transfer(images, 1, 3)
+    for a, (inputs, targets) in enumerate(parts):
+        weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+        for b, (others, true) in enumerate(parts):
+            expected = 1 - ((others @ weights - true) ** 2).sum() / (true**2).sum()
+            assert explained[a, b].item() == pytest.approx(expected)
+        assert power[a].item() == pytest.approx((targets**2).sum())
 
 
 def test_a_rule_that_is_true_of_one_half_alone():
