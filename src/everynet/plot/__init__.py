@@ -7,6 +7,7 @@ from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.features import driven as driven
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
