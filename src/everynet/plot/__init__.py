@@ -16,6 +16,7 @@ from everynet.plot.diagram import receptive_fields as receptive_fields
 from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
+from everynet.plot.features import driven as driven
 from everynet.plot.fields import angles_needed as angles_needed
 from everynet.plot.fields import influences as influences
 from everynet.plot.fields import reconstructions as reconstructions
