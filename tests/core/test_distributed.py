@@ -41,8 +41,9 @@ def both(out):
     try:
         yield started
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
+        for child in (started.pid, *processes(out).values()):  # each leads a session of its own
+            with suppress(ProcessLookupError):
+                os.killpg(child, signal.SIGKILL)
         started.wait()
 
 
@@ -109,22 +110,27 @@ def test_a_process_that_raises_prints_its_line(found):
 
 def test_a_killed_process_is_named_and_the_others_end(both, out):
     wait_for(lambda: [*out.glob("endless-*/checkpoints/1*")], both, out)
-    os.kill(process_of(1, out), signal.SIGKILL)
+    os.kill(processes(out)[1], signal.SIGKILL)
     begun = time.monotonic()
     assert both.wait(60) != 0
     assert time.monotonic() - begun < 30
     assert "rank 0 stops: rank 1 was killed" in (out / "errors").read_text()
 
 
-def process_of(rank, out):
-    """The process of a rank, found as the system lists it."""
+def processes(out):
+    """The processes by rank, found as the system lists them."""
+    found = {}
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             command = (path / "cmdline").read_bytes().decode(errors="replace")
-            environment = (path / "environ").read_bytes().split(b"\0")
-            if str(out) in command and f"RANK={rank}".encode() in environment:
-                return int(path.name)
-    raise AssertionError(f"no process of rank {rank}")
+            environment = dict(
+                part.split(b"=", 1)
+                for part in (path / "environ").read_bytes().split(b"\0")
+                if b"=" in part
+            )
+            if str(out) in command and b"RANK" in environment:
+                found[int(environment[b"RANK"])] = int(path.name)
+    return found
 
 
 def test_a_batch_that_cannot_be_shared_out_is_refused():

@@ -123,7 +123,9 @@ def test_19_more_pixels_than_there_is_room_for(tmp_path, monkeypatch, capsys):
     """
     fill(tmp_path / "photos", count=40, shape=(64, 64, 3))
     monkeypatch.setattr(decoded, "LARGE", 100)
-    monkeypatch.setattr("tempfile.tempdir", "/dev/null/nowhere")
+    small = tmp_path / "small"
+    small.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(small))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(Job, "draw", lambda *_: ())
     words = [
@@ -142,6 +144,8 @@ def test_19_more_pixels_than_there_is_room_for(tmp_path, monkeypatch, capsys):
     assert [*cache.pixels().iterdir()] == []
     assert not (tmp_path / "out").exists()
     assert main(words) == 0
+    assert max(path.stat().st_size for path in cache.pixels().iterdir()) > 1 << 18
+    assert not [path for path in small.rglob("*") if path.is_file() and path.stat().st_size]
 
 
 @contextmanager
