@@ -20,64 +20,25 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, pad
+from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 import everynet
 from everynet.device import Setup, choose, computing
 from everynet.runs import run
 from everynet.trainer import begin, evaluate, has_images, train
 from everynet.types import Data
-from everynet.zoo.vision.classifier import ImageClassification
 from side_by_side import write
 
 IMAGES = {"mnist": (70_000, 1, 28), "cifar": (12_000, 3, 32), "cifar10": (60_000, 3, 32)}
 
 
-# ---------------------------------------------------------------------------------- a ResNet-20
-
-
-class Block(nn.Module):
-    """Two convolutions and what they change, added to their input."""
-
-    def __init__(self, before: int, width: int, stride: int) -> None:
-        super().__init__()
-        self.stride, self.more = stride, width - before
-        self.change = nn.Sequential(
-            nn.Conv2d(before, width, 3, stride, 1, bias=False),
-            *(nn.BatchNorm2d(width), nn.ReLU()),
-            *(nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = pad(x[:, :, :: self.stride, :: self.stride], (0, 0, 0, 0, 0, self.more))
-        return (kept + self.change(x)).relu()
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResNet20(ImageClassification[nn.Sequential]):
-    """He et al. (2015), arXiv:1512.03385, section 4.2, with n = 3."""
-
-    def model(self, data: Data) -> nn.Sequential:
-        layers: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16)]
-        layers.append(nn.ReLU())
-        before = 16
-        for width in (16, 32, 64):
-            for number in range(3):
-                layers.append(Block(before, width, 2 if number == 0 and width > 16 else 1))
-                before = width
-        return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
-RESNET = ResNet20(
-    name="resnet-20", batch_size=128, lr=0.1, optimizer="nesterov", weight_decay=5e-4,
-    pixels=4.0, mirror=True, schedule="cosine",
-)  # fmt: skip
+RESNET = replace(everynet.recipe("resnet-cifar"), name="resnet-20", holdout=True)
 NETWORKS = {
     "mlp-mnist": ("mnist", None),
     "lenet-mnist": ("mnist", None),

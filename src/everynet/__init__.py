@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from everynet.nearby import pass_over_broken_settings
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from everynet.weights import Trained as Trained
 
 __version__ = "0.1.0"
+
+pass_over_broken_settings()
 
 _MODULES = (
     *("autodiff", "catalog", "data", "experiments", "metrics", "nn", "plot", "recipes", "runs"),

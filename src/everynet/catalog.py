@@ -503,7 +503,10 @@ def _weight_bytes(path: str, setting: str) -> bytes:
         _stored(Path(path) / "recipe.json")
         return checkpoint.kept_weights(Path(path))
     if not Path(path).is_file() or Path(path).suffix != ".safetensors":
-        raise UserError(f"{setting} ({path}) must be a run folder or a .safetensors file")
+        raise UserError(
+            f"{setting} ({path}) must be a run folder or a .safetensors file; "
+            "safetensors.torch.save_file makes one of a state_dict"
+        )
     return files.read(Path(path), checkpoint.WEIGHTS)
 
 

@@ -35,7 +35,7 @@ from everynet.manifest import read as read_sealed
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
 from everynet.recipes import State, Training
-from everynet.trainer import evaluate, finite
+from everynet.trainer import check_room, evaluate, finite
 from everynet.types import Data, NonFinite, UserError
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
@@ -230,7 +230,7 @@ def train_cell(
 
 
 def tidy_cell(run: Path, name: str) -> None:
-    """Remove what a kill left in a cell that has ended: older checkpoints and what they measured."""
+    """Remove what a kill left in a cell that has ended: older checkpoints and measurements."""
     folder = cell_folder(run, name)
     if (ended := read_ended(folder)) is None:
         return
@@ -330,7 +330,9 @@ def load_network(folder: Path, recipe: Training) -> nn.Module:
         raise UserError(
             f"cell {folder.name} diverged at step {ended.diverged}: it has no network left"
         )
-    model = recipe.model(Data.described(read_spec(folder)["spec"]))
+    data = Data.described(read_spec(folder)["spec"])
+    check_room(recipe, data)
+    model = recipe.model(data)
     if passed_over := checkpoint.load_kept(folder, model):
         warnings.warn(passed_over, stacklevel=2)
     return model.eval()

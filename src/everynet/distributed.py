@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 
 import torch
 import torch.distributed as dist
@@ -52,7 +53,7 @@ class World:
     def average_gradients(
         self, parameters: Sequence[Tensor], loss: Tensor, weight: float | Tensor = 1.0
     ) -> Tensor:
-        """Replace gradients by numberr w_r g_r / numberr w_r over the processes, in one message.
+        """Replace gradients by sum_r w_r g_r / sum_r w_r over the processes, in one message.
 
         One that is absent here counts as zeros, and stays absent if it is so everywhere. The mean
         of the loss, by the same weights, is given back.
@@ -141,6 +142,10 @@ class World:
         return "; ".join(words) or "the processes lost touch with each other"
 
 
+_runs = count(1)
+"""Numbers the runs of this process: what one left in the store is not for the next to read."""
+
+
 @contextmanager
 def joined(device: torch.device) -> Iterator[World]:
     """The world of this run: torchrun's processes, or this one alone."""
@@ -148,6 +153,7 @@ def joined(device: torch.device) -> Iterator[World]:
         yield World()
         return
     store, rank, size = next(rendezvous("env://"))
+    store = PrefixStore(f"run-{next(_runs)}", store)
     prefixed = PrefixStore("everynet", store)
     if device.type == "cuda":
         torch.cuda.set_device(device)

@@ -33,6 +33,7 @@ from everynet.trainer import (
     PICTURES,
     begin,
     check_compiles,
+    check_room,
     evaluate,
     evaluating,
     find_non_finite,
@@ -150,6 +151,7 @@ class Job:
             )
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
+        check_room(recipe, self.data, copies=2)
         start = recipe.start.tensors() if recipe.start and self.begins else None
         state = begin(recipe, self.data, self.setup, self.world, start)
         if start is not None:

@@ -2,6 +2,7 @@
 
 What fits is seen on a copy of the optimiser that makes one step. Moments get the strides of their
 parameters: contiguous ones beside channels-last weights make fused Adam compute wrong values.
+L-BFGS remembers what it came through: its copy is given the memory, and must be able to go on.
 """
 
 from __future__ import annotations
@@ -56,7 +57,39 @@ def remembered(
                 _check_memory(f"{where}/{name}", more, p, total)  # it may come at a later step
     if memory:
         raise misfit(f"{where}/{next(iter(memory)):.80} is in one only")
+    if type(optimizer) is torch.optim.LBFGS:
+        _check_history(where, optimizer, found)
     return found, used
+
+
+def _check_history(
+    where: str, optimizer: torch.optim.LBFGS, found: Mapping[Tensor, dict[str, Any]]
+) -> None:
+    """Refuse lists that L-BFGS cannot walk through side by side, and what it cannot go on with."""
+    (group,) = optimizer.param_groups
+    options = {name: group[name] for name in optimizer.defaults}
+    copies = [p.detach().clone() for p in group["params"]]
+    copy = torch.optim.LBFGS(copies, **{**options, "max_iter": 2, "max_eval": 3})
+    for p, own in zip(group["params"], copies, strict=True):
+        if p in found:
+            copy.state[own] = deepcopy(found[p])
+            lengths = {n: len(v) for n, v in found[p].items() if isinstance(v, list)}
+            most = group["history_size"]
+            odd = lengths.pop("al", most) != most or max(lengths.values(), default=0) > most
+            if odd or len({*lengths.values()}) > 1:
+                said = ", ".join(f"{n} {len(v)}" for n, v in found[p].items() if n in lengths)
+                raise misfit(f"the lists of {where} must be equally long, {most} at most: {said}")
+
+    def steep() -> float:
+        for p in copies:
+            p.grad = torch.ones_like(p)
+        return 1.0
+
+    try:
+        copy.step(steep)
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise misfit(f"{where} cannot go on with what it remembers: {said:.200}") from error
 
 
 def _stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:

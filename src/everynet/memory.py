@@ -9,10 +9,17 @@ not mind.
 What is small and stays, as the figures of a batch do, may lie at the beginning of a large block
 that was free; the next large block does not fit there any more and is taken from the system. Going
 through a set of large images, such holes grow to gigabytes unless they are given back now and then.
+
+More than the machine has is not asked for: it would be given, and the process killed when it is
+written to.
 """
 
 import ctypes
+import math
+import os
+import re
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 
@@ -28,3 +35,26 @@ def give_back_holes() -> None:
     """Give the system the pages that lie free between others, where the allocator can."""
     with suppress(AttributeError, OSError):  # only glibc has it
         ctypes.CDLL(None).malloc_trim(0)
+
+
+KNOWN = Path("/proc/meminfo")
+LIMIT = Path("/sys/fs/cgroup/memory.max")
+"""What a container may have in all, where it says so."""
+
+
+def free() -> float:
+    """Bytes that can be had before the system has to take them from others; all, if unknown."""
+    found = [_limit()]
+    with suppress(OSError, ValueError, AttributeError):  # where the system says how much it has
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):
+        kilobytes = dict(re.findall(r"^(\w+): +(\d+) kB$", KNOWN.read_text(), re.MULTILINE))
+        if "MemAvailable" in kilobytes:
+            found.append(1024 * sum(int(kilobytes.get(n, 0)) for n in ("MemAvailable", "SwapFree")))
+    return min(found)
+
+
+def _limit() -> float:
+    with suppress(OSError, ValueError):
+        return int(LIMIT.read_text())
+    return math.inf

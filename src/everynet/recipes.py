@@ -339,6 +339,7 @@ class Training(Recipe, Generic[M, X]):
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     patience: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
+    known_optimizers: ClassVar[Collection[str]] = OPTIMIZERS  # more where `optimizers` makes them
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -352,7 +353,7 @@ class Training(Recipe, Generic[M, X]):
         self.require(self.warmup >= 0, "warmup", "at least 0")
         self.require(self.eval_every >= 0, "eval_every", "at least 0")
         self.require(self.save_every >= 0, "save_every", "at least 0")
-        for name, known in (("optimizer", OPTIMIZERS), ("schedule", SCHEDULES)):
+        for name, known in (("optimizer", self.known_optimizers), ("schedule", SCHEDULES)):
             value = getattr(self, name)
             self.require(value in known, name, "one we have" + nearest(value, known))
         watches = self.schedule != "plateau" or bool(self.goal)

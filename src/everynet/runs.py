@@ -36,6 +36,7 @@ from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.settings import plain_settings
 from everynet.study import Study, load_table
 from everynet.telling import telling
+from everynet.trainer import check_room
 from everynet.types import Data, Failure, UserError
 from everynet.words import with_article, written
 
@@ -185,6 +186,7 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
                 setattr(estimator, name, value)
         return estimator
     assert isinstance(recipe, Training)
+    check_room(recipe, data)
     with fitting(recipe, folder):
         model = recipe.model(data)
     if passed_over := checkpoint.load_kept(folder, model):

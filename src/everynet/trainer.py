@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import torch
@@ -23,9 +23,12 @@ from everynet.device import (
     threads_for,
 )
 from everynet.distributed import World
-from everynet.memory import keep_freed_memory
+from everynet.memory import free, keep_freed_memory
+from everynet.nn.given import Given
 from everynet.recipes import Fitting, M, State, Training, X
+from everynet.settings import settings
 from everynet.types import Batch, Data, History, Record, Terms, UserError
+from everynet.words import shown, written
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
 UPDATE = 3
@@ -59,6 +62,37 @@ def begin(
     reduce = world.average_gradients if world.size > 1 else None
     compiled = compile_whole(recipe.objective) if setup.compile else None
     return State(model, extra, optimizers, reduce=reduce, draws=draws, compiled=compiled)
+
+
+def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
+    """Refuse a network whose weights, so many times over, are more than the memory that is free.
+
+    It is built without its numbers, whatever its size; one that cannot be is not asked about.
+    """
+    try:
+        with others_kept(), torch.device("meta"):
+            model = recipe.model(data)
+    except Exception:  # building it in earnest says why
+        return
+    parts = (*model.parameters(), *model.buffers())
+    needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
+    if needed > (there := free()):
+        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
+        raise UserError(
+            f"{_largest(recipe)} must be smaller, because the weights{also} of {name} would take "
+            f"{needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+        )
+
+
+def _largest(recipe: Training[M, X]) -> str:
+    """The setting of a network that is the largest number, with its value."""
+    general, found = {field.name for field in fields(Training)}, {"the network": (0, "")}
+    for name, value in settings(recipe).items():
+        numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) is int]
+        if numbers and name not in general:
+            found[name] = (max(numbers), f" ({shown(written(value))})")
+    name = max(found, key=found.__getitem__)
+    return f"{name}{found[name][1]}"
 
 
 def compile_whole(objective: Callable[[M, Batch], Terms]) -> Callable[[M, Batch], Terms]:
@@ -109,7 +143,8 @@ def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
     if not taken:
         raise UserError(
             f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
-            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}"
+            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}; "
+            "give those of this network, trained with the same settings"
         )
     new = [name for name in own if name not in taken]
     unused = sorted(name for name in start if name not in taken)  # a file has no order
@@ -125,8 +160,10 @@ def _few(names: Sequence[str], most: int = 5) -> str:
 
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
-    """The setup with the number of threads that suits a network."""
-    return replace(setup, threads=threads_for(model, recipe.batch_size))
+    """The setup with the number of threads that suits a network, or one that is given in it."""
+    given = [module.network for module in model.modules() if isinstance(module, Given)]
+    most = max(threads_for(part, recipe.batch_size) for part in (model, *given))
+    return replace(setup, threads=most)
 
 
 def train(

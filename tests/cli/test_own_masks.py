@@ -76,7 +76,8 @@ def test_a_mask_of_another_size_is_answered_in_one_line(call, refused, folder):
     Image.fromarray(np.zeros((40, 48), np.uint8)).save(folder / "masks" / "scan 5.v1.png")
     line = refused("run", "unet", "data=./scans", *SETTINGS)
     assert line == (
-        "scans/masks/scan 5.v1.png (48x40) must be as large as scans/images/scan 5.v1.png (48x48)"
+        "scans/masks/scan 5.v1.png (48x40) must be as large as scans/images/scan 5.v1.png (48x48), "
+        "because they are taken pixel by pixel; save it in that size"
     )
     code, out, _ = call("data", "check", "scans")
     assert code == 2

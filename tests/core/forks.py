@@ -1,11 +1,10 @@
 """Many real processes at the price of one import: each trial is a fork of this script.
 
-    python -m tests.core.forks folders OUT            fifty processes make a run folder together
-    python -m tests.core.forks kill OUT SEED KILLS    runs of every kind are killed so often in all,
-                                                      and two are asked to stop
+    python -m tests.core.forks OUT SEED KILLS
 
-The second prints one JSON line a trial: a run that was broken, and whose resumptions were, must
-end with the bytes of the unbroken one.
+Runs of every kind are killed so often in all, and two are asked to stop. It prints one JSON line a
+trial: a run that was broken, and whose resumptions were, must end with the bytes of the unbroken
+one.
 """
 
 import contextlib
@@ -75,25 +74,6 @@ def fork(action):
 
 def ended(child):
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-
-def folders(out):
-    read, write = os.pipe()
-
-    def make(said):
-        os.read(read, 1)
-        path = files.write_new_folder(out, "same", {"recipe.json": b"{}"})
-        os.write(said, f"{path}\n".encode())
-        return 0
-
-    back, said = os.pipe()
-    children = [fork(lambda: make(said)) for _ in range(50)]
-    os.write(write, b"x" * 50)
-    codes = [ended(child) for child in children]
-    os.close(said)
-    assert codes == [0] * 50
-    with os.fdopen(back) as lines:
-        print(lines.read(), end="")
 
 
 # ------------------------------------------------------------------------------------------- kills
@@ -256,5 +236,4 @@ def small_pictures():
 if __name__ == "__main__":
     torch.set_num_threads(1)
     small_pictures()
-    place, numbers = Path(sys.argv[2]), [int(word) for word in sys.argv[3:]]
-    {"folders": folders, "kill": kill}[sys.argv[1]](place, *numbers)
+    kill(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))

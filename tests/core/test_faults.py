@@ -17,7 +17,7 @@ from tests.core.recipes import RECIPES
 from tests.core.test_resume import contents
 from tests.test_contract import same, table_values
 
-RECIPE = replace(RECIPES["momentum"], name="momentum", steps=4, eval_every=2, save_every=1)
+RECIPE = replace(RECIPES["momentum"], name="momentum", steps=3, eval_every=2, save_every=1)
 ERRORS = (errno.ENOSPC, errno.EIO, errno.EACCES)
 
 
@@ -131,7 +131,7 @@ def test_a_file_where_a_folder_should_be(tmp_path):
 
 
 def test_fifty_processes_make_fifty_folders_in_the_same_second(tmp_path):
-    script = [sys.executable, "-m", "tests.core.forks", "folders", str(tmp_path / "runs")]
+    script = [sys.executable, "-m", "tests.core.crowd", str(tmp_path / "runs")]
     made = subprocess.run(script, check=True, capture_output=True, text=True).stdout.split()
     assert len(made) == len(set(made)) == 50
     assert {str(path) for path in (tmp_path / "runs").iterdir()} == set(made)

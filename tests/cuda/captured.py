@@ -27,7 +27,17 @@ from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
 
 from everynet import capture
-from everynet.data.augment import affine, compose, crop, flip, noise
+from everynet.data.augment import (
+    affine,
+    colour,
+    compose,
+    crop,
+    cutout,
+    flip,
+    mixed_cross_entropy,
+    mixup,
+    noise,
+)
 from everynet.data.images import Standardize
 from everynet.device import choose, computing
 from everynet.progress import Progress
@@ -63,7 +73,10 @@ class Base(Training):
 
     def dataset(self) -> Data:
         parts = {part: images(n) for n, part in enumerate(("train", "valid", "test"))}
-        moves = compose(crop(16, 2, [-1.0] * 3), flip(), affine(10, 1, 0.1, 0.1), noise(0.1))
+        moves = compose(
+            crop(16, 2, [-1.0] * 3), flip(), affine(10, 1, 0.1, 0.1), noise(0.1),
+            colour(0.2, 0.2, 0.2), cutout(4),
+        )  # fmt: skip
         return Data(
             parts, {"name": "noise"}, self.batch_size, self.seed, "noise",
             augment=moves if self.augmented else None,
@@ -100,6 +113,15 @@ class Convolved(Base):
             nn.Conv2d(8, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.Dropout(0.1),
             nn.Flatten(), nn.Linear(1024, 4),
         )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Convolved):
+    """Images mixed in pairs, and labels that are not sure."""
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        x, own = mixup(batch[0], 0.4)
+        return {"cross_entropy": mixed_cross_entropy(model(x), batch[1], own, 0.1)}
 
 
 class Average(nn.Module):
@@ -375,6 +397,7 @@ def checks() -> Iterator[tuple[str, Callable[[], None]]]:
     recipes = {
         "an MLP with dropout": Base(),
         "a CNN with batch norm and augmentation": Convolved(),
+        "a CNN with mix-up": Mixed(),
         "an averaged network": Averaged(),
         "a GAN": Gan(),
     }

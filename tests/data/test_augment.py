@@ -45,7 +45,7 @@ def draw(x, seed, **more):
 
 
 def windows(x, top, left, size, fill=None):
-    return Window(top, left, size).image(x, fill)
+    return Window(top, left, size, 4).image(x, fill)
 
 
 def mirrored(x, which):
@@ -104,6 +104,19 @@ def test_a_shift_is_undone_by_its_opposite_inside(down, right):
     there = windows(x, torch.full((6,), down), torch.full((6,), right), (8, 8))
     back = windows(there, torch.full((6,), -down), torch.full((6,), -right), (8, 8))
     assert torch.equal(back[..., 2:-2, 2:-2], x[..., 2:-2, 2:-2])
+
+
+@pytest.mark.parametrize("border", [0, 1, 5])
+def test_windows_of_images_in_any_memory(border):
+    """Channels last, every second image of a larger batch, and one repeated without a copy."""
+    x = torch.randn(6, 3, 9, 7, generator=generator(1))
+    top, left = torch.tensor([0, 1, 2]), torch.tensor([1, 0, 1])
+    for images in (
+        x[:3].to(memory_format=torch.channels_last), x[::2], x[:1].expand(3, -1, -1, -1),
+    ):  # fmt: skip
+        found = Window(top, left, (6, 5), border).image(images, 0.0)
+        for image, part, row, column in zip(images, found, top, left, strict=True):
+            assert torch.equal(part, image[:, row : row + 6, column : column + 5])
 
 
 def test_each_image_has_its_own_shift_and_all_shifts_occur():
@@ -406,6 +419,7 @@ def moves(count, height, width, seed=3):
             torch.randint(-4, 5, (count,), generator=random),
             torch.randint(-4, 5, (count,), generator=random),
             (height - 2, width + 3),
+            7,
         ),
         "mirror": Mirror(torch.arange(count) % 2 == 0),
         "affine": Affine(torch.cat([linear, offset[:, :, None]], 2)),
@@ -489,14 +503,14 @@ def test_a_quarter_turn_of_boxes_in_closed_form():
 
 def test_boxes_are_cut_at_the_border_and_gone_outside():
     boxes = torch.tensor([[[1.0, 0.0, 0.5, 0.5, 1.0], [0, 0.0, 0.0, 0.25, 0.25], [-1, 0, 0, 0, 0]]])
-    right = Window(torch.tensor([2]), torch.tensor([2]), (8, 8)).boxes(boxes, (8, 8))
+    right = Window(torch.tensor([2]), torch.tensor([2]), (8, 8), 2).boxes(boxes, (8, 8))
     wanted = [[1.0, 0.0, 0.25, 0.25, 0.75], [-1, 0, 0, 0, 0], [-1, 0, 0, 0, 0]]
     assert right[0].tolist() == wanted
 
 
 def test_what_comes_into_a_mask_from_outside_is_class_0():
     full = torch.full((1, 6, 6), 2)
-    away = Window(torch.tensor([3]), torch.tensor([0]), (6, 6)).mask(full)
+    away = Window(torch.tensor([3]), torch.tensor([0]), (6, 6), 3).mask(full)
     assert away[0, :, 0].tolist() == [2, 2, 2, 0, 0, 0]
     turned = Affine(turn(math.pi / 4, 1)).mask(full)
     assert turned[0, 0, 0] == 0

@@ -170,7 +170,7 @@ def header(text):
         (lambda folder: (folder / "more").mkdir(), "more must be an image, but is a folder"),
         (
             lambda folder: Image.fromarray(pixels(0, 9, 9)).save(folder / "3.png"),
-            r"3\.png \(9x9\) must be as large as .*; or give size=N",
+            r"3\.png \(9x9\) must be as large as .*; or do size=\d+, which",
         ),
         (
             lambda folder: (folder / "3.png").write_bytes(b"nothing of use"),

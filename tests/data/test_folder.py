@@ -124,7 +124,7 @@ def test_images_of_many_sizes_need_a_size(tmp_path):
     fill(tmp_path)
     Image.fromarray(pixels(5, 7, 9)).save(tmp_path / "cat" / "other.png")
     with pytest.raises(
-        UserError, match=r"other.png \(9x7\) must be as large as .*; or give size=N"
+        UserError, match=r"other.png \(9x7\) must be as large as .*; or do size=6, which"
     ):
         load(tmp_path, batch_size=4)
     assert load(tmp_path, batch_size=4, size=10).spec["shape"] == [1, 10, 10]

@@ -234,7 +234,7 @@ def cut(name):
 BAD = {
     "a mask of another size": (
         grey("masks/3.png", 9, 10),
-        r"masks/3\.png \(10x9\) must be as large as .*images/3\.png \(10x12\)$",
+        r"masks/3\.png \(10x9\) must be as large as .*images/3\.png \(10x12\), because .*; save it",
     ),
     "an image without a mask": (
         grey("images/77.png", 12, 10),
@@ -246,7 +246,7 @@ BAD = {
     ),
     "images of mixed sizes": (
         lambda folder: save(folder, "4.png", pixels(4, 9, 9), labels(4, 9, 9)),
-        r"images/4\.png \(9x9\) must be as large as .* \(10x12\); or give size=N",
+        r"images/4\.png \(9x9\) must be as large as .* \(10x12\); or do size=10, which",
     ),
     "an image cut short": (cut("images/2.png"), r"images/2\.png (cannot be read|is not an image)"),
     "a mask cut short": (cut("masks/2.png"), r"masks/2\.png (cannot be read|is not an image)"),

@@ -50,7 +50,7 @@ def signed(content):
     return hashlib.sha256(content).digest() + content
 
 
-def test_a_file_that_is_no_longer_what_was_stored_is_made_anew(folder):
+def test_8_a_file_that_is_no_longer_what_was_stored_is_made_anew(folder):
     halved()
     (file,) = folder.iterdir()
     whole = file.read_bytes()
@@ -81,7 +81,7 @@ class Planted:
 
 
 @pytest.mark.parametrize("how", ["open to others", "a link", "of another user"])
-def test_what_someone_else_could_have_written_is_not_loaded(folder, tmp_path, monkeypatch, how):
+def test_3_what_someone_else_could_have_written_is_not_loaded(folder, tmp_path, monkeypatch, how):
     halved()
     (file,) = folder.iterdir()
     file.write_bytes(signed(pickle.dumps(Planted(tmp_path / "mark"))))
@@ -108,7 +108,7 @@ def test_what_someone_else_could_have_written_is_not_loaded(folder, tmp_path, mo
     assert (tmp_path / "mark").exists()
 
 
-def test_without_a_place_to_keep_it_a_loop_is_compiled_all_the_same(tmp_path, monkeypatch):
+def test_7_without_a_place_to_keep_it_a_loop_is_compiled_all_the_same(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
@@ -122,7 +122,7 @@ def test_without_a_place_to_keep_it_a_loop_is_compiled_all_the_same(tmp_path, mo
 
 
 @pytest.mark.parametrize("call", ["rename", "listdir"])
-def test_a_full_or_closed_disk_ends_nothing_and_leaves_nothing(folder, monkeypatch, call):
+def test_8_a_full_or_closed_disk_ends_nothing_and_leaves_nothing(folder, monkeypatch, call):
     def refuse(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -1,13 +1,20 @@
 """Files of data that ask for far more than they are: refused before the memory is taken."""
 
+import re
+import resource
 import time
 import tracemalloc
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from everynet.data import arrays, csv_table, index, npz
+from everynet import cache
+from everynet.cli import main
+from everynet.data import arrays, csv_table, decoded, index, npz
+from everynet.job import Job
 from everynet.types import UserError
+from tests.data.test_folder import fill
 
 MEGABYTE = 2**20
 
@@ -20,7 +27,7 @@ def peak():
     tracemalloc.stop()
 
 
-def test_one_limit_for_all_arrays_of_an_npz(tmp_path, peak):
+def test_9_one_limit_for_all_arrays_of_an_npz(tmp_path, peak):
     """Each is just below what one may unpack to."""
     block = np.zeros(60 * MEGABYTE, np.uint8)
     path = tmp_path / "a.npz"
@@ -59,7 +66,7 @@ def wide(path, columns, rows=3):
     path.write_text("\n".join(lines))
 
 
-def test_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
+def test_24_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
     """Ten times the columns took a hundred times as long: 60,000 of them 32 s."""
     took = []
     for columns in (6_000, 60_000):
@@ -72,7 +79,7 @@ def test_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_
     assert took[1] < 40 * max(took[0], 0.01)
 
 
-def test_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
+def test_24_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
         file.truncate(csv_table.MOST_BYTES + 1)  # takes no place on the disk
@@ -86,7 +93,7 @@ def test_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
 
 
 @pytest.mark.parametrize("cell", [",", '"\n",'])
-def test_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
+def test_24_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
     """Of commas, or of lines that a quotation mark holds together."""
     monkeypatch.setattr(csv_table, "MOST_LINE", 10_000)
     path = tmp_path / "a.csv"
@@ -107,3 +114,46 @@ def test_rows_of_a_csv_are_counted_one_by_one(tmp_path, monkeypatch):
 def test_a_page_of_an_index_that_is_nested_without_end_cannot_be_read():
     with pytest.raises(OSError, match="the page of the index cannot be read: RecursionError"):
         list(index._json_links(b"[" * 200_000))
+
+
+def test_19_more_pixels_than_there_is_room_for(tmp_path, monkeypatch, capsys):
+    """They once were put into TMPDIR unseen, and a full one ended in SIGBUS.
+
+    Now they are in the cache, whose room is taken before a byte is written: none is one line.
+    """
+    fill(tmp_path / "photos", count=40, shape=(64, 64, 3))
+    monkeypatch.setattr(decoded, "LARGE", 100)
+    small = tmp_path / "small"
+    small.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(small))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(Job, "draw", lambda *_: ())
+    words = [
+        "run",
+        "cnn-mnist",
+        f"data={tmp_path / 'photos'}",
+        "size=64",
+        "steps=1",
+        "batch_size=4",
+    ]
+    words += ["--quiet", "--device", "cpu", "--out", str(tmp_path / "out")]
+    with smallest_files(1 << 18):
+        assert main(words) == 4
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"cannot write [\d,]+ bytes to .*cache.*: File too large; ", line)
+    assert [*cache.pixels().iterdir()] == []
+    assert not (tmp_path / "out").exists()
+    assert main(words) == 0
+    assert max(path.stat().st_size for path in cache.pixels().iterdir()) > 1 << 18
+    assert not [path for path in small.rglob("*") if path.is_file() and path.stat().st_size]
+
+
+@contextmanager
+def smallest_files(most):
+    """No file may become larger: a disk that is as full for our process."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)

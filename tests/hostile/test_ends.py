@@ -10,6 +10,7 @@ import torch
 from everynet.catalog import find
 from everynet.cli import explained
 from everynet.settings import override
+from everynet.trainer import check_room
 from everynet.types import UserError
 
 LONG = "x" * 5000
@@ -40,7 +41,7 @@ HUGE = 10**12
         (["run", "mlp", "data=\0"], "data (?) must be"),
     ],
 )
-def test_what_the_user_named_ends_in_one_line_of_bounded_length(refused, words, said):
+def test_22_what_the_user_named_ends_in_one_line_of_bounded_length(refused, words, said):
     line = refused(*words)
     assert said in line
     assert len(line) < 2100
@@ -59,6 +60,22 @@ def test_recipes_that_have_no_names(refused, tmp_path):
     )
     for name in (str(own), f"{own}:x", f"{own}:1"):
         assert refused("run", name) == f'{own} must end in RECIPES = {{"name": Recipe(...)}}'
+
+
+def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
+    """By its settings, before any is taken: the system would give it, and kill us later."""
+    monkeypatch.setattr("everynet.trainer.free", lambda: 7.5e6)
+    line = refused("run", "mlp", "hidden=900,1000", "seed=2000", "data=digits")
+    assert line == (
+        "hidden (900,1000) must be smaller, because the weights and gradients of mlp would take "
+        "0.0 GB, and 0.0 GB of memory are free"
+    )
+    recipe = override(find("mlp"), {"hidden": (900, 1000), "data": "digits"})
+    data, weights = recipe.dataset(), 64 * 900 + 900 + 900 * 1000 + 1000 + 1000 * 10 + 10
+    monkeypatch.setattr("everynet.trainer.free", lambda: 2 * 4 * weights)
+    check_room(recipe, data, copies=2)
+    with pytest.raises(UserError, match=r"because the weights and gradients of mlp"):
+        check_room(recipe, data, copies=3)
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ those of the attacks that once succeeded.
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -18,7 +19,9 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 from safetensors.torch import load, save
+from torch import nn
 
+import everynet
 from everynet import checkpoint, files, job, manifest, runs
 from everynet.cli import main
 from everynet.errors import Missing
@@ -63,6 +66,14 @@ def test_five_hundred_folders_of_strangers(tmp_path):
 
 
 # ------------------------------------------------------------------------- one test for each attack
+
+
+def test_each_of_the_thirty_attacks_has_a_test_of_its_number():
+    texts = [path.read_text() for path in Path(__file__).parent.glob("test_*.py")]
+    numbers = {
+        int(n) for text in texts for n in re.findall(r"^def test_(\d+)_", text, re.MULTILINE)
+    }
+    assert numbers == {*range(1, 31)}
 
 
 @pytest.fixture
@@ -179,18 +190,52 @@ def test_1_what_an_optimiser_remembers_must_be_what_a_step_makes(change, words, 
     assert checkpoint.read_bundle(checkpoint.newest(folder)) == before
 
 
-def test_1_the_memory_of_an_optimiser_that_needs_a_closure(tmp_path):
-    """L-BFGS cannot be tried: its tensors must look like its parameters."""
+@pytest.fixture(scope="module")
+def painted(tmp_path_factory):
     recipe = replace(CORE["painting"], name="painting")
-    folder = runs.run(recipe, tmp_path, device="cpu").folder
-    path = checkpoint.newest(folder)
-    tensors = load((path / "state.safetensors").read_bytes())
-    (long,) = {n for n, t in tensors.items() if n.endswith("/d")}
-    tensors[long] = torch.zeros(3)
-    (path / "state.safetensors").write_bytes(save(tensors))
-    reseal_bundle(path)
-    with pytest.raises(UserError, match=r"pixels/d is \[3\] of torch.float32 there, and its param"):
+    return recipe, runs.run(recipe, tmp_path_factory.mktemp("painted"), device="cpu").folder
+
+
+PIXELS = "optimizer/main/model/pixels"
+
+
+def flat(tensors, memory):
+    tensors[f"{PIXELS}/d"] = torch.zeros(3)
+
+
+def shorter(tensors, memory):
+    tensors.pop(f"{PIXELS}/{memory['main']['model/pixels']['ro'].pop()['tensor'].split('/', 4)[4]}")
+
+
+def longer(tensors, memory):
+    for name in ("old_dirs", "old_stps", "ro"):
+        memory["main"]["model/pixels"][name] *= 40
+
+
+def few(tensors, memory):
+    memory["main"]["model/pixels"]["al"] = []
+
+
+def nothing(tensors, memory):
+    memory["main"]["model/pixels"]["d"] = None
+    tensors.pop(f"{PIXELS}/d")
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    (flat, r"pixels/d is \[3\] of torch.float32 there, and its parameter"),
+    (shorter, r"optimizer/main must be equally long, 100 at most: old_dirs 11, .*ro 10"),
+    (longer, r"optimizer/main must be equally long, 100 at most: old_dirs 440, .*ro 440"),
+    (few, r"optimizer/main must be equally long, 100 at most: old_dirs 11, .*ro 11"),
+    (nothing, r"optimizer/main cannot go on with what it remembers: .*'NoneType' object"),
+])  # fmt: skip
+def test_1_the_memory_of_an_optimiser_that_needs_a_closure(change, words, painted, tmp_path):
+    """L-BFGS: its tensors must look like its parameters, and its lists like each other."""
+    recipe, folder = painted
+    folder = shutil.copytree(folder, tmp_path / "evil")
+    odd_memory(folder, change)
+    with pytest.raises(UserError, match="does not fit the network: .*" + words) as refused:
         runs.resume(replace(recipe, steps=9), folder)
+    assert refused.value.code == 2
 
 
 def test_1_what_is_kept_beside_the_network_is_checked_too(tmp_path):
@@ -286,6 +331,15 @@ def test_2_the_run_itself_may_be_a_link(received, tmp_path, call):
     folder = received()
     (tmp_path / "short").symlink_to(folder)
     assert call("resume", tmp_path / "short", *MINE)[0] == 0
+
+
+def test_4_a_run_is_not_made_shorter_than_it_is(received, call):
+    folder = received()
+    before = state_of(folder)
+    code, said = call("resume", folder, *MINE, "steps=2")
+    assert code == 2
+    assert "steps (2) must be at least 6, because " in said
+    assert state_of(folder) == before
 
 
 def test_6_a_fifo_hangs_nothing_and_hides_no_other_run(received, tmp_path, capsys):
@@ -602,6 +656,42 @@ def test_22_json_that_is_nested_too_deep(received, call):
         code, said = call("draw", folder, *MINE)
         assert code == 2
         assert words in said
+
+
+@pytest.mark.parametrize("verb", ["resume", "predict", "draw", "load"])
+def test_22_a_network_larger_than_memory_is_refused_before_any_is_taken(
+    verb, received, call, around, monkeypatch
+):
+    folder = received()
+    about = json.loads((folder / "recipe.json").read_text())
+    about["settings"]["hidden"] = 10**9  # 28 GB of weights
+    (folder / "recipe.json").write_text(json.dumps(about))
+    reseal(folder)
+    monkeypatch.setattr("everynet.trainer.free", lambda: 8e9)
+    monkeypatch.setattr(nn.Linear, "__init__", small_only(nn.Linear.__init__))
+    much = ("weights and gradients", "64.0") if verb == "resume" else ("weights", "32.0")
+    said = (
+        "hidden (1000000000) must be smaller, because the {} of flowers would take {} GB, and 8.0"
+    )
+    said = said.format(*much)
+    if verb == "load":
+        with pytest.raises(UserError, match=re.escape(said)):
+            everynet.load(folder, FILE)
+        return
+    code, error = call(verb, folder, *([around / "rows.csv"] if verb == "predict" else []), *MINE)
+    assert code == 2
+    assert said in error
+    assert error.count("\n") == 1
+
+
+def small_only(init):
+    """That a layer of a thousand million numbers is not made in earnest."""
+
+    def guarded(self, *sizes, **options):
+        assert max(sizes) < 10**6 or torch.empty(0).is_meta
+        init(self, *sizes, **options)
+
+    return guarded
 
 
 def test_22_folders_that_lie_too_deep(received, call):

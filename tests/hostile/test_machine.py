@@ -27,7 +27,7 @@ from tests.core.recipes import RECIPES
 # ------------------------------------------------------------------------------ threads and forks
 
 
-def test_a_second_thread_that_begins_a_run_is_refused_and_its_own_goes_on():
+def test_5_a_second_thread_that_begins_a_run_is_refused_and_its_own_goes_on():
     said = []
 
     def second():
@@ -87,7 +87,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-def test_a_run_in_a_child_that_was_forked_after_a_run_does_not_hang():
+def test_17_a_run_in_a_child_that_was_forked_after_a_run_does_not_hang():
     """OpenMP waits for threads that a fork does not copy."""
     environment = {k: v for k, v in os.environ.items() if k != "OMP_NUM_THREADS"}
     ran = subprocess.run(
@@ -132,7 +132,7 @@ sys.exit(main(sys.argv[1:]))
 NAMES = ("$\\frac$", "<b>|x`")
 
 
-def test_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_path):
+def test_27_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_path):
     """No home; settings for matplotlib and numba; Jupyter's backend; names of all sorts."""
     data = os.fsdecode(b"d|\xff.csv")
     with (tmp_path / data).open("w") as file:
@@ -166,6 +166,47 @@ def test_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(tmp_
     assert {path.name for path in (folder / "pictures").iterdir()} >= {"confusion.png"}
 
 
+BROKEN = """
+import os, sys
+import torch  # once for all: it takes longest
+for folder in sys.argv[1:]:
+    child = os.fork()
+    if child == 0:
+        os.chdir(folder)
+        if os.path.exists("named"):
+            os.environ["MATPLOTLIBRC"] = "named"
+        before = os.environ.get("MATPLOTLIBRC")
+        from everynet.plot.style import drawing, figure, png
+        with drawing():
+            assert png(figure(1, 1)).startswith(bytes([0x89]))
+        assert (os.getcwd(), os.environ.get("MATPLOTLIBRC")) == (folder, before)
+        print(__import__("matplotlib").rcParams["font.size"], flush=True)
+        os._exit(0)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        sys.exit(f"{folder} failed")
+"""
+
+
+def test_10_settings_of_matplotlib_that_are_broken_break_no_program_that_imports_everynet(tmp_path):
+    """Bytes that are no text, a FIFO, one that the environment names; a good one is read."""
+    for name in ("bytes", "fifo", "named", "good"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "bytes" / "matplotlibrc").write_bytes(b"font.size: \xff\n")
+    os.mkfifo(tmp_path / "fifo" / "matplotlibrc")
+    (tmp_path / "named" / "named").write_bytes(b"\xff\xfe\n")
+    (tmp_path / "good" / "matplotlibrc").write_text("font.size: 7\n")
+    folders = [str(tmp_path / name) for name in ("bytes", "fifo", "named", "good")]
+    ran = subprocess.run(
+        [sys.executable, "-c", BROKEN, *folders],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout.split() == ["10.0", "10.0", "10.0", "7.0"]
+
+
 def test_pictures_are_drawn_with_settings_of_their_own():
     with matplotlib.rc_context({"text.usetex": True, "font.size": 40, "backend": "agg"}):
         with style.drawing():
@@ -186,7 +227,7 @@ def test_a_run_draws_with_those_settings_whatever_the_program_has(tmp_path, monk
     assert seen == [False, False]
 
 
-def test_no_name_is_read_as_a_formula():
+def test_10_no_name_is_read_as_a_formula():
     spec = style.drawn({"classes": ["$x$", r"\$", "a"], "features": ["$\\frac$"], "shape": [2]})
     assert spec == {"classes": [r"\$x\$", r"\\$", "a"], "features": [r"\$\frac\$"], "shape": [2]}
     made = style.figure(2, 2)
@@ -218,7 +259,7 @@ def test_pictures_of_a_recipe_are_given_such_names(tmp_path, monkeypatch):
         ("list", "<&- >/dev/null", 0, ""),
     ],
 )
-def test_streams_that_are_closed_or_full(words, how, code, said):
+def test_22_streams_that_are_closed_or_full(words, how, code, said):
     ran = subprocess.run(
         f"exec {sys.executable} -m everynet {words} {how}",
         shell=True,
@@ -235,7 +276,7 @@ def test_streams_that_are_closed_or_full(words, how, code, said):
 # ------------------------------------------------------------------------------------ small things
 
 
-def test_a_terminal_of_no_columns_gets_whole_lines(call, monkeypatch):
+def test_25_a_terminal_of_no_columns_gets_whole_lines(call, monkeypatch):
     monkeypatch.setattr("everynet.cli.streams.Door.isatty", lambda _: True)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -244,7 +285,7 @@ def test_a_terminal_of_no_columns_gets_whole_lines(call, monkeypatch):
     assert all(line.strip() and len(line) <= 80 for line in out.splitlines())
 
 
-def test_doctor_says_that_nothing_can_be_kept(call, monkeypatch, tmp_path):
+def test_28_doctor_says_that_nothing_can_be_kept(call, monkeypatch, tmp_path):
     monkeypatch.delenv("NUMBA_CACHE_DIR")
     monkeypatch.setenv("XDG_CACHE_HOME", os.devnull)
     code, out, _ = call("doctor")
@@ -260,7 +301,7 @@ def test_doctor_says_that_nothing_can_be_kept(call, monkeypatch, tmp_path):
     assert "loops are compiled" not in call("doctor")[1]
 
 
-def test_without_a_home_the_working_directory_is_not_taken_for_it(monkeypatch):
+def test_26_without_a_home_the_working_directory_is_not_taken_for_it(monkeypatch):
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what Python does then
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_CONFIG_DIRS", "PIP_CONFIG_FILE"):
         monkeypatch.delenv(name, raising=False)

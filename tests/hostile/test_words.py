@@ -38,7 +38,7 @@ def run_folder(tmp_path):
     return folder
 
 
-def test_no_verb_lets_an_escape_sequence_through(run_folder, tmp_path, capsys):
+def test_20_no_verb_lets_an_escape_sequence_through(run_folder, tmp_path, capsys):
     own = tmp_path / "own.py"
     own.write_text(f'"""Idea {EVIL!r}."""\nRECIPES = {{"a{EVIL}": 1}}\n'.replace("\\", "\\\\"))
     (tmp_path / f"{EVIL}.csv").write_text(f"{EVIL},y\n1,{EVIL}\nx,b\n")
@@ -110,7 +110,7 @@ def test_standard_output_that_cannot_be_written_is_said_and_standard_error_is_no
 
 
 @pytest.mark.parametrize("stream", [Full(), None, io.StringIO()])
-def test_progress_that_nobody_can_see_ends_nothing(stream, monkeypatch):
+def test_21_progress_that_nobody_can_see_ends_nothing(stream, monkeypatch):
     if isinstance(stream, io.StringIO) and not isinstance(stream, Full):
         stream.close()
     monkeypatch.setattr(sys, "stderr", stream)
@@ -123,7 +123,7 @@ def test_progress_that_nobody_can_see_ends_nothing(stream, monkeypatch):
 # --------------------------------------------------------------------------------------- the card
 
 
-def test_a_cell_of_the_card_is_text():
+def test_30_a_cell_of_the_card_is_text():
     assert cell("a|b <b>c</b> `d` [e](f) \\ g <= 3") == (r"a\|b \<b>c\</b> \`d\` \[e](f) \\ g <= 3")
     assert cell("a\nb\x1b\udcff") == "a?b??"
 

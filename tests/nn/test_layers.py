@@ -346,6 +346,17 @@ class Mean(nn.Module):
         return self.output(self.body(x).mean((2, 3)))
 
 
+class Squeezed(nn.Module):
+    """Every pixel is weighed by what the whole image is like."""
+
+    def __init__(self):
+        super().__init__()
+        self.gate, self.last = nn.Conv2d(1, 1, 1), nn.Conv2d(1, 1, 3)
+
+    def forward(self, x):
+        return self.last(x * self.gate(x.mean((2, 3), keepdim=True)))[..., :1, :1]
+
+
 class Pooled(nn.Module):
     def forward(self, x):
         return torch.nn.functional.max_pool2d(x, 2).relu()
@@ -358,6 +369,9 @@ def test_functions_are_named_where_they_are_called():
     assert found[0].receptive_field == (3, 3)
     assert found[1].receptive_field is None
     assert found[2].receptive_field == (12, 9), "a mean over all pixels sees them all"
+    squeezed = layer_table(Squeezed(), (1, 12, 9))
+    assert [row.receptive_field for row in squeezed] == [(12, 9), (14, 11)]
+    assert [row.kernel for row in squeezed] == [(1, 1), (3, 3)]
     assert str(found).endswith("\nnot counted, because called as functions: max_pool2d in body.1")
     assert layer_table(nn.TransformerEncoderLayer(8, 2, batch_first=True), (5, 8)).functions == []
 
@@ -382,7 +396,6 @@ def test_memory_is_four_bytes_for_each_number_that_is_new():
     assert lstm.memory == 4 * (7 * 5 + 2 * 5), "states that come out beside the first are kept too"
 
 
-@pytest.mark.covers("C14")
 def test_memory_of_vgg():
     """13.6 million numbers after the convolutions, 1.5 after the pools, and three vectors."""
     with torch.device("meta"):

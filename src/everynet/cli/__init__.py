@@ -8,7 +8,6 @@ becomes `everynet.cli.list` when it is imported, so the built-in of that name is
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import sys
 from collections.abc import Iterable, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import everynet
 from everynet.cli.streams import doors, settle
 from everynet.ends import explained as explained
+from everynet.nearby import import_with_own_settings
 from everynet.words import nearest as nearest
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = [*(sys.argv[1:] if argv is None else argv)]
     os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
     if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
-        with contextlib.chdir("/"):  # it would read the file, which may be a stranger's
-            import_module("matplotlib")
+        import_with_own_settings()  # it would read the file, which may be a stranger's
     with doors():
         code = _main(words)
     settle(sys.stdout)

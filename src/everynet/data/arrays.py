@@ -158,7 +158,10 @@ def as_samples(path: Path, name: str, x: Array) -> Shaped[Tensor, "rows ..."]:
     else:
         first, last = x.shape[1] in (1, 3), x.shape[3] in (1, 3)
         if first == last:
-            raise UserError(f"{place} must have 1 or 3 channels in its second or its last place")
+            raise UserError(
+                f"{place} must have 1 or 3 channels in its second or its last place, and not in "
+                "both, because images are grey or in colour; save so many"
+            )
         x = x if first else x.transpose(0, 3, 1, 2)
     whole = x.dtype.kind in "biu" and x.size and x.min() >= 0 and x.max() <= 255
     return torch.from_numpy(np.ascontiguousarray(x, np.uint8 if whole else np.float64))

@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int64, Shaped
 from torch import Tensor
 from torch.distributions import Beta
-from torch.nn.functional import affine_grid, cross_entropy, grid_sample
+from torch.nn.functional import cross_entropy, grid_sample
 
 from everynet.device import constant
 from everynet.types import Batch, Draw
@@ -97,22 +97,30 @@ class Window:
     top: Int64[Tensor, " batch"]
     left: Int64[Tensor, " batch"]
     size: tuple[int, int]
+    border: int
+    """No window goes further out of the image than so many pixels."""
 
     def image(
         self, x: Shaped[Tensor, "batch channels height width"], fill: Fill
     ) -> Shaped[Tensor, "batch channels rows columns"]:
+        wide = self._bordered(x, fill)
+        image, channel, row, _ = wide.stride()
+        first = torch.arange(len(x), device=x.device) * image + (self.left + self.border)
+        first = first + (self.top + self.border) * row
+        # A window wherever one can begin, none of them copied: those asked for are, each at once.
+        last = (wide.shape[1] - 1) * channel + (self.size[0] - 1) * row + self.size[1]
+        shape = (wide.numel() - last + 1, wide.shape[1], *self.size)
+        return wide.as_strided(shape, (1, channel, row, 1)).index_select(0, first)
+
+    def _bordered(self, x: Tensor, fill: Fill) -> Tensor:
+        if not self.border:
+            return x.contiguous()
         batch, channels, height, width = x.shape
-        rows = self.top[:, None] + torch.arange(self.size[0], device=x.device)  # batch rows
-        columns = self.left[:, None] + torch.arange(self.size[1], device=x.device)
-        inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[
-            :, None, :
-        ]
-        pixel = rows.clamp(0, height - 1)[:, :, None] * width
-        pixel = pixel + columns.clamp(0, width - 1)[:, None, :]  # batch rows columns
-        pixel = pixel.reshape(batch, 1, -1).expand(-1, channels, -1)
-        taken = x.reshape(batch, channels, -1).gather(2, pixel)
-        taken = taken.reshape(batch, channels, *self.size)
-        return torch.where(inside[:, None], taken, _level(x, fill))
+        inside = [slice(self.border, self.border + side) for side in (height, width)]
+        wide = x.new_empty(batch, channels, height + 2 * self.border, width + 2 * self.border)
+        wide.copy_(_level(x, fill))
+        wide[:, :, *inside] = x
+        return wide
 
     def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch rows columns"]:
         return self.image(x[:, None], 0)[:, 0]
@@ -131,7 +139,8 @@ class Mirror:
     which: Bool[Tensor, " batch"]
 
     def image(self, x: Images, fill: Fill = None) -> Images:
-        return torch.where(self.which[:, None, None, None], x.flip(-1), x)
+        seen = x.flip(-1)  # a weight of 0 or 1 takes the one or the other, and is faster than where
+        return torch.lerp(x, seen, self.which[:, None, None, None].to(x.dtype), out=seen)
 
     def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch height width"]:
         return torch.where(self.which[:, None, None], x.flip(-1), x)
@@ -152,14 +161,26 @@ class Affine:
     matrix: Float[Tensor, "batch 2 3"]
 
     def image(self, x: Images, fill: Fill, mode: str = "bilinear") -> Images:
+        grid = self._places(x)
+        if fill == 0:  # what lies outside is 0 for torch, too
+            return _sampled(x, grid, mode)
+        level = _level(x, fill)
+        return _sampled(x - level, grid, mode).add_(level)
+
+    def _places(self, x: Tensor) -> Float[Tensor, "batch height width 2"]:
+        """Where each pixel of the output lies in the input, in halves of the image.
+
+        Not as a matrix product, which would be less precise in tf32 and bf16.
+        """
         height, width = x.shape[-2:]
         half = constant((width / 2, height / 2), x.dtype, x.device)
-        scale = torch.cat([half, half.new_ones(1)])  # affine_grid measures in half images
-        matrix = self.matrix.to(x) * scale / half[:, None]
-        grid = affine_grid(matrix, list(x.shape), align_corners=False)
-        level = _level(x, fill)
-        seen = grid_sample(x - level, grid, mode, padding_mode="zeros", align_corners=False)
-        return seen + level
+        across, down = (
+            torch.arange(side, dtype=x.dtype, device=x.device) - (side - 1) / 2
+            for side in (width, height)
+        )
+        a, b, offset = (self.matrix.to(x) / half[:, None])[:, :, None, None].unbind(-1)
+        rows = torch.addcmul(offset, b, down[:, None])  # batch 2 height 1
+        return torch.addcmul(rows, a, across).permute(0, 2, 3, 1)
 
     def mask(self, x: Shaped[Tensor, "batch height width"]) -> Shaped[Tensor, "batch height width"]:
         return self.image(x[:, None].float(), 0, "nearest")[:, 0].to(x.dtype)
@@ -177,6 +198,10 @@ class Affine:
         return _kept(x[..., 0], torch.cat([found.amin(2), found.amax(2)], -1))
 
 
+def _sampled(x: Tensor, grid: Tensor, mode: str) -> Tensor:
+    return grid_sample(x, grid, mode, padding_mode="zeros", align_corners=False)
+
+
 # ------------------------------------------------------------------------------- random changes
 
 
@@ -188,7 +213,7 @@ def shift(pixels: int, fill: Fill = None) -> Augment:
     def apply(batch: Batch, draw: Draw) -> Batch:
         down, right = draw.integers(-pixels, pixels, 2)
         size = (batch[0].shape[2], batch[0].shape[3])
-        return _move(Window(-down, -right, size), batch, draw, fill)
+        return _move(Window(-down, -right, size, pixels), batch, draw, fill)
 
     return apply
 
@@ -205,7 +230,7 @@ def crop(size: int, padding: int = 0, fill: Fill = None) -> Augment:
                 f"size ({size}) must be at most {size + min(room)}, the side of the padded image"
             )
         top, left = (draw.integers(-padding, free - padding, 1)[0] for free in room)
-        return _move(Window(top, left, (size, size)), batch, draw, fill)
+        return _move(Window(top, left, (size, size), padding), batch, draw, fill)
 
     return apply
 

@@ -171,7 +171,8 @@ def require(folder: Path, parts: Listing, labels: Sequence[str]) -> None:
             )
     if len(labels) < 2:
         raise UserError(
-            f"{shown(folder)}: one class ({shown(labels[0])}) is not enough to learn from; give 2"
+            f"{shown(folder)}: one class ({shown(labels[0])}) is not enough to learn from; add a "
+            "subfolder with images of another"
         )
     for part, files in parts.items():
         if not files:
@@ -186,7 +187,7 @@ def common_shape(paths: Sequence[Path], size: int, probe: Probe) -> tuple[int, i
         if not size and (its_height, its_width) != (height, width):
             raise UserError(
                 f"{shown(path)} ({its_width}x{its_height}) must be as large as {shown(paths[0])} "
-                f"({width}x{height}); or give size=N"
+                f"({width}x{height}); or do size={min(height, width, 224)}, which resizes them all"
             )
         channels = max(channels, its_channels)
     return (channels, size, size) if size else (channels, height, width)

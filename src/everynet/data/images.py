@@ -207,7 +207,7 @@ def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels 
     if list(x.shape[1:]) != spec["shape"]:
         raise UserError(
             f"{shown(path)} {tuple(x.shape[1:])} must have the shape {channels, height, width} of "
-            "the images that were learned"
+            "the images that were learned; save it so, or train with size=N for images of any size"
         )
     return Standardize(spec["mean"], spec["std"], peak).images(x)
 

@@ -58,7 +58,7 @@ def _found(
     if known and (known.make or not count):
         chosen = next((kind for kind in wanted if kind.name == known.kind), None)
         if chosen is None:
-            raise _refused(data, wanted, kinds.named(known.kind))
+            raise _refused(data, wanted, known.kind)
         _check_options(chosen, data, options)
         return chosen, _noted(known.make(count) if known.make else store.samples(known))
     path = Path(data)
@@ -74,7 +74,7 @@ def _found(
         raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
     chosen = next((kind for kind in wanted if kind.matches(path)), None)
     if chosen is None and there and (like := kinds.matching(path)) is not None:
-        raise _refused(path, wanted, like)
+        raise _refused(path, wanted, like.name)
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
     return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
@@ -86,9 +86,9 @@ def _noted(found: Any) -> Any:  # noqa: ANN401 -- samples of any kind
     return found
 
 
-def _refused(data: object, wanted: list[Kind[Any]], like: Kind[Any]) -> UserError:
+def _refused(data: object, wanted: list[Kind[Any]], like: str) -> UserError:
     about = ", or ".join(kind.about for kind in wanted)
-    return UserError(f"data ({shown(data)}) must be {about}; it looks like {like.name} data")
+    return UserError(f"data ({shown(data)}) must be {about}; it looks like {like} data")
 
 
 def _taken(function: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 -- a method

@@ -81,7 +81,7 @@ def same_size(two: Two, probe: Probe) -> None:
     if (rows, columns) != (height, width):
         raise UserError(
             f"{shown(two[1])} ({columns}x{rows}) must be as large as {shown(two[0])} "
-            f"({width}x{height})"
+            f"({width}x{height}), because they are taken pixel by pixel; save it in that size"
         )
 
 

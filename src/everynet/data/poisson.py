@@ -21,7 +21,7 @@ opposite, so that all means are 0. Sample i of a seed follows from (seed, i) alo
 
 from __future__ import annotations
 
-from math import pi
+from math import pi, sqrt
 
 import torch
 from jaxtyping import Float64
@@ -44,7 +44,7 @@ def sines(side: int) -> Float64[Tensor, "side side"]:
     """The sine transform of `side` inner points: symmetric, and its own inverse."""
     at = torch.arange(1, side + 1, dtype=torch.float64)
     h = 1 / (side + 1)
-    return (2 * h) ** 0.5 * (pi * h * at[:, None] * at).sin()
+    return (pi * h * at[:, None] * at).sin() * sqrt(2 * h)
 
 
 def eigenvalues(side: int) -> Float64[Tensor, "side side"]:

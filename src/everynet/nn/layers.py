@@ -6,9 +6,9 @@
 
 for kernel k, stride s, dilation d and padding p, along each axis, and over the longest path where
 paths meet. A layer that spreads each value over s places (transposed convolution, nearest
-upsampling) has neighbours j / s apart and sees ceil(k / s) values; after it r is a mean over places,
-which do not all see equally much. Padding is not subtracted, so a deep layer can see more than the
-image, and the statistics of a norm are not counted as seeing.
+upsampling) has neighbours j / s apart and sees ceil(k / s) values; after it r is a mean over
+places, which do not all see equally much. Padding is not subtracted, so a deep layer can see more
+than the image, and the statistics of a norm are not counted as seeing.
 
 A multiplication is a product of two numbers in the forward pass of one sample, products with
 padded zeros included; additions, comparisons, roots, exponentials are none. The memory of a layer
@@ -49,6 +49,8 @@ class Layer(NamedTuple):
     """Pixels that one output sees, by axis; None without axes or where no formula is known."""
     memory: int
     """Bytes of the output; 0 where an earlier row has counted them."""
+    kernel: tuple[int, ...] | None
+    """Pixels of the window that slides over its input; None where none does."""
 
 
 class LayerTable(list[Layer]):
@@ -151,6 +153,7 @@ def layer_table(
                     multiplications=_multiplications(module, inputs[0], made),
                     receptive_field=field.sizes if field and field.sizes else None,
                     memory=4 * sum(fresh.values()),
+                    kernel=_kernel(module, len(made.shape) - 2),
                 )
             )
 
@@ -386,6 +389,12 @@ def _joined(fields: Sequence[Field | None]) -> Field | None:
         tuple(map(max, zip(*(field.sizes for field in known), strict=True))),
         tuple(map(max, zip(*(field.jumps for field in known), strict=True))),
     )
+
+
+def _kernel(module: nn.Module, axes: int) -> tuple[int, ...] | None:
+    if not isinstance(module, _SLIDING + _TRANSPOSED):
+        return None
+    return _by_axis(module.kernel_size, axes)  # an int, or one for each axis
 
 
 def _by_axis(value: int | tuple[int, ...], axes: int) -> tuple[int, ...]:

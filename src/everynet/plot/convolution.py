@@ -44,7 +44,8 @@ def slid(
 ) -> Figure:
     """The signal, the kernel and the kernel turned; then some steps of it along the signal."""
     made = Figure(figsize=(WIDTH, 5.4), layout="constrained")
-    above, below = made.subfigures(2, 1, height_ratios=[1, 2.9])
+    parts = made.add_gridspec(2, 1, height_ratios=[1, 2.9])
+    above, below = (made.add_subfigure(parts[row]) for row in range(2))
     taps, places = len(kernel), len(result)
     first = above.subplots(1, 3)
     for axes, (name, bars, start, ink) in zip(

@@ -25,7 +25,7 @@ def solutions(f: Fields, u: Fields, made: Mapping[str, Fields]) -> Figure:
     Fields of a row share one scale; so do all errors of a row, which are those of the worst.
     """
     rows, columns = len(f), 2 + 2 * len(made)
-    made_figure = Figure(figsize=(6.5, 1.3 * rows + 0.35), layout="constrained")
+    made_figure = Figure(figsize=(6.5, 1.2 * rows + 0.35), layout="constrained")
     axes = made_figure.subplots(rows, columns, squeeze=False)
     for row in range(rows):
         errors = {name: v[row] - u[row] for name, v in made.items()}
@@ -67,8 +67,8 @@ def influences(
     side = next(iter(maps.values())).shape[-1]
     at = (torch.arange(side) + 1) / (side + 1)
     for number, (name, values) in enumerate(maps.items()):
-        style = {"color": INK, "ls": "--"} if number == 0 else {"color": colour(number - 1)}
-        below.plot(array(at), array(values[row]), lw=1.6, label=name, **style)
+        ink, dash = (INK, "--") if number == 0 else (colour(number - 1), "-")
+        below.plot(array(at), array(values[row]), color=ink, ls=dash, lw=1.6, label=name)
     edges = [(column + 1 + sign * seen / 2) / (side + 1) for sign in (-1, 1)]
     below.axvspan(*edges, color=colour(len(maps) - 2), alpha=0.1, lw=0)
     below.set_xlabel("where the source is, x along the row of the cross", fontsize=9)

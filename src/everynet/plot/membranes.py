@@ -27,7 +27,7 @@ def membranes(
     Class 0 is dark; blue are its pixels that were missed, red those that were made up.
     """
     rows, columns = len(images), 2 + len(said)
-    made = Figure(figsize=(6.5, 6.5 / columns * rows + 0.65), layout="constrained")
+    made = Figure(figsize=(6.5, 6.5 / columns * rows + 0.95), layout="constrained")
     axes = made.subplots(rows, columns, squeeze=False)
     for row, line in enumerate(axes):
         line[0].imshow(array(images[row]), cmap="gray", vmin=0, vmax=1)

@@ -29,7 +29,7 @@ def images(batch=3, channels=2, side=6):
 def moved(x, down, right):
     """Every image moved by the same whole pixels."""
     ones = torch.ones(len(x), dtype=torch.int64)
-    return Window(-down * ones, -right * ones, (x.shape[2], x.shape[3])).image(x, 0.0)
+    return Window(-down * ones, -right * ones, (x.shape[2], x.shape[3]), x.shape[2]).image(x, 0.0)
 
 
 # --------------------------------------------------------------------------------------- equations
@@ -40,7 +40,7 @@ def test_each_change_of_one_image_by_hand():
     assert moved(x, 1, 0).tolist() == [[[[0, 0], [1, 2]]]]
     assert moved(x, 0, -1).tolist() == [[[[2, 0], [4, 0]]]]
     assert Mirror(torch.tensor([True])).image(x).tolist() == [[[[2, 1], [4, 3]]]]
-    first = Window(torch.tensor([1]), torch.tensor([1]), (1, 1)).image(x, 0.0)
+    first = Window(torch.tensor([1]), torch.tensor([1]), (1, 1), 0).image(x, 0.0)
     assert first.tolist() == [[[[4]]]]
     assert (
         enlarged(1, 2)((x,), Draw(torch.Generator().manual_seed(0), len(x)))[0].unique().numel()

@@ -149,7 +149,7 @@ def test_any_number_of_blocks_is_drawn():
     model = begin(recipe, data).model.eval()
     with torch.no_grad():
         drawn = recipe.pictures(model, data, [])
-    assert set(drawn) == {"filters", "activations", "confusion", "misclassified"}
+    assert set(drawn) == {"filters", "activations", "confusion", "misclassified", "network"}
     titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].axes[1:]]
     assert titles == ["blocks.0", "blocks.1", "probability"]
 

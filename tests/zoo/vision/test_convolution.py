@@ -94,19 +94,21 @@ def test_a_point_is_stamped_with_the_kernel_or_with_it_turned():
 
 
 @pytest.mark.covers("C1")
-@pytest.mark.parametrize("sides", [(6, 6), (4, 8)])
-def test_two_dice_by_counting_all_throws(sides):
-    first, second = sides
-    f, g = (torch.full((n,), 1 / n, dtype=torch.float64) for n in sides)
-    each = Fraction(1, first * second)
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [([1] * 6, [1] * 6), ([1] * 4, [1] * 8), ([3, 2, 1], [1, 2, 7])],  # the last two are loaded
+)
+def test_two_dice_by_counting_all_throws(first, second):
+    f, g = ([Fraction(ways, sum(die)) for ways in die] for die in (first, second))
     sums, less = {}, {}
-    for a in range(first):
-        for b in range(second):
-            sums[a + b] = sums.get(a + b, 0) + each
-            less[a - b] = less.get(a - b, 0) + each
-    assert total(f, g).tolist() == pytest.approx([float(sums[c]) for c in sorted(sums)], rel=1e-14)
-    found = difference(f, g)
-    assert found.tolist() == pytest.approx([float(less[c]) for c in sorted(less)], rel=1e-14)
+    for a, chance in enumerate(f):
+        for b, other in enumerate(g):
+            sums[a + b] = sums.get(a + b, 0) + chance * other
+            less[a - b] = less.get(a - b, 0) + chance * other
+    dice = [torch.tensor([float(p) for p in die], dtype=torch.float64) for die in (f, g)]
+    for found, expected in ((total(*dice), sums), (difference(*dice), less)):
+        exact = [float(expected[c]) for c in sorted(expected)]
+        assert found.tolist() == pytest.approx(exact, rel=1e-14)
 
 
 @pytest.mark.covers("C1")

@@ -11,7 +11,15 @@ from torch.nn.functional import conv2d, max_pool2d, one_hot
 from everynet.catalog import find
 from everynet.runs import run
 from everynet.types import Data, UserError
-from everynet.zoo.vision.unet import SameTwice, SameUNet, UNet, cropped, start
+from everynet.zoo.vision.unet import (
+    BorderTwice,
+    BorderUNet,
+    SameTwice,
+    SameUNet,
+    UNet,
+    cropped,
+    start,
+)
 
 
 def parameters(module):
@@ -138,6 +146,19 @@ def test_a_block_of_the_same_size_is_zeros_around_then_normalised():
         g, b = (p[:, None, None] for p in (norm.weight, norm.bias))
         a = (g * (n - mean) / std + b).clamp(min=0)  # (9)
     torch.testing.assert_close(block(x), a, atol=1e-10, rtol=0)
+
+
+def test_a_block_without_norms_is_zeros_around_and_a_rectifier():
+    """Equations (8) and (1): nothing but its own image goes into a map, in training too."""
+    block = double(BorderTwice(2, 3)).train()
+    x = noise(2, 2, 6, 5)
+    a = x
+    for conv in (block.first, block.second):
+        a = conv2d(nn.functional.pad(a, (1, 1, 1, 1)), conv.weight, conv.bias).clamp(min=0)
+    torch.testing.assert_close(block(x), a, atol=1e-10, rtol=0)
+    torch.testing.assert_close(block(x[:1]), a[:1], atol=1e-10, rtol=0)
+    assert BorderUNet(1, 1, 2, 2)(torch.randn(1, 1, 8, 12)).shape == (1, 1, 8, 12)
+    assert parameters(BorderUNet(1, 2, 3, 2)) == parameters(UNet(1, 2, 3, 2))
 
 
 def test_a_crop_is_the_middle():

@@ -24,8 +24,8 @@ from everynet.data.augment import (
     shift,
 )
 from everynet.metrics.classification import accuracy, confusion
-from everynet.nn.layers import activations
-from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
+from everynet.nn.layers import activations, layer_table
+from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
 from everynet.recipes import Goal, M, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
@@ -47,6 +47,10 @@ class ImageClassification(Training[M]):
             "Validation images, each with the class it was given and how sure that was: the "
             "mistakes (orange) with their true class, then, where few are wrong, the least sure "
             "of the right answers (blue)."
+        ),
+        "network": (
+            "The layers from the image on the left to the answer on the right, as high as their "
+            "maps and as wide as they have many, and below how many pixels a unit of each sees."
         ),
     }
 
@@ -141,7 +145,7 @@ class ImageClassification(Training[M]):
         return super().judge() if self.schedule in ("constant", "plateau") else None
 
     def pictures(self, model: M, data: Data, history: History) -> Pictures:
-        """First filters, what the layers make of a sample, and what is taken for what."""
+        """The network, its first filters, what layers make of a sample, what is taken for what."""
         classes = data.spec["classes"]
         parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
         y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -153,6 +157,7 @@ class ImageClassification(Training[M]):
         def images(rows: Tensor) -> Tensor:
             return _as_photographed(data.some("valid", rows)[0].cpu(), data.spec)
 
+        shape = data.spec["shape"]
         true, said = classes[int(y[0])], classes[int(predicted[0])]
         return {
             "filters": filters(first.weight, title="first layer"),
@@ -166,6 +171,7 @@ class ImageClassification(Training[M]):
             "misclassified": misclassified(
                 images, predicted, y, sure, classes=classes, split="validation"
             ),
+            "network": network(layer_table(model, shape), shape, title=type(model).__name__),
         }
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:

@@ -156,7 +156,8 @@ def pointwise(
     x: Float[Tensor, "batch channels height width"], weight: Float[Tensor, "filters channels"]
 ) -> Float[Tensor, "batch filters height width"]:
     """A 1 x 1 convolution: the same linear map at every pixel."""
-    return (weight @ x.flatten(2)).unflatten(2, x.shape[2:])  # (7)
+    y: Tensor = (weight @ x.flatten(2)).unflatten(2, x.shape[2:])  # (7)
+    return y
 
 
 # ------------------------------------------------------------------------------------ the recipe
@@ -278,7 +279,7 @@ def beside_torch(random: Callable[..., Tensor]) -> tuple[list[float], list[float
         x, w, b = random(2, 4, 9, 8), random(6, 4 // groups, 3, 2), random(6)
         given = [t.clone().requires_grad_() for t in (x, w, b)]
         with torch.enable_grad():
-            y = conv2d(*given, *slide, groups)
+            y = conv2d(given[0], given[1], given[2], *slide, groups)
         dy = random(*y.shape)
         values.append(farthest(layer(x, w, b, slide, groups), y.detach()))
         theirs = torch.autograd.grad(y, given, dy)

@@ -122,8 +122,7 @@ class Deeper(Experiment):
             f"{kind}-{depth}": KINDS[kind](
                 data=self.data, depth=depth, width=self.width, steps=self.steps, lr=self.lr,
                 batch_size=self.batch_size, weight_decay=self.weight_decay, pixels=self.pixels,
-                mirror=self.mirror, optimizer="nesterov", schedule="cosine",
-                warmup=self.steps // 20, eval_every=self.every, seed=self.seed,
+                mirror=self.mirror, warmup=self.steps // 20, eval_every=self.every, seed=self.seed,
             )
             for kind, depth in product(KINDS, (self.shallow, self.deep))
         }  # fmt: skip

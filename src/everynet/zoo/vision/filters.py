@@ -59,7 +59,8 @@ def response(
     """The product of each template with the patch below it, at every place."""
     down, across = (n - k + 1 for n, k in zip(image.shape, templates.shape[1:], strict=True))
     spectra = rfft2(templates, s=image.shape).conj() * rfft2(image)
-    return irfft2(spectra, s=image.shape)[:, :down, :across]  # (3)
+    r: Tensor = irfft2(spectra, s=image.shape)[:, :down, :across]  # (3)
+    return r
 
 
 def cosine(

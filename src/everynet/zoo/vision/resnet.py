@@ -26,7 +26,7 @@ Unlike the paper, and like torchvision, a bottleneck halves the image at its 3 x
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
@@ -36,7 +36,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.optim import Optimizer
 
-from everynet.plot import Panel, panels
+from everynet.plot import block_sizes
 from everynet.recipes import OPTIMIZERS, M, Pictures
 from everynet.types import Data, History
 from everynet.zoo.vision.classifier import ImageClassification
@@ -62,31 +62,27 @@ class Subsampled(nn.Module):
 
     def __init__(self, channels: int, width: int, stride: int) -> None:
         super().__init__()
-        self.pixels = nn.AvgPool2d(1, stride)  # of one pixel: faster than a slice
-        self.more = width - channels
+        self.stride, self.more = stride, width - channels
 
     def forward(self, x: Maps) -> Made:
-        return pad(self.pixels(x), (0, 0, 0, 0, 0, self.more))  # (7)
-
-
-def subsampled(channels: int, width: int, stride: int) -> nn.Module:
-    """The shortcut of `CifarResNet`."""
-    if channels == width and stride == 1:
-        return nn.Identity()
-    return Subsampled(channels, width, stride)
+        seen = x[:, :, :: self.stride, :: self.stride]
+        return pad(seen, (0, 0, 0, 0, 0, self.more))  # (7)
 
 
 class Basic(nn.Module):
     """Adds what two convolutions make of the maps."""
 
     expansion: ClassVar[int] = 1  # maps of the output for each of `width`
-    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(projection)
 
     def __init__(self, channels: int, width: int, stride: int = 1) -> None:
         super().__init__()
         self.conv1, self.bn1 = conv(channels, width, 3, stride), nn.BatchNorm2d(width)
         self.conv2, self.bn2 = conv(width, width, 3), nn.BatchNorm2d(width)
         self.downsample = self.shortcut(channels, width, stride)
+
+    def shortcut(self, channels: int, width: int, stride: int) -> nn.Module:
+        """What is added to."""
+        return projection(channels, width, stride)
 
     def residual(self, x: Maps) -> Made:
         """What is added."""
@@ -125,7 +121,9 @@ class Bottleneck(nn.Module):
 class SmallBlock(Basic):
     """Adds what two convolutions make of the maps, with a shortcut that has no weights."""
 
-    shortcut: ClassVar[Callable[[int, int, int], nn.Module]] = staticmethod(subsampled)
+    def shortcut(self, channels: int, width: int, stride: int) -> nn.Module:
+        same = channels == width and stride == 1
+        return nn.Identity() if same else Subsampled(channels, width, stride)
 
 
 class PlainBlock(SmallBlock):
@@ -215,6 +213,9 @@ class CifarResNet(nn.Module):
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.fc = nn.Linear(4 * width, classes)
         self.apply(start)
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.num_batches_tracked = None  # nobody asks: on a GPU a kernel less for each
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
         h = self.bn1(self.conv1(x)).relu_()
@@ -233,14 +234,20 @@ class PlainNet(CifarResNet):
 
 
 @torch.no_grad()
-def added(model: nn.Module, x: Maps) -> Float[Tensor, "2 blocks"]:
-    """Size of what each block hands on and of what it adds, root mean squares over a batch."""
+def added(model: nn.Module, x: Maps) -> Float[Tensor, "3 blocks"]:
+    """Of each block: the size of what it is given and of what it adds, and the share of the two.
+
+    Sizes are root mean squares over a batch.
+    """
     sizes: list[Tensor] = []
 
     def look(block: nn.Module, given: tuple[Tensor, ...]) -> None:
         assert isinstance(block, Basic | Bottleneck)
-        kept, new = block.downsample(given[0]), block.residual(given[0])
-        sizes.append(torch.stack([part.float().square().mean().sqrt() for part in (kept, new)]))
+        s, f = (
+            part.float().square().mean().sqrt()
+            for part in (block.downsample(given[0]), block.residual(given[0]))
+        )
+        sizes.append(torch.stack([s, f, f / s.clamp(min=1e-12)]))  # (10)
 
     blocks = [module for module in model.modules() if isinstance(module, Basic | Bottleneck)]
     handles = [block.register_forward_pre_hook(look) for block in blocks]
@@ -249,45 +256,7 @@ def added(model: nn.Module, x: Maps) -> Float[Tensor, "2 blocks"]:
     finally:
         for handle in handles:
             handle.remove()
-    return torch.stack(sizes, 1)
-
-
-def what_blocks_add(sizes: Float[Tensor, "2 blocks"], stages: Sequence[int]) -> Pictures:
-    """What the blocks hand on and add, and the share of the two, with marks where stages begin."""
-    kept, new = sizes.cpu()
-    block = torch.arange(1, len(kept) + 1)
-    marks = {f"stage {number}": start + 0.5 for number, start in enumerate(stages[1:], 2)}
-    share = new / kept.clamp(min=1e-12)  # (10)
-    drawn = panels(
-        Panel(
-            {"handed on, s(x)": (block, kept), "added, F(x)": (block, new)},
-            xlabel="block",
-            ylabel="root mean square",
-            title="given to a block, and added",
-            marks=marks,
-            ylim=(0.0, 1.3 * float(sizes.max())),
-            legend="lower left",
-        ),
-        Panel(
-            {"F(x) / s(x)": (block, share)},
-            xlabel="block",
-            ylabel="size of F(x) / size of s(x)",
-            title="added for each unit given",
-            marks=marks,
-            levels={"as much as is given": 1.0},
-            ylim=(0.0, 1.3 * max(1.0, float(share.max()))),
-            legend="lower left",
-        ),
-        width=3.25,
-        height=2.9,
-    )
-    return {"blocks": drawn}
-
-
-BLOCKS = (
-    "Left the size of what each block is given and of what it adds for validation images, right "
-    "the ratio: below 1 a block corrects its input more than it replaces it."
-)
+    return torch.stack(sizes, 1).cpu()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,7 +264,10 @@ class Residual(ImageClassification[M]):
     """Tell images apart by a network of residual blocks."""
 
     captions: ClassVar[Mapping[str, str]] = {
-        "blocks": BLOCKS,
+        "blocks": (
+            "Left the size of what each block is given and of what it adds for validation images, "
+            "right the ratio: below 1 a block corrects its input more than it replaces it."
+        ),
         **{n: ImageClassification.captions[n] for n in ("activations", "misclassified", "filters")},
     }
 
@@ -304,22 +276,19 @@ class Residual(ImageClassification[M]):
         enough = self.batch_size >= 2
         self.require(enough, "batch_size", "at least 2, because norms need a spread over a batch")
 
-    def stages(self, model: M) -> list[nn.Sequential]:
-        return [part for part in model.children() if isinstance(part, nn.Sequential)]
+    def stages(self, model: M) -> dict[str, nn.Sequential]:
+        """The stages of blocks by name."""
+        return {n: part for n, part in model.named_children() if isinstance(part, nn.Sequential)}
 
     def drawn(self, model: M) -> Sequence[str]:
-        return ["conv1", *(f"layer{k + 1}" for k in range(len(self.stages(model))))]
+        return ["conv1", *self.stages(model)]
 
     def pictures(self, model: M, data: Data, history: History) -> Pictures:
         """Also what each block adds, for a hundred images."""
         x = next(iter(data.valid))[0][:100]
-        ends = [0]
-        for part in self.stages(model)[:-1]:
-            ends.append(ends[-1] + len(part))
-        return {
-            **super().pictures(model, data, history),
-            **what_blocks_add(added(model, x), ends),
-        }
+        counts = [len(part) for part in self.stages(model).values()]
+        drawn = block_sizes(*added(model, x), stages=counts)
+        return {**super().pictures(model, data, history), "blocks": drawn}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -351,6 +320,14 @@ class SmallImages(Residual[CifarResNet]):
     """Layers: 6 n + 2."""
     width: int = 16
     """Maps of the first stage; the other two have twice and four times as many."""
+    batch_size: int = 128
+    """Samples an update sees, over all processes."""
+    lr: float = 0.1
+    """Learning rate, before the schedule's factor."""
+    optimizer: str = "nesterov"
+    """sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw or lion."""
+    schedule: str = "cosine"
+    """constant, linear, cosine, step, one-cycle or plateau."""
     weight_decay: float = 5e-4
     """L2 decay of all weights; that of gains lets a block fade away."""
 
@@ -404,10 +381,6 @@ RECIPES = {
         data="cifar10",
         holdout=False,
         steps=62_400,
-        batch_size=128,
-        lr=0.1,
-        optimizer="nesterov",
-        schedule="cosine",
         warmup=3_120,
         pixels=4.0,
         mirror=True,
@@ -420,10 +393,6 @@ RECIPES = {
         data="cifar10",
         holdout=False,
         steps=46_800,
-        batch_size=128,
-        lr=0.1,
-        optimizer="nesterov",
-        schedule="cosine",
         warmup=2_340,
         pixels=4.0,
         mirror=True,
@@ -435,10 +404,6 @@ RECIPES = {
         data="cifar10",
         holdout=False,
         steps=62_400,
-        batch_size=128,
-        lr=0.1,
-        optimizer="nesterov",
-        schedule="cosine",
         warmup=3_120,
         pixels=4.0,
         mirror=True,
@@ -451,10 +416,6 @@ RECIPES = {
         data="mnist",
         holdout=False,
         steps=18_720,
-        batch_size=128,
-        lr=0.1,
-        optimizer="nesterov",
-        schedule="cosine",
         warmup=936,
         pixels=2.0,
         degrees=10.0,
@@ -468,10 +429,6 @@ RECIPES = {
         data="fashion-mnist",
         holdout=False,
         steps=28_080,
-        batch_size=128,
-        lr=0.1,
-        optimizer="nesterov",
-        schedule="cosine",
         warmup=1_404,
         pixels=2.0,
         mirror=True,

@@ -39,7 +39,7 @@ from everynet.data.images import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.plot import bent_windows, membranes
 from everynet.recipes import Pictures
-from everynet.types import Batch, Data, Draw, History, Terms, generator
+from everynet.types import Batch, Data, Draw, History, Terms, UserError, generator
 from everynet.zoo.vision.unet import SameUNet, Segmentation
 
 LEVELS = 256
@@ -125,6 +125,16 @@ class Membranes(Segmentation):
         window = bend(self.window, self.degrees, self.stretch, self.pixels, self.chance)  # (1)
         return compose(window, symmetries())
 
+    def dataset(self) -> Data:
+        data = super().dataset()
+        side = min(data.spec["shape"][1:])
+        if self.window > side:
+            raise UserError(
+                f"window ({self.window}) must be at most {side}, because the images of {self.data} "
+                f"have no more; do window={max(1, side >> self.depth) << self.depth}"
+            )
+        return data
+
     def objective(self, model: SameUNet, batch: Batch) -> Terms:
         x, t = batch
         y = model(x)
@@ -171,8 +181,7 @@ class Membranes(Segmentation):
                 images[:, 0][cut], t.cpu()[cut], {"Otsu": light[cut], "U-Net": said[cut]},
                 data.spec["classes"],
             )  # fmt: skip
-        drawn = super().pictures(model, data, history)
-        return {**own, **{name: drawn[name] for name in ("masks", "skips", "uncertainty")}}
+        return {**own, **super().pictures(model, data, history)}
 
     def seen_in_training(self, data: Data) -> Figure:
         """One training image with lines on it, as it is and bent three times."""
@@ -194,6 +203,8 @@ class Membranes(Segmentation):
         return replace(super().tiny(), batch_size=2, width=2, depth=2, window=32)
 
 
+# To try it on a CPU in a minute or two: steps=250 width=8 depth=3 window=128 batch_size=4, which
+# came to mean_iou 0.762 on the test images, where Otsu has 0.497 and all light 0.400.
 RECIPES = {
     "unet-membrane": Membranes(
         steps=2000,

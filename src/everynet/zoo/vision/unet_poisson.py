@@ -71,7 +71,8 @@ def as_wide(parameters: int, layers: int) -> int:
 
 def relative_error(v: Maps, u: Maps) -> Float[Tensor, " batch"]:
     """How far v is from u, as a share of u."""
-    return (v - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)  # (2)
+    off: Tensor = (v - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)  # (2)
+    return off
 
 
 @torch.enable_grad()
@@ -92,13 +93,20 @@ class Solving(Training[M]):
     """A known set, or a folder with inputs and targets in it."""
 
     def dataset(self) -> Data:
-        return load(
+        data = load(
             self.data,
             kind="map",
             batch_size=self.batch_size,
             seed=self.seed,
             augment=symmetries(),
         )
+        _, height, width = data.spec["shape"]
+        if height != width:
+            raise UserError(
+                f"data ({self.data}: images of {width}x{height}) must be square, because sources "
+                "are turned in training; cut them to squares"
+            )
+        return data
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, u = batch
@@ -146,8 +154,7 @@ class ByPlainCNN(Solving[PlainCNN]):
 
     def model(self, data: Data) -> PlainCNN:
         channels, maps = data.spec["shape"][0], data.spec["target_shape"][0]
-        with torch.device("meta"):
-            like = BorderUNet(channels, maps, self.width, self.depth)
+        like = BorderUNet(channels, maps, self.width, self.depth)
         width = as_wide(parameters(like), self.layers)
         return PlainCNN(channels, maps, width, self.layers)
 
@@ -168,8 +175,8 @@ class PoissonSolver(Experiment):
             "plain network is off by whole regions, because it cannot see what causes them."
         ),
         "influence": (
-            "How much a source anywhere changes the field at the cross: the U-Net has learned "
-            "what the equation says, and the plain network is cut off at what its layers see."
+            "How much a source anywhere changes the field at the cross: the U-Net has learned, as "
+            "far as smooth sources show it, what is exact, and the plain network sees no further."
         ),
         "errors": (
             "Relative error on validation sources as both learn: the U-Net falls below five parts "
@@ -185,7 +192,7 @@ class PoissonSolver(Experiment):
     """Levels of the U-Net below the uppermost; each halves the image."""
     layers: int = 8
     """Layers of the plain network, which gets as many maps as it needs for as many parameters."""
-    steps: int = 1500
+    steps: int = 2000
     """Updates of each network."""
     batch_size: int = 16
     """Sources an update sees."""
@@ -244,7 +251,8 @@ class PoissonSolver(Experiment):
     @staticmethod
     def in_units(y: Tensor, spec: Spec) -> Float[Tensor, "samples side side"]:
         """Fields as the equation has them."""
-        return y[:, 0].double() * spec["target_std"] + spec["target_mean"]
+        u: Tensor = y[:, 0].double() * spec["target_std"] + spec["target_mean"]
+        return u
 
     def seen(self, nets: Mapping[str, nn.Module], x: Tensor, spec: Spec) -> Figure:
         """What the networks look at to give the field at one place, beside what there is to see."""

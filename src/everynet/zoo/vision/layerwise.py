@@ -1,0 +1,241 @@
+"""Layer-wise pretraining: learn one layer, freeze it, set the next one on top.
+
+    h_0 = x,  h_l = sigmoid(W_l h_{l-1} + b_l)               (1)  layer l
+    y_l = V_l h_l + c_l                                      (2)  logits above layer l
+    W_l, V_l = argmin J(y_l), with W_1 ... W_{l-1} frozen    (3)  greedy: for l = 1, 2, ... L
+    W_1 ... W_L, V_L = argmin J(y_L)                         (4)  all at once
+
+J is the cross-entropy. A gradient that comes down through L layers of (4) is multiplied by L slopes
+of a sigmoid, each at most 1/4, so the first layers of a deep network hardly learn. In (3) each
+layer has its own logits right above it: no gradient has far to go. Rectifiers, norms and skips have
+made (3) needless since; it was how the first deep networks were trained.
+
+Bengio, Lamblin, Popovici, Larochelle (2007), "Greedy Layer-Wise Training of Deep Networks", NIPS
+19, section 4.2, on the supervised variant. Unlike the paper, the layers are not learned further
+together at the end, and both ways have the same number of updates.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise, product
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from everynet.experiments import Experiment, Table
+from everynet.metrics import accuracy
+from everynet.plot import Panel, panels
+from everynet.recipes import Pictures, State, Training
+from everynet.trainer import evaluating
+from everynet.types import Batch, Data, Terms, mix
+from everynet.zoo.optimisation.few_images import FewImages
+
+
+class Stack(nn.Module):
+    """Maps images to logits through `depth` layers of sigmoids, with logits above each of them."""
+
+    def __init__(self, inputs: int, hidden: int, classes: int, depth: int) -> None:
+        super().__init__()
+        sizes = [inputs, *[hidden] * depth]
+        self.layers = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.heads = nn.ModuleList(nn.Linear(hidden, classes) for _ in range(depth))
+
+    def hidden(self, x: Float[Tensor, "batch ..."], depth: int) -> Float[Tensor, "batch _"]:
+        """What comes out of the first `depth` layers; the image itself where that is 0."""
+        h = x.flatten(1)
+        for layer in self.layers[:depth]:
+            h = layer(h).sigmoid()  # (1)
+        return h
+
+    def logits(self, x: Float[Tensor, "batch ..."], depth: int) -> Float[Tensor, "batch classes"]:
+        """What is said above layer `depth`, counted from 1."""
+        y: Tensor = self.heads[depth - 1](self.hidden(x, depth))  # (2)
+        return y
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
+        return self.logits(x, len(self.layers))
+
+
+def greedy_loss(
+    model: Stack, x: Float[Tensor, "batch ..."], y: Tensor, stage: int
+) -> Float[Tensor, ""]:
+    """The loss above layer `stage`; no gradient goes further down than that layer."""
+    with torch.no_grad():
+        below = model.hidden(x, stage - 1)
+    h = model.layers[stage - 1](below).sigmoid()
+    return cross_entropy(model.heads[stage - 1](h), y)  # (3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtOnce(FewImages[Stack]):
+    """All layers of a stack by one gradient."""
+
+    depth: int = 4
+    hidden_size: int = 64
+
+    def model(self, data: Data) -> Stack:
+        inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
+        return Stack(inputs, self.hidden_size, classes, self.depth)
+
+    def stage(self, step: int) -> int:
+        """The layer whose logits count after so many updates, from 1."""
+        return self.depth
+
+    def objective(self, model: Stack, batch: Batch) -> Terms:
+        x, y = batch
+        return {"cross_entropy": cross_entropy(model(x), y)}  # (4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Greedy(AtOnce):
+    """One layer after the other, each for as many updates."""
+
+    def stage(self, step: int) -> int:
+        return min(self.depth, step * self.depth // self.steps + 1)
+
+    def step(self, state: State[Stack, nn.Module], batch: Batch) -> Terms:
+        x, y = batch
+        loss = greedy_loss(state.model, x, y, self.stage(state.step))
+        state.descend(loss)
+        return {"cross_entropy": loss}
+
+
+KINDS: dict[str, type[AtOnce]] = {"once": AtOnce, "greedy": Greedy}
+NAMES = {"once": "all at once", "greedy": "layer by layer"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByDepth(Experiment):
+    """Stacks of sigmoids of several depths, learned layer by layer and all at once."""
+
+    tests: ClassVar[bool] = True
+    captions: ClassVar[Mapping[str, str]] = {
+        "depth": (
+            "Test accuracy by depth, mean and spread over networks: all at once, deep stacks of "
+            "sigmoids learn nothing, while layer by layer they learn at any depth."
+        ),
+        "stages": (
+            "The deepest stacks on their way: layer by layer, accuracy falls whenever a new layer "
+            "begins at random (dotted marks) and recovers; all at once it stays at chance."
+        ),
+    }
+
+    data: str = "digits"
+    """Images, or rows of a table, with a class each."""
+    depths: tuple[int, ...] = (1, 2, 4, 6, 8)
+    """Numbers of layers, rising."""
+    hidden_size: int = 64
+    """Units of a layer."""
+    steps: int = 250
+    """Updates a layer; all at once, a stack has as many in all."""
+    batch_size: int = 64
+    """Images an update sees."""
+    lr: float = 3e-3
+    """Learning rate, with Adam."""
+    repeats: int = 3
+    """Stacks of each kind and depth, from other weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rise = [*self.depths] == sorted(set(self.depths)) and min(self.depths, default=0) >= 1
+        self.require(rise, "depths", "one or more numbers that rise from 1 or more")
+        for name in ("hidden_size", "steps", "repeats"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            f"{kind}-{depth}-{repeat}": KINDS[kind](
+                data=self.data, depth=depth, hidden_size=self.hidden_size, lr=self.lr,
+                steps=self.steps * depth, batch_size=self.batch_size,
+                eval_every=max(1, self.steps // 5), seed=mix(self.seed, repeat),
+            )
+            for repeat, depth, kind in product(range(self.repeats), self.depths, KINDS)
+        }  # fmt: skip
+
+    def measure(
+        self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
+    ) -> dict[str, float | Tensor]:
+        """The accuracy of the logits that are being learned, on validation images."""
+        assert isinstance(recipe, AtOnce)
+        depth = recipe.stage(state.step)
+        with evaluating(state.model):
+            right = [accuracy(state.model.logits(x, depth), y) for x, y in data.valid]
+        return {"staged": torch.cat(right).double().mean()}
+
+    def accuracy(self, table: Table, kind: str) -> Float[Tensor, "depths repeats"]:
+        """On test images."""
+        return torch.tensor(
+            [
+                [
+                    table.cells[f"{kind}-{depth}-{repeat}"].test.get("accuracy", math.nan)
+                    for repeat in range(self.repeats)
+                ]
+                for depth in self.depths
+            ]
+        )
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        once, greedy = (self.accuracy(table, kind).mean(1) for kind in KINDS)
+        return {
+            "accuracy": greedy[-1].item(),
+            "accuracy_once": once[-1].item(),
+            "gain": 100 * (greedy[-1] - once[-1]).item(),
+            "shallow": greedy[0].item(),
+            "shallow_once": once[0].item(),
+        }
+
+    def pictures(self, table: Table) -> Pictures:
+        deepest, depths = self.depths[-1], torch.tensor(self.depths)
+        ends = {name: 100 * self.accuracy(table, kind) for kind, name in NAMES.items()}
+        ways, steps = {}, torch.zeros(0)
+        for kind, name in NAMES.items():
+            cells = [table.cells[f"{kind}-{deepest}-{repeat}"] for repeat in range(self.repeats)]
+            steps = cells[0].steps
+            ways[name] = 100 * torch.stack([cell.measured["staged"] for cell in cells])
+        return {
+            "depth": panels(
+                Panel(
+                    {name: (depths, rows.mean(1)) for name, rows in ends.items()},
+                    "layers",
+                    "test accuracy (%)",
+                    f"sigmoid layers of {self.hidden_size} units on {self.data}",
+                    bands={name: (rows.amin(1), rows.amax(1)) for name, rows in ends.items()},
+                    ylim=(0.0, 102.0),
+                ),
+                width=6.5,
+                height=3.2,
+            ),
+            "stages": panels(
+                Panel(
+                    {name: (steps, rows.mean(0)) for name, rows in ways.items()},
+                    "updates",
+                    "validation accuracy of the logits learned (%)",
+                    f"{deepest} layers",
+                    bands={name: (rows.amin(0), rows.amax(0)) for name, rows in ways.items()},
+                    marks={
+                        f"layer {n + 1}": float(n * self.steps) for n in range(min(deepest, 10))
+                    },
+                    ylim=(0.0, 102.0),
+                    legend="lower right",
+                ),
+                width=6.5,
+                height=3.2,
+            ),
+        }
+
+    def tiny(self) -> Self:
+        return replace(self, data="digits", depths=(1, 2), hidden_size=4, steps=3, repeats=1)
+
+
+RECIPES = {
+    "layerwise": ByDepth(
+        goal="gain >= 10",
+        covers=("C28",),
+    ),
+}

@@ -1,0 +1,172 @@
+"""Content against style: one picture for each weight of the two, and for more and more layers.
+
+A picture that descends alpha L_c + beta L_s keeps the less of its content the smaller alpha / beta
+is. How large the patterns are that it takes from the style is decided by the deepest style layer:
+one layer gives colours and grains, all of them whole strokes. With beta = 0 and noise to begin with
+the content alone is painted again, which shows what the content layer still knows of it; with
+alpha = 0 only the style is left, as a texture.
+
+Gatys, Ecker, Bethge (2015), "A Neural Algorithm of Artistic Style", arXiv:1508.06576, figures 1
+and 3. Unlike the paper's, the ratios here go with layers whose mean is one and with sums as in its
+equations, where the content loss grows with the number of pixels: a ratio of 1e-3 keeps the content
+almost as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import Tensor
+
+from everynet import plot
+from everynet.data import pair
+from everynet.experiments import Experiment, Table
+from everynet.recipes import Pictures, Training
+from everynet.weights import Trained
+from everynet.zoo.vision.style import DEEPEST, Transfer
+
+CONTENT, STYLE = "content-only", "style-only"
+
+
+def cell(layers: int, ratio: float) -> str:
+    """The name of a cell."""
+    return f"layers={layers},ratio={ratio:g}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid(Experiment):
+    """Learn the same picture with other weights of content and style, and by other layers."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "grid": (
+            "The learned picture for weights alpha / beta of the content that fall from left to "
+            "right, with one style layer above and more below: the content fades to the right, "
+            "and patterns grow downwards."
+        ),
+        "alone": (
+            "The two pictures, and what is painted from noise with one loss alone: from the "
+            "content layer the things themselves, from the Gram matrices a texture without things."
+        ),
+        "trade": (
+            "How far the Gram distance to the style has fallen, and how like the content the "
+            "picture still is, by the weight of the content: one is bought with the other."
+        ),
+    }
+
+    content: Path = Path()
+    """The picture whose things are kept; empty takes a photograph from China."""
+    style: Path = Path()
+    """The picture whose colours and strokes are taken; empty takes a photograph of a flower."""
+    size: int = 96
+    """Pixels along the longer side; the style is cut to the shape of the content."""
+    ratios: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 1e-6)
+    """Weights alpha / beta, falling."""
+    layers: tuple[int, ...] = (1, 2, 3)
+    """Numbers of style layers, rising."""
+    features: str = "own"
+    """own: those of the run `of` or of a network trained here; vgg19: the published ones."""
+    of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
+    """The run of a network that tells images apart; empty trains a small one first."""
+    training: int = 200
+    """Updates of the small network that is trained where `of` is empty."""
+    maps: int = 32
+    """Feature maps of its first layer."""
+    steps: int = 12
+    """Updates of each picture."""
+    iterations: int = 10
+    """Steps that the optimiser takes in an update."""
+    optimizer: str = "lbfgs"
+    """As for style."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        falls = all(a > b > 0 for a, b in zip(self.ratios, self.ratios[1:], strict=False))
+        fits = len(self.ratios) > 1 and falls
+        self.require(fits, "ratios", "two or more positive numbers that fall")
+        rises = all(a < b for a, b in zip(self.layers, self.layers[1:], strict=False))
+        fits = rises and bool(self.layers) and 1 <= self.layers[0] <= self.layers[-1] <= DEEPEST
+        self.require(fits, "layers", f"numbers from 1 to {DEEPEST} that rise")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        one = Transfer(
+            content=self.content, style=self.style, size=self.size, features=self.features,
+            of=self.of, training=self.training, maps=self.maps, steps=self.steps,
+            iterations=self.iterations, optimizer=self.optimizer, layers=self.layers[-1],
+            eval_every=self.steps, seed=self.seed,
+        )  # fmt: skip
+        alone: dict[str, Training[Any, Any]] = {
+            CONTENT: replace(one, alpha=1.0, beta=0.0, noise=1.0, steps=2 * self.steps),
+            STYLE: replace(one, alpha=0.0, beta=1.0, noise=1.0),
+        }
+        pairs = product(self.layers, self.ratios)
+        return alone | {
+            cell(n, ratio): replace(one, layers=n, alpha=1.0, beta=1 / ratio) for n, ratio in pairs
+        }
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """The two pictures as the cells see them."""
+        first = next(iter(self.cells().values()))
+        assert isinstance(first, Transfer)
+        content, style = first.pair()
+        return {"content": content[0], "style": style[0]}
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        deepest = [table.cells[cell(self.layers[-1], ratio)].last for ratio in self.ratios]
+        return {
+            "gram_fall": deepest[-1]["gram_fall"],
+            "gram_fall_first": deepest[0]["gram_fall"],
+            "content_correlation": table.cells[CONTENT].last["content_correlation"],
+            "style_only_fall": table.cells[STYLE].last["gram_fall"],
+        }
+
+    def pictures(self, table: Table) -> Pictures:
+        """The grid, content and style alone, and what one costs of the other."""
+        found = {name: _painted(one.network()) for name, one in table.cells.items()}
+        rows = []
+        for n in self.layers:
+            titles = [f"{ratio:g}" if n == self.layers[0] else "" for ratio in self.ratios]
+            images = [found[cell(n, ratio)] for ratio in self.ratios]
+            name = f"{n} style layer" + "s" * (n > 1)
+            rows.append((name, [*zip(titles, images, strict=True)]))
+        alone = [
+            ("content", table.result["content"]), ("content alone, from noise", found[CONTENT]),
+            ("style", table.result["style"]), ("style alone, from noise", found[STYLE]),
+        ]  # fmt: skip
+        last = [table.cells[cell(self.layers[-1], ratio)].last for ratio in self.ratios]
+        named = {"Gram distance, fallen by": "gram_fall", "correlation": "content_correlation"}
+        ratios = torch.tensor(self.ratios, dtype=torch.float64)
+        curves = {n: (ratios, torch.tensor([x[key] for x in last])) for n, key in named.items()}
+        return {
+            "grid": plot.picture_table(rows, title="weight of the content, alpha / beta"),
+            "alone": plot.picture_table([("", alone[:2]), ("", alone[2:])]),
+            "trade": plot.panels(
+                plot.Panel(
+                    curves, "alpha / beta", "share", "content against style", log="x",
+                    ylim=(-0.05, 1.05),
+                ),
+                width=6.5, height=3.2,
+            ),
+        }  # fmt: skip
+
+    def tiny(self) -> Self:
+        return replace(
+            self, content=Path(), style=Path(), size=pair.LEAST + 16, features="own", of=Trained(),
+            training=2, maps=2, steps=2, iterations=1, ratios=(1e-3, 1e-5), layers=(2,),
+        )  # fmt: skip
+
+
+def _painted(network: torch.nn.Module) -> Tensor:
+    """The picture of a cell."""
+    with torch.no_grad():
+        painted: Tensor = network()[0]
+    return painted.float()
+
+
+RECIPES = {
+    "style-grid": Grid(goal="gram_fall >= 0.9 and content_correlation >= 0.9", covers=("C29",)),
+}

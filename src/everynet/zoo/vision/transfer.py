@@ -1,0 +1,332 @@
+"""Transfer learning: features learned where labels are many serve a task where they are few.
+
+    F, W0 = argmin mean over the first task of J(W0 F(x), y)       (1)  the lesson: many labels
+    W     = argmin mean over a few of J(W F(x), y)                 (2)  freeze: F as it was
+    F', W = argmin mean over a few of J(W F'(x), y), from F        (3)  fine-tune: learn all on
+    F', W = argmin mean over a few of J(W F'(x), y), from random   (4)  from scratch
+
+F is a network up to the mean over its last maps, W a linear layer, J the cross-entropy. The two
+tasks have different classes: what is carried over is not an answer but a way to look. In (2) and
+(3) the norms keep the means and deviations of the lesson, which a few images would only blur.
+
+Yosinski, Clune, Bengio, Lipson (2014), "How transferable are features in deep neural networks?",
+arXiv:1411.1792; Donahue et al. (2013), "DeCAF", arXiv:1310.1531, for (2). Unlike these, the
+networks are small, and the images are digits that may stand at any angle, which a few labels
+cannot teach.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from everynet.experiments import Experiment, Table
+from everynet.plot import Panel, panels
+from everynet.recipes import Pictures, Training
+from everynet.trainer import trained
+from everynet.types import Data, UserError, generator, mix
+from everynet.weights import Trained
+from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.cnn import CNN
+from everynet.zoo.vision.group_cnn import turned_by
+
+HALVES = ("all", "first", "second")
+TURNS, CHOICE = 5, 4  # of images and of labels, among what is drawn from a seed
+DRAWN = 400  # validation images whose features are drawn
+
+
+class TaughtCNN(CNN):
+    """A CNN whose norms keep the means and deviations they were given."""
+
+    def train(self, mode: bool = True) -> Self:
+        """The norms stay in eval mode: those of a few images would be noise."""
+        super().train(mode)
+        for part in self.modules():
+            if isinstance(part, nn.BatchNorm2d):
+                part.eval()
+        return self
+
+
+class FrozenCNN(TaughtCNN):
+    """A CNN whose blocks stay as they are: only the logits are learned."""
+
+    def __init__(self, channels: int, classes: int, widths: tuple[int, ...]) -> None:
+        super().__init__(channels, classes, widths)
+        self.blocks.requires_grad_(False)  # (2)
+
+
+def few(y: Tensor, labels: int, classes: int, random: torch.Generator) -> Tensor:
+    """Rows of so many samples of each class, in a random order."""
+    rows = []
+    for kind in range(classes):
+        there = (y.cpu() == kind).nonzero().flatten()
+        if len(there) < labels:
+            raise UserError(
+                f"labels ({labels}) must be at most {len(there)}, because a class has no more "
+                "training images; do fewer labels"
+            )
+        rows.append(there[torch.randperm(len(there), generator=random)[:labels]])
+    return torch.cat(rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lesson(ImageClassification[CNN]):
+    """Tell apart the classes of one half of a set, or all, from many labels or few."""
+
+    half: str = "all"
+    """all classes, or the first or second half of them."""
+    labels: int = 0
+    """Training images of each class, chosen by the seed; 0 takes all."""
+    spin: float = 0.0
+    """Every image is turned once by up to so many degrees."""
+    widths: tuple[int, ...] = (16, 32, 32)
+    """Feature maps of the blocks."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.half in HALVES, "half", "all, first or second")
+        self.require(self.labels >= 0, "labels", "at least 0")
+
+    def dataset(self) -> Data:
+        data = super().dataset()
+        names = data.spec["classes"]
+        low = len(names) // 2 if self.half == "second" else 0
+        high = len(names) // 2 if self.half == "first" else len(names)
+        splits = {}
+        for number, (part, (every, all_y)) in enumerate(data.splits.items()):
+            rows = ((all_y >= low) & (all_y < high)).nonzero().flatten()
+            x, y = every[rows], all_y[rows] - low
+            if part == "train" and self.labels:
+                order = few(y, self.labels, high - low, generator(self.seed, CHOICE))
+                x, y = x[order], y[order]
+            splits[part] = (self.spun(x, number), y)
+        return replace(data, splits=splits, spec={**data.spec, "classes": names[low:high]})
+
+    def spun(self, x: Tensor, number: int) -> Tensor:
+        """Images, each turned once by an angle that belongs to it."""
+        if not self.spin:
+            return x
+        angles = self.spin * (2 * torch.rand(len(x), generator=generator(TURNS, number)) - 1)
+        pieces = zip(x.split(1000), angles.split(1000), strict=True)
+        made = torch.cat([turned_by(some.float(), angle) for some, angle in pieces])
+        return made if x.is_floating_point() else made.round().to(x.dtype)
+
+    def model(self, data: Data) -> CNN:
+        return CNN(data.spec["shape"][0], len(data.spec["classes"]), self.widths)
+
+
+@lru_cache(maxsize=8)
+def features(lesson: Lesson) -> dict[str, Tensor]:
+    """The weights of the blocks that a lesson leaves, by name; learned once in a process."""
+    taught = trained(lesson, lesson.dataset()).blocks.state_dict()  # (1)
+    return {name: tensor.clone() for name, tensor in taught.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pupil(Lesson):
+    """Learn from a few labels, by what a lesson left."""
+
+    freeze: bool = False
+    """Keep the features as they are and learn the logits alone."""
+    lesson: int = 0
+    """Updates of the lesson; 0 has none."""
+    source: str = ""
+    """Set of the lesson; empty is the first half of the classes of `data`."""
+
+    def taught(self) -> Lesson:
+        """The lesson."""
+        return Lesson(
+            data=self.source or self.data, half="all" if self.source else "first", size=self.size,
+            spin=self.spin, degrees=self.spin, widths=self.widths, steps=self.lesson,
+            batch_size=64, lr=5e-3, schedule="one-cycle", seed=self.seed,
+        )  # fmt: skip
+
+    def model(self, data: Data) -> CNN:
+        taught = self.lesson > 0 or bool(self.start)
+        kind = FrozenCNN if self.freeze else TaughtCNN if taught else CNN
+        network = kind(data.spec["shape"][0], len(data.spec["classes"]), self.widths)  # (4)
+        if self.lesson and data.splits:  # a description alone is of weights that will be read
+            network.blocks.load_state_dict(features(self.taught()))  # (3)
+        return network
+
+
+KINDS = {"scratch": "from scratch", "freeze": "frozen features", "tune": "fine-tuned"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Transfer(Experiment):
+    """A few labels of new classes: from scratch, on frozen features, and fine-tuned."""
+
+    tests: ClassVar[bool] = True
+    captions: ClassVar[Mapping[str, str]] = {
+        "labels": (
+            "Left, accuracy by the number of labels: who had a lesson in other classes needs far "
+            "fewer; right, validation accuracy as training goes on, for one number of labels."
+        ),
+        "features": (
+            "Validation images of the new classes by the two main directions of their features: "
+            "left learned from the few labels, right from the lesson, which never saw these "
+            "classes."
+        ),
+    }
+
+    of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
+    """The run of a cnn that gave the lesson; empty gives the lesson first, anew for each repeat."""
+    data: str = "strokes:6000"
+    """Images of the new task: a known set, or a folder with one subfolder for each class."""
+    source: str = ""
+    """Set of the lesson; empty teaches the first half of the classes and tries the second."""
+    size: int = 16
+    """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
+    spin: float = 180.0
+    """Every image is turned once by up to so many degrees."""
+    labels: tuple[int, ...] = (3, 10, 30)
+    """Numbers of labelled images of each class, rising."""
+    widths: tuple[int, ...] = (16, 32, 32)
+    """Feature maps of the blocks."""
+    lesson: int = 700
+    """Updates of the lesson."""
+    steps: int = 200
+    """Updates of each network on the few labels."""
+    lr: float = 3e-3
+    """Learning rate from scratch, with Adam and one cycle; that of frozen features is thrice it."""
+    tune_lr: float = 1e-3
+    """Learning rate of fine-tuning, which should change the features a little only."""
+    repeats: int = 3
+    """Networks of each kind: other labels, other weights, another lesson."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rise = [*self.labels] == sorted(set(self.labels)) and min(self.labels, default=0) >= 1
+        self.require(rise, "labels", "one or more numbers that rise from 1 or more")
+        for name in ("lesson", "steps", "repeats"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        rates = {"scratch": self.lr, "freeze": 3 * self.lr, "tune": self.tune_lr}
+        return {
+            f"{kind}-{labels}-{repeat}": Pupil(
+                data=self.data, source=self.source, half="all" if self.source else "second",
+                size=self.size, spin=self.spin, labels=labels, widths=self.widths,
+                freeze=kind == "freeze", lesson=0 if kind == "scratch" or self.of else self.lesson,
+                start=Trained() if kind == "scratch" else self.of, steps=self.steps,
+                batch_size=min(25, 2 * labels), lr=rates[kind],
+                schedule="one-cycle", eval_every=max(1, self.steps // 5),
+                seed=mix(self.seed, repeat),
+            )
+            for repeat, labels, kind in product(range(self.repeats), self.labels, KINDS)
+        }  # fmt: skip
+
+    def accuracy(self, table: Table, kind: str) -> Float[Tensor, "labels repeats"]:
+        """On test images."""
+        return torch.tensor(
+            [
+                [
+                    table.cells[f"{kind}-{labels}-{repeat}"].test.get("accuracy", math.nan)
+                    for repeat in range(self.repeats)
+                ]
+                for labels in self.labels
+            ]
+        )
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        found = {kind: self.accuracy(table, kind).mean(1) for kind in KINDS}
+        figures: dict[str, float] = {}
+        for row, labels in enumerate(self.labels):
+            figures |= {f"{kind}_{labels}": found[kind][row].item() for kind in KINDS}
+            for kind in ("freeze", "tune"):
+                gain = found[kind][row] - found["scratch"][row]
+                name = "gain" if kind == "tune" else "gain_frozen"
+                figures[f"{name}_{labels}"] = 100 * gain.item()
+        return figures
+
+    def pictures(self, table: Table) -> Pictures:
+        amount = min(self.labels, key=lambda labels: abs(labels - 10))
+        many = torch.tensor(self.labels)
+        ends, curves = {}, {}
+        for kind, name in KINDS.items():
+            cells = [table.cells[f"{kind}-{amount}-{repeat}"] for repeat in range(self.repeats)]
+            ends[name] = 100 * self.accuracy(table, kind)
+            curves[name] = 100 * torch.stack([cell.valid["accuracy"] for cell in cells])
+        return {
+            "labels": panels(
+                Panel(
+                    {name: (many, rows.mean(1)) for name, rows in ends.items()},
+                    "labels a class",
+                    "test accuracy (%)",
+                    f"new classes of {self.data}",
+                    bands={name: (rows.amin(1), rows.amax(1)) for name, rows in ends.items()},
+                    log="x",
+                ),
+                Panel(
+                    {name: (cells[0].steps, rows.mean(0)) for name, rows in curves.items()},
+                    "updates",
+                    "validation accuracy (%)",
+                    f"{amount} labels a class",
+                    bands={name: (rows.amin(0), rows.amax(0)) for name, rows in curves.items()},
+                    legend="lower right",
+                ),
+                width=3.25,
+                height=2.9,
+            ),
+            "features": panels(
+                *(self.plane(table, f"{kind}-{amount}-0", kind) for kind in ("scratch", "freeze")),
+                width=3.25,
+                height=3.1,
+            ),
+        }
+
+    @torch.no_grad()
+    def plane(self, table: Table, name: str, kind: str) -> Panel:
+        """Features of validation images on their two main directions."""
+        cell = table.cells[name]
+        data, network = cell.recipe.dataset(), cell.network()
+        assert isinstance(network, CNN)
+        x, y = (part[:DRAWN] for part in next(iter(data.valid)))
+        v = network.mean(network.blocks(x)).flatten(1).double()
+        v = v - v.mean(0)
+        _, _, ways = torch.linalg.svd(v, full_matrices=False)
+        across, up = (v @ ways[:2].T).T
+        return Panel(
+            {
+                f"class {names}": (across[y == k], up[y == k])
+                for k, names in enumerate(data.spec["classes"][:10])
+                if bool((y == k).any())
+            },
+            "first main direction",
+            "second main direction",
+            "learned from few labels" if kind == "scratch" else "learned in the lesson",
+            scatter=True,
+            legend="none" if kind == "scratch" else "best",
+        )
+
+    def tiny(self) -> Self:
+        return replace(
+            self, data="digits", source="", size=0, labels=(2, 10), widths=(2, 2), lesson=2,
+            steps=2, repeats=1,
+        )  # fmt: skip
+
+
+RECIPES = {
+    "transfer": Transfer(
+        goal="gain_10 >= 10",
+        covers=("C28",),
+    ),
+    "transfer-fashion": Transfer(
+        data="mnist",
+        source="fashion-mnist",
+        size=28,
+        widths=(16, 32, 64),
+        lesson=2000,
+        goal="gain_10 >= 10",
+        covers=("C28",),
+    ),
+}
