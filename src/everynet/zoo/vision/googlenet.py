@@ -252,8 +252,9 @@ class SmallPhotographs(ImageClassification[GoogLeNet | SmallGoogLeNet]):
     least: ClassVar[int] = 16  # of which the last pool makes one pixel
     captions: ClassVar[Mapping[str, str]] = {
         "branches": (
-            "The branches of the first module side by side: 1 x 1 filters keep single pixels, "
-            "3 x 3 and 5 x 5 filters answer to edges and wider strokes, the pool to the brightest."
+            "What the four branches of the first module give for one image: the larger a filter, "
+            "the wider the neighbourhood that each answer takes in, and the pool spreads what is "
+            "brightest."
         ),
         "costs": (
             "Multiplications of each module on the maps that it is given: with bottlenecks "

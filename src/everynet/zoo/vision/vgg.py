@@ -218,7 +218,7 @@ class SmallPhotographs(Photographs):
         **Photographs.captions,
         "costs": (
             "Where the weights sit and where the work is: with one dense layer instead of three "
-            "the last stages hold most parameters, and the early ones do most multiplications."
+            "the last stages hold most parameters, and all but the last share the multiplications."
         ),
     }
 
