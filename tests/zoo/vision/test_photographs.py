@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.figure import Figure
 from PIL import Image
 
 import everynet
@@ -30,8 +31,9 @@ def photos(tmp_path_factory):
         ("xception", {"size": 32, "width": 4, "middle": 1}),
     ],
 )
-def test_a_folder_of_photographs(name, fields, photos, tmp_path):
+def test_a_folder_of_photographs(name, fields, photos, tmp_path, monkeypatch):
     """Trained on, tested, drawn, and asked about by file."""
+    monkeypatch.setattr(Figure, "savefig", lambda self, to, **_: to.write(b"drawn"))
     recipe = everynet.recipe(name, data=str(photos), steps=30, batch_size=8, **fields)
     result = run(recipe, tmp_path)
     assert result.metrics["accuracy"] == 1
