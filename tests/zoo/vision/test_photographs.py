@@ -25,9 +25,9 @@ def photos(tmp_path_factory):
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("alexnet", {"size": 67, "width": 6, "groups": 2}),
+        pytest.param("alexnet", {"size": 67, "width": 6, "groups": 2}, marks=pytest.mark.slow),
         ("vgg", {"size": 32, "width": 4, "depth": 13, "dropout": 0.0}),
-        ("googlenet", {"size": 65, "width": 8}),
+        pytest.param("googlenet", {"size": 65, "width": 8}, marks=pytest.mark.slow),
         ("xception", {"size": 32, "width": 4, "middle": 1}),
     ],
 )
