@@ -58,18 +58,17 @@ def shared(
 
 def otsu(x: Float[Tensor, "batch height width"]) -> Float[Tensor, " batch"]:
     """The grey above which an image is light, so that light and dark differ the most."""
-    flat = x.flatten(1).double()
+    flat = x.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
-    step = ((high - low) / LEVELS).clamp(min=1e-300)
-    level = ((flat - low) / step).long().clamp(max=LEVELS - 1)
-    counts = torch.zeros(len(x), LEVELS, dtype=flat.dtype, device=x.device)
-    counts.scatter_add_(1, level, torch.ones_like(flat))
-    grey = torch.arange(LEVELS, device=x.device) + 0.5
+    step = ((high - low) / LEVELS).clamp(min=torch.finfo(x.dtype).tiny)
+    level = ((flat - low) / step).clamp(0, LEVELS - 1).long()
+    found = level.new_zeros(len(x), LEVELS).scatter_add_(1, level, torch.ones_like(level))
+    counts, grey = found.cpu().double(), torch.arange(LEVELS) + 0.5
     below, dark = counts.cumsum(1), (counts * grey).cumsum(1)
     above, light = below[:, -1:] - below, dark[:, -1:] - dark
     apart = dark / below.clamp(min=1) - light / above.clamp(min=1)
     best = (below * above * apart.square())[:, :-1].argmax(1, keepdim=True)  # (5)
-    return (low + (best + 1) * step)[:, 0].to(x)
+    return (low + (best.to(x.device) + 1) * step)[:, 0]
 
 
 @dataclass(frozen=True, kw_only=True)
