@@ -180,7 +180,7 @@ def _trained_here(steps: int, maps: int) -> tuple[nn.Module, Spec]:
 def published() -> nn.Sequential:
     """VGG-19 up to conv5_1 with its published weights, for pixels from 0 to 1.
 
-    Pooling takes the mean, as the paper advises, and not the maximum that the weights were made for.
+    Pooling takes the mean, as the paper advises, not the maximum that the weights were made for.
     """
     network = nn.Sequential()
     network.add_module("preproc", nn.Conv2d(3, 3, 1))
@@ -427,9 +427,9 @@ def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
     )
 
 
-# On one CPU thread, seed 0: style ends with gram_fall 0.926 and content_correlation 0.756; style-vgg
-# with size=128 beta=2.5e6 steps=10 with gram_fall 0.949. An evaluation of style-vgg takes 0.65 s of
-# one thread at 256 x 171 pixels, and an update eleven of them.
+# On one CPU thread, seed 0: style ends with gram_fall 0.926 and content_correlation 0.756, and
+# style-vgg with size=128 beta=2.5e6 steps=10 with gram_fall 0.949. An evaluation of style-vgg takes
+# 0.65 s of one thread at 256 x 171 pixels, and an update eleven of them.
 RECIPES = {
     "style": Transfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
     "style-vgg": Transfer(
