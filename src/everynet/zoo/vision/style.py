@@ -427,8 +427,8 @@ def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
     )
 
 
-# On one CPU thread, seed 0: style ends with gram_fall 0.926 and content_correlation 0.756, after 18 s
-# with all that it trains; style-vgg with steps=8 with gram_fall 0.911, after 68 s.
+# On one CPU thread, seed 0: style ends with gram_fall 0.926 and content_correlation 0.756, after
+# 18 s with all that it trains; style-vgg with steps=8 with gram_fall 0.911, after 68 s.
 RECIPES = {
     "style": Transfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
     "style-vgg": Transfer(
