@@ -13,6 +13,7 @@ def test_the_network_is_its_equations():
     net = PatchNet(5, ((2, 1), (3, 2))).double()
     x = torch.randn(2, 3, 8, 6, dtype=torch.float64)
     part = net.features
+    assert part.conv1_1.bias.shape == (2,)
     h = conv2d(x, part.conv1_1.weight, part.conv1_1.bias, padding=1).clamp(min=0)
     h = avg_pool2d(h, 2)
     for conv in (part.conv2_1, part.conv2_2):
