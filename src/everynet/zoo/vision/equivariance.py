@@ -221,6 +221,9 @@ def _row(values: Iterable[float]) -> Float[Tensor, " shifts"]:
     return torch.tensor([*values], dtype=torch.float64)
 
 
+# Seeds 0, 1, 2 on china: pool_ratio 0.74, 0.75, 0.72 (flower 0.83, 0.84, 0.83), pool_ratio_8 0.38,
+# 0.40, 0.39; border_error 0.89, 0.89, 0.80; stride_odd_error 1.16, 1.17, 1.26; what must be 0 is
+# below 1e-15.
 RECIPES = {
     "equivariance": Shifts(
         goal="equivariance_error <= 1e-12 and off_border_error <= 1e-12 and border_error >= 0.05 "

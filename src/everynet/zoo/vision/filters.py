@@ -120,7 +120,7 @@ class OnAPhoto(Simulation):
         ),
         "shares": (
             "How many of the parts are found where they were cut, for each light: the plain "
-            "response finds none, the cosine misses one in haze, and less its mean it finds all."
+            "response finds none, the cosine misses some in haze, and less its mean it finds all."
         ),
     }
 
@@ -221,6 +221,8 @@ def cut(
     return image[top : top + side, left : left + side]
 
 
+# Seeds 0, 1, 2: of 20 parts the plain response finds none; in haze the cosine 19, 20, 20 of china
+# and 10, 7, 7 of flower, and less its mean all of both. noise_error 0.006, 0.001, 0.0001.
 RECIPES = {
     "filters": OnAPhoto(
         goal="found_centred == 1 and found_cosine == 1 and found_plain <= 0.1 "

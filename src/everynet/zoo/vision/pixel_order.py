@@ -338,6 +338,8 @@ class PixelOrder(Experiment):
         )  # fmt: skip
 
 
+# Seed 0, one CPU thread: accuracy of the convolutional network 0.985, shuffled 0.847; of the
+# perceptron 0.942 and 0.942; explained elsewhere 0.945 (here 0.956), shuffled 0.000.
 RECIPES = {
     "pixel-order": PixelOrder(
         goal="cnn_lost >= 0.05 and mlp_lost <= 0.02 and renumbered_error <= 1e-4 "
