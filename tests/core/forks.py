@@ -15,6 +15,7 @@ import random
 import signal
 import sys
 import time
+from collections import Counter
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
@@ -30,9 +31,7 @@ from tests.core.recipes import RECIPES as CORE
 from tests.hostile.recipes import RECIPES as SMALL
 
 FILE = Path(__file__).with_name("recipes.py")
-OPERATIONS = {
-    *("open", "write", "fsync", "rename", "mkdir", "unlink", "ftruncate", "listdir", "close"),
-}
+OPERATIONS = ("open", "write", "fsync", "rename", "mkdir", "unlink", "ftruncate")
 CLOCK = {"timing.jsonl", "environment.json", "manifest.json", "card.md", "lock"}
 """What holds the hour or the seconds, of the run folder itself."""
 MOST = 4  # kills of one run
@@ -80,10 +79,10 @@ def ended(child):
 
 
 class Counting:
-    """The `os` of files.py: something happens just before its n-th operation on a file."""
+    """The `os` of files.py: something happens just before its n-th operation of a kind."""
 
-    def __init__(self, n, action):
-        self.done, self.n, self.action = 0, n, action
+    def __init__(self, kind="", n=0, action=None):
+        self.done, self.kind, self.n, self.action = Counter(), kind, n, action
 
     def __getattr__(self, name):
         real = getattr(os, name)
@@ -91,8 +90,8 @@ class Counting:
             return real
 
         def counted(*arguments, **options):
-            self.done += 1
-            if self.done == self.n:
+            self.done[name] += 1
+            if (name, self.done[name]) == (self.kind, self.n):
                 self.action(real, *arguments)
             return real(*arguments, **options)
 
@@ -118,25 +117,25 @@ def go_on(recipe, folder):
 
 
 def whole(recipe, out):
-    """The folder of an unbroken run, and how many operations on files it took.
+    """The folder of an unbroken run, and how many operations of each kind on files it took.
 
     It is made in this process, so that what a first run imports is there for all forks.
     """
-    files.os = counting = Counting(0, None)
+    files.os = counting = Counting()
     begin(recipe, out)
     files.os = os
     (folder,) = out.iterdir()
     return folder, counting.done
 
 
-def killed(action, n, seconds):
-    """The exit code of a process that is killed at its n-th operation, or so long after it."""
+def killed(action, kind, n, seconds):
+    """The exit code of a process that is killed at an operation on a file, or so long after it."""
     told, tell = os.pipe()
 
     def dying():
         os.close(told)
         at = die if seconds is None else lambda *_: os.write(tell, b"x")
-        files.os = Counting(n, at)
+        files.os = Counting(kind, n, at)
         return action()
 
     child = fork(dying)
@@ -155,9 +154,10 @@ def trial(recipe, out, operations, draw):
     for _ in range(draw.randrange(1, MOST + 1)):
         folder = found[0] if found else None
         seconds = draw.uniform(0, 0.02) if draw.random() < 0.4 else None  # in an update, say
-        n = draw.randrange(1, operations + 1)
+        kind = draw.choice(sorted(operations))
+        n = draw.randrange(1, operations[kind] + 1)
         action = (lambda: go_on(recipe, folder)) if folder else (lambda: begin(recipe, out))  # noqa: B023
-        codes.append(killed(action, n, seconds))
+        codes.append(killed(action, kind, n, seconds))
         found = [*out.glob(f"{recipe.name}-*")]  # none if it was killed before
         if codes[-1] == 0:
             break
@@ -212,10 +212,10 @@ def stop(out, draw):
         assert main([*words, str(out / "stopped")]) == 0
     (reference,) = (out / "stopped").iterdir()
     for number in (signal.SIGTERM, signal.SIGINT):
-        where, at = out / number.name, draw.randrange(100, 600)
+        where, at = out / number.name, draw.randrange(10, 100)
 
         def signalled(where=where, at=at, number=number):
-            files.os = Counting(at, lambda *_: os.kill(os.getpid(), number))
+            files.os = Counting("write", at, lambda *_: os.kill(os.getpid(), number))
             return main([*words, str(where)])
 
         codes = [ended(fork(signalled))]

@@ -79,6 +79,21 @@ def test_every_operation_can_fail(operation, unbroken, tmp_path, monkeypatch):
     assert n > {"write": 20, "fsync": 20, "rename": 10, "mkdir": 5}[operation]
 
 
+@pytest.mark.parametrize("operation", ["open", "write", "fsync", "rename"])
+def test_a_file_has_its_old_bytes_or_its_new_ones(operation, tmp_path, monkeypatch):
+    """Wherever its writing ends, and nothing is left beside it."""
+    old, new = b"old", b"new" * 1000
+    for n in range(1, 5):
+        path = tmp_path / f"{operation}-{n}"
+        path.write_bytes(old)
+        with monkeypatch.context() as patch, contextlib.suppress(CannotWrite):
+            patch.setattr(files, "os", Faulty(operation, n, errno.EIO))
+            files.write(path, new)
+        assert path.read_bytes() in (old, new)
+    assert {p.name for p in tmp_path.iterdir()} == {f"{operation}-{n}" for n in range(1, 5)}
+    assert path.read_bytes() == new  # fewer than four were needed
+
+
 @pytest.mark.parametrize("name", ["gan", "ema", "replay"])
 @pytest.mark.parametrize("operation", ["write", "rename"])
 def test_other_states_survive_a_fault_too(name, operation, tmp_path, monkeypatch):
