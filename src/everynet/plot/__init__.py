@@ -1,6 +1,8 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.cells import named_bars as named_bars
+from everynet.plot.cells import receptive_fields as receptive_fields
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged
 from everynet.plot.curves import moving_mean as moving_mean
