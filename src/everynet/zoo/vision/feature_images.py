@@ -348,7 +348,7 @@ def _patches(
             top = min(max(top, 0), x.shape[2] - high)
             left = min(max(left, 0), x.shape[3] - wide)
             found.append(x[image, :, top : top + high, left : left + wide])
-    return torch.stack(found).unflatten(0, (maps.shape[1], -1))
+    return torch.stack(found).reshape(maps.shape[1], -1, x.shape[1], high, wide)
 
 
 RECIPES = {
