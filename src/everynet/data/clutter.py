@@ -9,8 +9,6 @@ the smallest that holds all pixels of the image, but for its faint ones. Image i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
@@ -98,14 +96,15 @@ def _window(
         edges[:, 2:] - edges[:, :2]
     )
     across, down = ((at - c[:, None]).abs() < WINDOW / 2 for c in centre.T)
-    return (down[:, None, :, None] & across[:, None, None, :]).float()
+    inside: Tensor = down[:, None, :, None] & across[:, None, None, :]
+    return inside.float()
 
 
 def in_clutter(samples: Samples, size: int, fragments: int) -> Samples:
     """A set of images with a class each as a set of canvases with a box each."""
     parts = {
-        part: placed(*_bytes(*pair, samples.peak), size, fragments, seed)
-        for seed, (part, pair) in enumerate(samples.parts.items(), 1)
+        part: placed(_bytes(x, samples.peak), y, size, fragments, seed)
+        for seed, (part, (x, y)) in enumerate(samples.parts.items(), 1)
     }
     return Samples(
         name=samples.name,
@@ -117,8 +116,8 @@ def in_clutter(samples: Samples, size: int, fragments: int) -> Samples:
     )
 
 
-def _bytes(x: Tensor, y: Tensor, peak: float) -> Sequence[Tensor]:
+def _bytes(x: Tensor, peak: float) -> UInt8[Tensor, "images channels height width"]:
     """Images of any peak with values from 0 to 255."""
     if x.dtype == torch.uint8 and peak == 255:
-        return x[:], y[:]
-    return (x.float() * (255 / peak)).round().clamp(0, 255).to(torch.uint8), y
+        return x
+    return (x.float() * (255 / peak)).round().clamp(0, 255).to(torch.uint8)

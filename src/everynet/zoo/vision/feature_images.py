@@ -27,7 +27,7 @@ from typing import ClassVar, Self
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import avg_pool2d
+from torch.nn.functional import avg_pool2d, pad
 
 from everynet.data.images import Standardize
 from everynet.nn.layers import activations
@@ -50,9 +50,16 @@ def variation(z: Images) -> Float[Tensor, " images"]:
     return down + right  # (2)
 
 
+def blurred(g: Images) -> Images:
+    """The mean over neighbours with weights 1, 2, 1 along each axis: stripes of a pixel vanish."""
+    for before, after in ((1, 0), (0, 1)):
+        g = avg_pool2d(pad(g, (before, after) * 2, mode="replicate"), 2, 1)
+    return g
+
+
 def rise(x: Images, g: Images, lr: float, low: Tensor, high: Tensor) -> Images:
     """One step up the gradient, of the same size for every image, within black and white."""
-    g = avg_pool2d(g, 3, 1, padding=1, count_include_pad=False)
+    g = blurred(g)
     rms = g.square().mean((1, 2, 3), keepdim=True).sqrt()
     return torch.minimum(torch.maximum(x + lr * g / rms.clamp(min=1e-30), low), high)  # (3)
 
@@ -97,7 +104,8 @@ def climb(
             e = (1 + a).clamp(min=0.1).log() - cost  # (1)
             (g,) = torch.autograd.grad(e.sum(), x)
         ways.append(a.detach())
-        x = rise(x.detach(), g, settings.lr, *limits)
+        shrinking = settings.lr * (1 - step / settings.steps)
+        x = rise(x.detach(), g, shrinking, *limits)
     return x, torch.stack(ways)
 
 
@@ -107,12 +115,13 @@ class Ascent(Simulation):
 
     captions: ClassVar[Mapping[str, str]] = {
         "units": (
-            "Above, the image that drives each unit of the layer most, and by how much more than "
-            "the mean; below, the patches of validation images that drive it most."
+            "Above, the image made for each unit of the layer, and how much more than the mean it "
+            "drives it: bright is what counts; below, the patches of validation images that drive "
+            "it most."
         ),
         "classes": (
-            "Above, the image that the network is surest of for each class; below, the validation "
-            "images that it is surest of: what was learned is strokes, not whole digits."
+            "Above, images made smooth and dark as far as the network stays sure of their class: "
+            "what is left is what it looks for; below, the validation images it is surest of."
         ),
         "ascent": (
             "The activation of units (left) and the probability of classes (right) as their images "
@@ -129,7 +138,7 @@ class Ascent(Simulation):
     steps: int = 120
     """Steps up the gradient."""
     lr: float = 0.1
-    """Length of a step, as the root of the mean square over pixels, in their deviations."""
+    """Length of the first step, a root of a mean square over pixels; it falls to 0 evenly."""
     l2: float = 0.1
     """Weight of the mean square of what is not black."""
     tv: float = 3.0
@@ -339,7 +348,7 @@ def _patches(
             top = min(max(top, 0), x.shape[2] - high)
             left = min(max(left, 0), x.shape[3] - wide)
             found.append(x[image, :, top : top + high, left : left + wide])
-    return torch.stack(found).unflatten(0, (maps.shape[1], -1))
+    return torch.stack(found).reshape(maps.shape[1], -1, x.shape[1], high, wide)
 
 
 RECIPES = {

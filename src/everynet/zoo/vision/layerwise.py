@@ -122,7 +122,7 @@ class ByDepth(Experiment):
         ),
         "stages": (
             "The deepest stacks on their way: layer by layer, accuracy falls whenever a new layer "
-            "begins at random (dotted marks) and recovers; all at once it stays at chance."
+            "begins at random (grey marks) and recovers; all at once it stays at chance."
         ),
     }
 
@@ -215,13 +215,13 @@ class ByDepth(Experiment):
                 Panel(
                     {name: (steps, rows.mean(0)) for name, rows in ways.items()},
                     "updates",
-                    "validation accuracy of the logits learned (%)",
+                    "accuracy on validation images (%)",
                     f"{deepest} layers",
                     bands={name: (rows.amin(0), rows.amax(0)) for name, rows in ways.items()},
                     marks={
                         f"layer {n + 1}": float(n * self.steps) for n in range(min(deepest, 10))
                     },
-                    ylim=(0.0, 102.0),
+                    ylim=(-25.0, 102.0),
                     legend="lower right",
                 ),
                 width=6.5,

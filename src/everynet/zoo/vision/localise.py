@@ -78,7 +78,8 @@ class Localiser(nn.Module):
     ) -> Float[Tensor, "batch rows columns"]:
         """How much each place is looked at: all of them together 1."""
         seen = self.look(maps)[:, 0]
-        return seen.flatten(1).softmax(1).reshape(seen.shape)  # (2)
+        a: Tensor = seen.flatten(1).softmax(1).reshape(seen.shape)  # (2)
+        return a
 
     def proposed(
         self, maps: Float[Tensor, "batch maps rows columns"]

@@ -7,7 +7,8 @@
 
 F is a network up to the mean over its last maps, W a linear layer, J the cross-entropy. The two
 tasks have different classes: what is carried over is not an answer but a way to look. In (2) and
-(3) the norms keep the means and deviations of the lesson, which a few images would only blur.
+(3) the norms keep the means and deviations of the lesson, which a few images would only blur, and
+in (3) the features learn far more slowly than W, which begins at random.
 
 Yosinski, Clune, Bengio, Lipson (2014), "How transferable are features in deep neural networks?",
 arXiv:1411.1792; Donahue et al. (2013), "DeCAF", arXiv:1310.1531, for (2). Unlike these, the
@@ -27,10 +28,11 @@ from typing import Any, ClassVar, Self
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from everynet.experiments import Experiment, Table
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, Training
+from everynet.recipes import OPTIMIZERS, Pictures, Training
 from everynet.trainer import trained
 from everynet.types import Data, UserError, generator, mix
 from everynet.weights import Trained
@@ -140,6 +142,18 @@ class Pupil(Lesson):
     """Updates of the lesson; 0 has none."""
     source: str = ""
     """Set of the lesson; empty is the first half of the classes of `data`."""
+    share: float = 0.02
+    """Learning rate of the features after a lesson, as a share of that of the logits."""
+
+    def optimizers(self, model: CNN) -> dict[str, Optimizer]:
+        """After a lesson the features move little, while the new logits find their place."""
+        if not isinstance(model, TaughtCNN) or self.freeze:
+            return super().optimizers(model)
+        groups = [
+            {"params": [*model.blocks.parameters()], "lr": self.share * self.lr},
+            {"params": [*model.output.parameters()]},
+        ]
+        return {"main": OPTIMIZERS[self.optimizer](groups, self.lr)}
 
     def taught(self) -> Lesson:
         """The lesson."""
@@ -197,9 +211,9 @@ class Transfer(Experiment):
     steps: int = 200
     """Updates of each network on the few labels."""
     lr: float = 3e-3
-    """Learning rate from scratch, with Adam and one cycle; that of frozen features is thrice it."""
-    tune_lr: float = 1e-3
-    """Learning rate of fine-tuning, which should change the features a little only."""
+    """Learning rate from scratch, with Adam and one cycle; logits above a lesson have thrice it."""
+    share: float = 0.02
+    """Learning rate of features that are fine-tuned, as a share of that of their logits."""
     repeats: int = 3
     """Networks of each kind: other labels, other weights, another lesson."""
 
@@ -209,16 +223,17 @@ class Transfer(Experiment):
         self.require(rise, "labels", "one or more numbers that rise from 1 or more")
         for name in ("lesson", "steps", "repeats"):
             self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.require(0 < self.share <= 1, "share", "above 0 and at most 1")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
-        rates = {"scratch": self.lr, "freeze": 3 * self.lr, "tune": self.tune_lr}
         return {
             f"{kind}-{labels}-{repeat}": Pupil(
                 data=self.data, source=self.source, half="all" if self.source else "second",
                 size=self.size, spin=self.spin, labels=labels, widths=self.widths,
                 freeze=kind == "freeze", lesson=0 if kind == "scratch" or self.of else self.lesson,
                 start=Trained() if kind == "scratch" else self.of, steps=self.steps,
-                batch_size=min(25, 2 * labels), lr=rates[kind],
+                batch_size=min(25, 2 * labels), share=self.share,
+                lr=self.lr * (1 if kind == "scratch" else 3),
                 schedule="one-cycle", eval_every=max(1, self.steps // 5),
                 seed=mix(self.seed, repeat),
             )

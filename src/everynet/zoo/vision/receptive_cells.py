@@ -1,0 +1,334 @@
+"""Cells that see: centre against surround, then lines of one angle, then lines in any place.
+
+    D(p) = G(p; s) - G(p; k s),  G(p; s) = exp(-|p|^2 / (2 s^2)) / (2 pi s^2)   (1)  ganglion cell
+    S(p) = sum_n e_n D(p - n d u)                            (2)  simple cell: a row of them along u
+    r = max(0, sum_p S(p) x(p))                              (3)  its answer
+    c = (sum_p S(p) x(p))^2 + (sum_p S'(p) x(p))^2           (4)  complex cell
+    OSI = |sum_j r_j exp(2 i a_j)| / sum_j r_j               (5)  orientation selectivity
+    h_b = sum over a cell of |g| max(0, 1 - |angle(g) / w - b|)   (6)  histogram of gradients
+    f = h / sqrt(|h|^2 + e^2)                                (7)  over blocks of 2 x 2 cells
+
+u points along the preferred angle, e_n is a Gaussian weight along the row. S' is S a quarter of a
+wave further across: its phase differs by 90 degrees, so (4) sees a grating wherever its bars lie.
+In (6) g is the gradient of the image, angles are taken modulo 180 degrees, and w is the width of a
+bin. (6) and (7) are what was made by hand of the same idea: local edges, by angle, in any place.
+
+Hubel, Wiesel (1962), "Receptive fields, binocular interaction and functional architecture in the
+cat's visual cortex", doi:10.1113/jphysiol.1962.sp006837; Adelson, Bergen (1985), "Spatiotemporal
+energy models for the perception of motion", doi:10.1364/JOSAA.2.000284, for (4); Dalal, Triggs
+(2005), "Histograms of oriented gradients for human detection", doi:10.1109/CVPR.2005.177. Unlike
+the last, blocks are normed by the L2 norm alone, without clipping.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self
+
+import torch
+from jaxtyping import Float, Float64
+from sklearn.svm import LinearSVC
+from torch import Tensor
+from torch.nn.functional import pad
+
+from everynet.plot import Panel, named_bars, panels, receptive_fields
+from everynet.recipes import Pictures, Simulation
+from everynet.trainer import evaluate, trained
+from everynet.zoo.vision.cnn import Photographs
+
+Plane = Float64[Tensor, "side side"]
+BINS = 9
+PHASES = torch.linspace(0, 2 * math.pi, 37, dtype=torch.float64)
+
+
+def _places(side: int) -> tuple[Plane, Plane]:
+    """How far each pixel is to the right of the middle, and how far above it."""
+    at = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
+    return at.expand(side, side), -at[:, None].expand(side, side)
+
+
+def gaussian(x: Plane, y: Plane, s: float) -> Plane:
+    """A round bell whose sum over the plane is 1."""
+    return (-(x**2 + y**2) / (2 * s**2)).exp() / (2 * math.pi * s**2)
+
+
+def centre_surround(x: Plane, y: Plane, s: float, k: float) -> Plane:
+    """An on-centre cell: light in the middle excites it, light around it silences it."""
+    return gaussian(x, y, s) - gaussian(x, y, k * s)  # (1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """How a simple cell is made of centre-surround cells."""
+
+    side: int
+    s: float
+    """Deviation of the centre, in pixels."""
+    k: float
+    """That of the surround, as a multiple."""
+    count: int
+    """Cells in the row."""
+    gap: float
+    """Pixels from one to the next."""
+
+
+def simple(row: Row, angle: float, across: float = 0.0) -> Plane:
+    """The field of a simple cell that prefers lines at `angle`, moved `across` them by pixels."""
+    x, y = _places(row.side)
+    right, up = math.cos(angle), math.sin(angle)
+    x, y = x + across * up, y - across * right  # the normal of the row is (-up, right)
+    field = torch.zeros_like(x)
+    for n in range(row.count):
+        along = (n - (row.count - 1) / 2) * row.gap
+        e = math.exp(-(along**2) / (2 * (row.count * row.gap / 4) ** 2))
+        field = field + e * centre_surround(x - along * right, y - along * up, row.s, row.k)  # (2)
+    return field
+
+
+def grating(side: int, angle: float, wave: float, phase: float | Tensor) -> Float64[Tensor, ...]:
+    """Bars of light at `angle`, a wave of so many pixels across them."""
+    x, y = _places(side)
+    across = -x * math.sin(angle) + y * math.cos(angle)
+    phase = torch.as_tensor(phase, dtype=torch.float64)[..., None, None]
+    return (2 * math.pi * across / wave - phase).cos()
+
+
+def answer(field: Plane, x: Float64[Tensor, "*images side side"]) -> Float64[Tensor, "*images"]:
+    """What a simple cell says of images."""
+    return (field * x).sum((-2, -1)).clamp(min=0)  # (3)
+
+
+def energy(
+    field: Plane, other: Plane, x: Float64[Tensor, "*images side side"]
+) -> Float64[Tensor, "*images"]:
+    """What a complex cell says, from two simple fields a quarter of a wave apart."""
+    return (field * x).sum((-2, -1)) ** 2 + (other * x).sum((-2, -1)) ** 2  # (4)
+
+
+def selectivity(r: Float64[Tensor, " angles"], angles: Float64[Tensor, " angles"]) -> float:
+    """0 where all angles are answered alike, 1 where one alone is; angles are over 180 degrees."""
+    turned = (r * torch.exp(2j * angles)).sum().abs()
+    return float(turned / r.sum())  # (5)
+
+
+def preferred(r: Float64[Tensor, " angles"], angles: Float64[Tensor, " angles"]) -> float:
+    """The angle answered most, from the mean direction of (5)."""
+    return float(torch.angle((r * torch.exp(2j * angles)).sum()) / 2 % math.pi)
+
+
+def hog(
+    x: Float[Tensor, "images 1 height width"], cell: int, *, e: float = 1e-3
+) -> Float[Tensor, "images features"]:
+    """Histograms of oriented gradients: cells of `cell` pixels, blocks of 2 x 2 cells."""
+    images = pad(x, (1, 1, 1, 1), mode="replicate")[:, 0]
+    right = (images[:, 1:-1, 2:] - images[:, 1:-1, :-2]) / 2
+    up = (images[:, :-2, 1:-1] - images[:, 2:, 1:-1]) / 2
+    size = (right**2 + up**2).sqrt()
+    angle = torch.atan2(up, right) % math.pi / (math.pi / BINS)  # in bins, from 0 to BINS
+    rows, columns = size.shape[1] // cell, size.shape[2] // cell
+    cells = []
+    for b in range(BINS):
+        away = (angle - b).abs()
+        share = (1 - torch.minimum(away, BINS - away)).clamp(min=0)  # round: bin 9 is bin 0
+        votes = (size * share)[:, : rows * cell, : columns * cell]
+        cells.append(votes.reshape(len(x), rows, cell, columns, cell).sum((2, 4)))  # (6)
+    h = torch.stack(cells, -1)
+    blocks = torch.cat([h[:, :-1, :-1], h[:, :-1, 1:], h[:, 1:, :-1], h[:, 1:, 1:]], -1)
+    f = blocks / (blocks.square().sum(-1, keepdim=True) + e**2).sqrt()  # (7)
+    return f.flatten(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells(Simulation):
+    """Simple and complex cells from differences of Gaussians, and hand-made features of digits."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "fields": (
+            "A centre-surround cell, a row of them that makes a simple cell, the same a quarter of "
+            "a wave further, and below simple cells of other angles: red is excited by light, blue "
+            "silenced."
+        ),
+        "tuning": (
+            "Left, answers to gratings of all angles: each simple cell answers most at the angle "
+            "it was built for; right, to bars that move: the simple cell comes and goes, the "
+            "complex cell does not care."
+        ),
+        "told": (
+            "Test accuracy of a linear classifier on pixels, the same on histograms of gradients "
+            "made by hand, and a small CNN that learned its features."
+        ),
+    }
+
+    angles: tuple[float, ...] = (0.0, 45.0, 90.0, 135.0)
+    """Preferred angles of the simple cells, in degrees from the horizontal, counterclockwise."""
+    side: int = 33
+    """Pixels of a field, across and down."""
+    centre: float = 1.5
+    """Deviation of the centre of a ganglion cell, in pixels."""
+    surround: float = 1.6
+    """Deviation of its surround, as a multiple."""
+    row: int = 7
+    """Ganglion cells in a simple cell."""
+    gap: float = 2.0
+    """Pixels from one of them to the next."""
+    tried: int = 72
+    """Angles of gratings between 0 and 180 degrees."""
+    data: str = "digits"
+    """Grey images with a class each, for the table of hand-made and learned features."""
+    cell: int = 2
+    """Pixels of a cell of the histograms, across and down."""
+    steps: int = 400
+    """Updates of the CNN of the table."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(len(self.angles) >= 1, "angles", "one or more")
+        self.require(self.side >= 9, "side", "at least 9")
+        self.require(self.centre > 0, "centre", "a positive number")
+        self.require(self.surround > 1, "surround", "above 1: it is wider than the centre")
+        self.require(self.row >= 2, "row", "at least 2, because a line is made of them")
+        self.require(self.gap > 0, "gap", "a positive number")
+        self.require(self.tried >= 8, "tried", "at least 8")
+        self.require(self.cell >= 1, "cell", "at least 1")
+        self.require(self.steps >= 1, "steps", "at least 1")
+
+    def wave(self) -> float:
+        """The wave length in pixels that a simple cell answers most: where (1) passes most."""
+        s, k = self.centre, self.surround
+        frequency = (
+            math.sqrt(4 * math.log(k) / (k**2 - 1)) / s
+        )  # of exp(-s2 f2/2) - exp(-k2 s2 f2/2)
+        return 2 * math.pi / frequency
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        row = Row(self.side, self.centre, self.surround, self.row, self.gap)
+        wave, built = self.wave(), [math.radians(angle) for angle in self.angles]
+        angles = torch.arange(self.tried, dtype=torch.float64) * (math.pi / self.tried)
+        fields = torch.stack([simple(row, angle) for angle in built])
+        moved = torch.stack([simple(row, angle, wave / 4) for angle in built])
+        x, y = _places(self.side)
+        bars = [grating(self.side, float(angle), wave, PHASES) for angle in angles]
+        tuned = torch.stack(
+            [torch.stack([answer(field, some).amax() for some in bars]) for field in fields]
+        )  # cells angles
+        spread = torch.stack(
+            [
+                torch.stack([energy(one, two, some).mean() for some in bars])
+                for one, two in zip(fields, moved, strict=True)
+            ]
+        )
+        own = grating(self.side, built[0], wave, PHASES)
+        return {
+            "ganglion": centre_surround(x, y, self.centre, self.surround),
+            "fields": fields,
+            "moved": moved,
+            "angles": angles.rad2deg(),
+            "tuning": tuned,
+            "complex_tuning": spread,
+            "phases": PHASES.rad2deg(),
+            "simple_phase": answer(fields[0], own),
+            "complex_phase": energy(fields[0], moved[0], own),
+            **self.told(),
+        }
+
+    def told(self) -> dict[str, Tensor]:
+        """Test accuracy of a linear classifier on pixels, on histograms, and of a CNN."""
+        recipe = Photographs(
+            data=self.data, widths=(16, 32, 32), steps=self.steps, lr=1e-2, schedule="one-cycle",
+            seed=self.seed,
+        )  # fmt: skip
+        data = recipe.dataset()
+        (x, y), tests = data.whole, [*data.test]
+        test_x, test_y = (torch.cat(part) for part in zip(*tests, strict=True))
+        found = []
+        for see in (lambda images: images.flatten(1), lambda images: hog(images, self.cell)):
+            machine = LinearSVC(C=1.0, random_state=self.seed, max_iter=5000)
+            machine.fit(see(x[:, :1]).numpy(), y.numpy())
+            found.append(float(machine.score(see(test_x[:, :1]).numpy(), test_y.numpy())))
+        found.append(evaluate(recipe, trained(recipe, data), data.test)["accuracy"])
+        return {"told": torch.tensor(found, dtype=torch.float64)}
+
+    def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
+        angles = result["angles"].deg2rad()
+        wrong, selective = [], []
+        for angle, r in zip(self.angles, result["tuning"], strict=True):
+            gap = abs(math.degrees(preferred(r, angles)) - angle % 180)
+            wrong.append(min(gap, 180 - gap))
+            selective.append(selectivity(r, angles))
+        phase = result["complex_phase"]
+        pixels, hand, learned = result["told"].tolist()
+        return {
+            "osi": min(selective),
+            "angle_error": max(wrong),
+            "phase_change": float((phase.max() - phase.min()) / phase.mean()),
+            "pixels_svm": pixels,
+            "hog_svm": hand,
+            "cnn": learned,
+        }
+
+    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+        first = f"{self.angles[0]:g} degrees"
+        fields = {
+            "centre-surround": result["ganglion"],
+            f"simple, {first}": result["fields"][0],
+            "a quarter wave on": result["moved"][0],
+            **{
+                f"simple, {angle:g} degrees": field
+                for angle, field in zip(self.angles[1:], result["fields"][1:], strict=True)
+            },
+        }
+        tuning = {
+            f"{angle:g} degrees": (result["angles"], r / r.max())
+            for angle, r in zip(self.angles, result["tuning"], strict=True)
+        }
+        phases = result["phases"]
+        table = zip(("SVM on pixels", "SVM on HOG", "CNN"), result["told"].tolist(), strict=True)
+        return {
+            "fields": receptive_fields(fields),
+            "tuning": panels(
+                Panel(
+                    tuning,
+                    "angle of the grating (degrees)",
+                    "answer / largest",
+                    "simple cells, by the angle built",
+                    ylim=(0.0, 1.5),
+                    legend="upper right",
+                ),
+                Panel(
+                    {
+                        "simple cell": (
+                            phases,
+                            result["simple_phase"] / result["simple_phase"].max(),
+                        ),
+                        "complex cell": (
+                            phases,
+                            result["complex_phase"] / result["complex_phase"].max(),
+                        ),
+                    },
+                    "phase of the bars (degrees)",
+                    "answer / largest",
+                    f"bars at {first} that move",
+                    ylim=(0.0, 1.5),
+                ),
+                width=3.25,
+                height=2.9,
+            ),
+            "told": named_bars(
+                {name: 100 * value for name, value in table},
+                xlabel="test accuracy (%)",
+                title=f"{self.data}: features made by hand and learned",
+            ),
+        }
+
+    def tiny(self) -> Self:
+        return replace(self, side=17, row=3, tried=12, data="digits", steps=2)
+
+
+RECIPES = {
+    "receptive-cells": Cells(
+        goal="osi > 0.5 and angle_error <= 2 and phase_change <= 0.1",
+        covers=("C12",),
+    ),
+}

@@ -1,0 +1,148 @@
+"""Transfer: which classes and labels are seen, what is carried over, and what stays frozen."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from everynet import runs
+from everynet.catalog import find
+from everynet.data import load
+from everynet.recipes import Training
+from everynet.trainer import begin, train
+from everynet.types import Data, UserError
+from everynet.zoo.vision.cnn import CNN
+from everynet.zoo.vision.transfer import FrozenCNN, Lesson, Pupil, TaughtCNN, features, few
+
+PUPIL = Pupil(data="digits", half="second", labels=3, widths=(2, 3), lesson=2, steps=4,
+              batch_size=6, lr=0.1)  # fmt: skip
+
+
+def test_halves_have_other_classes_and_no_image_in_common():
+    whole = load("digits", kind="image", batch_size=8)
+    first, second = (Lesson(data="digits", half=half).dataset() for half in ("first", "second"))
+    assert first.spec["classes"] == list("01234")
+    assert second.spec["classes"] == list("56789")
+    for part in ("train", "valid", "test"):
+        x, y = whole.splits[part]
+        for data, low in ((first, 0), (second, 5)):
+            mine = (y >= low) & (y < low + 5)
+            assert torch.equal(data.splits[part][0], x[mine])
+            assert torch.equal(data.splits[part][1], y[mine] - low)
+
+
+def test_a_few_labels_of_each_class_are_chosen_by_the_seed():
+    data, other = PUPIL.dataset(), replace(PUPIL, seed=1).dataset()
+    x, y = data.splits["train"]
+    assert torch.bincount(y).tolist() == [3] * 5
+    assert not torch.equal(x, other.splits["train"][0])
+    assert torch.equal(x, PUPIL.dataset().splits["train"][0])
+    assert torch.equal(data.splits["test"][0], other.splits["test"][0])
+
+
+def test_images_are_turned_once_each_by_its_own_angle():
+    still, spun = Lesson(data="digits").dataset(), Lesson(data="digits", spin=90.0).dataset()
+    again = Lesson(data="digits", spin=90.0, seed=5).dataset()
+    for part in ("train", "valid", "test"):
+        assert not torch.equal(still.splits[part][0], spun.splits[part][0])
+        assert torch.equal(spun.splits[part][0], again.splits[part][0])
+
+
+def test_more_labels_than_there_are_is_refused():
+    with pytest.raises(UserError, match=r"labels \(3\) must be at most 1, because a class has no"):
+        few(torch.tensor([0, 0, 0, 1]), 3, 2, torch.Generator())
+
+
+def learned(recipe):
+    """The state before and after training, by name."""
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    before = {n: t.clone() for n, t in state.model.state_dict().items()}
+    for _ in train(recipe, state, data):
+        pass
+    return before, state.model
+
+
+def test_the_blocks_of_the_lesson_are_carried_over_and_the_logits_are_new():
+    taught = features(PUPIL.taught())
+    begun, _ = learned(replace(PUPIL, steps=1))
+    for name, tensor in taught.items():
+        assert torch.equal(begun[f"blocks.{name}"], tensor), name
+    scratch, _ = learned(replace(PUPIL, steps=1, lesson=0))
+    assert not torch.equal(scratch["blocks.0.conv.weight"], taught["0.conv.weight"])
+    lesson = PUPIL.taught()
+    assert (lesson.half, lesson.labels, lesson.steps) == ("first", 0, 2)
+    assert replace(PUPIL, source="digits").taught().half == "all"
+
+
+def test_frozen_blocks_and_their_norms_stay_and_logits_learn():
+    before, model = learned(replace(PUPIL, freeze=True))
+    assert isinstance(model, FrozenCNN)
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(tensor, before[name]) == name.startswith("blocks"), name
+
+
+def test_fine_tuning_moves_all_weights_slowly_and_no_statistics():
+    before, model = learned(PUPIL)
+    assert type(model) is TaughtCNN
+    now = model.state_dict()
+    for name, tensor in now.items():
+        kept = any(part in name for part in ("running", "num_batches"))
+        assert torch.equal(tensor, before[name]) == kept, name
+    moved = {n: float((now[n] - before[n]).abs().max()) for n in now}
+    assert moved["blocks.0.conv.weight"] < 0.1 * moved["output.weight"]
+    state = begin(PUPIL, PUPIL.dataset())
+    rates = [group["initial_lr"] for group in state.optimizers["main"].param_groups]
+    assert rates == pytest.approx([0.02 * 0.1, 0.1])
+
+
+def test_from_scratch_everything_moves():
+    before, model = learned(replace(PUPIL, lesson=0))
+    assert type(model) is CNN
+    now = model.state_dict()
+    assert all(not torch.equal(now[n], before[n]) for n in now)
+
+
+def test_a_description_alone_needs_no_lesson(monkeypatch):
+    monkeypatch.setattr("everynet.zoo.vision.transfer.features", lambda _: pytest.fail("taught"))
+    data = Data.described({"shape": [1, 8, 8], "classes": ["a", "b"]})
+    assert PUPIL.model(data).output.out_features == 2
+
+
+def test_cells_are_three_ways_for_each_number_of_labels():
+    cells = find("transfer").cells()
+    assert len(cells) == 27
+    assert all(isinstance(cell, Training) for cell in cells.values())
+    same = [cells[f"{kind}-10-1"] for kind in ("scratch", "freeze", "tune")]
+    assert len({cell.seed for cell in same}) == 1
+    assert [cell.lesson for cell in same] == [0, 700, 700]
+    assert [cell.freeze for cell in same] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"labels": ()}, r"labels \(\(\)\) must be one or more numbers that rise"),
+        ({"labels": (5, 3)}, r"labels \(\(5, 3\)\) must be one or more numbers that rise"),
+        ({"lesson": 0}, r"lesson \(0\) must be at least 1"),
+        ({"steps": 0}, r"steps \(0\) must be at least 1"),
+        ({"repeats": 0}, r"repeats \(0\) must be at least 1"),
+        ({"share": 0.0}, r"share \(0.0\) must be above 0 and at most 1"),
+    ],
+)
+def test_settings_it_refuses(fields, message):
+    with pytest.raises(UserError, match=message):
+        replace(find("transfer"), **fields)
+
+
+def test_halves_that_are_not_there_are_refused():
+    with pytest.raises(UserError, match=r"half \(third\) must be all, first or second"):
+        Lesson(half="third")
+    with pytest.raises(UserError, match=r"labels \(-1\) must be at least 0"):
+        Lesson(labels=-1)
+
+
+@pytest.mark.slow
+@pytest.mark.covers("C28")
+def test_the_goal_is_reached(tmp_path):
+    assert runs.run(find("transfer"), tmp_path).reached
