@@ -1,8 +1,8 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.cells import cell_fields as cell_fields
 from everynet.plot.cells import named_bars as named_bars
-from everynet.plot.cells import receptive_fields as receptive_fields
 from everynet.plot.convolution import backward_maps as backward_maps
 from everynet.plot.convolution import flipped as flipped
 from everynet.plot.convolution import pooled as pooled

@@ -14,7 +14,7 @@ from everynet.plot.style import INK, SIGNED, array, bare, colour, dress, figure,
 SMALL = 8  # points
 
 
-def receptive_fields(fields: Mapping[str, Float[Tensor, "_ _"]], *, columns: int = 3) -> Figure:
+def cell_fields(fields: Mapping[str, Float[Tensor, "_ _"]], *, columns: int = 3) -> Figure:
     """Fields by name, each on its own scale: red where light excites, blue where it silences."""
     rows = -(-len(fields) // columns)
     made = Figure(figsize=(6.5, 2.05 * rows + 0.5), layout="constrained")

@@ -33,7 +33,7 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn.functional import pad
 
-from everynet.plot import Panel, named_bars, panels, receptive_fields
+from everynet.plot import Panel, cell_fields, named_bars, panels
 from everynet.recipes import Pictures, Simulation
 from everynet.trainer import evaluate, trained
 from everynet.zoo.vision.cnn import Photographs
@@ -286,7 +286,7 @@ class Cells(Simulation):
         phases = result["phases"]
         table = zip(("SVM on pixels", "SVM on HOG", "CNN"), result["told"].tolist(), strict=True)
         return {
-            "fields": receptive_fields(fields),
+            "fields": cell_fields(fields),
             "tuning": panels(
                 Panel(
                     tuning,
