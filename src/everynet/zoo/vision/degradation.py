@@ -220,6 +220,10 @@ class Deeper(Experiment):
         )  # fmt: skip
 
 
+# degradation-cifar on an H200 in bf16, seed 0, errors in training after 40 epochs: plain 4.1 % with
+# 20 layers and 13.5 % with 56, residual 2.8 % and 0.8 %. degradation on two CPU threads, 96 s, seed
+# 0: plain 0.2 % and 43.5 %, residual 0 and 0. The first gradient of 98 layers without norms is
+# 1.5e20 times larger with shortcuts; with norms it is the plain net's that is too large.
 RECIPES = {
     "degradation": Deeper(
         goal="plain_gap >= 0.05 and residual_gap <= 0.01 and gradient_ratio >= 1000000",

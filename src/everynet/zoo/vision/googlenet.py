@@ -360,6 +360,10 @@ class Photographs(SmallPhotographs):
         return {"cross_entropy": loss(y, t), "heads": heads}  # (9)
 
 
+# Test accuracy, seed 0: googlenet on one CPU thread, 84 s; googlenet-cifar on an H200 in bf16, side
+# by side with eight other trainings.
+# googlenet          0.9721
+# googlenet-cifar    0.9180    1,501,402 parameters
 RECIPES = {
     "googlenet": Photographs(
         data="digits",

@@ -340,6 +340,9 @@ class AgainstPlain(Experiment):
         return replace(self, data="digits", size=0, widths=(2, 2), steps=4, batch_size=8, repeats=1)
 
 
+# Test accuracy, means of three networks each, seed 0, p4 and plain: group-cnn on two CPU threads,
+# 105 s, 0.926 and 0.893; group-cnn-mnist on an H200 in fp32, 0.966 and 0.959. Turned by 90 degrees,
+# the answers of p4 change by 6e-7 and 9e-7 at most, those of the plain networks by 0.78 and 0.75.
 RECIPES = {
     "group-cnn": AgainstPlain(
         goal="gain > 0 and change <= 1e-5",

@@ -264,6 +264,8 @@ class OneObject(Training[Localiser]):
         )  # fmt: skip
 
 
+# IoU and accuracy on test images: localise, seed 0, one CPU thread, 84 s: 0.733, 0.908;
+# localise-mnist, seeds 0, 1, 2, an H200 in tf32: 0.780 0.789 0.789 and 0.937 0.936 0.935.
 RECIPES = {
     "localise": OneObject(
         steps=1200,

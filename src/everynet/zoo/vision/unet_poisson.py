@@ -270,6 +270,8 @@ class PoissonSolver(Experiment):
         )
 
 
+# Relative error on test sources, seeds 0, 1, 2, an H200 in tf32, 40 s beside six other trainings:
+# U-Net 3.5 %, 4.0 %, 3.3 %; plain network of 0.998 times its weights 30.1 %, 30.0 %, 30.1 %.
 RECIPES = {
     "unet-poisson": PoissonSolver(
         goal="relative_l2 <= 0.05 and advantage > 1",

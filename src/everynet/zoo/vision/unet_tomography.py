@@ -202,7 +202,8 @@ class Tomography(Training[Corrected]):
         return replace(self, steps=few, batch_size=small, width=2, depth=2, data="phantoms:20")
 
 
-# A third of the updates, one CPU thread, about 30 s of it: gain_db 5.28, psnr 34.4.
+# Gain on test phantoms over filtered back-projection (29.08 dB): seed 0 on two CPU threads, 77 s,
+# 6.62 dB; on an H200 in tf32 seeds 0, 1, 2 (0 with an earlier form) 6.70, 6.94, 4.55 dB.
 RECIPES = {
     "unet-tomography": Tomography(
         steps=1200,

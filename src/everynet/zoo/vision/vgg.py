@@ -227,6 +227,10 @@ class SmallPhotographs(Photographs):
         return model, data.spec["shape"]
 
 
+# Test accuracy of seeds 0, 1, 2: vgg on one CPU thread, 55 s (seed 0); vgg-cifar on an H200 in
+# bf16, side by side with six other trainings.
+# vgg          0.9916
+# vgg-cifar    0.9119 0.9154 0.9122    2,356,458 parameters
 RECIPES = {
     "vgg": Photographs(
         data="digits",
