@@ -279,7 +279,7 @@ class Transfer(Experiment):
                     "test accuracy (%)",
                     f"new classes of {self.data}",
                     bands={name: (rows.amin(1), rows.amax(1)) for name, rows in ends.items()},
-                    log="x",
+                    legend="lower right",
                 ),
                 Panel(
                     {name: (cells[0].steps, rows.mean(0)) for name, rows in curves.items()},
