@@ -166,7 +166,8 @@ class SmallPhotographs(Photographs):
     network: ClassVar[type[AlexNet]] = SmallAlexNet
 
 
-# Test accuracy of seeds 0, 1, 2: alexnet on one CPU thread, 45 s (seeds 0 and 1); alexnet-cifar on an H200 in bf16, side by side with six other trainings.
+# Test accuracy of seeds 0, 1, 2: alexnet on one CPU thread, 45 s (seeds 0 and 1); alexnet-cifar
+# on an H200 in bf16, side by side with six other trainings.
 # alexnet          0.9749 0.9721
 # alexnet-cifar    0.8601 0.8620 0.8602    7,510,218 parameters
 RECIPES = {

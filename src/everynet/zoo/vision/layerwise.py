@@ -233,8 +233,8 @@ class ByDepth(Experiment):
         return replace(self, data="digits", depths=(1, 2), hidden_size=4, steps=3, repeats=1)
 
 
-# Seed 0 on two CPU threads, 53 s: accuracy of the deepest network 0.947 layer by layer, 0.512 all at
-# once.
+# Seed 0 on two CPU threads, 53 s: accuracy of the deepest network 0.947 layer by layer, 0.512 all
+# at once.
 RECIPES = {
     "layerwise": ByDepth(
         goal="gain >= 10",

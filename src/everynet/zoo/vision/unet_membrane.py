@@ -202,9 +202,9 @@ class Membranes(Segmentation):
         return replace(super().tiny(), batch_size=2, width=2, depth=2, window=32)
 
 
-# Mean IoU on the five test images, seeds 0, 1, 2, an H200 in bf16, 70 s beside six other trainings:
-# 0.803 0.798 0.796, where Otsu has 0.497 and all light 0.400. To try it on a CPU in a minute or two:
-# steps=250 width=8 depth=3 window=128 batch_size=4, which came to 0.762.
+# Mean IoU on the five test images, seeds 0, 1, 2, an H200 in bf16, 70 s beside six other
+# trainings: 0.803 0.798 0.796, where Otsu has 0.497 and all light 0.400. To try it on a CPU in a
+# minute or two: steps=250 width=8 depth=3 window=128 batch_size=4, which came to 0.762.
 RECIPES = {
     "unet-membrane": Membranes(
         steps=2000,

@@ -212,8 +212,8 @@ class SmallPhotographs(Photographs):
     network: ClassVar[type[Xception]] = SmallXception
 
 
-# Test accuracy, seed 0: xception on one CPU thread, 60 s; xception-cifar on an H200 in bf16, side by
-# side with eight other trainings.
+# Test accuracy, seed 0: xception on one CPU thread, 60 s; xception-cifar on an H200 in bf16, side
+# by side with eight other trainings.
 # xception          0.9833
 # xception-cifar    0.9079    1,448,914 parameters
 RECIPES = {
