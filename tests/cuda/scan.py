@@ -4,7 +4,7 @@ import sys
 
 import torch
 
-from everynet.kernels.linear_recurrence import by_doubling, by_loop, linear_recurrence
+from everynet.kernels.recurrence import by_doubling, by_loop, linear_recurrence
 
 
 def gradients(form, parts, upstream):

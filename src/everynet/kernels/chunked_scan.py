@@ -1,7 +1,7 @@
 """The linear recurrence on a GPU: chunks of time one after another, a tree inside of each.
 
 Every program has the units of one block in one row of the batch. The units lie side by side in
-memory, so that a chunk of time is read whole lines at once. `linear_recurrence` has the equations.
+memory, so that a chunk of time is read whole lines at once. `recurrence.py` has the equations.
 """
 
 from __future__ import annotations
