@@ -67,11 +67,12 @@ def begin(
 def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
     """Refuse a network whose weights, so many times over, are more than the memory that is free.
 
-    It is built without its numbers, whatever its size; one that cannot be is not asked about.
+    It is built without its numbers, whatever its size, from the description of the data alone, so
+    that nothing is learned on the way; one that cannot be is not asked about.
     """
     try:
         with others_kept(), torch.device("meta"):
-            model = recipe.model(data)
+            model = recipe.model(Data.described(data.spec))
     except Exception:  # building it in earnest says why
         return
     parts = (*model.parameters(), *model.buffers())

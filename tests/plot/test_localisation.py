@@ -6,7 +6,7 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
-from everynet.plot import boxes_found, driven, named_bars, receptive_fields, turned_maps
+from everynet.plot import boxes_found, cell_fields, driven, named_bars, turned_maps
 from everynet.plot.style import colour
 
 
@@ -38,7 +38,7 @@ def test_what_was_made_stands_above_what_was_found():
 
 
 def test_fields_are_scaled_to_their_largest_weight_and_bars_bear_their_values():
-    figure = receptive_fields({"a": torch.tensor([[0.0, -4.0], [2.0, 1.0]])})
+    figure = cell_fields({"a": torch.tensor([[0.0, -4.0], [2.0, 1.0]])})
     assert np.allclose(figure.axes[0].images[0].get_array(), [[0, -1], [0.5, 0.25]])
     bars = named_bars({"x": 90.0, "y": 95.5}, xlabel="accuracy (%)").axes[0]
     assert [bar.get_width() for bar in bars.patches] == pytest.approx([90.0, 95.5])

@@ -31,8 +31,8 @@ from everynet.zoo.generative.gan import (
     ring,
     value,
 )
-from tests.core.test_distributed import torchrun
 from tests.core.test_resume import contents, stopped_after
+from tests.core.torchrun import torchrun
 
 SMALL = replace(
     RECIPES["gan-ring"].tiny(), name="gan-ring", steps=8, eval_every=4, schedule="constant"

@@ -25,7 +25,7 @@ from everynet.types import Data, UserError
 from everynet.zoo.vision.patches import blocks
 from everynet.zoo.vision.style import (
     Aims,
-    Transfer,
+    StyleTransfer,
     chosen,
     content_gradient,
     content_loss,
@@ -316,7 +316,7 @@ def test_settings_that_cannot_be():
         with pytest.raises(UserError, match=line):
             override(find("style"), {name: value})
     with pytest.raises(UserError, match=r"alpha \(0\.0\) must be positive where beta is 0"):
-        Transfer(alpha=0.0, beta=0.0)
+        StyleTransfer(alpha=0.0, beta=0.0)
     with pytest.raises(UserError, match=r"optimizer \(lbfgs\) must be one we have"):
         override(find("lenet"), {"optimizer": "lbfgs"})
 

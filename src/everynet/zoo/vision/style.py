@@ -191,7 +191,7 @@ def published() -> nn.Sequential:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Transfer(Training[Picture]):
+class StyleTransfer(Training[Picture]):
     """Learn the pixels of a picture with the content of one and the style of another."""
 
     captions: ClassVar[Mapping[str, str]] = {
@@ -432,8 +432,8 @@ def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
 # content_correlation 0.799 0.803; alone 15.2 s, of which the first update, that tries ways to
 # convolve, takes 10 to 11.
 RECIPES = {
-    "style": Transfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
-    "style-vgg": Transfer(
+    "style": StyleTransfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
+    "style-vgg": StyleTransfer(
         features="vgg19", size=256, beta=1e7, steps=20, goal="gram_fall >= 0.9", covers=("C29",)
     ),
 }

@@ -28,7 +28,7 @@ from everynet.data import pair
 from everynet.experiments import Experiment, Table
 from everynet.recipes import Pictures, Training
 from everynet.weights import Trained
-from everynet.zoo.vision.style import DEEPEST, Transfer
+from everynet.zoo.vision.style import DEEPEST, StyleTransfer
 
 CONTENT, STYLE = "content-only", "style-only"
 
@@ -93,7 +93,7 @@ class Grid(Experiment):
         self.require(fits, "layers", f"numbers from 1 to {DEEPEST} that rise")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
-        one = Transfer(
+        one = StyleTransfer(
             content=self.content, style=self.style, size=self.size, features=self.features,
             of=self.of, training=self.training, maps=self.maps, steps=self.steps,
             iterations=self.iterations, optimizer=self.optimizer, layers=self.layers[-1],
@@ -111,7 +111,7 @@ class Grid(Experiment):
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """The two pictures as the cells see them."""
         first = next(iter(self.cells().values()))
-        assert isinstance(first, Transfer)
+        assert isinstance(first, StyleTransfer)
         content, style = first.pair()
         return {"content": content[0], "style": style[0]}
 

@@ -12,8 +12,8 @@ in (3) the features learn far more slowly than W, which begins at random.
 
 Yosinski, Clune, Bengio, Lipson (2014), "How transferable are features in deep neural networks?",
 arXiv:1411.1792; Donahue et al. (2013), "DeCAF", arXiv:1310.1531, for (2). Unlike these, the
-networks are small, and the images are digits that may stand at any angle, which a few labels
-cannot teach.
+networks are small; by default the images are digits that may stand at any angle, which a few labels
+cannot teach, and `transfer-cifar` has photographs, whose classes are new.
 """
 
 from __future__ import annotations
@@ -335,12 +335,12 @@ RECIPES = {
         goal="gain_10 >= 10",
         covers=("C28",),
     ),
-    "transfer-fashion": Transfer(
-        data="mnist",
-        source="fashion-mnist",
-        size=28,
-        widths=(16, 32, 64),
-        lesson=2000,
+    "transfer-cifar": Transfer(
+        data="cifar10-small",
+        size=32,
+        spin=0.0,
+        widths=(32, 64, 64),
+        lesson=1500,
         goal="gain_10 >= 10",
         covers=("C28",),
     ),
