@@ -428,9 +428,9 @@ def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
 
 
 # style, seed 0, on one CPU thread: gram_fall 0.926, content_correlation 0.756, 18 s with all that
-# it trains. style-vgg on an H200 in tf32, seeds 0 and 1: gram_fall 0.962 0.960,
-# content_correlation 0.799 0.803; alone 15.2 s, of which the first update, that tries ways to
-# convolve, takes 10 to 11.
+# it trains. style-vgg on two CPU threads, seed 0: 0.959, 0.803, 80 s from the command to the
+# pictures; on an H200 in tf32, seeds 0 and 1: 0.962 0.960 and 0.799 0.803, 15.2 s alone, of which
+# the first update, that tries ways to convolve, takes 10 to 11.
 RECIPES = {
     "style": StyleTransfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
     "style-vgg": StyleTransfer(
