@@ -350,7 +350,7 @@ RECIPES = {
         spin=0.0,
         widths=(32, 64, 64),
         lesson=1500,
-        goal="gain_3 >= 5 and gain_10 >= 5",
+        goal="gain_10 >= 5",
         covers=("C28",),
     ),
 }
