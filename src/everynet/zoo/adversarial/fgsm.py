@@ -29,9 +29,10 @@ from torch.nn.functional import cross_entropy
 from everynet.plot import Panel, attacked, panels
 from everynet.recipes import Pictures, Simulation
 from everynet.trainer import evaluating, trained
-from everynet.types import Data, UserError
+from everynet.types import Data
 from everynet.weights import Trained
 from everynet.zoo.vision import lenet
+from everynet.zoo.vision.classifier import check_image_run, image_run
 
 AT_ONCE = 250  # images whose gradient is taken together
 EXAMPLES, LINES = 5, 3  # images that are shown, and of these those whose loss is drawn
@@ -138,15 +139,8 @@ class Attack(Simulation):
         self.require(self.steps >= 1, "steps", "at least 1")
 
     def ready(self) -> None:
-        if not self.of:
-            return
-        source, spec = self.of.source, self.of.spec
-        told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
-        if source.kind != "training" or not told:
-            raise UserError(
-                f"of ({self.of}) must be the run of a network that tells images apart, because "
-                f"its pixels are changed, and {source.name} is none; try a run of lenet"
-            )
+        if self.of:
+            check_image_run(self.of, "its pixels are changed")
 
     def victim(self) -> tuple[nn.Module, Data]:
         """The network that is attacked, in float64, and its data."""
@@ -155,10 +149,7 @@ class Attack(Simulation):
             data = recipe.dataset()
             return trained(recipe, data).double(), data
         self.ready()
-        data = self.of.source.dataset()  # type: ignore[attr-defined]  # a training has data
-        if data.spec != self.of.spec:
-            raise UserError(f"of ({self.of}) must find its data as it was, but that has changed")
-        return self.of.model.double(), data
+        return image_run(self.of)
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         model, data = self.victim()

@@ -28,6 +28,7 @@ from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
 from everynet.recipes import Goal, M, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.weights import Trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,6 +191,25 @@ class ImageClassification(Training[M]):
     def tiny(self) -> Self:
         few, small = min(self.steps, 4), min(self.batch_size, 8)
         return replace(self, steps=few, batch_size=small, data="digits")
+
+
+def check_image_run(of: Trained, because: str) -> None:
+    """Refuse a run that is not of a network that tells images apart."""
+    source, spec = of.source, of.spec
+    told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
+    if source.kind != "training" or not told:
+        raise UserError(
+            f"of ({of}) must be the run of a network that tells images apart, because {because}, "
+            f"and {source.name} is none; try a run of lenet"
+        )
+
+
+def image_run(of: Trained) -> tuple[nn.Module, Data]:
+    """The network of a run, in float64, and its data, which must be what it was."""
+    data = of.source.dataset()  # type: ignore[attr-defined]  # a training has data
+    if data.spec != of.spec:
+        raise UserError(f"of ({of}) must find its data as it was, but that has changed")
+    return of.model.double(), data
 
 
 def _as_photographed(x: Tensor, spec: Spec) -> Tensor:

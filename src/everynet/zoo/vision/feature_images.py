@@ -36,6 +36,7 @@ from everynet.recipes import Pictures, Simulation
 from everynet.trainer import trained
 from everynet.types import Data, UserError, nearest
 from everynet.weights import Trained
+from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import Photographs
 
 Images = Float[Tensor, "images channels height width"]
@@ -157,15 +158,8 @@ class Ascent(Simulation):
         self.require(self.lr > 0, "lr", "a positive number")
 
     def ready(self) -> None:
-        if not self.of:
-            return
-        source, spec = self.of.source, self.of.spec
-        told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
-        if source.kind != "training" or not told:
-            raise UserError(
-                f"of ({self.of}) must be the run of a network that tells images apart, because "
-                f"images are made for it, and {source.name} is none; try a run of lenet"
-            )
+        if self.of:
+            check_image_run(self.of, "images are made for it")
 
     def network(self) -> tuple[nn.Module, Data]:
         """The network, in float64, and its data."""
@@ -177,10 +171,7 @@ class Ascent(Simulation):
             data = recipe.dataset()
             return trained(recipe, data).double(), data
         self.ready()
-        data = self.of.source.dataset()  # type: ignore[attr-defined]  # a training has data
-        if data.spec != self.of.spec:
-            raise UserError(f"of ({self.of}) must find its data as it was, but that has changed")
-        return self.of.model.double(), data
+        return image_run(self.of)
 
     def chosen(self, model: nn.Module, x: Images) -> str:
         """The name of the layer."""
