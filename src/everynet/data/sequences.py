@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 
 from everynet.samplers import IGNORED, Made
-from everynet.types import Batch, Data, UserError, generator
+from everynet.types import Batch, Data, Spec, UserError, generator
 
 REMEMBERED = 10
 """Symbols that are to be said again."""
@@ -112,7 +112,7 @@ def _asked(shown: Tensor, said: Tensor, symbols: int) -> Tokens:
     return torch.cat([shown, asking], 1), torch.cat([waiting, said], 1)
 
 
-def _symbols(time: int, symbols: int) -> dict[str, object]:
+def _symbols(time: int, symbols: int) -> Spec:
     """Blank, symbols and the sign that asks are the inputs; an answer is named by its number."""
     names = ["blank", *map(str, range(1, symbols + 1)), "answer"]
     return {"task": "sequence", "shape": [time], "classes": names}
@@ -126,7 +126,7 @@ def _at_least(length: int, least: int) -> None:
 def _data(  # noqa: PLR0917 -- all of them are needed
     name: str,
     draw: Callable[[int, torch.Generator], Batch],
-    spec: dict[str, object],
+    spec: Spec,
     batch_size: int,
     seed: int,
     held_out: int,
