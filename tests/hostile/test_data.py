@@ -11,7 +11,7 @@ import pytest
 
 from everynet import cache
 from everynet.cli import main
-from everynet.data import arrays, csv_table, decoded, index, npz
+from everynet.data import arrays, csv_lines, csv_table, decoded, index, npz
 from everynet.job import Job
 from everynet.types import UserError
 from tests.data.test_folder import fill
@@ -82,11 +82,14 @@ def test_24_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(t
 def test_24_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
     path = tmp_path / "a.csv"
     with path.open("wb") as file:
-        file.truncate(csv_table.MOST_BYTES + 1)  # takes no place on the disk
+        file.truncate(csv_lines.MOST_BYTES + 1)  # takes no place on the disk
     with pytest.raises(UserError, match=r"at most 1,073,741,824 bytes long, because a table is"):
         csv_table.read(path, "y")
     with path.open("wb") as file:
-        file.truncate(csv_table.MOST_BYTES)
+        file.truncate(csv_lines.MOST_BYTES)
+    with pytest.raises(UserError, match=r"line 1 holds a NUL, as a binary file does"):
+        csv_table.read(path, "y")
+    path.write_bytes(b"x" * (csv_lines.MOST_LINE + 1))
     with pytest.raises(UserError, match=r"line 1 must be at most 16,777,216 characters long"):
         csv_table.read(path, "y")
     assert peak() < 150
@@ -95,7 +98,7 @@ def test_24_a_csv_is_refused_by_its_size_before_it_is_read(tmp_path, peak):
 @pytest.mark.parametrize("cell", [",", '"\n",'])
 def test_24_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
     """Of commas, or of lines that a quotation mark holds together."""
-    monkeypatch.setattr(csv_table, "MOST_LINE", 10_000)
+    monkeypatch.setattr(csv_lines, "MOST_LINE", 10_000)
     path = tmp_path / "a.csv"
     path.write_text("a,y\n1,2\n" + cell * 500_000)
     with pytest.raises(UserError, match=r"line 3 must be at most 10,000 characters long"):
@@ -105,7 +108,7 @@ def test_24_a_row_of_a_csv_has_an_end(tmp_path, peak, monkeypatch, cell):
 
 def test_rows_of_a_csv_are_counted_one_by_one(tmp_path, monkeypatch):
     """The limit is of a row, not of the file."""
-    monkeypatch.setattr(csv_table, "MOST_LINE", 10)
+    monkeypatch.setattr(csv_lines, "MOST_LINE", 10)
     path = tmp_path / "a.csv"
     path.write_text("a,y\n" + "1,2\n3,4\n" * 50)
     assert csv_table.columns(path, ["a"]).shape == (100, 1)

@@ -38,6 +38,8 @@ class Report:
     """Pairs of equal samples that lie in two parts."""
     unreadable: list[str] = field(default_factory=list)
     """One line for each file that cannot be read."""
+    remarks: list[str] = field(default_factory=list)
+    """What is worth knowing and no fault."""
     refused: str = ""
     """Why `load` would not take the data; empty where it would."""
 
@@ -58,6 +60,7 @@ class Report:
             lines.append(f"class      {name}: {counts}")
         if len(self.classes) > 2 * _MOST:
             lines.append(f"class      and {len(self.classes) - 2 * _MOST:,} more")
+        lines += _some("note      ", self.remarks)
         lines += _some("duplicate ", [f"{a} = {b}" for a, b in self.duplicates])
         lines += _some("unreadable", self.unreadable)
         if self.refused:

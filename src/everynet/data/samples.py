@@ -52,6 +52,12 @@ class Samples:
     """Whether the samples are in a file, not in memory."""
     counted: Counted | None = None
     """The levels of the training images, where they are known."""
+    columns: tuple[Spec, ...] = ()
+    """How the columns of a table became its features, see `columns.py`."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What else is worth saying of the files, by name."""
+    remarks: tuple[str, ...] = ()
+    """What a person should know before learning from them."""
 
     def __post_init__(self) -> None:
         for part in PARTS:

@@ -1,8 +1,8 @@
 """Which samples train, which choose and which judge: splits that no seed and no run can change.
 
 A sample's place follows from a hash of its key (the number of its row, or its file name), so it
-stays where it is when others are added. The sets of scikit-learn, which never grow, give a
-stratified fifth to the test: of each class the rows with the lowest hashes.
+stays where it is when others are added. Where every class should have its share, as in the sets of
+scikit-learn and in tables with classes, the rows of each class with the lowest hashes are taken.
 """
 
 from __future__ import annotations
@@ -54,13 +54,15 @@ def by_hash(keys: Sequence[str], parts: Sequence[str] = PARTS) -> list[str]:
 def stratified(
     y: Shaped[Tensor, " rows"], share: float = TEST, purpose: str = "test"
 ) -> Bool[Tensor, " rows"]:
-    """Marks `share` of each class, rounded: a random choice, and always the same one."""
+    """Marks `share` of each class, rounded, or else one row: always the same choice."""
     places = torch.tensor([place(key, purpose) for key in rows(len(y))], dtype=torch.float64)
     marked = torch.zeros(len(y), dtype=torch.bool)
     for value in y.unique():
         members = (y == value).nonzero()[:, 0]
         lowest = places[members].argsort()[: round(share * len(members))]
         marked[members[lowest]] = True
+    if len(y) > 1 and not marked.any():
+        marked[places.argmin()] = True
     return marked
 
 

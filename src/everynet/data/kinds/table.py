@@ -1,4 +1,4 @@
-"""Tables: rows of numbers with one column to be learned, from a csv, npy or npz file.
+"""Tables: rows with one column to be learned, from a csv, npy or npz file.
 
     x = (value - mean) / std
 
@@ -22,20 +22,23 @@ from torch import Tensor
 
 from everynet import files
 from everynet.data import arrays, csv_table
+from everynet.data.columns import plain
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, described
 from everynet.plot import scatter
 from everynet.plot.style import png
+from everynet.telling import say
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
 
 ARRAYS = (".npy", ".npz")
+TEXT = (".csv", ".tsv")
 
 
 class Table(Kind[Samples]):
-    """Rows of numbers."""
+    """Rows of numbers, or of what becomes numbers (see `columns.py`)."""
 
     name: ClassVar[str] = "table"
     about: ClassVar[str] = "a table: a csv with a header, an npy, or an npz with a 2-D x and a y"
@@ -44,13 +47,20 @@ class Table(Kind[Samples]):
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
             return arrays.rank(path) == 2
-        return path.suffix.lower() in (".csv", ".npy")
+        return path.suffix.lower() in (*TEXT, ".npy")
 
-    def find(self, path: Path, *, target: str = "") -> Samples:
-        if path.suffix.lower() in ARRAYS:
-            samples = arrays.read(regular(path), target)
-        else:
-            samples = csv_table.read(regular(path), target)
+    def find(
+        self, path: Path, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
+    ) -> Samples:
+        if path.suffix.lower() not in ARRAYS:
+            return csv_table.read(regular(path), target, task, drop)
+        for name, value in (("task", task), ("drop", ",".join(drop))):
+            if value:
+                raise UserError(
+                    f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
+                    "numbers alone; the type of its y says what is learned"
+                )
+        samples = arrays.read(regular(path), target)
         if samples.parts["train"][0].dim() != 2:
             raise UserError(f"{shown(path)} must hold a table, and x is images")
         return samples
@@ -64,6 +74,10 @@ class Table(Kind[Samples]):
             wide = samples.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
             raise UserError(f"{samples.name}: column {wide} has values too large to standardise")
         spec = described(samples, "table", [x.shape[1]], mean.tolist(), std.tolist())
+        if samples.columns:
+            spec["columns"] = list(samples.columns)
+        for line in samples.remarks:
+            say(f"{samples.name}: {line}")
         if samples.task == "regression":
             target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
             if not all(map(math.isfinite, target.values())):
@@ -99,6 +113,8 @@ class Table(Kind[Samples]):
 
     def count(self, samples: Samples, report: Report) -> None:
         count_rows(samples, report)
+        report.facts |= samples.facts
+        report.remarks = list(samples.remarks)
 
     def line(self, spec: Spec) -> str:
         return f"{spec['name']}: {spec['task']} from {spec['shape'][0]} columns"
@@ -106,8 +122,9 @@ class Table(Kind[Samples]):
 
 def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
     suffix = path.suffix.lower()
-    if suffix == ".csv":
-        x = csv_table.columns(path, spec["features"])
+    if suffix in TEXT:
+        columns = spec.get("columns") or plain(spec["features"])
+        x = csv_table.asked(path, columns)
     elif suffix in ARRAYS:
         x = arrays.as_samples(path, "x", arrays.first(path))
         if list(x.shape[1:]) != spec["shape"]:

@@ -130,6 +130,10 @@ class Supervised(Training[MLP]):
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""
     target: str = ""
     """The column of a csv file that is to be learned."""
+    task: str = ""
+    """classification or regression, of a csv file; empty: few whole numbers are classes."""
+    drop: tuple[str, ...] = ()
+    """Columns of a csv file that are left out."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
@@ -149,6 +153,8 @@ class Supervised(Training[MLP]):
             seed=self.seed,
             holdout=self.holdout,
             target=self.target,
+            task=self.task,
+            drop=self.drop,
             size=self.size,
         )
         spec = data.spec
