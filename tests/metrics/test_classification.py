@@ -1,10 +1,22 @@
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn import metrics as sk
 from sklearn.metrics import accuracy_score, confusion_matrix
 
-from everynet.metrics import accuracy, chosen, confusion
+from everynet.metrics import (
+    accuracy,
+    auc,
+    balanced_accuracy,
+    by_class,
+    chosen,
+    confusion,
+    macro_f1,
+    majority,
+)
 
 
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 40), classes=st.integers(2, 6))
@@ -42,3 +54,31 @@ def test_labels_beyond_the_classes_are_refused():
         confusion(torch.tensor([0, 1]), torch.tensor([0, 3]), 3)
     with pytest.raises(ValueError, match=r"predicted \(-1 to 1\) must be at least 0"):
         confusion(torch.tensor([-1, 1]), torch.tensor([0, 1]), 3)
+
+
+@given(seed=st.integers(0, 10_000), samples=st.integers(1, 40), classes=st.integers(2, 6))
+@settings(max_examples=25, deadline=None)
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.filterwarnings("ignore:A single label was found")
+def test_figures_that_weigh_classes_alike_equal_scikit_learns(seed, samples, classes):
+    random = torch.Generator().manual_seed(seed)
+    y, p = torch.randint(classes, (2, samples), generator=random)
+    counts = confusion(p, y, classes)
+    found = sk.precision_recall_fscore_support(y, p, labels=range(classes), zero_division=0)
+    for name, expected in zip(("precision", "recall", "f1"), found, strict=False):
+        assert by_class(counts)[name].tolist() == pytest.approx(expected.tolist())
+    assert balanced_accuracy(counts) == pytest.approx(sk.balanced_accuracy_score(y, p))
+    assert macro_f1(counts) == pytest.approx(sk.f1_score(y, p, average="macro", zero_division=0))
+    assert majority(counts) == torch.bincount(y).max().item() / samples
+
+
+@given(seed=st.integers(0, 10_000), samples=st.integers(2, 60), levels=st.integers(1, 9))
+@settings(max_examples=25, deadline=None)
+def test_area_under_the_curve_with_ties_equals_scikit_learns(seed, samples, levels):
+    random = torch.Generator().manual_seed(seed)
+    scores = torch.randint(levels, (samples,), generator=random).double()
+    y = torch.randint(2, (samples,), generator=random)
+    if y.unique().numel() < 2:
+        assert math.isnan(auc(scores, y))
+    else:
+        assert auc(scores, y) == pytest.approx(sk.roc_auc_score(y, scores))

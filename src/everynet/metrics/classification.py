@@ -1,9 +1,20 @@
-"""How often a classifier is right, and what it takes for what."""
+"""How often a classifier is right, and what it takes for what.
+
+    precision_k = right_k / said_k                         of those it called k, the share that are
+    recall_k    = right_k / there_k                        of those that are k, the share it found
+    F1_k        = 2 right_k / (said_k + there_k)           their harmonic mean
+    AUC         = P(s+ > s-) + P(s+ = s-) / 2              a pair of one of each class, told apart
+
+Balanced accuracy is the mean recall, macro F1 the mean F1: every class counts alike, however rare.
+Fawcett (2006), "An introduction to ROC analysis", doi:10.1016/j.patrec.2005.10.010.
+"""
 
 from __future__ import annotations
 
+import math
+
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 
@@ -31,3 +42,44 @@ def confusion(
             )
     counts = torch.bincount(targets * classes + predicted, minlength=classes**2)
     return counts.reshape(classes, classes)
+
+
+def by_class(counts: Int[Tensor, "classes classes"]) -> dict[str, Float64[Tensor, " classes"]]:
+    """Precision, recall and F1 of each class, from what was taken for what; 0 for 0 / 0."""
+    right, there, said = counts.diag().double(), counts.sum(1).double(), counts.sum(0).double()
+    return {
+        "precision": right / said.clamp(min=1),
+        "recall": right / there.clamp(min=1),
+        "f1": 2 * right / (said + there).clamp(min=1),
+    }
+
+
+def balanced_accuracy(counts: Int[Tensor, "classes classes"]) -> float:
+    """The mean recall of the classes that are there."""
+    return by_class(counts)["recall"][counts.sum(1) > 0].mean().item()
+
+
+def macro_f1(counts: Int[Tensor, "classes classes"]) -> float:
+    """The mean F1 of the classes that are there or were named."""
+    return by_class(counts)["f1"][counts.sum(0) + counts.sum(1) > 0].mean().item()
+
+
+def majority(counts: Int[Tensor, "classes classes"]) -> float:
+    """How often always naming the commonest class is right."""
+    return counts.sum(1).max().item() / max(1, int(counts.sum()))
+
+
+def auc(scores: Float[Tensor, " batch"], targets: Int[Tensor, " batch"]) -> float:
+    """How often one of class 1 scores above one of class 0, ties by half; NaN where one lacks."""
+    ranks = torch.empty(len(scores), dtype=torch.float64)
+    order = scores.double().cpu().argsort()
+    _, same, often = (
+        scores.double().cpu()[order].unique_consecutive(return_inverse=True, return_counts=True)
+    )
+    last = often.cumsum(0).double()
+    ranks[order] = (last - (often - 1) / 2)[same]  # from 1; equal scores share their mean rank
+    positive = targets.cpu() == 1
+    ones, zeros = int(positive.sum()), int((~positive).sum())
+    if not ones or not zeros:
+        return math.nan
+    return float((ranks[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))

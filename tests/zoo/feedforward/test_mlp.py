@@ -7,12 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from sklearn import metrics as sk
 from sklearn.datasets import load_diabetes
 from sklearn.neural_network import MLPClassifier
 from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
+from everynet.metrics import chosen
 from everynet.plot.surface import boundary, square
 from everynet.runs import load, run
 from everynet.types import Data, UserError
@@ -20,6 +22,7 @@ from everynet.zoo.feedforward.mlp import (
     ACTIVATIONS,
     MLP,
     RECIPES,
+    Regressor,
     Supervised,
     count_parameters,
     loss,
@@ -130,7 +133,37 @@ def test_the_error_is_the_mean_over_samples():
     assert rows["loss"].shape == rows["accuracy"].shape == (6,)
     torch.testing.assert_close(terms["loss"], rows["loss"].mean())
     torch.testing.assert_close(terms["loss"], cross_entropy(net(x), t))
-    assert set(recipe.metrics(MLP((4, 1)), (x, torch.randn(6)))) == {"loss"}
+
+
+def test_figures_of_numbers_are_in_their_own_units():
+    recipe, x, t = Supervised(), torch.randn(9, 4), torch.randn(9)
+    net = Regressor((4, 1), "relu", unit=50.0)
+    with torch.no_grad():
+        made = recipe.summarise(recipe.metrics(net, (x, t)))
+        p = 50 * net(x)[:, 0]
+    assert made == {
+        "loss": pytest.approx((p / 50 - t).square().mean().item()),
+        "r2": pytest.approx(sk.r2_score(50 * t, p), abs=1e-6),
+        "rmse": pytest.approx(sk.root_mean_squared_error(50 * t, p)),
+        "mae": pytest.approx(sk.mean_absolute_error(50 * t, p)),
+    }
+
+
+@pytest.mark.parametrize("outputs", [1, 2, 3])
+def test_figures_of_classes(outputs):
+    recipe, x, t = Supervised(), torch.randn(40, 4), torch.arange(40) % max(2, outputs)
+    net = MLP((4, outputs))
+    with torch.no_grad():
+        made, z = recipe.summarise(recipe.metrics(net, (x, t))), net(x)
+    said = chosen(z)
+    assert made["accuracy"] == pytest.approx(sk.accuracy_score(t, said))
+    assert made["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(t, said))
+    assert made["macro_f1"] == pytest.approx(sk.f1_score(t, said, average="macro"))
+    assert made["majority"] == pytest.approx(1 / max(2, outputs), abs=0.02)
+    if outputs < 3:
+        assert made["auc"] == pytest.approx(sk.roc_auc_score(t, probabilities(z)[:, 1]))
+    else:
+        assert "auc" not in made
 
 
 @given(a=st.floats(-20, 20), b=st.floats(-20, 20))
@@ -280,7 +313,7 @@ def test_a_table_of_ones_own(tmp_path):
     (tmp_path / "mine.csv").write_text("a,b,price\n" + "\n".join(lines) + "\n")
     recipe = replace(RECIPES["mlp"].tiny(), data=str(tmp_path / "mine.csv"), target="price")
     result = run(replace(recipe, name="mlp", changed=("data", "target")), out=tmp_path)
-    assert set(result.metrics) == {"loss"}
+    assert set(result.metrics) == {"loss", "r2", "rmse", "mae"}
     assert {path.stem for path in result.pictures} == {"fit", "learning-curve"}
 
 

@@ -30,7 +30,18 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everynet import plot
 from everynet.data import built_in, load
-from everynet.metrics import accuracy, chosen, confusion
+from everynet.metrics import (
+    accuracy,
+    auc,
+    balanced_accuracy,
+    chosen,
+    confusion,
+    macro_f1,
+    mae,
+    majority,
+    r2,
+    rmse,
+)
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
@@ -69,6 +80,19 @@ class MLP(nn.Module):
         for layer in list(self.layers)[:-1]:
             h.append(self.activation(layer(h[-1])))  # (1)
         return h
+
+
+class Regressor(MLP):
+    """An MLP that gives numbers in standard deviations of its target, and knows how large one is.
+
+    Targets far from 0 would lose their last digits in float32 otherwise.
+    """
+
+    unit: Tensor
+
+    def __init__(self, sizes: Sequence[int], activation: str, unit: float) -> None:
+        super().__init__(sizes, activation)
+        self.register_buffer("unit", torch.tensor(unit))
 
 
 def count_parameters(sizes: Sequence[int]) -> int:
@@ -175,10 +199,11 @@ class Supervised(Training[MLP]):
         return replace(data, splits=splits)
 
     def model(self, data: Data) -> MLP:
-        if self.sizes:
-            return MLP(self.sizes, self.activation)
-        inputs, outputs = math.prod(data.spec["shape"]), _outputs(data.spec)
-        return MLP((inputs, *self.hidden, outputs), self.activation)
+        spec = data.spec
+        sizes = self.sizes or (math.prod(spec["shape"]), *self.hidden, _outputs(spec))
+        if spec.get("task") == "regression":
+            return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
+        return MLP(sizes, self.activation)
 
     def objective(self, model: MLP, batch: Batch) -> Terms:
         x, t = batch
@@ -187,8 +212,28 @@ class Supervised(Training[MLP]):
     def metrics(self, model: MLP, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
         z = model(x)
-        figures = {"loss": loss(z, t, reduction="none")}
-        return figures if t.is_floating_point() else figures | {"accuracy": accuracy(z, t)}
+        figures = {"loss": loss(z, t, reduction="none"), "_target": t}
+        if isinstance(model, Regressor):
+            return figures | {"_target": t * model.unit, "_predicted": z[:, 0] * model.unit}
+        score = {"_score": z[:, -1] - (z[:, 0] if z.shape[1] == 2 else 0)} if z.shape[1] < 3 else {}
+        return figures | {"accuracy": accuracy(z, t), "_chosen": chosen(z)} | score
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """The means, and figures of all samples together: of numbers in the target's own units."""
+        plain = {name: values for name, values in outputs.items() if name[0] != "_"}
+        means, t = super().summarise(plain), outputs["_target"]
+        if "_predicted" in outputs:
+            p = outputs["_predicted"]
+            return means | {"r2": r2(p, t), "rmse": rmse(p, t), "mae": mae(p, t)}
+        said = outputs["_chosen"]
+        counts = confusion(said, t, 1 + int(torch.maximum(said, t).max()))
+        told = {
+            "balanced_accuracy": balanced_accuracy(counts),
+            "macro_f1": macro_f1(counts),
+            "majority": majority(counts),
+        }
+        both = "_score" in outputs and len(t.unique()) == 2
+        return means | told | ({"auc": auc(outputs["_score"], t)} if both else {})
 
     def judge(self) -> Goal | None:
         """The loss: a small validation set soon has all right, and numbers have no accuracy."""
