@@ -290,6 +290,8 @@ class Job:
         self.log.add(row)
         self.note_time(step)
         judge = recipe.judge() if self.data.chooses else None
+        if judge is None and self.data.own and self.data.chooses and recipe.goal:
+            judge = recipe.goals()[0]  # nobody knows yet whether the last are the best
         if judge is not None and (best.best_step < 0 or judge.merit(found) > best.best_value):
             best.best_step, best.best_value = step, judge.merit(found)
             self.keep(deployed, best)

@@ -88,6 +88,8 @@ class Data:
     """What each tensor of a batch is, for what moves images: a mask, map or box moves alike."""
     chooses: bool = True
     """Whether `valid` was held out of training, so that it can choose the weights."""
+    own: bool = False
+    """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
     eval_batch_size: int = 1000
     mapped: bool = False
     """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""

@@ -16,6 +16,7 @@ from everynet.settings import override
 from everynet.types import UserError, generator
 
 from .either import ADDED
+from .test_folder import fill
 
 SPLIT = "as published"
 
@@ -98,3 +99,14 @@ def test_a_plateau_cannot_be_seen_without_rows_held_out(tmp_path):
     with pytest.raises(UserError, match=r"schedule \(plateau\) must be another where holdout is f"):
         runs.run(recipe, tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
+
+
+def test_on_ones_own_files_validation_chooses_whatever_the_schedule(tmp_path):
+    """A falling rate ends at its best on sets that were tried; on others nobody knows."""
+    fill(tmp_path / "photos", shape=(12, 12))
+    small = {"steps": "6", "batch_size": "8", "eval_every": "2", "schedule": "one-cycle"}
+    known = override(find("lenet").tiny(), small)
+    own = override(known, {"data": str(tmp_path / "photos"), "size": "32"})
+    cards = [(runs.run(each, tmp_path).folder / "card.md").read_text() for each in (known, own)]
+    assert "| weights | of step 6, the last |" in cards[0]
+    assert "the best on the validation split |" in cards[1]

@@ -40,7 +40,7 @@ def load(
     if not holdout:
         found = _all_but_test(found)
     made = chosen.data(found, batch_size=batch_size, seed=seed, **_taken(chosen.data, options))
-    return made if holdout else replace(made, chooses=False)
+    return replace(made, chooses=holdout, own=_known(data) is None)
 
 
 def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401
@@ -54,8 +54,8 @@ def _found(
     """The kind that was chosen and the samples, as they are."""
     wanted = [kinds.named(name) for name in ((kind,) if isinstance(kind, str) else kind)]
     name, _, count = str(data).partition(":")
-    known = sets.everything().get(name)
-    if known and (known.make or not count):
+    known = _known(data)
+    if known:
         chosen = next((kind for kind in wanted if kind.name == known.kind), None)
         if chosen is None:
             raise _refused(data, wanted, known.kind)
@@ -78,6 +78,13 @@ def _found(
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
     return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
+
+
+def _known(data: str | Path) -> sets.Known | None:
+    """The known set of that name; a number behind it is for those that are generated."""
+    name, _, count = str(data).partition(":")
+    known = sets.everything().get(name)
+    return known if known and (known.make or not count) else None
 
 
 def _noted(found: Any) -> Any:  # noqa: ANN401 -- samples of any kind
