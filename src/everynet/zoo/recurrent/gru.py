@@ -155,6 +155,7 @@ class ResetAfterGRU(nn.GRU):
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, batch_first=True)  # (6)
+        set_uniform(self, hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,7 +193,7 @@ class GRUAdding(Adding):
 
 RECIPES = {
     "gru": GRUAdding(
-        steps=1200,
+        steps=1000,
         batch_size=32,
         lr=1e-2,
         warmup=50,

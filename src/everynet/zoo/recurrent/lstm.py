@@ -35,6 +35,7 @@ from torch.nn.functional import linear, pad
 
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
+from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
 from everynet.recipes import Pictures
 from everynet.types import Data, History
@@ -51,6 +52,7 @@ class LSTM(nn.Module):
     def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
         super().__init__()
         self.cell = nn.LSTM(input_size, hidden_size, batch_first=True)  # (4)
+        set_uniform(self, hidden_size)
         with torch.no_grad():
             for bias, value in ((self.cell.bias_ih_l0, forget_bias), (self.cell.bias_hh_l0, 0.0)):
                 bias.view(4, hidden_size)[1] = value
@@ -193,7 +195,7 @@ def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
 
 RECIPES = {
     "lstm": LSTMAdding(
-        steps=1500,
+        steps=1200,
         batch_size=32,
         lr=1e-2,
         warmup=50,
