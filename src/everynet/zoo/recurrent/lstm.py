@@ -39,7 +39,7 @@ from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
 from everynet.recipes import Pictures
 from everynet.types import Data, History
-from everynet.zoo.recurrent.adding import Adder, Adding, along, by_marks
+from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 from everynet.zoo.recurrent.next_token import NextToken, Reader
 
 SHOWN = 6
@@ -88,12 +88,12 @@ class LSTMAdding(Adding):
     """Say the sum of the two numbers that were marked."""
 
     captions: ClassVar[dict[str, str]] = {
-        "gates": "Of an unseen sequence every unit, those whose input gate follows the marks most "
-        "at the top: it opens where a number is marked, and the forget gates stay open to the end.",
+        "gates": "Along an unseen sequence the sixteen units that keep their memory longest: the "
+        "forget gate stays open, bright, and the input gate opens where a number is marked.",
         "forgetting": "What is left of the memory of k times ago: at first it fades as fast as the "
-        "bias of the forget gate says, dashed, and the trained network has learned to keep it.",
-        "along": "What the network would say at each time steps up when a marked number comes and "
-        "is held until the end, past all the numbers that do not count.",
+        "bias of the forget gate says, dashed; once trained, a few units keep it to the end.",
+        "along": "What the network would say at each time steps when a marked number comes; it is "
+        "asked at the end alone, and there it meets the best guess, dashed.",
         "cell": "One cell between the one before and the one after, with the sizes of all it has: "
         "the memory runs along the top, and the gates at the bottom let it fade, grow and be read.",
     }
@@ -111,9 +111,9 @@ class LSTMAdding(Adding):
         assert isinstance(cell, LSTM)
         error = (model(x) - y).square().mean().sqrt().item()
         seen = cell.gates(x)
-        order = by_marks(seen["input gate"], x[..., 1])
-        rows = {name: part[0][:, order].T for name, part in seen.items()}
-        memory = {"memory": rows.pop("memory")}
+        units = longest(seen["forget gate"])
+        rows = {name: part[0][:, units].T for name, part in seen.items()}
+        memory = {"memory, each unit by its size": each_by_its_size(rows.pop("memory"))}
         return {
             "gates": gates_over_marks(x[0, :, 0], x[0, :, 1], rows, memory),
             "forgetting": self._forgetting(x[:50], seen["forget gate"]),
