@@ -53,8 +53,9 @@ class LSTM(nn.Module):
         super().__init__()
         self.cell = nn.LSTM(input_size, hidden_size, batch_first=True)  # (4)
         set_uniform(self, hidden_size)
+        _, _, *biases = self.cell.all_weights[0]
         with torch.no_grad():
-            for bias, value in ((self.cell.bias_ih_l0, forget_bias), (self.cell.bias_hh_l0, 0.0)):
+            for bias, value in zip(biases, (forget_bias, 0.0), strict=True):
                 bias.view(4, hidden_size)[1] = value
 
     def forward(
@@ -72,11 +73,9 @@ class LSTM(nn.Module):
     def gates(self, x: Float[Tensor, "batch time input"]) -> dict[str, Tensor]:
         """The gates at every time, each (batch, time, hidden), and the memory, from zero on."""
         h, _ = self.cell(x)
-        of_input = linear(x, self.cell.weight_ih_l0, self.cell.bias_ih_l0)
+        w_x, w_h, *biases = self.cell.all_weights[0]
         before = pad(h[:, :-1], (0, 0, 1, 0))
-        i, f, g, o = (
-            of_input + linear(before, self.cell.weight_hh_l0, self.cell.bias_hh_l0)
-        ).chunk(4, 2)
+        i, f, g, o = (linear(x, w_x, biases[0]) + linear(before, w_h, biases[1])).chunk(4, 2)
         i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()  # (1)
         written = i * g.tanh()  # (2)
         c = linear_recurrence(f, written, torch.zeros_like(f[:, 0]))  # (3)
