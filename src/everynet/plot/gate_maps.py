@@ -1,10 +1,9 @@
-"""How far gates are open along a sequence, and what each answer looked at."""
+"""How far gates are open along a sequence, and what each answer hangs on."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,7 +22,7 @@ def gate_maps(
     marked: Bool[Tensor, " time"],
     heading: str = "",
 ) -> Figure:
-    """Every gate (down) at every token (across), a map for each layer.
+    """Every gate (down) at every token (across), a map for each block.
 
     Gates that are wider open at marked tokens than at others stand above; the names of marked
     tokens are bold.
@@ -34,8 +33,9 @@ def gate_maps(
         preferring = z[marked].mean(0) - z[~marked].mean(0)
         ordered = z[:, preferring.argsort(descending=True)].T
         image = _map(axes, ordered)
-        axes.set_ylabel(f"layer {number}\ngate of unit", fontsize=SMALL + 1)
+        axes.set_ylabel(f"block {number}\ngates, by unit", fontsize=SMALL + 1)
         axes.set_yticks([])
+        axes.tick_params(axis="x", length=0)
     _across(rows[-1], tokens)
     for label, bold in zip(rows[-1].get_xticklabels(), marked.tolist(), strict=True):
         label.set_fontweight("bold" if bold else "normal")
@@ -59,17 +59,17 @@ def gate_rows(gates: Float[Tensor, "layers time"], tokens: Sequence[str]) -> Fig
     return made
 
 
-def influence_map(sizes: Float[Tensor, "answers time"], tokens: Sequence[str]) -> Figure:
-    """How much each answer (down) hangs on each token (across), as a share of its largest."""
-    largest = sizes.amax(1, keepdim=True).clamp(min=torch.finfo(sizes.dtype).tiny)
-    made = Figure(figsize=(WIDTH, 1.1 + 0.22 * len(sizes)), layout="constrained")
+def swapped_map(lost: Float[Tensor, "answers symbols"]) -> Figure:
+    """How much each answer (down) loses where each symbol (across) is another one."""
+    made = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     axes = made.subplots()
-    image = _map(axes, sizes / largest)
-    axes.set_yticks(range(len(sizes)), [str(n) for n in range(1, len(sizes) + 1)])
+    image = _map(axes, lost)
+    for ticks, size in ((axes.set_yticks, len(lost)), (axes.set_xticks, lost.shape[1])):
+        ticks(range(size), [str(n) for n in range(1, size + 1)])
+    axes.set_xlabel("symbol that was exchanged, in the order they came", fontsize=SMALL + 1)
     axes.set_ylabel("answer", fontsize=SMALL + 1)
-    _across(axes, tokens)
     axes.tick_params(labelsize=SMALL)
-    _bar(made, image, [axes], "gradient / largest")
+    _bar(made, image, [axes], "loss of the right answer's probability")
     return made
 
 

@@ -32,7 +32,7 @@ from everynet.data.sequences import REMEMBERED, selective_copy
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
 from everynet.plot import Panel, panels
-from everynet.plot.gate_maps import gate_maps, gate_rows, influence_map
+from everynet.plot.gate_maps import gate_maps, gate_rows, swapped_map
 from everynet.recipes import Pictures, Training
 from everynet.samplers import IGNORED
 from everynet.types import Batch, Data, History, Terms
@@ -165,11 +165,11 @@ class SelectiveCopy(Training[BlockReader]):
     """Ten symbols come at random places among blanks: say them again, in order."""
 
     captions: ClassVar[Mapping[str, str]] = {
-        "gates": "How far each gate of each block is open along one unseen sequence: in the first "
-        "block most gates are open at a symbol and shut at the blanks between, so blanks do not "
-        "wash out what is kept.",
-        "influence": "How strongly each answer depends on each token: the bright steps down are "
-        "the ten symbols, each answer looks at its own, and blanks hardly count.",
+        "gates": "How far each gate is open along an unseen sequence: below, gates open at symbols "
+        "and shut at blanks; in the last block a group of units takes each symbol in, shuts behind "
+        "it and opens again at its question.",
+        "answers": "How much of a right answer is lost where one of the ten symbols is exchanged: "
+        "the bright diagonal says that each answer hangs on its own symbol, whatever the places.",
         "lengths": "Share of right answers on sequences longer and shorter than those of training, "
         "with as many symbols: what was learned is to skip blanks, not to count places.",
     }
@@ -221,20 +221,27 @@ class SelectiveCopy(Training[BlockReader]):
         heading = "its answers: " + " ".join(signs[answer] for answer in answers)
         return {
             "gates": gate_maps([z[0] for z in gates(model, s[:1])], text, s[0] > 0, heading),
-            "influence": influence_map(self._influence(model, s[:1], said[:1]), text),
+            "answers": swapped_map(self._swapped(model, s[:200], said[:200])),
             "lengths": self._lengths(model, s.device),
         }
 
-    def _influence(
-        self, model: BlockReader, s: Int64[Tensor, "1 time"], said: Int64[Tensor, "1 time"]
-    ) -> Float[Tensor, "answers time"]:
-        """Size of the gradient of each right answer's logit with respect to each token's vector."""
-        with torch.enable_grad():
-            x = model.embedding(s).detach().requires_grad_()
-            logits = model.output(model.through(x)[0])[0]
-            asked = [(t, int(y)) for t, y in enumerate(said[0].tolist()) if y != IGNORED]
-            rows = [torch.autograd.grad(logits[t, y], x, retain_graph=True)[0] for t, y in asked]
-        return torch.cat(rows).norm(dim=2)
+    def _swapped(
+        self, model: nn.Module, s: Int64[Tensor, "batch time"], said: Int64[Tensor, "batch time"]
+    ) -> Float[Tensor, "answers symbols"]:
+        """By how much a right answer loses (down) where a symbol is another one (across)."""
+        symbols = said[:, -REMEMBERED:]
+        places = ((s > 0) & (s <= self.symbols)).nonzero()[:, 1].view(len(s), REMEMBERED)
+
+        def right(read: Tensor) -> Tensor:
+            likely = model(read)[0][:, -REMEMBERED:].softmax(2)
+            return likely.gather(2, symbols[:, :, None])[:, :, 0].mean(0)  # answers
+
+        before, lost = right(s), []
+        for number in range(REMEMBERED):
+            place = places[:, number : number + 1]
+            other = s.scatter(1, place, s.gather(1, place) % self.symbols + 1)
+            lost.append(before - right(other))
+        return torch.stack(lost, 1)
 
     def _lengths(self, model: BlockReader, device: torch.device) -> Figure:
         """Accuracy on fresh sequences of other lengths."""
