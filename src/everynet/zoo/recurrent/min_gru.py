@@ -233,7 +233,7 @@ class SelectiveCopy(Training[BlockReader]):
         places = ((s > 0) & (s <= self.symbols)).nonzero()[:, 1].view(len(s), REMEMBERED)
 
         def right(read: Tensor) -> Tensor:
-            likely = model(read)[0][:, -REMEMBERED:].softmax(2)
+            likely: Tensor = model(read)[0][:, -REMEMBERED:].softmax(2)
             return likely.gather(2, symbols[:, :, None])[:, :, 0].mean(0)  # answers
 
         before, lost = right(s), []
