@@ -20,11 +20,19 @@ gated recurrent neural networks on sequence modeling", arXiv:1412.3555.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from torch.nn.functional import pad
 
 from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unrolled
+from everynet.plot import gates_over_marks, gru_cell
+from everynet.recipes import Pictures
+from everynet.types import Data, History
+from everynet.zoo.recurrent.adding import Adder, Adding, along, by_marks
 
 Given = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch hidden"]]
 
@@ -133,9 +141,64 @@ class GRU(nn.Module):
         weights = self.state.weight, self.reset.weight
         return unrolled(_GRUStep(), x, h, self.input.weight, self.input.bias, *weights)
 
+    def gates(self, x: Float[Tensor, "batch time input"]) -> dict[str, Tensor]:
+        """The gates at every time, each (batch, time, hidden), and the state, from zero on."""
+        h, _ = self(x)
+        before = pad(h[:, :-1], (0, 0, 1, 0))
+        sums = self.input(x)[..., : 2 * h.shape[2]] + self.state(before)
+        r, u = sums.sigmoid().chunk(2, 2)
+        return {"update gate": u, "reset gate": r, "state": h}
+
 
 class ResetAfterGRU(nn.GRU):
     """Torch's unit, through its fused kernels."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, batch_first=True)  # (6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GRUAdding(Adding):
+    """Say the sum of the two numbers that were marked."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "gates": "Of an unseen sequence every unit, those whose update gate follows the marks most "
+        "at the top: it opens where a number is marked, and the state stays as it is elsewhere.",
+        "along": "What the network would say at each time steps up when a marked number comes and "
+        "is held until the end, past all the numbers that do not count.",
+        "cell": "One cell between the one before and the one after, with the sizes of all it has: "
+        "the state runs along the top, and only the update gate writes to it.",
+    }
+
+    def cell(self) -> GRU:
+        return GRU(2, self.hidden_size)
+
+    def pictures(self, model: Adder, data: Data, history: History) -> Pictures:
+        """Gates along a sequence, the answer as it comes about, and the cell."""
+        x, y = next(data.valid)
+        cell = model.cell
+        assert isinstance(cell, GRU)
+        error = (model(x) - y).square().mean().sqrt().item()
+        seen = cell.gates(x)
+        order = by_marks(seen["update gate"], x[..., 1])
+        rows = {name: part[0][:, order].T for name, part in seen.items()}
+        state = {"state": rows.pop("state")}
+        return {
+            "gates": gates_over_marks(x[0, :, 0], x[0, :, 1], rows, state),
+            "along": along(model, x[:4], error),
+            "cell": gru_cell(2, self.hidden_size),
+        }
+
+
+RECIPES = {
+    "gru": GRUAdding(
+        steps=1200,
+        batch_size=32,
+        lr=1e-2,
+        warmup=50,
+        schedule="cosine",
+        clip=1.0,
+        goal="mse <= 0.01",
+        covers=("R7", "R8"),
+    ),
+}
