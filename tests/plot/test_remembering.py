@@ -24,5 +24,5 @@ def test_when_each_learned(tmp_path):
     shown = drawn.axes[0].images[0].get_array()
     assert (shown[0] == 0).all()
     assert shown[1, -1] == -3
-    assert drawn.axes[0].images[0].get_extent() == (0, 10, 1.5, -0.5)
+    assert drawn.axes[0].images[0].get_extent() == [0, 10, 1.5, -0.5]
     drawn.savefig(tmp_path / "a.png")

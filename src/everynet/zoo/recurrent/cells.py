@@ -189,11 +189,11 @@ class Cells(Experiment):
     """Cells that are compared."""
     parameters: int = 18_000
     """Weights of each network, to a tenth; hidden sizes follow."""
-    steps: int = 1500
+    steps: int = 2000
     """Updates of each."""
     batch_size: int = 32
     """Sequences an update sees."""
-    lr: float = 5e-3
+    lr: float = 1e-2
     """Learning rate of Adam to begin with; it falls along a cosine."""
     clip: float = 1.0
     """Largest gradient norm."""
@@ -220,7 +220,7 @@ class Cells(Experiment):
             f"{network}-{task}-{length}": Remember(
                 network=network, task=task, length=length, parameters=self.parameters,
                 steps=self.steps, batch_size=self.batch_size, lr=self.lr, schedule="cosine",
-                warmup=min(100, self.steps // 10), clip=self.clip, seed=self.seed,
+                warmup=min(50, self.steps // 10), clip=self.clip, seed=self.seed,
                 eval_every=max(1, self.steps // self.looks),
             )
             # The longest first, so that several at once end at about one time.
@@ -234,14 +234,11 @@ class Cells(Experiment):
         return table.cells[f"{network}-{task}-{length}"].last["error"]
 
     def metrics(self, table: Table) -> dict[str, float]:
-        """The error of each cell, at the shortest length also without its number."""
-        found = {}
-        for network, task in product(self.networks, TASKS):
-            found[f"{network}_{task}"] = self.error(table, network, task, min(self.lengths))
-            if len(self.lengths) > 1:
-                for length in self.lengths:
-                    error = self.error(table, network, task, length)
-                    found[f"{network}_{task}_{length}"] = error
+        """The error of each cell; a name without a number is that of the shortest length."""
+        found, shortest = {}, min(self.lengths)
+        for length, task, network in product(sorted(self.lengths), TASKS, self.networks):
+            name = f"{network}_{task}" + f"_{length}" * (length > shortest)
+            found[name] = self.error(table, network, task, length)
         counts = [weights(c.network()) for c in table.cells.values() if c.diverged is None]
         return {**found, "most_weights": max(counts), "least_weights": min(counts)}
 
