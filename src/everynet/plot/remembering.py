@@ -26,7 +26,8 @@ def error_rows(
 ) -> Figure:
     """A row for each name with a mark for each length, a panel for each task.
 
-    The dotted line is the error of whoever remembers nothing.
+    The dotted line is the error of whoever remembers nothing. Squared errors span decades, shares
+    do not.
     """
     made = Figure(figsize=(WIDTH, 1.15 + 0.27 * len(names)), layout="constrained")
     for axes, (task, found) in zip(
@@ -41,12 +42,14 @@ def error_rows(
                 markersize=5, label=f"T = {length}",
             )  # fmt: skip
         axes.axvline(nothing[task], color=INK, linewidth=1, linestyle=":")
-        axes.set_xscale("log")
-        axes.set_xlim(LEAST * 0.8, 1.6)
-        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlim(-0.03, 1.03)
+        axes.set_xlabel("share of wrong answers", fontsize=SMALL + 1)
+        if task == "adding":
+            axes.set_xscale("log")
+            axes.set_xlim(LEAST * 0.8, 1.6)
+            axes.xaxis.set_minor_formatter(NullFormatter())
+            axes.set_xlabel("mean squared error", fontsize=SMALL + 1)
         axes.set_title(task, color=INK, fontsize=SMALL + 2)
-        error = "mean squared error" if task == "adding" else "share of wrong answers"
-        axes.set_xlabel(error, fontsize=SMALL + 1)
         axes.tick_params(labelsize=SMALL)
         grid(axes)
     first = made.axes[0]
@@ -70,12 +73,9 @@ def learned_when(
     across = np.linspace(0, steps, 200)
     for axes, (task, curves) in zip(rows, seen.items(), strict=True):
         dress(axes)
-        lines = [
-            np.interp(across, array(at), np.log10(np.clip(array(share), 1e-3, 1)))
-            for at, share in curves
-        ]
+        lines = [np.interp(across, array(at), array(share)) for at, share in curves]
         image = axes.imshow(
-            np.stack(lines), cmap=MAGNITUDE.reversed(), vmin=-3, vmax=0, aspect="auto",
+            np.stack(lines), cmap=MAGNITUDE.reversed(), vmin=0, vmax=1, aspect="auto",
             extent=(0, steps, len(names) - 0.5, -0.5), interpolation="nearest",
         )  # fmt: skip
         for edge in range(1, len(names)):
@@ -85,7 +85,6 @@ def learned_when(
         axes.tick_params(labelsize=SMALL)
     rows[0].set_yticks(range(len(names)), names)
     bar = made.colorbar(image, ax=list(rows), pad=0.01, aspect=30)
-    bar.set_ticks([0, -1, -2, -3], labels=["1", "1/10", "1/100", "1/1000"])
     bar.set_label("error / that of remembering nothing", fontsize=SMALL + 1)
     bar.ax.tick_params(labelsize=SMALL)
     return made

@@ -310,12 +310,12 @@ class MinNextToken(NextToken):
         kept = {
             f"block {n}": (
                 torch.linspace(0, 1, z.shape[2]),
-                (-1 / torch.log1p(-z.double().mean((0, 1)))).sort().values,
+                (-1 / torch.log1p(-z.double()).mean((0, 1))).sort().values,
             )
             for n, z in enumerate(opened, 1)
         }
         memory = Panel(
-            kept, "share of the units", "characters remembered, $-1/\\ln(1-\\bar z)$", log="y"
+            kept, "share of the units", "characters until a state has faded to 1/e", log="y"
         )
         return {
             "gates": gate_rows(torch.stack(telling), text),
