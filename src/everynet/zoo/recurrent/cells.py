@@ -1,0 +1,298 @@
+"""Which cell remembers for how long: every cell of ours at two tasks that ask for memory.
+
+    adding   two of T numbers are marked, say their sum; always 1 is wrong by 1/6 on average (MSE)
+    copy     ten of eight symbols, a wait of T, say them again in order; a guess is wrong by 7/8
+
+All have as many weights, to a tenth: the hidden size of each is chosen so. All have the same
+steps, batches, learning rates and clipping, and forget gates begin with a bias of 1. The gradient
+of a plain network fades or bursts on the way back over T, so that it never sees what to remember;
+a gate near 1 (or 0, as it is written) carries a state, and its gradient, on as they are.
+
+Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735;
+Jozefowicz, Zaremba, Sutskever (2015), "An empirical exploration of recurrent network
+architectures", ICML 37, p. 2342, section 3.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from everynet.data.sequences import REMEMBERED, adding, copy
+from everynet.experiments import Experiment, Table
+from everynet.plot.remembering import error_rows, learned_when
+from everynet.recipes import Pictures, Training
+from everynet.types import Batch, Data, Terms, nearest
+from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
+from everynet.zoo.recurrent.lstm import LSTM
+from everynet.zoo.recurrent.lstm_variants import (
+    BareLSTM,
+    CoupledLSTM,
+    NoForgetLSTM,
+    PeepholeLSTM,
+    SigmoidLSTM,
+)
+from everynet.zoo.recurrent.min_gru import Block, MinGRU
+
+HELD_OUT = 500
+"""Sequences on which a network is judged."""
+
+
+class MinGRUStack(nn.Module):
+    """Three blocks of minGRU behind a linear layer, as one cell."""
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__()
+        size, blocks = hidden_size, range(3)
+        self.entry = nn.Linear(input_size, size)
+        self.blocks = nn.ModuleList(Block(size, MinGRU(size, size), widening=1) for _ in blocks)
+        self.norm = nn.LayerNorm(size)
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time input"],
+        state: Float[Tensor, "1 batch state"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
+        x, last = self.entry(x), []
+        given = [None] * 3 if state is None else state.chunk(3, 2)
+        for block, before in zip(self.blocks, given, strict=True):
+            x, after = block(x, before)
+            last.append(after)
+        return self.norm(x), torch.cat(last, 2)
+
+
+def plain(input_size: int, hidden_size: int) -> nn.Module:
+    """Torch's plain cell."""
+    return nn.RNN(input_size, hidden_size, batch_first=True)
+
+
+NETWORKS: Mapping[str, Callable[[int, int], nn.Module]] = {
+    "rnn": plain,
+    "simplified_gru": SimplifiedGRU,
+    "gru": GRU,
+    "reset_after_gru": ResetAfterGRU,
+    "lstm": LSTM,
+    "bare_lstm": BareLSTM,
+    "peephole_lstm": PeepholeLSTM,
+    "no_forget_lstm": NoForgetLSTM,
+    "coupled_lstm": CoupledLSTM,
+    "sigmoid_lstm": SigmoidLSTM,
+    "min_gru": MinGRUStack,
+}
+TASKS = {"adding": 1 / 6, "copy": 7 / 8}
+"""With the error of whoever remembers nothing."""
+
+
+class Rememberer(nn.Module):
+    """Maps sequences to what a cell's last states answer."""
+
+    def __init__(self, cell: nn.Module, hidden_size: int, outputs: int, answers: int) -> None:
+        super().__init__()
+        self.cell, self.output, self.answers = cell, nn.Linear(hidden_size, outputs), answers
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"]
+    ) -> Float[Tensor, "batch answers outputs"]:
+        states, _ = self.cell(x)
+        answered: Tensor = self.output(states[:, -self.answers :])
+        return answered
+
+
+def weights(model: nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(p.numel() for p in model.parameters())
+
+
+def fitted(make: Callable[[int], nn.Module], budget: int) -> int:
+    """The hidden size with which a network has nearest to `budget` weights."""
+    with torch.device("meta"):
+        size = 1
+        while weights(make(2 * size)) < budget:
+            size *= 2
+        low, high = size, 2 * size
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if weights(make(middle)) < budget else (low, middle)
+        return min((low, high), key=lambda one: abs(weights(make(one)) - budget))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remember(Training[Rememberer]):
+    """One cell at one task."""
+
+    network: str = "lstm"
+    """The cell: rnn, gru, lstm, ..."""
+    task: str = "adding"
+    """Adding or copy."""
+    length: int = 100
+    """Over how many places, or how long a wait, it has to remember."""
+    parameters: int = 18_000
+    """Weights, of all together; the hidden size follows."""
+
+    def dataset(self) -> Data:
+        make = {"adding": adding, "copy": copy}[self.task]
+        return make(self.length, self.batch_size, self.seed, held_out=HELD_OUT)
+
+    def model(self, data: Data) -> Rememberer:
+        inputs, outputs, answers = 2, 1, 1
+        if self.task == "copy":
+            inputs = outputs = len(data.spec["classes"])
+            answers = REMEMBERED
+
+        def make(size: int) -> Rememberer:
+            return Rememberer(NETWORKS[self.network](inputs, size), size, outputs, answers)
+
+        return make(fitted(make, self.parameters))
+
+    def answered(self, model: Rememberer, batch: Batch) -> tuple[Tensor, Tensor]:
+        """What the network says, and what is right: a number, or a class for each answer."""
+        x, y = batch
+        if self.task == "adding":
+            return model(x)[:, 0, 0], y
+        signs = torch.eye(len(model.output.bias), device=x.device, dtype=model.output.bias.dtype)
+        return model(signs[x]).transpose(1, 2), y[:, -REMEMBERED:]
+
+    def objective(self, model: Rememberer, batch: Batch) -> Terms:
+        said, right = self.answered(model, batch)
+        return {"loss": (mse_loss if self.task == "adding" else cross_entropy)(said, right)}
+
+    def metrics(self, model: Rememberer, batch: Batch) -> dict[str, Tensor]:
+        """Squared error, or the share of wrong answers."""
+        said, right = self.answered(model, batch)
+        if self.task == "adding":
+            return {"error": (said - right) ** 2}
+        return {"error": (said.argmax(1) != right).to(said.dtype).mean(1)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cells(Experiment):
+    """Every cell at adding and at copying, for each length."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "errors": "Error of every cell at the end for each length, on sequences not trained on: at "
+        "the dotted line nothing was remembered, and left of it a cell has learned what to keep.",
+        "learning": "When each cell learned, at the shortest length: a row is dark where it "
+        "still guesses, and turns light at the step where it has found out what to remember.",
+    }
+
+    lengths: tuple[int, ...] = (100,)
+    """Over how many places, or how long a wait, the cells have to remember."""
+    networks: tuple[str, ...] = tuple(NETWORKS)
+    """Cells that are compared."""
+    parameters: int = 18_000
+    """Weights of each network, to a tenth; hidden sizes follow."""
+    steps: int = 2000
+    """Updates of each."""
+    batch_size: int = 32
+    """Sequences an update sees."""
+    lr: float = 1e-2
+    """Learning rate of Adam to begin with; it falls along a cosine."""
+    clip: float = 1.0
+    """Largest gradient norm."""
+    looks: int = 20
+    """Evaluations of each on the way."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(bool(self.lengths) and min(self.lengths) >= 2, "lengths", "2 or more, each")
+        for network in self.networks:
+            known = network in NETWORKS
+            self.require(known, "networks", "cells we have" + nearest(network, NETWORKS))
+        self.require(bool(self.networks), "networks", "one cell at least")
+        self.require(len({*self.lengths}) == len(self.lengths), "lengths", "named once each")
+        self.require(len({*self.networks}) == len(self.networks), "networks", "named once each")
+        self.require(self.parameters >= 500, "parameters", "at least 500")
+        for name in ("steps", "batch_size", "looks"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.require(0 < self.lr < math.inf, "lr", "a positive number")
+        self.require(0 <= self.clip < math.inf, "clip", "a number from 0 up")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            f"{network}-{task}-{length}": Remember(
+                network=network, task=task, length=length, parameters=self.parameters,
+                steps=self.steps, batch_size=self.batch_size, lr=self.lr, schedule="cosine",
+                warmup=min(50, self.steps // 10), clip=self.clip, seed=self.seed,
+                eval_every=max(1, self.steps // self.looks),
+            )
+            # The longest first, so that several at once end at about one time.
+            for length, task, network in product(
+                sorted(self.lengths, reverse=True), TASKS, self.networks
+            )
+        }  # fmt: skip
+
+    def error(self, table: Table, network: str, task: str, length: int) -> float:
+        """At the last look that was finite."""
+        return table.cells[f"{network}-{task}-{length}"].last["error"]
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        """The error of each cell; a name without a number is that of the shortest length."""
+        found, shortest = {}, min(self.lengths)
+        for length, task, network in product(sorted(self.lengths), TASKS, self.networks):
+            name = f"{network}_{task}" + f"_{length}" * (length > shortest)
+            found[name] = self.error(table, network, task, length)
+        counts = [weights(c.network()) for c in table.cells.values() if c.diverged is None]
+        return {**found, "most_weights": max(counts), "least_weights": min(counts)}
+
+    def pictures(self, table: Table) -> Pictures:
+        lengths, names = sorted(self.lengths), [n.replace("_", " ") for n in self.networks]
+        errors, seen = {}, {}
+        for task, nothing in TASKS.items():
+            rows = [[self.error(table, n, task, t) for t in lengths] for n in self.networks]
+            errors[task] = torch.tensor(rows)
+            looked = [table.cells[f"{n}-{task}-{lengths[0]}"] for n in self.networks]
+            seen[task] = [(cell.steps, cell.valid["error"] / nothing) for cell in looked]
+        return {
+            "errors": error_rows(errors, names, lengths, TASKS),
+            "learning": learned_when(seen, names, self.steps),
+        }
+
+    def page(self, table: Table) -> list[str]:
+        """One table: a row for each cell, a column for each task and length."""
+        columns = [*product(TASKS, sorted(self.lengths))]
+        heading = ["cell", "hidden size", "weights", *(f"{task} {t}" for task, t in columns)]
+        lines = [heading, ["---"] * len(heading)]
+        for network in self.networks:
+            nets = [table.cells[f"{network}-{task}-{t}"] for task, t in columns]
+            whole = next((cell.network() for cell in nets if cell.diverged is None), None)
+            size, count = "-", "-"
+            if isinstance(whole, Rememberer):
+                size, count = str(whole.output.in_features), f"{weights(whole):,}"
+            errors = [
+                f"{c.last['error']:.4f}" if c.diverged is None else f"diverged at {c.diverged:,}"
+                for c in nets
+            ]
+            lines.append([network.replace("_", " "), size, count, *errors])
+        nothing = [f"{TASKS[task]:.4f}" for task, _ in columns]
+        lines.append(["remembers nothing", "", "", *nothing])
+        about = "Mean squared error at adding, share of wrong answers at copying, on `valid`."
+        table_lines = [f"| {' | '.join(line)} |" for line in lines]
+        return ["", "## Cells", "", about, "", *table_lines]
+
+    def tiny(self) -> Self:
+        return replace(
+            self, lengths=(2, 3)[: len(self.lengths)], steps=2, batch_size=4,
+            networks=("rnn", "gru", "lstm", "min_gru"), parameters=600, looks=2,
+        )  # fmt: skip
+
+
+RECIPES = {
+    "cells": Cells(
+        goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",
+        covers=("R4", "R7", "R8", "R9", "R10", "R11"),
+    ),
+    "cells-long": Cells(
+        lengths=(100, 200, 400),
+        steps=3000,
+        goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",
+        covers=("R4", "R7", "R8", "R9", "R10", "R11"),
+    ),
+}
