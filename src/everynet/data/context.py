@@ -26,6 +26,8 @@ from everynet.types import Batch, Data, UserError, generator
 
 PLAIN, AFTER, BEFORE = range(3)
 """Whether a word is in doubt: never, or until what comes after it, or what came before, is seen."""
+DRAWN = 9
+"""Whole numbers that a pair is a function of."""
 MOST_PAIRS = 5000
 """More are hard to find without a sentence that is there already."""
 
@@ -64,17 +66,21 @@ def _spelt(sentence: Said) -> str:
     return " ".join(word for word, _, _ in sentence)
 
 
-def pair(random: torch.Generator) -> tuple[Said, Said]:
-    """Two sentences that differ on one side of the words in doubt alone: first one with names."""
+def pair(numbers: Sequence[int]) -> tuple[Said, Said]:
+    """Two sentences that differ on one side of the words in doubt alone: first one with names.
+
+    What they say is a function of `DRAWN` whole numbers.
+    """
+    left = iter(numbers)
 
     def one(words: Sequence[str]) -> str:
-        return words[int(torch.randint(len(words), (), generator=random))]
+        return words[next(left) % len(words)]
 
     doubtful = [one(_EITHER)]
-    if torch.rand((), generator=random) < 0.5:
+    if next(left) % 2:
         other = one([word for word in _EITHER if word != doubtful[0]])
         doubtful.append(other)
-    if torch.rand((), generator=random) < 0.5:
+    if next(left) % 2:
         opening = _plain(one(_OPENINGS))
         named = [(one(_SURNAMES), 1, PLAIN), *_plain(one(_DONE))]
         other_end = _plain(f"{one(_GOODS)} {one(_SOLD)}")
@@ -95,7 +101,7 @@ def names(batch_size: int, seed: int = 0, pairs: int = 2000) -> Data:
         raise UserError(f"pairs ({pairs}) must be from 20 to {MOST_PAIRS}")
     random, both, seen = generator(0, *b"names"), list[tuple[Said, Said]](), set[str]()
     while len(both) < pairs:
-        made = pair(random)
+        made = pair(torch.randint(10**9, (DRAWN,), generator=random).tolist())
         spelt = {_spelt(sentence) for sentence in made}
         if seen.isdisjoint(spelt):  # no sentence is in two parts, because none is there twice
             seen |= spelt

@@ -16,7 +16,7 @@ from everynet.plot.text import drawable
 
 WIDTH = 6.5  # inches
 SMALL = 7  # points
-LETTERS = 92.0  # of a line
+LETTERS = 86.0  # of a line
 MOST = 30  # words of a sentence that are drawn
 
 
@@ -52,12 +52,12 @@ def coloured(
     drawn = Figure(figsize=(WIDTH, 1.0), layout="constrained")
     axes = drawn.add_subplot()
     low, high = symmetric(torch.cat([values for _, values, _ in sentences]))
-    letters = [sum(len(word) + 1.2 for word in words) for words, _, _ in sentences]
+    letters = [sum(len(word) + 1.3 for word in words) for words, _, _ in sentences]
     across, line, width = 0.0, 0.0, min(LETTERS, max(letters))
     for words, values, name in sentences:
         pieces = [(drawable(word), float(v)) for word, v in zip(words, values, strict=True)]
         for word, value in pieces:
-            room = len(word) + 1.2
+            room = len(word) + 1.3
             if across + room > width:
                 across, line = 0.0, line + 1
             share = 0.5 + 0.5 * value / high

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from jaxtyping import Float
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
@@ -17,6 +18,11 @@ WIDTH = 6.5  # inches
 SMALL = 7  # points
 
 
+def phrase(words: str) -> str:
+    """Words with plain spaces between them, each as it can be drawn."""
+    return " ".join(map(drawable, words.split(" ")))
+
+
 def best_grams(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Figure:
     """A row for each filter: its name, and the phrases that it matches best, by how well."""
     most = max(len(found) for _, found in rows)
@@ -27,7 +33,7 @@ def best_grams(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Figur
         for column, (words, value) in enumerate(found):
             share = max(0.0, value / highest)
             axes.barh(line, 0.97, left=column, height=0.86, color=MAGNITUDE(share))
-            text = drawable(words)
+            text = phrase(words)
             text = text if len(text) <= 27 else text[:26] + "\N{HORIZONTAL ELLIPSIS}"
             axes.text(
                 column + 0.48, line, text, ha="center", va="center", fontsize=SMALL,
@@ -60,7 +66,7 @@ def weighed_words(
         values = array(weights)
         axes.barh(range(len(words)), values, color=SIGNED(0.85), height=0.7)
         axes.set_yticks(
-            range(len(words)), [drawable(word) for word in words], fontsize=SMALL, parse_math=False
+            range(len(words)), [phrase(word) for word in words], fontsize=SMALL, parse_math=False
         )
         axes.set_ylim(len(words) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
@@ -86,12 +92,18 @@ def words_by_count(
     across, up = array(counts), array(weights)
     axes.axhline(0, color=INK, linewidth=0.8)
     axes.scatter(across, up, s=5, color=FAINT, linewidths=0)
+    height = max(float(up.max() - up.min()), 1e-12)
+    taken: list[tuple[float, float]] = []
     for number, word in named:
+        place = float(np.log10(across[number])), float(up[number]) / height
+        if any(abs(place[0] - x) < 0.5 and abs(place[1] - y) < 0.04 for x, y in taken):
+            continue  # its name would lie on another one
+        taken.append(place)
         axes.scatter(
             across[number], up[number], s=9, color=SIGNED(0.85 if up[number] > 0 else 0.15)
         )
         axes.annotate(
-            drawable(word), (across[number], up[number]), xytext=(3, 1), fontsize=SMALL,
+            phrase(word), (across[number], up[number]), xytext=(3, 1), fontsize=SMALL,
             textcoords="offset points", parse_math=False, color=INK,
         )  # fmt: skip
     axes.set_xscale("log")

@@ -25,12 +25,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Int64
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.sparse import csr_array
@@ -299,6 +300,9 @@ class BagOfWords(Fitting[Bag]):
             "counts": words_by_count(model.seen_, last, named, ylabel=against),
         }
 
+    def tiny(self) -> Self:
+        return replace(self, data="phrases")
+
 
 def _against(
     weights: Float[Tensor, "classes grams"],
@@ -316,7 +320,7 @@ def _stream(
     return flattened([row[:length] for row, length in rows])
 
 
-def _shown(model: Bag, data: Data, tokens: Tokens) -> Any:  # noqa: ANN401 -- a figure
+def _shown(model: Bag, data: Data, tokens: Tokens) -> Figure:
     """What words add to the score of the last class, in unseen texts."""
     x, lengths, y = next(iter(data.valid))
     last, classes = _against(model.weights_)[-1], data.spec["classes"]
