@@ -40,6 +40,7 @@ _SURNAMES = ("roosevelt", "smith", "jones", "miller", "baker", "cooper")
 _GOODS = ("bears", "bushes", "posters", "cards", "stamps", "boxes")
 _DONE = ("was a president", "came to dinner", "sang for us", "left at noon")
 _SOLD = ("are on sale", "cost too much", "were sold out", "come in boxes")
+_WHO = ("i", "he", "she", "we", "they")
 _MET = ("met", "married", "phoned", "thanked")
 _BOUGHT = ("sold a", "painted a", "lost the", "found the")
 _WHERE = ("at the fair", "in the garden", "last week", "on monday", "before dinner")
@@ -62,6 +63,10 @@ def _in_doubt(words: Sequence[str], name: int, cue: int) -> Said:
     return joined
 
 
+def _one(words: Sequence[str], number: int) -> str:
+    return words[number % len(words)]
+
+
 def _spelt(sentence: Said) -> str:
     return " ".join(word for word, _, _ in sentence)
 
@@ -71,27 +76,28 @@ def pair(numbers: Sequence[int]) -> tuple[Said, Said]:
 
     What they say is a function of `DRAWN` whole numbers.
     """
-    left = iter(numbers)
-
-    def one(words: Sequence[str]) -> str:
-        return words[next(left) % len(words)]
-
-    doubtful = [one(_EITHER)]
-    if next(left) % 2:
-        other = one([word for word in _EITHER if word != doubtful[0]])
-        doubtful.append(other)
-    if next(left) % 2:
-        opening = _plain(one(_OPENINGS))
-        named = [(one(_SURNAMES), 1, PLAIN), *_plain(one(_DONE))]
-        other_end = _plain(f"{one(_GOODS)} {one(_SOLD)}")
+    first, two, second, after, *rest = numbers
+    doubtful = [_one(_EITHER, first)]
+    if two % 2:
+        doubtful.append(_one([word for word in _EITHER if word != doubtful[0]], second))
+    if after % 2:
+        opening, name, done, goods, sold = rest
+        said = _plain(_one(_OPENINGS, opening))
+        named = [(_one(_SURNAMES, name), 1, PLAIN), *_plain(_one(_DONE, done))]
+        other = _plain(f"{_one(_GOODS, goods)} {_one(_SOLD, sold)}")
         return (
-            [*opening, *_in_doubt(doubtful, 1, AFTER), *named],
-            [*opening, *_in_doubt(doubtful, 0, AFTER), *other_end],
+            [*said, *_in_doubt(doubtful, 1, AFTER), *named],
+            [*said, *_in_doubt(doubtful, 0, AFTER), *other],
         )
-    who, end = one(("i", "he", "she", "we", "they")), _plain(one(_WHERE))
+    who, met, bought, where, _ = rest
+    end = _plain(_one(_WHERE, where))
     return (
-        [*_plain(f"{who} {one(_MET)}"), *_in_doubt(doubtful, 1, BEFORE), *end],
-        [*_plain(f"{who} {one(_BOUGHT)}"), *_in_doubt(doubtful, 0, BEFORE), *end],
+        [*_plain(f"{_one(_WHO, who)} {_one(_MET, met)}"), *_in_doubt(doubtful, 1, BEFORE), *end],
+        [
+            *_plain(f"{_one(_WHO, who)} {_one(_BOUGHT, bought)}"),
+            *_in_doubt(doubtful, 0, BEFORE),
+            *end,
+        ],
     )
 
 
