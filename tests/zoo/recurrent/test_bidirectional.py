@@ -18,9 +18,7 @@ from everynet.zoo.recurrent.bidirectional import (
     PAIR,
     Tagging,
     inside,
-    last_of,
     passes,
-    reversed_within,
     stacked,
 )
 
@@ -136,17 +134,9 @@ def test_the_two_passes_do_not_see_each_other():
     assert not torch.equal(before[:, :, 5:], after[:, :, 5:])
 
 
-@settings(max_examples=25)
-@given(lengths=st.lists(st.integers(1, 6), min_size=1, max_size=4))
-def test_reversed_twice_is_as_before_and_the_last_becomes_the_first(lengths):
-    x, n = torch.randn(len(lengths), 6, 2), torch.tensor(lengths)
-    turned = reversed_within(x, n)
-    assert torch.equal(reversed_within(turned, n), x)
-    assert torch.equal(turned[:, 0], last_of(x, n))
-    for row, length in enumerate(lengths):
-        assert torch.equal(turned[row, :length], x[row, :length].flip(0))
-        assert torch.equal(turned[row, length:], x[row, length:])
-    assert inside(n, 6).sum(1).tolist() == lengths
+def test_words_are_where_lengths_say():
+    assert inside(LENGTHS, 7).sum(1).tolist() == LENGTHS.tolist()
+    assert inside(LENGTHS, 7)[0].tolist() == [True] * 4 + [False] * 3
 
 
 def test_dropout_is_between_layers_alone():

@@ -36,6 +36,7 @@ from torch.nn.utils.rnn import pad_sequence
 from everynet.data import context
 from everynet.data.tokens import UNKNOWN, Tokens
 from everynet.experiments import Experiment, Table
+from everynet.nn.recurrent import reversed_within
 from everynet.plot.passes import share_table, two_passes
 from everynet.recipes import Pictures, State, Training
 from everynet.types import Batch, Data, History, Spec, Terms, nearest
@@ -49,22 +50,6 @@ CUES = {"after": context.AFTER, "before": context.BEFORE}
 def inside(lengths: Int[Tensor, " batch"], time: int) -> Bool[Tensor, "batch time"]:
     """Where a rectangle holds words of its sentences, and no filler."""
     return torch.arange(time, device=lengths.device) < lengths[:, None]
-
-
-def reversed_within(
-    x: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch time size"]:
-    """Each sentence from its own last word to its first; the filler stays behind it."""
-    time = torch.arange(x.shape[1], device=x.device).expand(len(x), -1)
-    where = torch.where(time < lengths[:, None], lengths[:, None] - 1 - time, time)
-    return x.gather(1, where[:, :, None].expand_as(x))
-
-
-def last_of(
-    states: Float[Tensor, "batch time size"], lengths: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch size"]:
-    """The state at the last word of each sentence."""
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
 class Onward(nn.Module):
