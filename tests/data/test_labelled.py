@@ -1,5 +1,7 @@
 """Texts with a class each: a tsv or a folder, as they are and as they should not be."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -36,6 +38,15 @@ def tree(folder, files=None):
     return root
 
 
+def two_files(folder, rows_=ROWS, labels=None):
+    """Texts and their classes in two files; the lines of the second may be others."""
+    texts, classes = folder / "texts.txt", folder / "classes.txt"
+    texts.write_text("".join(f"{text}\n" for _, text in rows_))
+    lines = [label for label, _ in rows_] if labels is None else labels
+    classes.write_bytes("".join(f"{label}\n" for label in lines).encode())
+    return f"{texts},{classes}"
+
+
 def loaded(path, **options):
     return load(path, kind="labelled", batch_size=4, **options)
 
@@ -50,6 +61,12 @@ def test_rows_are_split_by_their_numbers(tmp_path):
         mine = [row for row, its in zip(ROWS, placed, strict=True) if its == part]
         assert found.parts[part] == ([text for _, text in mine], [label for label, _ in mine])
     assert found.classes == ("bad", "good")
+
+
+def test_two_files_are_the_same_as_a_tsv(tmp_path):
+    one, other = (samples(make(tmp_path), kind="labelled") for make in (tsv, two_files))
+    assert (one.parts, one.digest, one.split) == (other.parts, other.digest, other.split)
+    assert named("labelled").matches(Path(two_files(tmp_path)))
 
 
 def test_files_are_split_by_class_and_name(tmp_path):
@@ -179,6 +196,10 @@ def in_test_alone():
     return [("odd" if n == lonely else label, text) for n, (label, text) in enumerate(ROWS)]
 
 
+def two_files_of(folder, labels):
+    return two_files(folder, labels=labels)
+
+
 BAD = {
     "one class": (tsv, [("good", text) for _, text in ROWS],
                   r"a\.tsv: one class \(good\) is not enough to learn from"),
@@ -192,6 +213,13 @@ BAD = {
     "too few": (tsv, ROWS[:2], r"a\.tsv must hold at least 3 texts"),
     "binary": (tsv, joined(ROWS) + b"good\t\0\n", r"a\.tsv must be text, but line 61 holds"),
     "latin 1": (tsv, joined(ROWS) + b"good\tB\xe4ume\n", r"a\.tsv: line 61 is not UTF-8"),
+    "fewer classes": (two_files_of, [label for label, _ in ROWS[:-2]],
+                      r"classes\.txt \(58 lines\) must have as many lines as .*texts\.txt \(60\)"),
+    "more classes": (two_files_of, [label for label, _ in ROWS] + ["good"],
+                     r"classes\.txt \(61 lines\) must have as many lines as .*texts\.txt \(60\)"),
+    "a class left out": (two_files_of, ["good", " ", *(label for label, _ in ROWS[2:])],
+                         r"classes\.txt: line 2 is empty; fill it in"),
+    "no classes": (two_files_of, [], r"classes\.txt is empty"),
     "empty file": (tree, {"bad/0.txt": ""}, r"0\.txt is empty"),
     "blank file": (tree, {"bad/0.txt": " \n"}, r"0\.txt holds no text; write some or remove it"),
     "binary file": (tree, {"bad/0.txt": b"a\nb\0"}, r"0\.txt must be text, but line 2 holds"),

@@ -7,6 +7,7 @@ files stay aligned whatever characters they hold.
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -53,6 +54,24 @@ def filled(path: Path, lines: list[str]) -> list[str]:
         if not line.strip():
             raise UserError(f"{shown(path)}: line {number} is empty; fill it in or leave it out")
     return lines
+
+
+def two(path: Path) -> list[Path]:
+    """The two files that a path with a comma names; one where it is the name of a file itself."""
+    both = str(path).split(",")
+    alone = len(both) != 2 or not all(both) or os.path.isfile(path)  # which never raises
+    return [path] if alone else [Path(part) for part in both]
+
+
+def aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines of two files, which must be as many."""
+    left, right = cut(read(source)), cut(read(target))
+    if len(left) != len(right):
+        raise UserError(
+            f"{shown(target)} ({len(right):,} lines) must have as many lines as {shown(source)} "
+            f"({len(left):,}), because line n of one belongs to line n of the other"
+        )
+    return filled(source, left), filled(target, right)
 
 
 def columns(path: Path) -> list[tuple[str, str]]:

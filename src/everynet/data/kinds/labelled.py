@@ -1,6 +1,7 @@
-"""Texts with one class each: a .tsv with `class<TAB>text` on each line, or a folder.
+"""Texts with one class each: a .tsv with `class<TAB>text` on each line, two files, or a folder.
 
     reviews.tsv                    good<TAB>a fine film
+    reviews.txt,classes.txt        a text on each line, and its class on the same line of the other
     reviews/good/1.txt             one subfolder for each class; each file is one text
 
 Lines are split by a hash of their number and files as those of images are (see `folder.py`). A
@@ -9,6 +10,7 @@ batch is (x, lengths, y): tokens filled up with 0, how many there are, and the c
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -92,19 +94,27 @@ class LabelledTexts(Kind[Labelled]):
 
     name: ClassVar[str] = "labelled"
     about: ClassVar[str] = (
-        "texts with a class each: a .tsv with a class, a tab and a text on each line, or a folder "
-        "with a subfolder of .txt files for each class"
+        "texts with a class each: a .tsv with a class, a tab and a text on each line, two files of "
+        "as many lines, written texts.txt,classes.txt, or a folder with a subfolder of .txt files "
+        "for each class"
     )
     suffix: ClassVar[str] = ".txt"
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".tsv":
             return sort_of(path) != "pairs"
+        if len(both := texts.two(path)) == 2:
+            labels = [cells[0] for cells in texts.beginning(both[1]) if len(cells) == 1]
+            return _few(labels) or (not labels and os.path.isfile(both[1]))
         return _holds_texts(path)
 
     def find(self, path: Path) -> Labelled:
         if kind_of_path(path) == "folder":
             return _folder(path)
+        if len(both := texts.two(path)) == 2:
+            found, labels = texts.aligned(*both)
+            rows_ = [(label.strip(), text) for label, text in zip(labels, found, strict=True)]
+            return divided(rows_, shown(path))
         if path.suffix.lower() != ".tsv":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         return divided([(label.strip(), text) for label, text in texts.columns(path)], shown(path))
@@ -183,8 +193,13 @@ def sort_of(path: Path) -> str:
     labels = [cells[0].strip() for cells in texts.beginning(path) if len(cells) == 2]
     if len(labels) < len(PARTS):
         return ""
+    return "labelled" if _few(labels) else "pairs"
+
+
+def _few(labels: Sequence[str]) -> bool:
+    """Whether values are so few that they look like classes."""
     values = len(set(labels))
-    return "labelled" if values <= MOST_CLASSES and 2 * values < len(labels) else "pairs"
+    return values <= MOST_CLASSES and 2 * values < len(labels)
 
 
 def _holds_texts(path: Path) -> bool:

@@ -10,7 +10,6 @@ asked later is cut as the sources were.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,14 +78,14 @@ class TextPairs(Kind[Pairs]):
     suffix: ClassVar[str] = ".txt"
 
     def matches(self, path: Path) -> bool:
-        if len(_two(path)) == 2:
+        if len(texts.two(path)) == 2:
             return True
         return path.suffix.lower() == ".tsv" and sort_of(path) != "labelled"
 
     def find(self, path: Path) -> Pairs:
-        both = _two(path)
+        both = texts.two(path)
         if len(both) == 2:
-            found = list(zip(*_aligned(*both), strict=True))
+            found = list(zip(*texts.aligned(*both), strict=True))
         elif path.suffix.lower() == ".tsv":
             found = texts.columns(path)
         else:
@@ -145,24 +144,6 @@ class TextPairs(Kind[Pairs]):
         counts = [len(spec[name]["vocabulary"]) for name in ("tokens", "target_tokens")]
         kind = spec["tokens"]["kind"]
         return f"{spec['name']}: pairs of texts, {counts[0]:,} and {counts[1]:,} {kind}"
-
-
-def _two(path: Path) -> list[Path]:
-    """The two files that a path with a comma names; one where it is the name of a file itself."""
-    both = str(path).split(",")
-    alone = len(both) != 2 or not all(both) or os.path.isfile(path)  # which never raises
-    return [path] if alone else [Path(part) for part in both]
-
-
-def _aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    """The lines of two files, which must be as many."""
-    left, right = texts.cut(texts.read(source)), texts.cut(texts.read(target))
-    if len(left) != len(right):
-        raise UserError(
-            f"{shown(target)} ({len(right):,} lines) must have as many lines as {shown(source)} "
-            f"({len(left):,}), because line n of one belongs to line n of the other"
-        )
-    return texts.filled(source, left), texts.filled(target, right)
 
 
 def _learned(samples: Pairs, tokens: str, vocabulary: int, same: bool) -> tuple[Tokens, Tokens]:

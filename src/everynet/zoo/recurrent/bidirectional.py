@@ -1,0 +1,330 @@
+"""Bidirectional and stacked networks: one reads on, one reads back, and layers stand on layers.
+
+    a_t = f(x_t, a_{t-1}),  a_0 = 0               (1)  reads from the first word to the last
+    b_t = g(x_t, b_{t+1}),  b_{T+1} = 0           (2)  reads from the last word, T, to the first
+    h_t = [a_t; b_t]                              (3)  both sides of word t, with it
+    x_t of the next layer = h_t                   (4)  stacked
+    y_t = W h_t + c                               (5)  logits of the tag of word t
+
+f and g are cells with weights of their own (plain, GRU or LSTM) and neither sees the other's state.
+T is the length of the sentence itself: what fills up a shorter one is never read. A network that
+only reads on cannot tell "he said teddy bears are on sale" from "he said teddy roosevelt was a
+president" at the word teddy; one that only reads back cannot tell "we met teddy at the fair" from
+"we sold a teddy at the fair". The sentences here come in such pairs, so each of the two is right
+about exactly half of the words that are told by the other side, and h_t about all of them. The
+price is that y_t waits for the end of the sentence.
+
+Schuster, Paliwal (1997), "Bidirectional recurrent neural networks", doi:10.1109/78.650093; Graves,
+Schmidhuber (2005), "Framewise phoneme classification with bidirectional LSTM and other neural
+network architectures", doi:10.1016/j.neunet.2005.06.042.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, cast
+
+import torch
+from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.nn.utils.rnn import pad_sequence
+
+from everynet.data import context
+from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.experiments import Experiment, Table
+from everynet.nn.recurrent import reversed_within
+from everynet.plot.passes import share_table, two_passes
+from everynet.recipes import Pictures, State, Training
+from everynet.types import Batch, Data, History, Spec, Terms, nearest
+
+CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
+PAIR = ("he said teddy bears are on sale", "he said teddy roosevelt was a president")
+PASSES = ("reads on $\\rightarrow$", "$\\leftarrow$ reads back")
+CUES = {"after": context.AFTER, "before": context.BEFORE}
+
+
+def inside(lengths: Int[Tensor, " batch"], time: int) -> Bool[Tensor, "batch time"]:
+    """Where a rectangle holds words of its sentences, and no filler."""
+    return torch.arange(time, device=lengths.device) < lengths[:, None]
+
+
+class Onward(nn.Module):
+    """Maps words to states that have seen all words up to their own."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time hidden"]:
+        a: Tensor = self.layer(x)[0]  # (1)
+        return a * inside(lengths, x.shape[1])[:, :, None]
+
+
+class Backward(nn.Module):
+    """Maps words to states that have seen all words from their own to the last."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time hidden"]:
+        b = reversed_within(self.layer(reversed_within(x, lengths))[0], lengths)  # (2)
+        return b * inside(lengths, x.shape[1])[:, :, None]
+
+
+class BothWays(nn.Module):
+    """Maps words to states that have seen the whole sentence; 0 where there is no word."""
+
+    def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
+        super().__init__()
+        self.onward, self.backward = Onward(onward), Backward(backward)
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time both"]:
+        return torch.cat([self.onward(x, lengths), self.backward(x, lengths)], 2)  # (3)
+
+
+class Stack(nn.Module):
+    """Maps words to the states of the last of several layers, with dropout between them."""
+
+    def __init__(self, layers: Iterable[nn.Module], dropout: float = 0.0) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time hidden"]:
+        for number, layer in enumerate(self.layers):
+            x = layer(self.dropout(x) if number else x, lengths)  # (4)
+        return x
+
+
+def stacked(
+    cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int, dropout: float = 0.0
+) -> Stack:
+    """Layers of torch's cells that read onward, backward or both ways."""
+    made: list[nn.Module] = []
+    for number in range(layers):
+        size = input_size if number == 0 else hidden_size * (2 if ways == "both" else 1)
+        one = [
+            CELLS[cell](size, hidden_size, batch_first=True) for _ in range(1 + (ways == "both"))
+        ]
+        made.append(WAYS[ways](*one))
+    return Stack(made, dropout)
+
+
+WAYS: Mapping[str, Any] = {"onward": Onward, "backward": Backward, "both": BothWays}
+
+
+class Tagger(nn.Module):
+    """Maps sentences to the logits of a tag for every word."""
+
+    def __init__(self, vocabulary: int, embedding: int, reader: Stack, size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary, embedding)
+        self.reader = reader
+        self.output = nn.Linear(size, 2)
+
+    def states(
+        self, x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time size"]:
+        h: Tensor = self.reader(self.embedding(x), lengths)
+        return h
+
+    def forward(
+        self, x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time tags"]:
+        y: Tensor = self.output(self.states(x, lengths))  # (5)
+        return y
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tagging(Training[Tagger]):
+    """Say of every word of a sentence whether it is a name."""
+
+    ways: str = "both"
+    """How sentences are read: onward, backward or both."""
+    cell: str = "lstm"
+    """The cell: rnn, gru or lstm."""
+    embedding: int = 16
+    """Numbers that stand for a word."""
+    hidden_size: int = 16
+    """Units of a layer, for each way."""
+    layers: int = 1
+    """Layers, each fed by the states of the one below."""
+    pairs: int = 2000
+    """Pairs of sentences, for training, validation and test together."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.ways in WAYS, "ways", "one we have" + nearest(self.ways, WAYS))
+        self.require(self.cell in CELLS, "cell", "one we have" + nearest(self.cell, CELLS))
+        for name in ("embedding", "hidden_size", "layers"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+
+    def dataset(self) -> Data:
+        return context.names(self.batch_size, self.seed, self.pairs)
+
+    def model(self, data: Data) -> Tagger:
+        reader = stacked(self.cell, self.ways, self.embedding, self.hidden_size, layers=self.layers)
+        size = self.hidden_size * (2 if self.ways == "both" else 1)
+        return Tagger(len(Tokens.of(data.spec)), self.embedding, reader, size)
+
+    def objective(self, model: Tagger, batch: Batch) -> Terms:
+        x, lengths, y, *_ = batch
+        nats = cross_entropy(model(x, lengths).transpose(1, 2), y, reduction="none")
+        real = inside(lengths, x.shape[1])
+        return {"cross_entropy": (nats * real).sum() / real.sum()}
+
+    def step(self, state: State[Tagger], batch: Batch) -> Terms:
+        """One update; of several processes each counts by its number of words."""
+        terms = self.objective(state.model, batch)
+        state.descend(
+            terms["cross_entropy"],
+            weight=batch[1].sum(),
+            clip=self.clip,
+            clip_value=self.clip_value,
+        )
+        return terms
+
+    def metrics(self, model: Tagger, batch: Batch) -> dict[str, Tensor]:
+        """Whether the tag is right: of every word, and of those that one side alone tells."""
+        x, lengths, y, _, cue, _ = batch
+        right = (model(x, lengths).argmax(2) == y).double()
+        return {
+            "accuracy": right[inside(lengths, x.shape[1])],
+            **{f"told_{side}": right[cue == number] for side, number in CUES.items()},
+        }
+
+    def predict(
+        self, model: Tagger, inputs: Sequence[Tensor], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        """The tag of each word with its probability, and how many words are unknown."""
+        unknown = Tokens.of(spec).index[UNKNOWN]
+        x = pad_sequence(list(inputs), batch_first=True)
+        lengths = torch.tensor([len(one) for one in inputs], device=x.device)
+        likely, tags = model(x, lengths).double().softmax(2).max(2)
+        return [
+            {
+                "tags": [spec["classes"][tag] for tag in tags[row, :length].tolist()],
+                "probabilities": likely[row, :length].tolist(),
+                "unknown": int((x[row, :length] == unknown).sum()),
+            }
+            for row, length in enumerate(lengths.tolist())
+        ]
+
+    def pictures(self, model: Tagger, data: Data, history: History) -> Pictures:
+        return {"passes": passes({self.ways: model}, Tokens.of(data.spec))}
+
+    def tiny(self) -> Self:
+        small = replace(self, pairs=40, batch_size=8, embedding=4, hidden_size=4)
+        return replace(small, steps=min(self.steps, 4))
+
+
+@torch.no_grad()
+def passes(models: Mapping[str, Tagger], tokens: Tokens) -> Figure:
+    """What the first network is made of at each word of the pair, and what all of them say."""
+    states, likely = [], []
+    for sentence in PAIR:
+        first = next(iter(models.values()))
+        x = torch.tensor([tokens.encode(sentence)], device=first.output.weight.device)
+        lengths = torch.tensor([x.shape[1]], device=x.device)
+        h = first.states(x, lengths)[0]
+        halves = zip(PASSES, h.chunk(2, 1), strict=True)
+        both = isinstance(first.reader.layers[-1], BothWays)
+        states.append(dict(halves) if both else {"states": h})
+        likely.append({name: net(x, lengths)[0].softmax(1)[:, 1] for name, net in models.items()})
+    return two_passes([sentence.split() for sentence in PAIR], states, likely, asked=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BothSides(Experiment):
+    """Three networks tag the words of sentences: reading on, reading back, and both ways."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "passes": "Two sentences that are equal up to the framed word: there the states that read "
+        "on are equal too and those that read back differ, so only the latter can tell the name.",
+        "shares": "The share of right tags: what comes after a word is known to the network that "
+        "reads back, what came before to the one that reads on, and both to the one of both.",
+    }
+
+    cell: str = "lstm"
+    """The cell: rnn, gru or lstm."""
+    embedding: int = 16
+    """Numbers that stand for a word."""
+    hidden_size: int = 16
+    """Units of a layer, for each way."""
+    layers: int = 1
+    """Layers, each fed by the states of the one below."""
+    pairs: int = 2000
+    """Pairs of sentences, for training, validation and test together."""
+    steps: int = 300
+    """Updates of each network."""
+    batch_size: int = 64
+    """Sentences an update sees."""
+    lr: float = 1e-2
+    """Learning rate."""
+
+    tests: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.steps >= 1, "steps", "at least 1")
+        self.cells()  # what else is wrong, a cell says
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        return {
+            ways: Tagging(
+                ways=ways, cell=self.cell, embedding=self.embedding, hidden_size=self.hidden_size,
+                layers=self.layers, pairs=self.pairs, steps=self.steps, batch_size=self.batch_size,
+                lr=self.lr, schedule="cosine", seed=self.seed,
+            )
+            for ways in ("both", "onward", "backward")
+        }  # fmt: skip
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        """For each network the share of right tags, and of those that one side tells."""
+        found = {}
+        for ways, cell in table.cells.items():
+            for name in ("accuracy", *(f"told_{side}" for side in CUES)):
+                called = ways if name == "accuracy" else f"{ways}_{name}"
+                found[called] = cell.test.get(name, math.nan)
+        return found
+
+    def pictures(self, table: Table) -> Pictures:
+        cells = {ways: cell for ways, cell in table.cells.items() if cell.diverged is None}
+        models = {ways: cast("Tagger", cell.network()) for ways, cell in cells.items()}
+        tokens = Tokens.of(next(iter(cells.values())).recipe.dataset().spec)
+        names = ("accuracy", *(f"told_{side}" for side in CUES))
+        shares = torch.tensor([[cell.test[name] for name in names] for cell in cells.values()])
+        return {
+            "passes": passes(models, tokens),
+            "shares": share_table(
+                shares,
+                [{"both": "reads both ways"}.get(ways, f"reads {ways}") for ways in cells],
+                ["all words", "told by what\ncomes after", "told by what\ncame before"],
+                unit="right tags of test sentences",
+            ),
+        }
+
+    def tiny(self) -> Self:
+        small = replace(self, pairs=40, batch_size=8, embedding=4, hidden_size=4)
+        return replace(small, steps=min(self.steps, 4))
+
+
+RECIPES = {
+    "bidirectional": BothSides(
+        goal="both >= 0.99 and onward_told_after <= 0.5 and backward_told_before <= 0.5",
+        covers=("R12",),
+    ),
+}

@@ -1,0 +1,280 @@
+"""Text CNN: filters slide over the words of a sentence, and each says how well its best match was.
+
+    c_i = relu(w . [x_i; ..; x_{i+k-1}] + b)        (1)  a filter of width k at place i
+    m = max_i c_i                                   (2)  max over time: somewhere, wherever it was
+    z = W [m of all filters] + d                    (3)  logits of the classes
+
+x_i is the vector of word i. A sentence of T words has k - 1 vectors of zeros on either side, so
+that it has T + k - 1 places whatever T is; places behind those are of the filler and take no part
+in (2). Filters of several widths look for phrases such as "not very good" in any place. What no
+window holds is lost: in sentences of `word-order` a dog and a cat stand further apart than the
+widest filter, the windows of "the dog first" and "the cat first" are alike, and (3) has to guess
+where a recurrent network, which reads one after the other, does not.
+
+Kim (2014), "Convolutional neural networks for sentence classification", arXiv:1408.5882, section 2.
+Unlike the paper, vectors are learned from the sentences alone (its CNN-rand), words are dropped in
+training, and weights decay where it bounds their norm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float, Int
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import pad
+
+from everynet.data import context
+from everynet.data.tokens import Tokens
+from everynet.experiments import Experiment, Table
+from everynet.plot import Panel, panels
+from everynet.plot.grams import best_grams
+from everynet.recipes import Pictures, Training
+from everynet.types import Data, History
+from everynet.zoo.recurrent.bidirectional import inside
+from everynet.zoo.recurrent.classified import Classified, Words
+from everynet.zoo.recurrent.sentiment import Sentiment
+
+SHOWN, EACH = 4, 4  # filters of each class that are shown, and phrases of each
+
+
+class TextCNN(nn.Module):
+    """Maps texts to logits of their classes."""
+
+    def __init__(
+        self, words: Words, widths: Sequence[int], filters: int, classes: int, dropout: float
+    ) -> None:
+        super().__init__()
+        self.words = words
+        size = words.vectors.embedding_dim
+        self.widths = tuple(widths)
+        self.convolutions = nn.ModuleList(nn.Conv1d(size, filters, width) for width in widths)
+        self.dropout = nn.Dropout(dropout)
+        self.output = nn.Linear(filters * len(widths), classes)
+
+    def maps(
+        self, x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
+    ) -> list[Float[Tensor, "batch filters _"]]:
+        """For each width how well each filter matches at each place; 0 behind the last one."""
+        vectors = self.words(x) * inside(lengths, x.shape[1])[:, :, None]
+        found = []
+        for width, convolution in zip(self.widths, self.convolutions, strict=True):
+            beyond = width - 1
+            c = convolution(pad(vectors.transpose(1, 2), (beyond, beyond))).relu()  # (1)
+            found.append(c * inside(lengths + beyond, c.shape[2])[:, None])
+        return found
+
+    def forward(
+        self, x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch classes"]:
+        m = torch.cat([c.amax(2) for c in self.maps(x, lengths)], 1)  # (2)
+        z: Tensor = self.output(self.dropout(m))  # (3)
+        return z
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phrases(Classified[TextCNN]):
+    """Name the class of a text by the phrases in it."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "grams": "Filters that speak most for each class with the phrases of unseen sentences that "
+        "they match best: each has found a way to say one thing, in any place.",
+        "along": "The probability of the last class after each word of a sentence, and of the same "
+        "sentence without its not: one window holds the not and the word behind it.",
+        "words": "Unseen sentences, each word coloured by what it says for the last class: red "
+        "for, blue against, by how much the answer changes where the word is not known.",
+    }
+
+    widths: tuple[int, ...] = (3, 4, 5)
+    """Words that a filter sees at once, for each group of filters."""
+    filters: int = 32
+    """Filters of each width."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.filters >= 1, "filters", "at least 1")
+        good = bool(self.widths) and min(self.widths) >= 1
+        self.require(good, "widths", "one or more numbers from 1 up")
+
+    def model(self, data: Data) -> TextCNN:
+        words = Words(len(Tokens.of(data.spec)), self.embedding, self.word_dropout, self.dropout)
+        classes = len(data.spec["classes"])
+        return TextCNN(words, self.widths, self.filters, classes, self.dropout)
+
+    def pictures(self, model: TextCNN, data: Data, history: History) -> Pictures:
+        grams = {"grams": _grams(model, data)} if data.spec["classes"] else {}
+        return grams | super().pictures(model, data, history)
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), filters=4)
+
+
+def _grams(model: TextCNN, data: Data) -> Figure:
+    """For each class the filters with the largest weights, and the phrases they match best."""
+    tokens, classes = Tokens.of(data.spec), data.spec["classes"]
+    x, lengths, _ = next(iter(data.valid))
+    maps = model.maps(x, lengths)
+    filters = maps[0].shape[1]
+    weights = model.output.weight - model.output.weight.mean(0)
+    rows: list[tuple[str, list[tuple[str, float]]]] = []
+    for label, name in enumerate(classes):
+        strength = torch.cat([c.amax(2).mean(0) for c in maps])
+        for number in (weights[label] * strength).argsort(descending=True)[:SHOWN].tolist():
+            c = maps[number // filters][:, number % filters]
+            width = model.widths[number // filters]
+            weight = weights[label, number].item()
+            rows.append((f"{name} {weight:+.2f}", _matches(c, x, lengths, width, tokens)))
+    return best_grams(rows)
+
+
+def _matches(
+    c: Float[Tensor, "batch places"],
+    x: Int[Tensor, "batch time"],
+    lengths: Int[Tensor, " batch"],
+    width: int,
+    tokens: Tokens,
+) -> list[tuple[str, float]]:
+    """The phrases that one filter matches best, no two alike, with its value."""
+    values, places = c.max(1)
+    found: dict[str, float] = {}
+    for row in values.argsort(descending=True).tolist():
+        start = int(places[row]) - (width - 1)
+        words = x[row, max(0, start) : min(start + width, int(lengths[row]))].tolist()
+        found.setdefault(" ".join(tokens.vocabulary[word] for word in words), float(values[row]))
+        if len(found) == EACH:
+            break
+    return list(found.items())
+
+
+# ------------------------------------------------------------------------------- what is too far
+
+
+@dataclass(frozen=True, kw_only=True)
+class CnnOrder(Phrases):
+    """Say which of two words came first, by windows."""
+
+    length: int = 20
+    """Words of a sentence."""
+    apart: int = 5
+    """Words between the two, and between each and its end, at least."""
+
+    def dataset(self) -> Data:
+        return context.ordered(self.length, self.apart, self.batch_size, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RnnOrder(Sentiment):
+    """Say which of two words came first, by reading."""
+
+    length: int = 20
+    """Words of a sentence."""
+    apart: int = 5
+    """Words between the two, and between each and its end, at least."""
+
+    def dataset(self) -> Data:
+        return context.ordered(self.length, self.apart, self.batch_size, self.seed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WordOrder(Experiment):
+    """Which of two words came first, further apart than a filter is wide: windows and reading."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "order": "Right answers on unseen sentences by update: reading learns which of the two "
+        "words came first, and windows that hold one of them at most stay at chance.",
+    }
+
+    length: int = 20
+    """Words of a sentence."""
+    apart: int = 5
+    """Words from one of the two to the other and to either end, at least."""
+    widths: tuple[int, ...] = (3, 4, 5)
+    """Words that a filter of the text CNN sees at once."""
+    steps: int = 400
+    """Updates of each network."""
+    batch_size: int = 64
+    """Sentences an update sees."""
+    lr: float = 5e-3
+    """Learning rate."""
+
+    tests: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.steps >= 1, "steps", "at least 1")
+        self.require(
+            max(self.widths, default=0) <= self.apart,
+            "apart",
+            f"at least {max(self.widths, default=0)}, the widest filter, or a window holds both",
+        )
+        self.cells()  # what else is wrong, a cell says
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        shared: dict[str, Any] = {
+            "length": self.length, "apart": self.apart, "steps": self.steps, "lr": self.lr,
+            "batch_size": self.batch_size, "schedule": "cosine", "seed": self.seed,
+            "embedding": 16, "word_dropout": 0.0,
+        }  # fmt: skip
+        return {
+            "rnn": RnnOrder(hidden_size=16, **shared),
+            "cnn": CnnOrder(widths=self.widths, filters=16, **shared),
+        }
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        return {name: cell.test.get("accuracy", math.nan) for name, cell in table.cells.items()}
+
+    def pictures(self, table: Table) -> Pictures:
+        names = {"rnn": "reads word by word", "cnn": f"windows of {max(self.widths)} words or less"}
+        curves = {
+            names[name]: (cell.steps.double(), cell.valid["accuracy"])
+            for name, cell in table.cells.items()
+        }
+        drawn = panels(
+            Panel(
+                curves,
+                "update",
+                "right answers (validation)",
+                f"which of two words came first, {self.apart} words apart or more",
+                levels={"chance": 0.5},
+                ylim=(0.4, 1.02),
+            ),
+            width=6.5,
+        )
+        return {"order": drawn}
+
+    def tiny(self) -> Self:
+        return replace(self, length=10, apart=3, widths=(2, 3), steps=4, batch_size=8)
+
+
+RECIPES = {
+    "text-cnn": Phrases(
+        steps=400,
+        batch_size=32,
+        lr=3e-3,
+        schedule="cosine",
+        dropout=0.2,
+        goal="accuracy >= 0.99",
+        covers=("R19",),
+    ),
+    "text-cnn-sst": Phrases(
+        data="sst",
+        embedding=64,
+        filters=64,
+        dropout=0.5,
+        word_dropout=0.2,
+        steps=648,
+        batch_size=64,
+        lr=2e-3,
+        optimizer="adamw",
+        weight_decay=1e-2,
+        schedule="cosine",
+        goal="accuracy >= 0.78",
+        covers=("R14", "R19"),
+    ),
+    "word-order": WordOrder(goal="rnn >= 0.99 and cnn <= 0.6", covers=("R19",)),
+}
