@@ -1,12 +1,12 @@
-"""ARPA files: the text form of n-gram models that KenLM, SRILM and most recognisers read.
+r"""ARPA files: the text form of n-gram models that KenLM, SRILM and most recognisers read.
 
-    \\data\\
+    \data\
     ngram 1=4
     ...
-    \\1-grams:
+    \1-grams:
     -0.91    dog    -0.30        log10 probability, words, log10 back-off weight (0 if left out)
     ...
-    \\end\\
+    \end\
 
 -99 stands for a probability of 0, as of the start symbol `<s>`.
 """
@@ -40,7 +40,9 @@ def write(path: Path, words: Sequence[str], grams: Sequence[Grams]) -> None:
     """Write a model whose word n is `words[n]`."""
     bad = next((word for word in words if len(word.split()) != 1), None)
     if bad is not None:
-        raise UserError(f"a word ({bad!r}) must be without spaces, because ARPA files part words so")
+        raise UserError(
+            f"a word ({bad!r}) must be without spaces: they part the words of ARPA files"
+        )
     lines = ["\\data\\", *(f"ngram {n}={len(g.words)}" for n, g in enumerate(grams, 1))]
     said = [""]
     for n, gram in enumerate(grams, 1):
@@ -108,9 +110,7 @@ def read(path: Path) -> tuple[list[str], list[Grams]]:
         if (keys[-1][1:] == keys[-1][:-1]).any():
             lines.refuse(f"ends the {n}-grams, one of which is there twice")
         starts = begins(prefix, len(grams[-1].words) if grams else 1)
-        grams.append(
-            Grams(last[by_key].astype(np.int32), starts, logp[by_key], weights[by_key])
-        )
+        grams.append(Grams(last[by_key].astype(np.int32), starts, logp[by_key], weights[by_key]))
     if next(iter(lines), "") != "\\end\\":
         lines.refuse("must be \\end\\, because all n-grams were read")
     return [*number], grams
@@ -151,7 +151,9 @@ def _section(
         lines.refuse(f"must be \\{n}-grams:, because all {n - 1}-grams were read")
     if count > len(lines.lines):
         lines.refuse(f"begins {count} {n}-grams, more than the file has lines")
-    words, logp, weights = [], [], []
+    words: list[str] = []
+    logp: list[float] = []
+    weights: list[float] = []
     for _ in range(count):
         line = next(iter(lines), "\\end\\")
         if line.startswith("\\"):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from everynet.kernels.compiled import compiled
+from everynet.kernels.prefetch import prefetch
 
 Ints: TypeAlias = NDArray[np.int64]
 Shorts: TypeAlias = NDArray[np.int32]
@@ -24,6 +25,8 @@ Reals: TypeAlias = NDArray[np.float64]
 
 NONE = -1
 """The number of an n-gram that was not seen."""
+FAR, NEAR = 11, 5
+"""Tokens ahead of which the beginning, and then what follows it, is asked for."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,8 @@ def since_start(tokens: Ints, end: int) -> Ints:
     """How many words of its sentence come before each token."""
     firsts = np.flatnonzero(tokens[:-1] == end) + 1
     lengths = np.diff(firsts, prepend=0, append=len(tokens))
-    return np.arange(len(tokens)) - np.repeat(np.concatenate([[0], firsts]), lengths)
+    since: Ints = np.arange(len(tokens)) - np.repeat(np.concatenate([[0], firsts]), lengths)
+    return since
 
 
 def counted(tokens: Ints, since: Ints, order: int, start: int) -> list[Counted]:
@@ -93,9 +97,10 @@ def counted(tokens: Ints, since: Ints, order: int, start: int) -> list[Counted]:
     return found
 
 
-def begins(prefix: Ints, shorter: int) -> Ints:
+def begins(prefix: Ints, shorter: int) -> Shorts:
     """Where the n-grams of each beginning start, of which there are `shorter`; and the end."""
-    return np.concatenate([[0], np.cumsum(np.bincount(prefix, minlength=shorter))])
+    ends = np.cumsum(np.bincount(prefix, minlength=shorter))
+    return np.concatenate([[0], ends]).astype(np.int32)
 
 
 @dataclass(frozen=True)
@@ -104,7 +109,7 @@ class Grams:
 
     words: Shorts
     """The last word."""
-    starts: Ints
+    starts: Shorts
     """Where those that begin alike start, for each (n-1)-gram."""
     logp: Reals
     """Log-probability of the last word after the others."""
@@ -127,34 +132,38 @@ def scored(
             f"a word's number ({wrong}) must be at least 0 and below {start}, the size of the "
             "vocabulary; give numbers of the vocabulary that the model was fitted with"
         )
-    values, seen, number = grams[0].logp[tokens], np.ones(len(tokens), np.int8), tokens
+    values, seen, number = (
+        grams[0].logp[tokens],
+        np.ones(len(tokens), np.int8),
+        tokens.astype(np.int32),
+    )
     for n, (shorter, gram) in enumerate(pairwise(grams), 2):
         found = np.empty_like(number)
-        _lengthen(
-            (tokens, since, number, start), n, gram.starts, gram.words, gram.logp,
-            shorter.backoff, missing, found, values, seen,
-        )  # fmt: skip
+        known = (gram.starts, gram.words, gram.logp, shorter.backoff, missing)
+        _lengthen(n, (tokens, since, number, start), known, (found, values, seen))
         number = found
     return values, seen
 
 
 @compiled()
 def _lengthen(
-    text: tuple[Ints, Ints, Ints, int],
     n: int,
-    starts: Ints,
-    words: Shorts,
-    logp: Reals,
-    backoff: Reals,
-    missing: float,
-    found: Ints,
-    values: Reals,
-    seen: NDArray[np.int8],
+    text: tuple[Ints, Ints, Shorts, int],
+    known: tuple[Shorts, Shorts, Reals, Reals, float],
+    result: tuple[Shorts, Reals, NDArray[np.int8]],
 ) -> None:
     """Lengthen what ends before each token by that token; `number` is of the n-grams shorter."""
     tokens, since, number, start = text
+    starts, words, logp, backoff, missing = known
+    found, values, seen = result
     for t in range(len(tokens)):
-        found[t] = -1
+        if t + FAR < len(tokens):  # tables are larger than a cache: ask for what will be needed
+            if number[t + FAR] >= 0:
+                prefetch(starts, number[t + FAR])
+                prefetch(backoff, number[t + FAR])
+            if number[t + NEAR] >= 0:
+                prefetch(words, (starts[number[t + NEAR]] + starts[number[t + NEAR] + 1]) >> 1)
+        found[t] = NONE
         if since[t] < n - 2:
             continue
         before = start if since[t] == 0 else number[t - 1]

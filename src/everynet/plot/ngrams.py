@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
@@ -20,28 +22,22 @@ POINTS = 400
 
 
 def by_order(perplexities: Mapping[str, Float[Tensor, " orders"]]) -> Figure:
-    """A curve of each smoothing over the words of an n-gram, with its values at the end."""
+    """A curve of each smoothing over the words of an n-gram, with its values."""
     orders = next(iter(perplexities.values()))
     n = torch.arange(1, len(orders) + 1).double()
-    curves = {
-        f"{name}: {' '.join(f'{v:.0f}' if v == v else '-' for v in values.tolist())}": (n, values)
-        for name, values in perplexities.items()
-    }
-    return panels(
-        Panel(
-            curves,
-            "n, the words of an n-gram",
-            "perplexity of held-out text",
-            log="y",
-        ),
-        width=6.5,
-        height=3.6,
-    )
+    curves = {}
+    for name, values in perplexities.items():
+        said = [f"{v:.0f}" if math.isfinite(v) else "-" for v in values.tolist()]
+        curves[f"{name}: {' '.join(said)}"] = (n, values)
+    panel = Panel(curves, "n, the words of an n-gram", "perplexity of held-out text", log="y")
+    made = panels(panel, width=6.5, height=3.4)
+    made.axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    made.axes[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    made.axes[0].yaxis.set_minor_locator(NullLocator())
+    return made
 
 
-def frequencies(
-    counts: Sequence[Int[Tensor, " _"]], unseen: Float[Tensor, " orders"]
-) -> Figure:
+def frequencies(counts: Sequence[Int[Tensor, " _"]], unseen: Float[Tensor, " orders"]) -> Figure:
     """Counts of the n-grams by rank, for each n; and how many of held-out text are new."""
     curves = {}
     for n, count in enumerate(counts, 1):
@@ -51,11 +47,12 @@ def frequencies(
     top = float(counts[0][0])
     last = min(top, float(len(counts[0])))
     line = torch.tensor([1.0, last]).double()
-    n = torch.arange(1, len(unseen) + 1).double()
+    orders = torch.arange(1, len(unseen) + 1).double()
+    zipf = {"1 / rank": (line, top / line)}
     return panels(
-        Panel(curves, "rank", "times in training", log="xy", guides={"1 / rank": (line, top / line)}),
+        Panel(curves, "rank", "times in training", log="xy", guides=zipf),
         Panel(
-            {"": (n, unseen)},
+            {"": (orders, unseen)},
             "n, the words of an n-gram",
             "share of held-out n-grams\nthat training never held",
             ylim=(0, 1),
@@ -77,23 +74,32 @@ def word_by_word(
     axes = made.axes[0]
     places = range(len(words))
     p, single = array(probability), array(alone)
-    lengths = sorted({*seen.tolist()})
     low = min(float(p[p > 0].min(initial=1.0)), float(single[single > 0].min(initial=1.0))) / 3
     axes.bar(places, p - low, bottom=low, width=0.7, color=[colour(n - 1) for n in seen.tolist()])
-    (dots,) = axes.plot(places, single, "o", ms=4, color=INK, label="the word without a history")
+    (dots,) = axes.plot(places, single, "o", ms=4, color=INK, mec="white", label="no history")
     axes.set_yscale("log")
-    axes.set_ylim(low, 2.0)
-    for place, value in zip(places, p.tolist(), strict=True):
-        said = f"{value:.2g}" if value else "0"
-        axes.text(place, max(value, low) * 1.1, said, ha="center", va="bottom", fontsize=SMALL)
+    axes.set_ylim(low, 3.0)
+    for place, value, other in zip(places, p.tolist(), single.tolist(), strict=True):
+        near = 0.6 < other / max(value, low) < 6  # the dot would stand in the number
+        above = max(value, low, other * near)
+        axes.text(
+            place,
+            above * (1.4 if near else 1.1),
+            f"{value:.1g}",
+            ha="center",
+            va="bottom",
+            fontsize=SMALL,
+        )
     axes.set_xticks(places, [drawable(word) for word in words], rotation=40, ha="right",
                     rotation_mode="anchor", parse_math=False)  # fmt: skip
     axes.tick_params(labelsize=SMALL + 1)
-    axes.set_ylabel("probability after the words before it")
+    axes.set_ylabel("probability of the word")
     axes.set_xlabel("a held-out sentence")
     grid(axes)
-    keys = [Patch(color=colour(n - 1), label=f"{n} words seen together") for n in lengths if n > 1]
-    keys += [Patch(color=colour(0), label="seen alone")] if 1 in lengths else []
-    made.legend(handles=[*keys, dots], loc="outside upper center", ncols=4, frameon=False,
-                fontsize=SMALL + 1)  # fmt: skip
+    lengths = sorted({*seen.tolist()})
+    keys = [Patch(color=colour(n - 1), label=f"{n} word{'s' * (n > 1)}") for n in lengths]
+    axes.legend(
+        handles=[*keys, dots], title="longest n-gram seen", title_fontsize=SMALL + 1,
+        loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=SMALL + 1,
+    )  # fmt: skip
     return made

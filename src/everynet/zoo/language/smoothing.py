@@ -78,12 +78,14 @@ class Weighed:
 
 def _sums(level: Counted, values: Reals | Ints, shorter: int) -> Reals:
     """The sum over the words that follow each history."""
-    return np.bincount(level.prefix, values, shorter)
+    return np.bincount(level.prefix, values, shorter).astype(np.float64)
 
 
 def _shares(values: Reals | Ints, totals: Reals, otherwise: float = 0.0) -> Reals:
-    """values / totals, and `otherwise` where the total is 0."""
-    return np.divide(values, totals, out=np.full(len(totals), otherwise), where=totals > 0)
+    """What `values` are of `totals`, and `otherwise` where the total is 0."""
+    found = np.full(len(totals), otherwise)
+    np.divide(values, totals, out=found, where=totals > 0)
+    return found
 
 
 def _counts(levels: Sequence[Counted]) -> list[tuple[Counted, Ints, int]]:
@@ -158,16 +160,17 @@ def modified_discounts(a: Ints, order: int) -> Reals:
         if ((d >= 0) & (d <= i)).all():
             return np.concatenate([[0.0], d])
     raise UserError(
-        f"the text must be longer for modified-kneser-ney, because its discounts follow from how "
-        f"many {order}-grams have a count of 1, 2, 3 and 4, and there are "
-        f"{n[1]:.0f}, {n[2]:.0f}, {n[3]:.0f} and {n[4]:.0f}; try smoothing=kneser-ney or add-k"
+        f"the text or its vocabulary must be larger for modified-kneser-ney, because discounts "
+        f"follow from how many {order}-grams have a count of 1, 2, 3 and 4 (in turn fewer), and "
+        f"these are {n[1]:.0f}, {n[2]:.0f}, {n[3]:.0f} and {n[4]:.0f}; try smoothing=kneser-ney"
     )
 
 
 def _interpolated(
     levels: Sequence[Counted], a: Sequence[Ints], discounts: Sequence[Reals], bottom: float
 ) -> Weighed:
-    p, weights, lower = [], [], np.array([bottom])
+    p: list[Reals] = []
+    weights, lower = [], np.array([bottom])
     for (level, _, shorter), count, discount in zip(_counts(levels), a, discounts, strict=True):
         taken = discount[np.minimum(count, 3)]
         total = _sums(level, count, shorter)
@@ -219,10 +222,13 @@ def katz(levels: Sequence[Counted], settings: Settings) -> Weighed:
     words = len(levels[0].words) - 1
     p, weights, lower = [], [], np.array([1 / words])
     for n, (level, c, shorter) in enumerate(_counts(levels), 1):
-        here, seen = level.prefix, c > 0
+        here, seen = level.prefix, np.minimum(c, 1)
         d = np.ones(LARGEST + 2) if n == 1 else good_turing(c, n)
         kept = d[np.minimum(c, LARGEST + 1)] * c
-        total, free = _sums(level, c, shorter), 1 - _sums(level, seen * lower[level.suffix], shorter)
+        total, free = (
+            _sums(level, c, shorter),
+            1 - _sums(level, seen * lower[level.suffix], shorter),
+        )
         full = _sums(level, seen, shorter) >= words  # every word was seen here
         left = total - _sums(level, kept, shorter)
         total = total + (~full & (left < 1e-9 * total))
@@ -230,7 +236,7 @@ def katz(levels: Sequence[Counted], settings: Settings) -> Weighed:
         share = kept / np.maximum(total, 1e-300)[here]
         b = _shares(1 - _sums(level, share, shorter), np.where(full, 0.0, free), 0.0)  # (9)
         b = np.where(total > 0, b, 1.0)
-        lower = np.where(seen, share, b[here] * lower[level.suffix])  # (7)
+        lower = np.where(c > 0, share, b[here] * lower[level.suffix])  # (7)
         if n == 1:
             lower[-1] = 0.0  # nothing is followed by the start symbol
         p.append(lower)
