@@ -110,7 +110,8 @@ def read(path: Path) -> tuple[list[str], list[Grams]]:
         if (keys[-1][1:] == keys[-1][:-1]).any():
             lines.refuse(f"ends the {n}-grams, one of which is there twice")
         starts = begins(prefix, len(grams[-1].words) if grams else 1)
-        grams.append(Grams(last[by_key].astype(np.int32), starts, logp[by_key], weights[by_key]))
+        weights = weights[:0] if n == len(counts) else weights[by_key]
+        grams.append(Grams(last[by_key].astype(np.int32), starts, logp[by_key], weights))
     if next(iter(lines), "") != "\\end\\":
         lines.refuse("must be \\end\\, because all n-grams were read")
     return [*number], grams
@@ -160,7 +161,8 @@ def _section(
             lines.refuse(f"must be one of {count} {n}-grams, but only {len(logp)} are there")
         cells = line.split()
         if not n + 1 <= len(cells) <= n + 2 - longest:
-            lines.refuse(f"must hold a number, {n} words" + "" if longest else " and a number")
+            form = f"a number and {n} words" if longest else f"a number, {n} words and a number"
+            lines.refuse(f"must hold {form}")
         try:
             value, weight = float(cells[0]), float(cells[n + 1]) if len(cells) > n + 1 else 0.0
         except ValueError:
@@ -176,7 +178,7 @@ def _section(
         rows = np.array([number[word] for word in words]).reshape(count, n)
     except KeyError as error:
         lines.refuse(f"ends the {n}-grams, where {error.args[0]!r} is no word of the 1-grams")
-    return rows, _logarithms(logp), np.zeros(0) if longest else _logarithms(weights)
+    return rows, _logarithms(logp), _logarithms(weights)
 
 
 def _take(lines: _Lines, words: list[str], number: dict[str, int]) -> None:

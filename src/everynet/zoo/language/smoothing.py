@@ -11,15 +11,18 @@ V the number of words.
              different words that stand before h w                     (5)  adjusted count
     D_i    = i - (i+1) Y n_{i+1} / n_i,    Y = n_1 / (n_1 + 2 n_2)     (6)  modified discounts
     P(w|h) = d_c c(h w) / c(h)   where seen, else  b(h) P(w|h')        (7)  Katz
-    d_r    = ((r+1) n_{r+1} / (r n_r) - q) / (1 - q),  q = 6 n_6/n_1   (8)  Good-Turing, r <= 5
+    d_r    = ((r+1) n_{r+1} / (r n_r) - q) / (1 - q),                  (8)  Good-Turing, r <= R
+             q = (R+1) n_{R+1} / n_1
     b(h)   = (1 - sum_seen P(w|h)) / (1 - sum_seen P(w|h'))            (9)  back-off weight
     S(w|h) = c(h w) / c(h)       where seen, else  0.4 S(w|h')        (10)  stupid back-off
 
 n_r counts the different n-grams of one order whose (adjusted) count is r. (6) has a discount for
 counts of 1, of 2 and of 3 or more, in every order, and below single words stands 1/V; plain
 Kneser-Ney has one D and ends at a(w) / sum a, so that a word never seen has probability 0. S does
-not sum to 1: it is a score. Single words are not discounted by Katz. Where Katz would leave nothing
-to words that were not seen, 1 is added to c(h).
+not sum to 1: it is a score. R is 5, or the next below for which all d_r are from 0 to 1; Katz
+discounts no single words, and where it would leave nothing to words that were not seen, 1 is added
+to c(h). Modified Kneser-Ney is that of KenLM's lmplz, and
+plain Kneser-Ney that of nltk, but for a start symbol alone, where nltk divides by 0.
 
 Chen, Goodman (1999), "An empirical study of smoothing techniques for language modeling",
 doi:10.1006/csla.1999.0128; Katz (1987), "Estimation of probabilities from sparse data for the
@@ -41,7 +44,7 @@ from everynet.errors import UserError
 from everynet.kernels.ngrams import Counted, Grams, Ints, Reals, begins
 
 LARGEST = 5
-"""Counts above it are believed as they are, in Good-Turing's discounts of Katz."""
+"""Counts above it are believed as they are by Katz: the largest R of (8)."""
 
 
 @dataclass(frozen=True)
@@ -203,17 +206,18 @@ def modified_kneser_ney(levels: Sequence[Counted], settings: Settings) -> Weighe
 def good_turing(c: Ints, order: int) -> Reals:
     """The share that is kept of counts from 0 to LARGEST, and of those above it."""
     n = np.bincount(np.minimum(c, LARGEST + 2), minlength=LARGEST + 3).astype(float)
-    if n[1 : LARGEST + 2].all():
-        r = np.arange(1, LARGEST + 1)
-        q = (LARGEST + 1) * n[LARGEST + 1] / n[1]
-        d = ((r + 1) * n[2 : LARGEST + 2] / (r * n[1 : LARGEST + 1]) - q) / (1 - q)  # (8)
-        if ((d > 0) & (d <= 1)).all():
-            return np.concatenate([[0.0], d, [1.0]])
-    found = ", ".join(f"{count:.0f}" for count in n[1 : LARGEST + 2])
+    for k in range(LARGEST, 1, -1):
+        if n[1 : k + 2].all():
+            r = np.arange(1, k + 1)
+            q = (k + 1) * n[k + 1] / n[1]
+            d = ((r + 1) * n[2 : k + 2] / (r * n[1 : k + 1]) - q) / (1 - q)  # (8)
+            if ((d > 0) & (d <= 1)).all():
+                return np.concatenate([[0.0], d, np.ones(LARGEST + 1 - k)])
+    found = ", ".join(f"{count:.0f}" for count in n[1:4])
     raise UserError(
         f"the text must be longer for katz, because its discounts follow from how many {order}-"
-        f"grams were seen 1 to {LARGEST + 1} times, and these are {found}; try a lower order, or "
-        "smoothing=kneser-ney or add-k"
+        f"grams were seen once, twice and three times (in turn fewer), and these are {found}; try "
+        "a lower order, or smoothing=kneser-ney"
     )
 
 
