@@ -1,6 +1,7 @@
 """Pure functions from tensors to figures; one file a kind of picture, one look for all."""
 
 from everynet.plot.attack import attacked as attacked
+from everynet.plot.candidates import score_planes as score_planes
 from everynet.plot.cells import cell_fields as cell_fields
 from everynet.plot.cells import named_bars as named_bars
 from everynet.plot.convolution import backward_maps as backward_maps

@@ -1,0 +1,507 @@
+"""Learning to say the next word out of very many, without a score for each of them at each step.
+
+    F(x, y)     = w_y . u_x + b_y                              (1)  score of word y after word x
+    L_full      = -log e^{F(x, y)} / sum_k e^{F(x, k)}         (2)  over all V words, O(V) a token
+    F_sampled   -> log P(y | x) + K(x)                         (3)  with -log pi_y on candidates
+    F_biased    -> log P(y | x) - log pi_y + K(x)              (4)  without it
+    F_contrast  -> log P(y | x)                                (5)  noise-contrastive estimation
+    perplexity  = exp(-mean log softmax(F)[y])                 (6)  over all words, however learned
+
+Four networks of the same form and start learn the same text: by the full softmax, from candidates
+drawn at random (sampled softmax, noise-contrastive estimation) and from the words of one part of
+the corpus at a time (importance sampling, Q uniform on them). Only rows of w and u that were read
+are touched, so an update costs what its candidates cost, whatever V is. Three more learn a small
+language of which every probability is known, so that (3) to (5) can be seen. The parts of (2) and
+the losses are in `nn.sampled_softmax`, the updates of rows in `nn.row_sparse`.
+
+Jean et al. (2015), "On Using Very Large Target Vocabulary for Neural Machine Translation",
+arXiv:1412.2007; Mnih, Hinton (2007), "Three new graphical models for statistical language
+modelling", doi:10.1145/1273496.1273577 (1, log-bilinear); Mnih, Teh (2012), "A fast and simple
+algorithm for training neural probabilistic language models", arXiv:1206.6426 (5).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+from torch.optim import Optimizer
+
+from everynet.data.class_bigrams import ClassBigrams, fixed
+from everynet.device import seeded_by
+from everynet.experiments import Experiment, Table
+from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
+from everynet.nn.row_sparse import RowAdagrad, rows
+from everynet.nn.sampled_softmax import (
+    Candidates,
+    Drawn,
+    Part,
+    expected_counts,
+    importance_softmax,
+    log_uniform,
+    noise_contrastive,
+    partitions,
+    sampled_softmax,
+    uniform,
+    unigram,
+)
+from everynet.plot import Panel, panels, score_planes
+from everynet.recipes import Pictures, Training
+from everynet.samplers import Rows
+from everynet.types import Batch, Data, Share, Terms, generator, permutation
+
+EVALUATED = 250
+"""Tokens whose scores of all words are computed at once in evaluation."""
+
+
+class Scores(nn.Module):
+    """Maps words to scores of all words that may follow; biases begin at log frequencies."""
+
+    def __init__(self, counts: Int64[Tensor, " vocab"], size: int) -> None:
+        super().__init__()
+        self.inputs = nn.Parameter(0.3 * torch.randn(len(counts), size))
+        self.weight = nn.Parameter(0.1 * torch.randn(len(counts), size))
+        self.bias = nn.Parameter((counts + 1.0).log() - (counts + 1.0).sum().log())
+
+    def vectors(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
+        """What each word is in the eyes of those that follow."""
+        return rows(self.inputs, x)
+
+    def forward(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens vocab"]:
+        return linear(self.vectors(x), self.weight, self.bias)  # (1)
+
+
+class SampledScores(Scores):
+    """The same, with candidates at hand that are drawn by the frequencies of words."""
+
+    def __init__(self, counts: Int64[Tensor, " vocab"], size: int, samples: int) -> None:
+        super().__init__(counts, size)
+        self.candidates = Candidates(expected_counts(unigram(counts), samples))
+
+
+@dataclass(frozen=True)
+class InParts(Rows):
+    """Batches of (x, y, words), each from one part of the corpus, whose words come with it."""
+
+    parts: tuple[Part, ...]
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return sum((part.stop - part.start) // batch_size for part in self.parts)
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        """Batches of all parts in one random order, so that no part is forgotten."""
+        device = str(split[0].device)
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        turns = [n for n, p in enumerate(self.parts) for _ in range(p.start, p.stop, batch_size)]
+        order = permutation(len(turns), seed, epoch).tolist()
+        part = turns[order[position]]
+        nth = sum(turns[other] == part for other in order[:position])
+        here = self.parts[part]
+        rows_ = permutation(here.stop - here.start, seed + part, epoch, device) + here.start
+        mine = share.of(batch_size)
+        chosen = rows_[nth * batch_size :][mine.start : mine.stop]
+        return (*(t.index_select(0, chosen) for t in split), here.words.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
+    """Say the next word by scores of all words."""
+
+    vocabulary: int = 20_000
+    """Words that are told apart."""
+    tokens: int = 150_000
+    """Words of the training text."""
+    held_out: int = 5000
+    """Words of the text that validates, and of the one that tests."""
+    hidden_size: int = 32
+    """Numbers of a word's vector."""
+
+    schedule: str = "linear"
+
+    def dataset(self) -> Data:
+        language = ClassBigrams(self.vocabulary)
+        data = language.data(self.tokens, self.batch_size, self.seed, self.held_out)
+        return replace(data, eval_batch_size=EVALUATED)
+
+    def model(self, data: Data) -> Scores:
+        return Scores(torch.tensor(data.spec["counts"]), self.hidden_size)
+
+    def optimizers(self, model: Scores) -> dict[str, Optimizer]:
+        return {"main": RowAdagrad(model.parameters(), lr=self.lr)}
+
+    def objective(self, model: Any, batch: Batch) -> Terms:  # noqa: ANN401 -- as above
+        x, y = batch
+        return {"loss": chunked_cross_entropy(model.vectors(x), model.weight, y, model.bias)}  # (2)
+
+    def metrics(self, model: Scores, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch[:2]
+        return {"cross_entropy": cross_entropy(model(x), y, reduction="none")}
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        nats = outputs["cross_entropy"].double().mean().item()
+        return {"cross_entropy": nats, "perplexity": math.exp(nats)}  # (6)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(FullSoftmax):
+    """Say the next word by scores of candidates, corrected by how often they are drawn."""
+
+    samples: int = 512
+    """Candidates of an update, on average."""
+
+    def model(self, data: Data) -> SampledScores:
+        return SampledScores(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        drawn = model.candidates()
+        return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncorrected(Sampled):
+    """The same without the correction."""
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        words, of_words, of_all = model.candidates()
+        none = torch.where(of_words.isinf(), of_words, 0.0)  # what fills a place stays out
+        drawn = Drawn(words, none, torch.zeros_like(of_all))
+        return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(Sampled):
+    """Say the next word by telling it from noise."""
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        drawn = model.candidates()
+        return {"loss": noise_contrastive(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioned(FullSoftmax):
+    """Say the next word by scores of the words of one part of the corpus."""
+
+    tau: int = 6000
+    """Different words of a part at most."""
+
+    def dataset(self) -> Data:
+        data = super().dataset()
+        parts = partitions(data.splits["train"][1], self.tau, self.batch_size)
+        return replace(data, sampler=InParts(tuple(parts)))
+
+    def objective(self, model: Scores, batch: Batch) -> Terms:
+        x, y, words = batch
+        loss = importance_softmax(model.vectors(x), model.weight, model.bias, y, words)
+        return {"loss": loss}
+
+
+# ------------------------------------------------------------------------------------- the law
+
+WAYS: dict[str, type[FullSoftmax]] = {
+    "full": FullSoftmax,
+    "sampled": Sampled,
+    "contrastive": Contrastive,
+    "partitioned": Partitioned,
+}
+KNOWN: dict[str, type[FullSoftmax]] = {
+    "corrected": Sampled,
+    "uncorrected": Uncorrected,
+    "contrast": Contrastive,
+}
+PROPOSALS = ("uniform", "log-uniform", "unigram")
+
+
+def centred(scores: Float[Tensor, "contexts words"]) -> Float[Tensor, "contexts words"]:
+    """Without what is the same for all words of a context, K(x)."""
+    return scores - scores.mean(1, keepdim=True)
+
+
+def spearman(a: Float[Tensor, "contexts words"], b: Float[Tensor, "contexts words"]) -> float:
+    """How alike two rankings of the words are, the mean over contexts; 1 where they are equal."""
+    ranks = [centred(t.argsort(1).argsort(1).double()) for t in (a, b)]
+    sizes = [r.norm(dim=1) for r in ranks]
+    return float(((ranks[0] * ranks[1]).sum(1) / (sizes[0] * sizes[1])).mean())
+
+
+def slope(y: Float[Tensor, "contexts words"], x: Float[Tensor, "contexts words"]) -> float:
+    """How much y rises with x among the words of a context, by least squares."""
+    return float((centred(y) * centred(x)).sum() / (centred(x) ** 2).sum())
+
+
+def gradient_error(
+    q: Float[Tensor, " vocab"], samples: int, layer: tuple[Tensor, ...], random: torch.Generator
+) -> float:
+    """Root mean square error of the gradient by x over eight draws, as a share of its size."""
+    x, weight, bias, y = layer
+    x = x.clone().requires_grad_()
+    (exact,) = torch.autograd.grad(cross_entropy(linear(x, weight, bias), y), x)
+    drawer, errors = Candidates(expected_counts(q, samples)).double(), []
+    for _ in range(8):
+        loss = sampled_softmax(x, weight, bias, y, drawer(random))
+        (found,) = torch.autograd.grad(loss, x)
+        errors.append(((found - exact).norm() / exact.norm()) ** 2)
+    return float(torch.stack(errors).mean().sqrt())
+
+
+def step_seconds(step: Callable[[], Tensor], optimizer: Optimizer) -> float:
+    """Processor time (s) of one update, the better of two after one that does not count."""
+    spent = math.inf
+    for turn in range(3):
+        begun = time.process_time()
+        optimizer.zero_grad()
+        step().backward()
+        optimizer.step()
+        spent = min(spent, time.process_time() - begun) if turn else math.inf
+    return spent
+
+
+def costs(
+    vocabulary: int, size: int, batch_size: int, samples: int, random: torch.Generator
+) -> dict[str, float]:
+    """Processor time (s) of an update of the last layer, for targets by Zipf's law."""
+    q = log_uniform(vocabulary)
+    y = torch.multinomial(q, batch_size, replacement=True, generator=random)
+    x = torch.randn(batch_size, size, generator=random).requires_grad_()
+    weight = nn.Parameter(0.05 * torch.randn(vocabulary, size, generator=random))
+    bias, some = nn.Parameter(torch.zeros(vocabulary)), min(samples, vocabulary)
+    drawer = Candidates(expected_counts(q, some))
+    words = torch.cat([drawer(random).words, y]).unique()
+    cuts = sorted({max(1, vocabulary // part) for part in (100, 20, 3)})
+    adaptive = nn.AdaptiveLogSoftmaxWithLoss(size, vocabulary, cuts, div_value=2.0)
+    plain = torch.optim.SGD([weight, bias], lr=0.1)
+    ways: dict[str, tuple[Callable[[], Tensor], Optimizer]] = {
+        "full": (lambda: cross_entropy(linear(x, weight, bias), y), plain),
+        "full, in chunks": (lambda: chunked_cross_entropy(x, weight, y, bias), plain),
+        "adaptive": (lambda: adaptive(x, y).loss, torch.optim.SGD(adaptive.parameters(), lr=0.1)),
+        "sampled": (lambda: sampled_softmax(x, weight, bias, y, drawer(random)), plain),
+        "contrastive": (lambda: noise_contrastive(x, weight, bias, y, drawer(random)), plain),
+        "partitioned": (lambda: importance_softmax(x, weight, bias, y, words), plain),
+    }
+    return {name: step_seconds(*way) for name, way in ways.items()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LargeVocabulary(Experiment):
+    """The same text learned by the full softmax and from a few candidates a step."""
+
+    captions: ClassVar[Mapping[str, str]] = {
+        "cost": (
+            "Left the time of an update against the size of the vocabulary: the full softmax grows "
+            "with it and candidates do not; right the perplexity over all words on the way."
+        ),
+        "correction": (
+            "Learned scores against true log-probabilities: on the line with the correction, off "
+            "it for common words (yellow) without, and with noise even the constant is right."
+        ),
+        "gradient-error": (
+            "The error of the gradient against the number of candidates for three ways to draw "
+            "them: it falls for all, and is 0 where all words are candidates."
+        ),
+    }
+
+    vocabulary: int = 20_000
+    """Words of the large language."""
+    tokens: int = 150_000
+    """Words of its training text, which is read once."""
+    held_out: int = 5000
+    """Words of the text that validates."""
+    samples: int = 512
+    """Candidates of an update, on average."""
+    tau: int = 6000
+    """Different words of a part of the corpus at most."""
+    hidden_size: int = 32
+    """Numbers of a word's vector."""
+    batch_size: int = 256
+    """Words an update learns to say."""
+    lr: float = 0.3
+    """Learning rate of Adagrad."""
+    known: int = 320
+    """Words of the small language, whose probabilities are known; a tenth are candidates."""
+    known_tokens: int = 200_000
+    """Words of its training text."""
+    known_steps: int = 2500
+    """Updates on it, of 512 words each."""
+    sizes: tuple[int, ...] = (1000, 3000, 10_000, 30_000, 100_000)
+    """Vocabularies for which an update is timed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("hidden_size", "batch_size", "known_steps"):
+            self.require(getattr(self, name) >= 1, name, "at least 1")
+        fits = 1 <= self.samples <= self.vocabulary
+        self.require(fits, "samples", "from 1 to vocabulary")
+        self.require(self.tau >= self.batch_size, "tau", "at least batch_size")
+        self.require(self.tokens >= 4 * self.batch_size, "tokens", "at least 4 batches")
+        self.require(self.known_tokens >= 512, "known_tokens", "at least a batch of 512")
+        self.require(self.held_out >= 1, "held_out", "at least 1")
+        self.require(self.known >= 160, "known", "at least 160: a few words to each class")
+        self.require(self.lr > 0, "lr", "a positive number")
+        good = len(self.sizes) >= 2 and min(self.sizes) >= 100
+        self.require(good, "sizes", "two or more, each at least 100")
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        steps = self.tokens // self.batch_size - self.vocabulary // self.tau - 1
+        large = {
+            "vocabulary": self.vocabulary, "tokens": self.tokens, "hidden_size": self.hidden_size,
+            "batch_size": self.batch_size, "lr": self.lr, "seed": self.seed, "steps": steps,
+            "held_out": self.held_out,
+            "eval_every": max(1, steps // 4),
+        }  # fmt: skip
+        small = {
+            **large, "vocabulary": self.known, "steps": self.known_steps, "batch_size": 512,
+            "eval_every": self.known_steps, "samples": self.known // 10,
+            "tokens": self.known_tokens,
+        }  # fmt: skip
+        more = {"full": {}, "partitioned": {"tau": self.tau}}
+        made = {
+            name: way(**large, **more.get(name, {"samples": self.samples}))
+            for name, way in WAYS.items()
+        }
+        return made | {name: way(**small) for name, way in KNOWN.items()}
+
+    def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
+        """How far gradients from candidates are from those of all words of the small language."""
+        words = self.known
+        x = torch.randn(64, 8, generator=generator).double()
+        weight = 0.5 * torch.randn(words, 8, generator=generator).double()
+        q = {"uniform": uniform(words), "log-uniform": log_uniform(words)}
+        bias = q["log-uniform"].log()
+        likely = linear(x, weight, bias).softmax(1)
+        y = torch.multinomial(likely, 1, generator=generator)[:, 0]
+        q["unigram"] = unigram((1e6 * likely.mean(0)).long())
+        numbers = torch.tensor([words // 64, words // 16, words // 4, words // 2, words])
+        layer = (x, weight, bias, y)
+        errors = [
+            [gradient_error(q[name], int(n), layer, generator) for n in numbers]
+            for name in PROPOSALS
+        ]
+        return {"candidates": numbers, "errors": torch.tensor(errors, dtype=torch.float64)}
+
+    @torch.no_grad()
+    def seen(self, table: Table) -> dict[str, Tensor]:
+        """True log-probabilities, log pi and scores of all words after one word of each class."""
+        language = ClassBigrams(self.known)
+        contexts, words = torch.arange(language.classes), torch.arange(self.known)
+        found = {"truth": language.log_probability(contexts, words)}
+        for name in KNOWN:
+            network = table.cells[name].network()
+            found[name] = network(contexts.to(network.weight.device)).double().cpu()
+            log_expected = network.candidates.log_expected.double().cpu()
+        return {**found, "log_expected": log_expected.expand_as(found["truth"])}
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        seen = self.seen(table)
+        truth, drawn = seen["truth"], seen["log_expected"]
+        full = table.cells["full"].last["perplexity"]
+        ratios = {name: table.cells[name].last["perplexity"] / full for name in WAYS}
+        errors = table.result["errors"]
+        return {
+            **{f"ratio_{name}": value for name, value in ratios.items() if name != "full"},
+            "perplexity_full": full,
+            "perplexity_floor": self.floor(),
+            "rank_corrected": spearman(seen["corrected"], truth),
+            "rank_uncorrected": spearman(seen["uncorrected"], truth),
+            "rank_contrast": spearman(seen["contrast"], truth),
+            "slope_corrected": slope(seen["corrected"] - truth, -drawn),  # (3)
+            "slope_uncorrected": slope(seen["uncorrected"] - truth, -drawn),  # (4)
+            "log_z_contrast": float(seen["contrast"].logsumexp(1).abs().mean()),  # (5)
+            "error_falls": float((errors.diff(dim=1) < 0).all()),
+            "error_of_all": float(errors[:, -1].max()),
+        }
+
+    def floor(self) -> float:
+        """The perplexity of the true probabilities on the text that validates."""
+        language = ClassBigrams(self.vocabulary)
+        return language.perplexity(fixed(language, self.held_out + 1, 1))
+
+    def pictures(self, table: Table) -> Pictures:
+        """What a clock says does not follow from the seed: it is no part of the result."""
+        seen = self.seen(table)
+        truth = centred(seen["truth"])
+        titles = {
+            "corrected": "sampled softmax",
+            "uncorrected": r"without $-\log\,\pi_y$",
+            "contrast": "noise-contrastive",
+        }
+        learned = {titles[name]: centred(seen[name]).flatten() for name in KNOWN}
+        mean = seen["truth"].mean(1, keepdim=True)
+        learned[titles["contrast"]] = (seen["contrast"] - mean).flatten()  # with its constant
+        ylabels = dict.fromkeys(learned, r"learned $F$, centred (nats)")
+        ylabels[titles["contrast"]] = r"learned $F$ as it is (nats)"
+        number = table.result["candidates"].double()
+        few = slice(0, -1)  # the last is 0, which has no logarithm
+        return {
+            "cost": panels(*self.timed(), self.learned(table), width=3.25, height=3.1),
+            "correction": score_planes(
+                truth.flatten(), learned, seen["log_expected"].flatten(), ylabels=ylabels
+            ),
+            "gradient-error": panels(
+                Panel(
+                    {
+                        name: (number[few], errors[few])
+                        for name, errors in zip(PROPOSALS, table.result["errors"], strict=True)
+                    },
+                    "candidates, on average",
+                    "error of the gradient by x, as a share of it",
+                    f"{self.known} words; with all of them the error is 0",
+                    log="xy",
+                ),
+                width=5.2,
+            ),
+        }
+
+    def timed(self) -> tuple[Panel]:
+        """Time of an update against the vocabulary."""
+        with seeded_by(self.seed):
+            found = [costs(n, 128, 512, self.samples, generator(self.seed)) for n in self.sizes]
+        sizes = torch.tensor(self.sizes).double()
+        curves = {n: (sizes, 1e3 * torch.tensor([one[n] for one in found])) for n in found[0]}
+        panel = Panel(
+            curves,
+            "vocabulary (words)",
+            "processor time of an update (ms)",
+            f"512 tokens, {self.samples} candidates",
+            log="xy",
+        )
+        return (panel,)
+
+    def learned(self, table: Table) -> Panel:
+        """Perplexity over all words on the way."""
+        curves = {}
+        for name in WAYS:
+            cell = table.cells[name]
+            curves[name] = (cell.steps * self.batch_size / 1e3, cell.valid["perplexity"])
+        return Panel(
+            curves,
+            "words learned from (thousands)",
+            "validation perplexity",
+            f"{self.vocabulary:,} words",
+            levels={"true probabilities": self.floor()},
+            log="y",
+        )
+
+    def tiny(self) -> Self:
+        return replace(
+            self, vocabulary=400, tokens=1600, samples=40, tau=300, hidden_size=4, batch_size=50,
+            held_out=50, known=160, known_tokens=600, known_steps=4, sizes=(100, 300),
+        )  # fmt: skip
+
+
+RECIPES = {
+    "large-vocabulary": LargeVocabulary(
+        goal="ratio_sampled <= 1.1 and ratio_contrastive <= 1.1 and ratio_partitioned <= 1.1 and "
+        "rank_corrected >= 0.95 and rank_contrast >= 0.95 and slope_uncorrected >= 0.9 and "
+        "error_falls >= 1",
+        covers=("R34", "R35"),
+    ),
+}
