@@ -1,0 +1,155 @@
+"""Words that have vectors: how alike they are, and which word completes an analogy.
+
+    cos(a, b) = (v_a / |v_a|) . (v_b / |v_b|)                      (1)  how alike two words are
+    d = argmax cos(v_d, v_b/|v_b| - v_a/|v_a| + v_c/|v_c|)         (2)  a is to b as c is to d
+
+Vectors are no unit vectors: both divide by norms. The words given are no answers to (2), nor are
+any but the 300,000 commonest, and questions with a word that is not known are left out, as gensim
+does.
+
+Mikolov, Chen, Corrado and Dean (2013), "Efficient Estimation of Word Representations in Vector
+Space", arXiv:1301.3781, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import torch
+from jaxtyping import Float, Int
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from everynet.data import word_vectors
+from everynet.data.judgements import Judgements
+from everynet.types import UserError, nearest
+from everynet.words import shown
+
+RESTRICTED = 300_000
+"""The commonest words, which analogies are about and answered with."""
+LISTS = ("wordsim", "simlex")
+
+Likes = list[tuple[str, float]]
+
+
+class WordVectors(BaseEstimator):
+    """Answers from `vectors_` of `words_`, the commonest first."""
+
+    words_: list[str]
+    vectors_: Float[Tensor, "vocab dimensions"]
+
+    def row(self, word: str) -> int:
+        """The number of a word; in small letters, where it is not known as it stands."""
+        check_is_fitted(self)
+        if self.__dict__.get("_numbered") is not self.words_:
+            self._index = {one: number for number, one in enumerate(self.words_)}
+            self._numbered = self.words_
+        found = self._index.get(word, self._index.get(word.casefold()))
+        if found is None:
+            raise UserError(
+                f"word ({shown(word)}) must be one of the {len(self.words_):,} that were learned"
+                + nearest(word, self.words_[:RESTRICTED])
+            )
+        return found
+
+    def vector(self, word: str) -> Float[Tensor, " dimensions"]:
+        """The vector of a word, as it was learned."""
+        return self.vectors_[self.row(word)]
+
+    def similarity(self, a: str, b: str) -> float:
+        """The cosine between two words."""
+        unit = normalize(self.vectors_[[self.row(a), self.row(b)]], dim=1)
+        return float(unit[0] @ unit[1])  # (1)
+
+    def most_similar(self, word: str, n: int = 10) -> Likes:
+        """The n words that are most like one, and their cosines."""
+        return self.nearest([word], [], n)
+
+    def analogy(self, a: str, b: str, c: str, n: int = 1) -> Likes:
+        """What is to c as b is to a."""
+        return self.nearest([b, c], [a], n)
+
+    def nearest(self, positive: Sequence[str], negative: Sequence[str], n: int = 10) -> Likes:
+        """The n words nearest to a sum and difference of unit vectors, none of those given."""
+        signs = torch.tensor([1.0] * len(positive) + [-1.0] * len(negative))
+        rows = torch.tensor([self.row(word) for word in (*positive, *negative)])
+        unit = normalize(self.vectors_, dim=1)
+        place = normalize((signs[:, None] * unit[rows]).sum(0), dim=0)  # (2)
+        cosines = (unit @ place).index_fill(0, rows, -math.inf)
+        best, found = cosines.topk(min(n, len(self.words_) - len(rows.unique())))
+        return [(self.words_[i], x) for i, x in zip(found.tolist(), best.tolist(), strict=True)]
+
+    def evaluate(self, by: Judgements) -> dict[str, float]:
+        """Spearman's rank correlation with each list of pairs; the share of analogies that is met.
+
+        Questions with a word that is not known are left out, and those given are no answers.
+        """
+        rows, kind, score, _ = judged(by, self.words_[:RESTRICTED])
+        return agreement(kind, score, self.answers(rows, kind))
+
+    def answers(self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]) -> Tensor:
+        """The cosine of each pair, and 1 for each analogy that is met."""
+        unit = normalize(self.vectors_[:RESTRICTED], dim=1)
+        found = (unit[rows[:, 0]] * unit[rows[:, 1]]).sum(1)
+        asked = kind == len(LISTS)
+        for part in asked.nonzero()[:, 0].split(512):
+            a, b, c, d = rows[part].T
+            cosines = (unit[b] - unit[a] + unit[c]) @ unit.T
+            cosines.scatter_(1, torch.stack([a, b, c], 1), -math.inf)
+            found[part] = (cosines.argmax(1) == d).float()
+        return found
+
+    def save_text(self, path: str | Path) -> None:
+        """Write the vectors in the text form of word2vec."""
+        check_is_fitted(self)
+        word_vectors.save_text(path, self.words_, self.vectors_)
+
+    def save_binary(self, path: str | Path) -> None:
+        """Write the vectors in the binary form of word2vec."""
+        check_is_fitted(self)
+        word_vectors.save_binary(path, self.words_, self.vectors_)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Vectors of a file in either form, to be asked; what they predicted is not in it."""
+        words, vectors = word_vectors.read(path)
+        made = cls()
+        made.words_, made.vectors_ = words, vectors
+        return made
+
+
+def judged(
+    by: Judgements, words: Sequence[str]
+) -> tuple[
+    Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], list[str]
+]:
+    """Questions whose words are all known: their rows, which list each is of, what people said."""
+    index = {word: number for number, word in reversed([*enumerate(w.casefold() for w in words)])}
+    asked = [(n, (a, b, a, b), s) for n, name in enumerate(LISTS) for a, b, s in by.pairs[name]]
+    asked += [(len(LISTS), q, 1.0) for section in by.analogies.values() for q in section]
+    known = [(n, [index[w] for w in q], s) for n, q, s in asked if all(w in index for w in q)]
+    left = [" ".join(q) for n, q, _ in asked if not all(w in index for w in q)]
+    rows = torch.tensor([row for _, row, _ in known], dtype=torch.long).reshape(-1, 4)
+    kind, score = torch.tensor([n for n, _, _ in known]), torch.tensor([s for *_, s in known])
+    return rows, kind.long(), score.float(), left
+
+
+def agreement(
+    kind: Int[Tensor, " questions"],
+    score: Float[Tensor, " questions"],
+    found: Float[Tensor, " questions"],
+) -> dict[str, float]:
+    """Rank correlations of the lists and the share of analogies that is met; 0 of too few."""
+    figures = {}
+    for n, name in enumerate(LISTS):
+        of = kind == n
+        enough = int(of.sum()) > 2 and len(found[of].unique()) > 1
+        figures[name] = float(spearmanr(score[of], found[of])[0]) if enough else 0.0
+    of = kind == len(LISTS)
+    return figures | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
