@@ -46,7 +46,9 @@ class Corpus:
         counts = Counter(word for sentence in held for word in sentence)
         if not counts:
             raise UserError("sentences must hold words, but there is none; give more text")
-        common = sorted((w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w))
+        common = sorted(
+            (w for w in counts if counts[w] >= min_count), key=lambda w: (-counts[w], w)
+        )
         if len(common) < 2:
             raise UserError(
                 f"sentences must hold at least 2 different words that occur min_count ({min_count}) "

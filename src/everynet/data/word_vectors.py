@@ -96,9 +96,7 @@ def _is_text(rest: bytes) -> bool:
         return False
 
 
-def _lines(
-    path: Path, rest: bytes, count: int, size: int
-) -> tuple[list[str], NDArray[np.float32]]:
+def _lines(path: Path, rest: bytes, count: int, size: int) -> tuple[list[str], NDArray[np.float32]]:
     lines = rest.removesuffix(b"\n").split(b"\n")
     if len(lines) != count:
         raise UserError(

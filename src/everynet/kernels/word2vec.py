@@ -105,7 +105,7 @@ def _next(state: np.uint64) -> np.uint64:
 
 
 @compiled()
-def _read(  # noqa: PLR0912, PLR0915, PLR0917 -- one pass; compiled code takes its arrays one by one
+def _read(  # noqa: PLR0917 -- one pass; compiled code takes its arrays one by one
     v: Rows,
     u: Rows,
     text: Ids,
@@ -150,7 +150,9 @@ def _read(  # noqa: PLR0912, PLR0915, PLR0917 -- one pass; compiled code takes i
             outputs = 1
             for _ in range(negatives):
                 state = _next(state)
-                column = np.int64(((state >> np.uint64(32)) * np.uint64(len(accept))) >> np.uint64(32))
+                column = np.int64(
+                    ((state >> np.uint64(32)) * np.uint64(len(accept))) >> np.uint64(32)
+                )
                 own = np.uint32(state & np.uint64(0xFFFFFFFF)) < accept[column]
                 word = column if own else np.int64(alias[column])
                 if word != kept[i]:
@@ -305,7 +307,7 @@ class Windows(NamedTuple):
     """False for noise that happens to be the centre word."""
 
 
-def windows(
+def windows(  # noqa: PLR0917
     text: Int[Tensor, " words"],
     sentence: Int[Tensor, " words"],
     centres: Int[Tensor, " batch"],
@@ -315,7 +317,9 @@ def windows(
 ) -> Windows:
     """What is around some places of a text, and noise for each; `noise` is the rule's, here."""
     device, n = text.device, len(centres)
-    offsets = torch.cat([torch.arange(-rule.window, 0), torch.arange(1, rule.window + 1)]).to(device)
+    offsets = torch.cat([torch.arange(-rule.window, 0), torch.arange(1, rule.window + 1)]).to(
+        device
+    )
     reach = torch.randint(1, rule.window + 1, (n, 1), generator=generator, device=device)
     places = centres[:, None] + offsets
     inside = places.clamp(0, len(text) - 1)

@@ -71,3 +71,6 @@ from everynet.plot.surface import decision_regions as decision_regions
 from everynet.plot.surface import decision_surface as decision_surface
 from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
+from everynet.plot.word_vectors import word_arrows as word_arrows
+from everynet.plot.word_vectors import word_map as word_map
+from everynet.plot.word_vectors import word_similarity as word_similarity

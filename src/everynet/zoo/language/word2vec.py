@@ -6,14 +6,13 @@
     P(k) = n_k^{3/4} / sum_i n_i^{3/4}                             (4)  noise, from counts n
     keep = min(1, sqrt(t / f) + t / f)                             (5)  chance that a word is read
     lr = lr_0 (1 - r) + lr_1 r,  lr_1 = lr_0 / 250                 (6)  learning rate after a part r
-    score = N (n_ab - delta) / (n_a n_b)                           (7)  of a b as one phrase
 
-s is the logistic function, f = n / sum n the share of a word in the text, N the number of its
-words. The words w within a reach of c, drawn anew from 1 to `window` at each place, predict it: so
-the nearer a word is, the more often it counts. Unlike the paper, noise is drawn once for a centre
-word and shared by its window, and (5) has a second term, as in word2vec.c and gensim. Unlike both
-programs, the gradient of (3) is divided by m, as (3) says (Irsoy, Benton and Stratos, 2021,
-arXiv:2012.15332), and CBOW therefore starts at three times the rate.
+s is the logistic function and f = n / sum n the share of a word in the text. The words w within a
+reach of c, drawn anew from 1 to `window` at each place, predict c: so the nearer a word is, the more
+often it counts. Unlike the paper, noise is drawn once for a centre word and shared by its window,
+and (5) has a second term, as in word2vec.c and gensim. Unlike both programs, the gradient of (3) is
+divided by m, as (3) says (Irsoy, Benton and Stratos, 2021, arXiv:2012.15332), and CBOW therefore
+starts at three times the rate.
 
 Mikolov, Sutskever, Chen, Corrado and Dean (2013), "Distributed Representations of Words and Phrases
 and their Compositionality", arXiv:1310.4546; (3) is in arXiv:1301.3781.
@@ -22,14 +21,11 @@ and their Compositionality", arXiv:1310.4546; (3) is in arXiv:1301.3781.
 from __future__ import annotations
 
 import math
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from pathlib import Path
+from dataclasses import dataclass
 from threading import Event
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 import torch
@@ -37,17 +33,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from everynet.data import judgements
-from everynet.data.corpus import Corpus, Sentences, numbered, sentences
-from everynet.data.judgements import Judgements
-from everynet.data.kinds.text import divided
-from everynet.data.loading import samples
+from everynet.data.corpus import Corpus, Sentences
 from everynet.kernels.word2vec import Noise, Rule, descend, read_text, shares, windows
-from everynet.plot.panels import Panel, panels
-from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, UserError, generator, nearest
-from everynet.zoo.language.word_vectors import WordVectors
-from everynet.words import shown
+from everynet.types import UserError, generator
+from everynet.zoo.language.company import Company, Judged, Learner
 
 BLOCK = 50_000
 """Words that a thread reads at once."""
@@ -85,27 +74,7 @@ def window_mean(
     return (v[around] * there[..., None]).sum(1) / there.sum(1, keepdim=True)  # (3)
 
 
-def phrases(given: Sentences, delta: float = 5.0, threshold: float = 100.0) -> list[list[str]]:
-    """The same sentences, two words that occur together far more than by chance joined by _."""
-    held = [list(sentence) for sentence in given]
-    one = Counter(word for sentence in held for word in sentence)
-    two = Counter(pair for sentence in held for pair in pairwise(sentence))
-    total = sum(one.values())
-    scores = {(a, b): total * (n - delta) / (one[a] * one[b]) for (a, b), n in two.items()}  # (7)
-    return [_joined(s, {pair for pair in pairwise(s) if scores[pair] > threshold}) for s in held]
-
-
-def _joined(sentence: list[str], found: set[tuple[str, str]]) -> list[str]:
-    made: list[str] = []
-    rest = iter([*pairwise(sentence), (sentence[-1], "")] if sentence else [])
-    for a, b in rest:
-        made.append(f"{a}_{b}" if (a, b) in found else a)
-        if (a, b) in found:
-            next(rest)  # b has gone into the phrase
-    return made
-
-
-class Word2Vec(WordVectors):
+class Word2Vec(Learner):
     """Skip-gram: learns `vectors_` (v) and `contexts_` (u) of `words_`, the commonest first."""
 
     counts_: Int[Tensor, " vocab"]
@@ -116,7 +85,7 @@ class Word2Vec(WordVectors):
     bag: ClassVar[bool] = False
     rate: ClassVar[float] = 0.025  # lr_0
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 -- as gensim's users are used to
         self,
         dimensions: int = 100,
         window: int = 5,
@@ -246,3 +215,38 @@ def _blocks(text: Int[Tensor, " length"]) -> Iterator[Int[Tensor, " block"]]:
         if end - start >= BLOCK or end == ends[-1]:
             yield text[start:end]
             start = end
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipGrams(Company):
+    """Each word of a window predicts its centre word."""
+
+    learner: ClassVar[type[Learner]] = Word2Vec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bags(Company):
+    """The mean of a window predicts its centre word."""
+
+    learner: ClassVar[type[Learner]] = CBOW
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgedSkipGrams(Judged):
+    """Learn from all of a text; compare with what people say of words."""
+
+    learner: ClassVar[type[Learner]] = Word2Vec
+
+
+RECIPES = {
+    "word2vec": SkipGrams(goal="told_apart >= 0.70", covers=("R28",)),
+    "cbow": Bags(goal="told_apart >= 0.70", covers=("R28",)),
+    "word2vec-text8": JudgedSkipGrams(
+        data="text8",
+        judgements="word-eval",
+        dimensions=100,
+        epochs=5,
+        goal="wordsim >= 0.50 and simlex >= 0.20 and analogies >= 0.08",
+        covers=("R28",),
+    ),
+}

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -34,6 +34,13 @@ from everynet.words import shown
 RESTRICTED = 300_000
 """The commonest words, which analogies are about and answered with."""
 LISTS = ("wordsim", "simlex")
+
+SEEN = 4000
+"""The commonest words, among which those are chosen that are drawn."""
+FREQUENT, APART = 100, 0.4
+"""Words too frequent to have a meaning of their own, and the largest cosine of two groups."""
+DRAWN = ("family", "capital-common-countries")
+"""Sections of the analogies that are drawn, if they are there."""
 
 Likes = list[tuple[str, float]]
 
@@ -105,6 +112,57 @@ class WordVectors(BaseEstimator):
             found[part] = (cosines.argmax(1) == d).float()
         return found
 
+    def answer(self, line: str, n: int) -> dict[str, Any]:
+        """What `like: queen` or `king - man + woman` gives; one line where it gives nothing."""
+        parts = line.removeprefix("like:").split()
+        if len(parts) % 2 == 0 or any(sign not in ("+", "-") for sign in parts[1::2]):
+            why = f"line ({shown(line)}) must read like 'like: queen' or 'king - man + woman'"
+            return {"refused": f"{why}, with a space on each side of a sign"}
+        signs = ["+", *parts[1::2]]
+        words = {
+            sign: [w for w, s in zip(parts[::2], signs, strict=True) if s == sign] for sign in "+-"
+        }
+        try:
+            return {
+                "nearest": [[w, round(x, 4)] for w, x in self.nearest(words["+"], words["-"], n)]
+            }
+        except UserError as error:
+            return {"refused": str(error)}
+
+    # ------------------------------------------------------------------------------ pictures
+
+    def groups(self, most: int, each: int) -> dict[str, list[str]]:
+        """Common words that have near neighbours, these after them; no word is in two groups."""
+        unit = normalize(self.vectors_[:SEEN], dim=1)
+        cosines = (unit @ unit.T).fill_diagonal_(-1)
+        best, found = cosines.topk(min(each, len(unit) - 1), dim=1)
+        made: dict[str, list[str]] = {}
+        heads: list[int] = []
+        used: set[int] = set()
+        first = min(FREQUENT, len(unit) // 4)  # such as the and of
+        for head in (best[first : SEEN // 4].mean(1).argsort(descending=True) + first).tolist():
+            members = {head, *found[head].tolist()}
+            if len(made) < most and not members & used and all(cosines[head, heads] < APART):
+                made[self.words_[head]] = [self.words_[i] for i in (head, *found[head].tolist())]
+                used |= members
+                heads.append(head)
+        return made
+
+    def relations(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
+        """Up to eight pairs of words for each of two kinds of analogy, and where they are drawn."""
+        known = {word.casefold() for word in self.words_}
+        made = {}
+        for name, questions in by.analogies.items():
+            pairs = list(dict.fromkeys((a, b) for a, b, *_ in questions if {a, b} <= known))[:8]
+            if len(pairs) > 2:
+                rows = torch.tensor([[self.row(a), self.row(b)] for a, b in pairs])
+                unit = normalize(self.vectors_[rows.flatten()], dim=1)
+                made[name] = (pairs, plane(unit).reshape(-1, 2, 2))
+        wanted = [name for name in DRAWN if name in made] or list(made)
+        return {name: made[name] for name in wanted[:2]}
+
+    # ------------------------------------------------------------------------------ files
+
     def save_text(self, path: str | Path) -> None:
         """Write the vectors in the text form of word2vec."""
         check_is_fitted(self)
@@ -126,18 +184,18 @@ class WordVectors(BaseEstimator):
 
 def judged(
     by: Judgements, words: Sequence[str]
-) -> tuple[
-    Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], list[str]
-]:
-    """Questions whose words are all known: their rows, which list each is of, what people said."""
+) -> tuple[Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], int]:
+    """Questions whose words are all known: their rows, the list each is of and its score.
+
+    The last is the number of questions that are left out.
+    """
     index = {word: number for number, word in reversed([*enumerate(w.casefold() for w in words)])}
     asked = [(n, (a, b, a, b), s) for n, name in enumerate(LISTS) for a, b, s in by.pairs[name]]
     asked += [(len(LISTS), q, 1.0) for section in by.analogies.values() for q in section]
     known = [(n, [index[w] for w in q], s) for n, q, s in asked if all(w in index for w in q)]
-    left = [" ".join(q) for n, q, _ in asked if not all(w in index for w in q)]
     rows = torch.tensor([row for _, row, _ in known], dtype=torch.long).reshape(-1, 4)
     kind, score = torch.tensor([n for n, _, _ in known]), torch.tensor([s for *_, s in known])
-    return rows, kind.long(), score.float(), left
+    return rows, kind.long(), score.float(), len(asked) - len(known)
 
 
 def agreement(
@@ -153,3 +211,10 @@ def agreement(
         figures[name] = float(spearmanr(score[of], found[of])[0]) if enough else 0.0
     of = kind == len(LISTS)
     return figures | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
+
+
+def plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
+    """Where points are on the plane of their two principal axes."""
+    centred = vectors - vectors.mean(0)
+    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
+    return centred @ axes[:2].T
