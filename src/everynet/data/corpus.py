@@ -19,7 +19,7 @@ LONGEST = 10_000
 """Words of the longest sentence; a longer one is cut, so that a text without any can be shared."""
 
 _ENDS = re.compile(r"[.!?]\s|\n\s*\n")
-_WORDS = re.compile(r"\w+(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*")
+_WORDS = re.compile(r"[^\W\d]\w*(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*")
 
 Sentences = Iterable[Sequence[str]]
 
@@ -51,9 +51,9 @@ class Corpus:
         )
         if len(common) < 2:
             raise UserError(
-                f"sentences must hold at least 2 different words that occur min_count ({min_count}) "
-                f"times, because each is told from others, but {len(common)} of {len(counts):,} "
-                "does; give more text or lower min_count"
+                "sentences must hold at least 2 different words that occur min_count "
+                f"({min_count}) times, because each is told from others, but {len(common)} of "
+                f"{len(counts):,} does; give more text or lower min_count"
             )
         return Corpus(common, numbered(held, common))
 

@@ -140,7 +140,8 @@ def _read(  # noqa: PLR0917 -- one pass; compiled code takes its arrays one by o
             state = _next(state)
             reach = 1 + np.int64((state >> np.uint64(33)) % np.uint64(window))
             width = 0
-            for j in range(max(0, i - reach), min(count, i + reach + 1)):
+            low, high = max(0, i - int(reach)), min(count, i + int(reach) + 1)
+            for j in range(low, high):
                 if j != i:
                     inputs[width] = kept[j]
                     width += 1

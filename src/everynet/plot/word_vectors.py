@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -43,7 +44,7 @@ def word_map(points: Float[Tensor, "words 2"], groups: Mapping[str, Sequence[str
         axes.plot(*own[1:].T, "o", ms=4, color=colour(number))
         axes.plot(*own[:1].T, "*", ms=11, color=colour(number), mec=INK, mew=0.5)
     inks = [colour(n) for n, (start, stop) in enumerate(_spans(groups)) for _ in range(start, stop)]
-    _name(axes, places, names, inks, bold=heads, inches=(5.7, 4.6))
+    _name(axes, places, names, inks, inches=(5.7, 4.6), bold=heads)
     axes.set(xlabel="first principal axis", ylabel="second principal axis")
     grid(axes)
     return made
@@ -76,7 +77,10 @@ def word_arrows(
         middle, mean = ends.mean((0, 1)), (ends[:, 1] - ends[:, 0]).mean(0)
         _arrow(axes, middle - mean / 2, middle + mean / 2, INK, 2.6)
         inks = [colour(number) for number in range(len(pairs)) for _ in range(2)]
-        _name(axes, flat, [word for pair in pairs for word in pair], inks, inches=inches)
+        along = np.linspace(0, 1, 9)[:, None, None]
+        way = (ends[:, 0] + along * (ends[:, 1] - ends[:, 0])).reshape(-1, 2)
+        names = [word for pair in pairs for word in pair]
+        _name(axes, flat, names, inks, inches=inches, avoid=way)
         axes.set_title(title, color=INK, fontsize="medium")
         axes.set(xlabel="first principal axis", ylabel="second principal axis")
         grid(axes)
@@ -87,7 +91,9 @@ def _arrow(
     axes: Axes, start: NDArray[np.float64], stop: NDArray[np.float64], ink: str, width: float
 ) -> None:
     style = {"arrowstyle": "-|>", "color": ink, "lw": width, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", stop, start, arrowprops={**style, "mutation_scale": 6 + 3 * width})
+    axes.annotate(
+        "", tuple(stop), tuple(start), arrowprops={**style, "mutation_scale": 6 + 3 * width}
+    )
 
 
 def _name(
@@ -98,12 +104,14 @@ def _name(
     *,
     inches: tuple[float, float],
     bold: set[int] | frozenset[int] = frozenset(),
+    avoid: NDArray[np.float64] | None = None,
 ) -> None:
     """Write each name beside its point, where it covers least of the others."""
     low = np.array([axes.get_xlim()[0], axes.get_ylim()[0]])
     high = np.array([axes.get_xlim()[1], axes.get_ylim()[1]])
     places = (points - low) / (high - low) * inches
-    taken = [(place - 0.04, place + 0.04) for place in places]
+    others = points if avoid is None else avoid
+    taken = [(at - 0.04, at + 0.04) for at in (others - low) / (high - low) * inches]
     for number in sorted(range(len(names)), key=lambda n: (n not in bold, n)):
         name = drawable(names[number])
         half = np.array([LETTER * len(name), LINE]) / 2
@@ -120,9 +128,21 @@ def _name(
         assert best is not None
         taken.append((best[1] - half, best[1] + half))
         x, y = best[1] / inches * (high - low) + low
+        if np.linalg.norm((best[1] - places[number]) / (half + 0.12)) > 1.5:  # too far to be seen
+            axes.plot([points[number, 0], x], [points[number, 1], y], color=FAINT, lw=0.7, zorder=0)
         weight = "bold" if number in bold else "normal"
-        style = {"ha": "center", "va": "center", "fontsize": SMALL, "fontweight": weight}
-        axes.text(x, y, name, color=inks[number], parse_math=False, **style)
+        axes.text(
+            x,
+            y,
+            name,
+            color=inks[number],
+            parse_math=False,
+            ha="center",
+            va="center",
+            fontsize=SMALL,
+            fontweight=weight,
+            path_effects=[withStroke(linewidth=2, foreground="white")],
+        )
 
 
 def _overlap(
@@ -146,7 +166,9 @@ def word_similarity(
     signed = bool((cosines < -0.2).any())
     low = -1.0 if signed else min(0.0, float(cosines.min()))
     cmap = SIGNED if signed else MAGNITUDE
-    image = axes.imshow(array(cosines), cmap=cmap, vmin=low, vmax=1.0, interpolation="nearest")
+    image = axes.imshow(
+        array(cosines), cmap=cmap, vmin=low, vmax=1.0, aspect="auto", interpolation="nearest"
+    )
     axes.set_xticks(range(len(names)), names, rotation=90)
     axes.set_yticks(range(len(names)), names)
     for axis in (axes.xaxis, axes.yaxis):

@@ -3,8 +3,8 @@
     score = N (n_ab - delta) / (n_a n_b)                           (1)  of a b as one phrase
 
 n_ab is how often a stands before b in a text of N words; delta keeps out pairs that occur by
-chance. A text is read up to its last tenth. What was learned is tried there: a word and two others,
-of which one stood near it and the other somewhere else. Or it is compared with what people say.
+chance. A text is read up to its last tenth. What was learned is tried there: which of two words was
+it that stood in a gap, the other being one from elsewhere? Or it is compared with what people say.
 
 Mikolov, Sutskever, Chen, Corrado and Dean (2013), "Distributed Representations of Words and Phrases
 and their Compositionality", arXiv:1310.4546, section 4, and word2phrase.c for the factor N.
@@ -31,7 +31,7 @@ from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
 from everynet.plot.word_vectors import word_arrows, word_map, word_similarity
 from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, generator
+from everynet.types import Batch, Data, History, Spec
 from everynet.zoo.language.word_vectors import RESTRICTED, WordVectors, agreement, judged, plane
 
 
@@ -70,7 +70,7 @@ class Learner(WordVectors):
 
 @dataclass(frozen=True, kw_only=True)
 class Company(Fitting[Learner]):
-    """Learn vectors of the words of a text; tell which words are near each other in the rest."""
+    """Learn vectors of the words of a text; tell which word stood in a gap of the rest."""
 
     learner: ClassVar[type[Learner]]
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
@@ -98,11 +98,11 @@ class Company(Fitting[Learner]):
     """A known text, or a file in UTF-8."""
     dimensions: int = 50
     """Numbers of a vector."""
-    window: int = 5
+    window: int = 3
     """Words on each side that may predict a word."""
     negatives: int = 5
     """Words of noise for each centre word."""
-    min_count: int = 5
+    min_count: int = 3
     """A word that occurs less often is left out."""
     subsample: float = 1e-3
     """The share of the text above which occurrences of a word are left out."""
@@ -128,8 +128,8 @@ class Company(Fitting[Learner]):
         found = self._phrases(parts["train"])
         corpus = Corpus.of(join_phrases(sentences(parts["train"]), found), self.min_count)
         splits = {"train": (corpus.text,)} | {
-            name: self._near(join_phrases(sentences(parts[name]), found), corpus.words, seed)
-            for seed, name in enumerate(("valid", "test"))
+            name: self._gaps(join_phrases(sentences(parts[name]), found), corpus.words)
+            for name in ("valid", "test")
         }
         return self._data(text.name, text.digest, split, corpus, splits)
 
@@ -151,15 +151,18 @@ class Company(Fitting[Learner]):
         score = self.phrase_score
         return find_phrases(sentences(text), self.min_count, score) if score else set()
 
-    def _near(self, given: Sentences, words: Sequence[str], seed: int) -> Batch:
-        """Two words that are near in a text, and one of another place: (near, centre, other)."""
+    def _gaps(self, given: Sentences, words: Sequence[str]) -> Batch:
+        """For each place of a text the words around it (-1: none), its own and another's."""
         stream = numbered(given, words).long()
-        apart = torch.randint(1, self.window + 1, (len(stream),), generator=generator(0, seed))
-        at = torch.arange(len(stream) - self.window)
-        ends = (stream < 0).cumsum(0)
-        at = at[(ends[at] == ends[at + apart[at]]) & (stream[at] >= 0)]
-        near, centre = stream[at], stream[at + apart[at]]
-        return (torch.stack([near, centre, centre.roll(len(centre) // 2)], 1),)
+        places = (stream >= 0).nonzero()[:, 0]
+        offsets = [o for o in range(-self.window, self.window + 1) if o != 0]
+        beside = (places[:, None] + torch.tensor(offsets)).clamp(0, len(stream) - 1)
+        sentence = (stream < 0).cumsum(0)
+        inside = (sentence[beside] == sentence[places, None]) & (beside != places[:, None])
+        around = torch.where(inside, stream[beside], -1)
+        known = (around >= 0).any(1)
+        around, own = around[known], stream[places[known]]
+        return around, own, own.roll(len(own) // 2)
 
     def model(self, data: Data) -> Learner:
         return self.learner(
@@ -177,10 +180,11 @@ class Company(Fitting[Learner]):
         return model.fit(Corpus(data.spec["words"], data.whole[0]))
 
     def metrics(self, model: Learner, batch: Batch) -> dict[str, Tensor]:
-        """Whether a word predicts one that was near it rather than one that was elsewhere."""
-        near, centre, other = batch[0].cpu().T
-        v, u = model.vectors_[near], model.contexts_
-        ahead = (v * (u[centre] - u[other])).sum(1)
+        """Whether the words around a gap predict its own word rather than one from elsewhere."""
+        around, own, other = (part.cpu() for part in batch)
+        there = (around >= 0).float()[..., None]
+        h = (model.vectors_[around] * there).sum(1)
+        ahead = (h * (model.contexts_[own] - model.contexts_[other])).sum(1)
         return {"told_apart": 0.5 + ahead.sign() / 2}
 
     def pictures(self, model: Learner, data: Data, history: History) -> Pictures:
@@ -196,7 +200,8 @@ class Company(Fitting[Learner]):
         loss = Panel(
             {"loss": (read, model.loss_curve_)}, "times that the text was read",
             f"loss, of one word and {self.negatives} of noise",
-            levels={"nothing learned": (1 + self.negatives) * math.log(2)}, legend="upper right",
+            levels={"nothing learned": (1 + self.negatives) * math.log(2)}, legend="lower left",
+            ylim=(0, 1.1 * (1 + self.negatives) * math.log(2)),
         )  # fmt: skip
         return made | {"loss": panels(loss, width=6.5)}
 

@@ -8,11 +8,11 @@
     lr = lr_0 (1 - r) + lr_1 r,  lr_1 = lr_0 / 250                 (6)  learning rate after a part r
 
 s is the logistic function and f = n / sum n the share of a word in the text. The words w within a
-reach of c, drawn anew from 1 to `window` at each place, predict c: so the nearer a word is, the more
-often it counts. Unlike the paper, noise is drawn once for a centre word and shared by its window,
-and (5) has a second term, as in word2vec.c and gensim. Unlike both programs, the gradient of (3) is
-divided by m, as (3) says (Irsoy, Benton and Stratos, 2021, arXiv:2012.15332), and CBOW therefore
-starts at three times the rate.
+reach of c, drawn anew from 1 to `window` at each place, predict c: so the nearer a word is, the
+more often it counts. Unlike the paper, noise is drawn once for a centre word and shared by its
+window, and (5) has a second term, as in word2vec.c and gensim. Unlike both programs, the gradient
+of (3) is divided by m, as (3) says (Irsoy, Benton and Stratos, 2021, arXiv:2012.15332), and CBOW
+therefore starts at three times the rate.
 
 Mikolov, Sutskever, Chen, Corrado and Dean (2013), "Distributed Representations of Words and Phrases
 and their Compositionality", arXiv:1310.4546; (3) is in arXiv:1301.3781.
@@ -245,6 +245,8 @@ RECIPES = {
         data="text8",
         judgements="word-eval",
         dimensions=100,
+        window=5,
+        min_count=5,
         epochs=5,
         goal="wordsim >= 0.50 and simlex >= 0.20 and analogies >= 0.08",
         covers=("R28",),

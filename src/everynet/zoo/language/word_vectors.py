@@ -133,14 +133,15 @@ class WordVectors(BaseEstimator):
 
     def groups(self, most: int, each: int) -> dict[str, list[str]]:
         """Common words that have near neighbours, these after them; no word is in two groups."""
-        unit = normalize(self.vectors_[:SEEN], dim=1)
+        seen = max(2, min(SEEN, len(self.words_) // 2))
+        unit = normalize(self.vectors_[:seen], dim=1)
         cosines = (unit @ unit.T).fill_diagonal_(-1)
         best, found = cosines.topk(min(each, len(unit) - 1), dim=1)
         made: dict[str, list[str]] = {}
         heads: list[int] = []
         used: set[int] = set()
-        first = min(FREQUENT, len(unit) // 4)  # such as the and of
-        for head in (best[first : SEEN // 4].mean(1).argsort(descending=True) + first).tolist():
+        first = min(FREQUENT, seen // 8)  # such as the and of
+        for head in (best[first : seen // 2].mean(1).argsort(descending=True) + first).tolist():
             members = {head, *found[head].tolist()}
             if len(made) < most and not members & used and all(cosines[head, heads] < APART):
                 made[self.words_[head]] = [self.words_[i] for i in (head, *found[head].tolist())]
@@ -153,7 +154,8 @@ class WordVectors(BaseEstimator):
         known = {word.casefold() for word in self.words_}
         made = {}
         for name, questions in by.analogies.items():
-            pairs = list(dict.fromkeys((a, b) for a, b, *_ in questions if {a, b} <= known))[:8]
+            both = dict.fromkeys((a, b) for a, b, *_ in questions if {a, b} <= known)
+            pairs = sorted(both, key=lambda pair: max(map(self.row, pair)))[:8]  # the commonest
             if len(pairs) > 2:
                 rows = torch.tensor([[self.row(a), self.row(b)] for a, b in pairs])
                 unit = normalize(self.vectors_[rows.flatten()], dim=1)
@@ -217,4 +219,5 @@ def plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"
     """Where points are on the plane of their two principal axes."""
     centred = vectors - vectors.mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    return centred @ axes[:2].T
+    placed: Tensor = centred @ axes[:2].T
+    return placed
