@@ -49,7 +49,7 @@ def join_phrases(given: Sentences, found: Collection[tuple[str, str]]) -> Iterat
     """The same sentences, both words of a phrase joined by _; a word is in one phrase at most."""
     for sentence in given:
         made: list[str] = []
-        rest = zip(sentence, [*sentence[1:], ""], strict=True)
+        rest = iter([*pairwise([*sentence, ""])])
         for a, b in rest:
             made.append(f"{a}_{b}" if (a, b) in found else a)
             if (a, b) in found:
@@ -156,9 +156,10 @@ class Company(Fitting[Learner]):
         stream = numbered(given, words).long()
         places = (stream >= 0).nonzero()[:, 0]
         offsets = [o for o in range(-self.window, self.window + 1) if o != 0]
-        beside = (places[:, None] + torch.tensor(offsets)).clamp(0, len(stream) - 1)
+        wanted = places[:, None] + torch.tensor(offsets)
+        beside = wanted.clamp(0, len(stream) - 1)
         sentence = (stream < 0).cumsum(0)
-        inside = (sentence[beside] == sentence[places, None]) & (beside != places[:, None])
+        inside = (sentence[beside] == sentence[places, None]) & (beside == wanted)
         around = torch.where(inside, stream[beside], -1)
         known = (around >= 0).any(1)
         around, own = around[known], stream[places[known]]

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Int
 from scipy.stats import spearmanr
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.exceptions import NotFittedError
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -51,12 +51,17 @@ class WordVectors(BaseEstimator):
     words_: list[str]
     vectors_: Float[Tensor, "vocab dimensions"]
 
+    def _words(self) -> list[str]:
+        if not hasattr(self, "words_"):
+            raise NotFittedError(f"{type(self).__name__} has learned no words yet; call fit first")
+        return self.words_
+
     def row(self, word: str) -> int:
         """The number of a word; in small letters, where it is not known as it stands."""
-        check_is_fitted(self)
-        if self.__dict__.get("_numbered") is not self.words_:
-            self._index = {one: number for number, one in enumerate(self.words_)}
-            self._numbered = self.words_
+        words = self._words()
+        if self.__dict__.get("_numbered") is not words:
+            self._index = {one: number for number, one in enumerate(words)}
+            self._numbered = words
         found = self._index.get(word, self._index.get(word.casefold()))
         if found is None:
             raise UserError(
@@ -67,11 +72,13 @@ class WordVectors(BaseEstimator):
 
     def vector(self, word: str) -> Float[Tensor, " dimensions"]:
         """The vector of a word, as it was learned."""
-        return self.vectors_[self.row(word)]
+        number = self.row(word)
+        return self.vectors_[number]
 
     def similarity(self, a: str, b: str) -> float:
         """The cosine between two words."""
-        unit = normalize(self.vectors_[[self.row(a), self.row(b)]], dim=1)
+        rows = [self.row(a), self.row(b)]
+        unit = normalize(self.vectors_[rows], dim=1)
         return float(unit[0] @ unit[1])  # (1)
 
     def most_similar(self, word: str, n: int = 10) -> Likes:
@@ -97,7 +104,7 @@ class WordVectors(BaseEstimator):
 
         Questions with a word that is not known are left out, and those given are no answers.
         """
-        rows, kind, score, _ = judged(by, self.words_[:RESTRICTED])
+        rows, kind, score, _ = judged(by, self._words()[:RESTRICTED])
         return agreement(kind, score, self.answers(rows, kind))
 
     def answers(self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]) -> Tensor:
@@ -167,13 +174,11 @@ class WordVectors(BaseEstimator):
 
     def save_text(self, path: str | Path) -> None:
         """Write the vectors in the text form of word2vec."""
-        check_is_fitted(self)
-        word_vectors.save_text(path, self.words_, self.vectors_)
+        word_vectors.save_text(path, self._words(), self.vectors_)
 
     def save_binary(self, path: str | Path) -> None:
         """Write the vectors in the binary form of word2vec."""
-        check_is_fitted(self)
-        word_vectors.save_binary(path, self.words_, self.vectors_)
+        word_vectors.save_binary(path, self._words(), self.vectors_)
 
     @classmethod
     def read(cls, path: str | Path) -> Self:
