@@ -22,7 +22,7 @@ def test_vectors_of_a_text_of_ones_own(call, tmp_path):
     code, _, error = call("run", "word2vec", f"data={mine}", *SMALL, "--out", "runs")
     assert code == 0, error
     (folder,) = Path("runs").iterdir()
-    assert "different words" in (folder / "card.md").read_text()
+    assert str(mine) in (folder / "card.md").read_text()
     mine.unlink()  # what follows needs the run alone
     Path("asked.txt").write_text("king - man + woman\n\nlike: Queen\nlike: unicorn\nking man\n")
     code, out, error = call("predict", str(folder), "asked.txt", "n=3")
