@@ -79,3 +79,6 @@ from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
 from everynet.plot.unrolled import gru_cell as gru_cell
 from everynet.plot.unrolled import lstm_cell as lstm_cell
+from everynet.plot.word_vectors import word_arrows as word_arrows
+from everynet.plot.word_vectors import word_map as word_map
+from everynet.plot.word_vectors import word_similarity as word_similarity

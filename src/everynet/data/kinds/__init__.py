@@ -29,7 +29,7 @@ S = TypeVar("S")
 Inputs: TypeAlias = "Sequence[Any] | Tensor"
 """What a network is asked about, one after another: the rows of a tensor, or unequal ones."""
 
-ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text")
+ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
 """The kinds of the package, those that are told by more of what they see first."""
 
 _added: dict[str, Kind[Any]] = {}

@@ -1,0 +1,1 @@
+"""Language: models of the next word, and what words mean."""

@@ -1,0 +1,41 @@
+"""Lines of text as they were written: questions whose words the network must see whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from everynet.data.kinds import Kind, files_in
+from everynet.data.texts import cut, read
+from everynet.types import Spec, UserError
+from everynet.words import shown
+
+
+class Lines(Kind[Any]):
+    """What is asked line by line; the text that was learned from is of the kind `text`."""
+
+    name: ClassVar[str] = "lines"
+    about: ClassVar[str] = "lines of text: one file in UTF-8"
+    suffix: ClassVar[str] = ".txt"
+
+    def matches(self, path: Path) -> bool:
+        return False  # a text is what it looks like
+
+    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[str]]:
+        """Each line that is not empty, as it is."""
+        names: list[str] = []
+        lines: list[str] = []
+        for path in files_in(paths):
+            found = [(n, line.strip()) for n, line in enumerate(cut(read(path)), 1) if line.strip()]
+            if not found:
+                raise UserError(f"{shown(path)} must hold a line that is not empty")
+            names += [f"{path}:{number}" for number, _ in found]
+            lines += [line for _, line in found]
+        return names, lines
+
+    def line(self, spec: Spec) -> str:
+        return f"{spec['name']}: text, {spec['shape'][0]:,} different words"
+
+
+KIND = Lines()

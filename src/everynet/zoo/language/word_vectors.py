@@ -1,0 +1,228 @@
+"""Words that have vectors: how alike they are, and which word completes an analogy.
+
+    cos(a, b) = (v_a / |v_a|) . (v_b / |v_b|)                      (1)  how alike two words are
+    d = argmax cos(v_d, v_b/|v_b| - v_a/|v_a| + v_c/|v_c|)         (2)  a is to b as c is to d
+
+Vectors are no unit vectors: both divide by norms. The words given are no answers to (2), nor are
+any but the 300,000 commonest, and questions with a word that is not known are left out, as gensim
+does.
+
+Mikolov, Chen, Corrado and Dean (2013), "Efficient Estimation of Word Representations in Vector
+Space", arXiv:1301.3781, section 4.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from jaxtyping import Float, Int
+from scipy.stats import spearmanr
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from everynet.data import word_vectors
+from everynet.data.judgements import Judgements
+from everynet.types import UserError, nearest
+from everynet.words import shown
+
+RESTRICTED = 300_000
+"""The commonest words, which analogies are about and answered with."""
+LISTS = ("wordsim", "simlex")
+
+SEEN = 4000
+"""The commonest words, among which those are chosen that are drawn."""
+FREQUENT, APART = 100, 0.4
+"""Words too frequent to have a meaning of their own, and the largest cosine of two groups."""
+DRAWN = ("family", "capital-common-countries")
+"""Sections of the analogies that are drawn, if they are there."""
+
+Likes = list[tuple[str, float]]
+
+
+class WordVectors(BaseEstimator):
+    """Answers from `vectors_` of `words_`, the commonest first."""
+
+    words_: list[str]
+    vectors_: Float[Tensor, "vocab dimensions"]
+
+    def _words(self) -> list[str]:
+        if not hasattr(self, "words_"):
+            raise NotFittedError(f"{type(self).__name__} has learned no words yet; call fit first")
+        return self.words_
+
+    def row(self, word: str) -> int:
+        """The number of a word; in small letters, where it is not known as it stands."""
+        words = self._words()
+        if self.__dict__.get("_numbered") is not words:
+            self._index = {one: number for number, one in enumerate(words)}
+            self._numbered = words
+        found = self._index.get(word, self._index.get(word.casefold()))
+        if found is None:
+            raise UserError(
+                f"word ({shown(word)}) must be one of the {len(self.words_):,} that were learned"
+                + nearest(word, self.words_[:RESTRICTED])
+            )
+        return found
+
+    def vector(self, word: str) -> Float[Tensor, " dimensions"]:
+        """The vector of a word, as it was learned."""
+        number = self.row(word)
+        return self.vectors_[number]
+
+    def similarity(self, a: str, b: str) -> float:
+        """The cosine between two words."""
+        rows = [self.row(a), self.row(b)]
+        unit = normalize(self.vectors_[rows], dim=1)
+        return float(unit[0] @ unit[1])  # (1)
+
+    def most_similar(self, word: str, n: int = 10) -> Likes:
+        """The n words that are most like one, and their cosines."""
+        return self.nearest([word], [], n)
+
+    def analogy(self, a: str, b: str, c: str, n: int = 1) -> Likes:
+        """What is to c as b is to a."""
+        return self.nearest([b, c], [a], n)
+
+    def nearest(self, positive: Sequence[str], negative: Sequence[str], n: int = 10) -> Likes:
+        """The n words nearest to a sum and difference of unit vectors, none of those given."""
+        signs = torch.tensor([1.0] * len(positive) + [-1.0] * len(negative))
+        rows = torch.tensor([self.row(word) for word in (*positive, *negative)])
+        unit = normalize(self.vectors_, dim=1)
+        place = normalize((signs[:, None] * unit[rows]).sum(0), dim=0)  # (2)
+        cosines = (unit @ place).index_fill(0, rows, -math.inf)
+        best, found = cosines.topk(min(n, len(self.words_) - len(rows.unique())))
+        return [(self.words_[i], x) for i, x in zip(found.tolist(), best.tolist(), strict=True)]
+
+    def evaluate(self, by: Judgements) -> dict[str, float]:
+        """Spearman's rank correlation with each list of pairs; the share of analogies that is met.
+
+        Questions with a word that is not known are left out, and those given are no answers.
+        """
+        rows, kind, score, _ = judged(by, self._words()[:RESTRICTED])
+        return agreement(kind, score, self.answers(rows, kind))
+
+    def answers(self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]) -> Tensor:
+        """The cosine of each pair, and 1 for each analogy that is met."""
+        unit = normalize(self.vectors_[:RESTRICTED], dim=1)
+        found = (unit[rows[:, 0]] * unit[rows[:, 1]]).sum(1)
+        asked = kind == len(LISTS)
+        for part in asked.nonzero()[:, 0].split(512):
+            a, b, c, d = rows[part].T
+            cosines = (unit[b] - unit[a] + unit[c]) @ unit.T
+            cosines.scatter_(1, torch.stack([a, b, c], 1), -math.inf)
+            found[part] = (cosines.argmax(1) == d).float()
+        return found
+
+    def answer(self, line: str, n: int) -> dict[str, Any]:
+        """What `like: queen` or `king - man + woman` gives; one line where it gives nothing."""
+        parts = line.removeprefix("like:").split()
+        if len(parts) % 2 == 0 or any(sign not in ("+", "-") for sign in parts[1::2]):
+            why = f"line ({shown(line)}) must read like 'like: queen' or 'king - man + woman'"
+            return {"refused": f"{why}, with a space on each side of a sign"}
+        signs = ["+", *parts[1::2]]
+        words = {
+            sign: [w for w, s in zip(parts[::2], signs, strict=True) if s == sign] for sign in "+-"
+        }
+        try:
+            return {
+                "nearest": [[w, round(x, 4)] for w, x in self.nearest(words["+"], words["-"], n)]
+            }
+        except UserError as error:
+            return {"refused": str(error)}
+
+    # ------------------------------------------------------------------------------ pictures
+
+    def groups(self, most: int, each: int) -> dict[str, list[str]]:
+        """Common words that have near neighbours, these after them; no word is in two groups."""
+        seen = max(2, min(SEEN, len(self.words_) // 2))
+        unit = normalize(self.vectors_[:seen], dim=1)
+        cosines = (unit @ unit.T).fill_diagonal_(-1)
+        best, found = cosines.topk(min(each, len(unit) - 1), dim=1)
+        made: dict[str, list[str]] = {}
+        heads: list[int] = []
+        used: set[int] = set()
+        first = min(FREQUENT, seen // 8)  # such as the and of
+        for head in (best[first : seen // 2].mean(1).argsort(descending=True) + first).tolist():
+            members = {head, *found[head].tolist()}
+            if len(made) < most and not members & used and all(cosines[head, heads] < APART):
+                made[self.words_[head]] = [self.words_[i] for i in (head, *found[head].tolist())]
+                used |= members
+                heads.append(head)
+        return made
+
+    def relations(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
+        """Up to eight pairs of words for each of two kinds of analogy, and where they are drawn."""
+        known = {word.casefold() for word in self.words_}
+        made = {}
+        for name, questions in by.analogies.items():
+            both = dict.fromkeys((a, b) for a, b, *_ in questions if {a, b} <= known)
+            pairs = sorted(both, key=lambda pair: max(map(self.row, pair)))[:8]  # the commonest
+            if len(pairs) > 2:
+                rows = torch.tensor([[self.row(a), self.row(b)] for a, b in pairs])
+                unit = normalize(self.vectors_[rows.flatten()], dim=1)
+                made[name] = (pairs, plane(unit).reshape(-1, 2, 2))
+        wanted = [name for name in DRAWN if name in made] or list(made)
+        return {name: made[name] for name in wanted[:2]}
+
+    # ------------------------------------------------------------------------------ files
+
+    def save_text(self, path: str | Path) -> None:
+        """Write the vectors in the text form of word2vec."""
+        word_vectors.save_text(path, self._words(), self.vectors_)
+
+    def save_binary(self, path: str | Path) -> None:
+        """Write the vectors in the binary form of word2vec."""
+        word_vectors.save_binary(path, self._words(), self.vectors_)
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Vectors of a file in either form, to be asked; what they predicted is not in it."""
+        words, vectors = word_vectors.read(path)
+        made = cls()
+        made.words_, made.vectors_ = words, vectors
+        return made
+
+
+def judged(
+    by: Judgements, words: Sequence[str]
+) -> tuple[Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], int]:
+    """Questions whose words are all known: their rows, the list each is of and its score.
+
+    The last is the number of questions that are left out.
+    """
+    index = {word: number for number, word in reversed([*enumerate(w.casefold() for w in words)])}
+    asked = [(n, (a, b, a, b), s) for n, name in enumerate(LISTS) for a, b, s in by.pairs[name]]
+    asked += [(len(LISTS), q, 1.0) for section in by.analogies.values() for q in section]
+    known = [(n, [index[w] for w in q], s) for n, q, s in asked if all(w in index for w in q)]
+    rows = torch.tensor([row for _, row, _ in known], dtype=torch.long).reshape(-1, 4)
+    kind, score = torch.tensor([n for n, _, _ in known]), torch.tensor([s for *_, s in known])
+    return rows, kind.long(), score.float(), len(asked) - len(known)
+
+
+def agreement(
+    kind: Int[Tensor, " questions"],
+    score: Float[Tensor, " questions"],
+    found: Float[Tensor, " questions"],
+) -> dict[str, float]:
+    """Rank correlations of the lists and the share of analogies that is met; 0 of too few."""
+    figures = {}
+    for n, name in enumerate(LISTS):
+        of = kind == n
+        enough = int(of.sum()) > 2 and len(found[of].unique()) > 1
+        figures[name] = float(spearmanr(score[of], found[of])[0]) if enough else 0.0
+    of = kind == len(LISTS)
+    return figures | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
+
+
+def plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
+    """Where points are on the plane of their two principal axes."""
+    centred = vectors - vectors.mean(0)
+    _, _, axes = torch.linalg.svd(centred, full_matrices=False)
+    placed: Tensor = centred @ axes[:2].T
+    return placed
