@@ -338,7 +338,7 @@ class Layouts(Experiment):
         )
 
     def tiny(self) -> Self:
-        return replace(self, hidden_size=4, steps=4, batch_size=8)
+        return replace(self, hidden_size=4, steps=2, batch_size=8)
 
 
 RECIPES = {
