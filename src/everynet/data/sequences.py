@@ -16,7 +16,7 @@ section 5.1 (copy); Gu, Dao (2023), "Mamba", arXiv:2312.00752, section 3.1 (sele
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
 import torch
@@ -126,7 +126,7 @@ def _at_least(length: int, least: int) -> None:
 def generated(  # noqa: PLR0917 -- all of them are needed
     name: str,
     draw: Callable[[int, torch.Generator], Batch],
-    spec: dict[str, object],
+    spec: Mapping[str, object],
     batch_size: int,
     seed: int,
     held_out: int,
@@ -143,7 +143,7 @@ def generated(  # noqa: PLR0917 -- all of them are needed
     for part in held.values():
         for tensor in part:
             digest.update(tensor.numpy().tobytes())
-    spec = {
+    described = {
         "name": name,
         "kind": "table",
         **spec,
@@ -153,4 +153,4 @@ def generated(  # noqa: PLR0917 -- all of them are needed
     def made(step: int) -> Batch:
         return draw(batch_size, generator(seed, 1, step))
 
-    return Data(held, spec, batch_size, seed, digest.hexdigest(), Made(make=made))
+    return Data(held, described, batch_size, seed, digest.hexdigest(), Made(make=made))

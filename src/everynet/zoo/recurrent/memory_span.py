@@ -79,7 +79,8 @@ def tanh_path(
 
 def size(j: Float[Tensor, "*more hidden hidden"]) -> Float[Tensor, "*more"]:
     """The spectral norm: by how much a gradient can grow at most."""
-    return torch.linalg.matrix_norm(j, 2)
+    norm: Tensor = torch.linalg.matrix_norm(j, 2)
+    return norm
 
 
 def rate(sizes: Float[Tensor, "distances networks"]) -> Float[Tensor, " networks"]:
@@ -108,7 +109,8 @@ def scaled(
     w: Float[Tensor, "*networks hidden hidden"], radius: float
 ) -> Float[Tensor, "*networks hidden hidden"]:
     """The matrices with that spectral radius."""
-    return radius * w / torch.linalg.eigvals(w).abs().amax(-1)[..., None, None]
+    largest: Tensor = torch.linalg.eigvals(w).abs().amax(-1)
+    return radius * w / largest[..., None, None]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,7 +58,8 @@ class Chain(nn.Module):
     ) -> Float[Tensor, "count hidden"]:
         """h_1: the state that has seen the start alone."""
         h = self.recurrent.weight.new_zeros(count, self.recurrent.in_features)
-        return self(torch.full((count,), self.start), h, r)
+        begun: Tensor = self(torch.full((count,), self.start), h, r)
+        return begun
 
     def forward(
         self,
@@ -70,7 +71,8 @@ class Chain(nn.Module):
 
     def likely(self, h: Float[Tensor, "count hidden"]) -> Float[Tensor, "count said"]:
         """Log probabilities of the next symbol."""
-        return self.output(h).log_softmax(1)  # (2)
+        likely: Tensor = self.output(h).log_softmax(1)  # (2)
+        return likely
 
 
 def chosen(
@@ -313,7 +315,7 @@ class Stopping(Simulation):
             found = counted(rule, drawn)
             longer = (drawn[1] > self.longest).sum()
             all_of = torch.cat([*found, longer[None]])
-            rest = (1 - sum(part.sum() for part in by_length)).clamp(min=0)
+            rest = (1 - torch.cat(by_length).sum()).clamp(min=0)
             probabilities = torch.cat([*by_length, rest[None]])
             exact.append(probabilities)
             counts.append(all_of)
