@@ -83,11 +83,13 @@ def test_the_probability_of_a_sequence_is_the_product_written_out(rule):
 @pytest.mark.covers("R13")
 @torch.no_grad()
 def test_all_sequences_and_those_without_an_end_sum_to_one(rule):
-    parts = joint(rule)
-    assert len(parts) == LONGEST + 1
-    assert (parts[0].sum() > 0) == (rule.shortest == 0)
+    found = joint(rule)
+    assert len(found) == 1 + 3 + 9 + 27 + 81 + 1
+    every = [rule.log_prob(of_length(SYMBOLS, n)).exp() for n in range(1, LONGEST + 1)]
+    torch.testing.assert_close(found[1:-1], torch.cat(every))
+    assert (found[0] > 0) == (rule.shortest == 0)
     longer = 0.0 if type(rule).__name__ == "SampledLength" else unfinished(rule)
-    assert sum(part.sum().item() for part in parts) + longer == pytest.approx(1, abs=1e-12)
+    assert found[-1].item() == pytest.approx(longer, abs=1e-12)
 
 
 @pytest.mark.covers("R13")
@@ -99,23 +101,24 @@ def test_what_is_drawn_has_the_frequencies_of_the_joint_and_its_lengths(rule):
     assert ((y == NOTHING) == ~inside).all()
     assert y[inside].min() >= 0
     assert y[inside].max() < SYMBOLS
-    found, exact = counted(rule, (y, lengths)), joint(rule)
-    assert sum(int(part.sum()) for part in found) + int((lengths > LONGEST).sum()) == count
-    probabilities = torch.cat([*exact, 1 - torch.cat(exact).sum()[None]]).clamp(min=0)
-    counts = torch.cat([*found, (lengths > LONGEST).sum()[None]])
-    assert chi_squared(counts, probabilities)[1] > 0.01
-    each = torch.stack([part.sum() for part in exact])
-    often = torch.stack([part.sum() for part in found]) / count
-    assert ((often - each).abs() <= 4 * (each * (1 - each) / count).sqrt() + 1e-12).all()
+    counts, exact = counted(rule, (y, lengths)), joint(rule)
+    assert counts.sum() == count
+    assert counts[-1] == (lengths > LONGEST).sum()
+    assert chi_squared(counts, exact)[1] > 0.01
+    recipe = replace(find("stopping"), longest=LONGEST)
+    each, often = (recipe.by_length(part[None])[0] for part in (exact, counts / count))
+    assert len(each) == LONGEST + 2
+    assert often[2] == pytest.approx((lengths == 2).double().mean().item())
+    assert ((often - each).abs() <= 4 * (each * (1 - each) / count).sqrt() + 1e-6).all()
 
 
 def test_counts_go_to_the_sequence_they_are_of(rule):
-    y = torch.tensor([[2, 0, 1, NOTHING], [1, NOTHING, NOTHING, NOTHING], [2, 0, 1, NOTHING]])
-    found = counted(rule, (y, torch.tensor([3, 1, 3])))
-    assert found[1].tolist() == [0, 1, 0]
-    assert found[3].nonzero().tolist() == [[2 * 9 + 0 * 3 + 1]]
-    assert found[3].max() == 2
-    assert found[0].sum() == found[2].sum() == found[4].sum() == 0
+    y = torch.tensor([[2, 0, 1, NOTHING], [1, NOTHING, NOTHING, NOTHING], [2, 0, 1, NOTHING],
+                      [1, 1, 1, 1], [NOTHING] * 4])  # fmt: skip
+    found = counted(rule, (y, torch.tensor([3, 1, 3, LONGEST + 1, 0])))
+    expected = {0: 1, 1 + 1: 1, 1 + 3 + 9 + (2 * 9 + 0 * 3 + 1): 2, 1 + 3 + 9 + 27 + 81: 1}
+    assert {place: int(n) for place, n in enumerate(found) if n} == expected
+    assert len(found) == 1 + 3 + 9 + 27 + 81 + 1
 
 
 def test_chi_squared_is_scipys_with_rare_kinds_put_together():
@@ -130,7 +133,8 @@ def test_chi_squared_is_scipys_with_rare_kinds_put_together():
     expected = stats.chisquare([45, 55], [50, 50])
     found = chi_squared(torch.tensor([45, 50, 5]), few)
     assert found == pytest.approx((expected.statistic, expected.pvalue))
-    assert chi_squared(torch.tensor([60, 20, 20]), p)[1] < 1e-10
+    assert chi_squared(torch.tensor([80, 10, 10]), p)[1] < 1e-10
+    assert chi_squared(torch.tensor([2, 2]), torch.tensor([0.5, 0.5]).double()) == (0, 1)
 
 
 def test_the_recipe_reaches_its_goal_with_fewer_samples():

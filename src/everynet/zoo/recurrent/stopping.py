@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeAlias
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Num
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
@@ -217,25 +217,23 @@ def of_length(symbols: int, n: int) -> Int64[Tensor, "count time"]:
     return digits // symbols ** torch.arange(n - 1, -1, -1) % symbols
 
 
-def joint(rule: Rule) -> list[Float[Tensor, " _"]]:
-    """The probability of every sequence, by length from 0 to the longest."""
-    found = []
-    for n in range(rule.longest + 1):
-        every = of_length(rule.symbols, n)
-        likely = rule.log_prob(every).exp() if n >= rule.shortest else torch.zeros(1).double()
-        found.append(likely)
-    return found
+def joint(rule: Rule) -> Float[Tensor, " kinds"]:
+    """The probability of every sequence, short ones first, and last that of all longer ones."""
+    lengths = range(rule.shortest, rule.longest + 1)
+    parts = [rule.log_prob(of_length(rule.symbols, n)).exp() for n in lengths]
+    every = torch.cat([torch.zeros(rule.shortest).double(), *parts])  # the empty one, if never
+    return torch.cat([every, (1 - every.sum()).clamp(min=0)[None]])
 
 
-def counted(rule: Rule, drawn: Drawn) -> list[Int64[Tensor, " _"]]:
-    """How often each of the same sequences was drawn."""
+def counted(rule: Rule, drawn: Drawn) -> Int64[Tensor, " kinds"]:
+    """How often each of the same sequences was drawn, and last how many were longer."""
     y, lengths = drawn
-    found = []
-    for n in range(rule.longest + 1):
-        digits = y[lengths == n, :n]
-        place = (digits * rule.symbols ** torch.arange(n - 1, -1, -1)).sum(1)
-        found.append(torch.bincount(place, minlength=rule.symbols**n))
-    return found
+    left = lengths[:, None] - torch.arange(1, rule.longest + 1)
+    written = (y * rule.symbols ** left.clamp(min=0) * (left >= 0)).sum(1)
+    sizes = rule.symbols ** torch.arange(rule.longest + 1)
+    first = torch.cat([torch.zeros(1, dtype=torch.long), sizes.cumsum(0)])
+    kind = first[lengths] + torch.where(lengths > rule.longest, 0, written)
+    return torch.bincount(kind, minlength=int(first[-1]) + 1)
 
 
 def chi_squared(
@@ -247,14 +245,10 @@ def chi_squared(
     n = torch.cat([counts[often].double(), counts[~often].sum()[None].double()])
     e = torch.cat([expected[often], expected[~often].sum()[None]])
     if e[-1] < ENOUGH:  # so few in all that they go with the rarest of the others
-        n, e = _last_two(n), _last_two(e)
+        n, e = (torch.cat([part[:-2], part[-2:].sum()[None]]) for part in (n, e))
     value = ((n - e) ** 2 / e).sum()  # (7)
-    half = torch.tensor((len(e) - 1) / 2, dtype=torch.float64)
+    half = torch.tensor(max(len(e) - 1, 1) / 2, dtype=torch.float64)
     return float(value), float(torch.special.gammaincc(half, value / 2))
-
-
-def _last_two(values: Float[Tensor, " kinds"]) -> Float[Tensor, " fewer"]:
-    return torch.cat([values[:-2], values[-2:].sum()[None]])
 
 
 # ------------------------------------------------------------------------------------------ recipe
@@ -307,58 +301,44 @@ class Stopping(Simulation):
 
     @torch.no_grad()
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        exact, lengths, counts, tests = [], [], [], []
+        probabilities, counts = [], []
         for name in RULES:
             rule = self.network(name, generator)
-            by_length = joint(rule)
-            drawn = rule.sample(self.samples, generator)
-            found = counted(rule, drawn)
-            longer = (drawn[1] > self.longest).sum()
-            all_of = torch.cat([*found, longer[None]])
-            rest = (1 - torch.cat(by_length).sum()).clamp(min=0)
-            probabilities = torch.cat([*by_length, rest[None]])
-            exact.append(probabilities)
-            counts.append(all_of)
-            tests.append(torch.tensor(chi_squared(all_of, probabilities)))
-            each = torch.stack([part.sum() for part in by_length] + [rest])
-            often = torch.stack([part.sum() for part in found] + [longer])
-            lengths.append(torch.stack([each, often / self.samples]))
-        return {
-            "probabilities": torch.stack(exact),
-            "counts": torch.stack(counts),
-            "tests": torch.stack(tests),
-            "lengths": torch.stack(lengths),
-        }
+            probabilities.append(joint(rule))
+            counts.append(counted(rule, rule.sample(self.samples, generator)))
+        return {"probabilities": torch.stack(probabilities), "counts": torch.stack(counts)}
+
+    def by_length(self, values: Num[Tensor, "rules kinds"]) -> Num[Tensor, "rules lengths"]:
+        """Their sums over the sequences of each length, and last over longer ones."""
+        sizes = [self.symbols**n for n in range(self.longest + 1)]
+        return torch.stack([part.sum(1) for part in values.split([*sizes, 1], 1)], 1)
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
-        exact, often = result["lengths"].unbind(1)
-        p = dict(zip(RULES, result["tests"][:, 1].tolist(), strict=True))
+        both = zip(result["counts"], result["probabilities"], strict=True)
+        p = {name: chi_squared(*pair)[1] for name, pair in zip(RULES, both, strict=True)}
+        exact, often = map(self.by_length, (result["probabilities"], result["counts"]))
         return {
             "smallest_p": min(p.values()),
-            "length_error": float((exact - often).abs().max()),
+            "length_error": float((exact - often / self.samples).abs().max()),
             **{f"p_{name.replace(' ', '_')}": value for name, value in p.items()},
         }
 
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        exact, often = result["lengths"].unbind(1)
+        exact, often = map(self.by_length, (result["probabilities"], result["counts"]))
+        lengths = {name: (exact[n], often[n] / self.samples) for n, name in enumerate(RULES)}
         points = []
         for name, p, n in zip(RULES, result["probabilities"], result["counts"], strict=True):
             seen = p * self.samples >= ENOUGH
             line = torch.stack([p[seen].min(), p[seen].max()])
             points.append(
                 Panel(
-                    {"a sequence": (p[seen], n[seen] / self.samples)},
-                    "probability",
-                    "share of those drawn",
-                    name,
-                    guides={"equal": (line, line)},
-                    scatter=True,
-                    log="xy",
-                    legend="none",
+                    {"a sequence": (p[seen], n[seen] / self.samples)}, "probability",
+                    "share of those drawn", name, guides={"equal": (line, line)}, scatter=True,
+                    log="xy", legend="none",
                 )
-            )
+            )  # fmt: skip
         return {
-            "lengths": length_bars(dict(zip(RULES, zip(exact, often, strict=True), strict=True))),
+            "lengths": length_bars(lengths),
             "joint": panels(*points, width=6.5 / 3, height=2.5),
         }
 
