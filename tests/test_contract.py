@@ -344,13 +344,8 @@ def table_values(table):
 def same(left, right):
     assert left.keys() == right.keys()
     for name, value in left.items():
-<<<<<<< HEAD
         if isinstance(value, list) and all(isinstance(word, str) for word in value):
             assert right[name] == value, name  # a vocabulary
-=======
-        if isinstance(value, list) and all(isinstance(one, str) for one in value):
-            assert right[name] == value, name  # words
->>>>>>> word2vec
             continue
         torch.testing.assert_close(
             right[name], value, rtol=0, atol=0, equal_nan=True, msg=lambda said, n=name: n + said

@@ -46,7 +46,7 @@ def adding(length: int, batch_size: int, seed: int, held_out: int = HELD_OUT) ->
         return draw_adding(length, rows, random)
 
     spec = {"task": "regression", "shape": [length, 2], "classes": []}
-    return _data(f"adding {length}", draw, spec, batch_size, seed, held_out)
+    return generated(f"adding {length}", draw, spec, batch_size, seed, held_out)
 
 
 def draw_adding(
@@ -72,7 +72,7 @@ def copy(
         return _asked(torch.cat([said, said.new_zeros(rows, length)], 1), said, symbols)
 
     spec = _symbols(length + 2 * REMEMBERED, symbols)
-    return _data(f"copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
+    return generated(f"copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
 
 
 def selective_copy(
@@ -87,7 +87,7 @@ def selective_copy(
         return _asked(said.new_zeros(rows, length).scatter_(1, where, said), said, symbols)
 
     spec = _symbols(length + REMEMBERED, symbols)
-    return _data(f"selective copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
+    return generated(f"selective copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
 
 
 def first_symbol(
@@ -102,7 +102,7 @@ def first_symbol(
 
     names = [str(n) for n in range(symbols)]
     spec = {"task": "classification", "shape": [length], "classes": names}
-    return _data(f"first symbol {length} {symbols}", draw, spec, batch_size, seed, held_out)
+    return generated(f"first symbol {length} {symbols}", draw, spec, batch_size, seed, held_out)
 
 
 def _asked(shown: Tensor, said: Tensor, symbols: int) -> Tokens:
@@ -123,7 +123,7 @@ def _at_least(length: int, least: int) -> None:
         raise UserError(f"length ({length}) must be at least {least}")
 
 
-def _data(  # noqa: PLR0917 -- all of them are needed
+def generated(  # noqa: PLR0917 -- all of them are needed
     name: str,
     draw: Callable[[int, torch.Generator], Batch],
     spec: Spec,
@@ -131,7 +131,10 @@ def _data(  # noqa: PLR0917 -- all of them are needed
     seed: int,
     held_out: int,
 ) -> Data:
-    """Training batches made at each step; `valid` and `test` are fixed, whatever the seed."""
+    """What `draw` gives: training batches made at each step, `valid` and `test` fixed.
+
+    The two do not depend on the seed.
+    """
     held = {
         part: draw(held_out, generator(1997, *name.encode(), number))
         for number, part in enumerate(("valid", "test"))
@@ -140,7 +143,7 @@ def _data(  # noqa: PLR0917 -- all of them are needed
     for part in held.values():
         for tensor in part:
             digest.update(tensor.numpy().tobytes())
-    spec = {
+    described = {
         "name": name,
         "kind": "table",
         **spec,
@@ -150,4 +153,4 @@ def _data(  # noqa: PLR0917 -- all of them are needed
     def made(step: int) -> Batch:
         return draw(batch_size, generator(seed, 1, step))
 
-    return Data(held, spec, batch_size, seed, digest.hexdigest(), Made(make=made))
+    return Data(held, described, batch_size, seed, digest.hexdigest(), Made(make=made))

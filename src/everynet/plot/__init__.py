@@ -37,6 +37,7 @@ from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
 from everynet.plot.images import misclassified as misclassified
+from everynet.plot.lengths import length_bars as length_bars
 from everynet.plot.linear import class_images as class_images
 from everynet.plot.linear import class_table as class_table
 from everynet.plot.linear import coefficients as coefficients
@@ -79,6 +80,8 @@ from everynet.plot.surface import decision_regions as decision_regions
 from everynet.plot.surface import decision_surface as decision_surface
 from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
+from everynet.plot.through_time import parts_by_lag as parts_by_lag
+from everynet.plot.unrolled import unrolled as unrolled
 from everynet.plot.word_vectors import word_arrows as word_arrows
 from everynet.plot.word_vectors import word_map as word_map
 from everynet.plot.word_vectors import word_similarity as word_similarity

@@ -19,6 +19,16 @@ from everynet.samplers import IGNORED
 from everynet.trainer import begin, evaluate
 from everynet.types import UserError
 from everynet.zoo.recurrent.next_token import Reader
+from everynet.zoo.recurrent.rnn import (
+    ALWAYS_ONE,
+    Adder,
+    Adding,
+    ConcatenatedForm,
+    PreActivationForm,
+    StateForm,
+    as_torch,
+    at_end,
+)
 from tests.core.test_resume import stopped_after
 
 
@@ -68,18 +78,78 @@ def test_it_is_the_loop_of_its_equations(layers):
     torch.testing.assert_close(after, last, rtol=1e-12, atol=1e-12)
 
 
+def forms(input_size=3, hidden_size=5):
+    torch.manual_seed(3)
+    form = StateForm(input_size, hidden_size).double()
+    return form, PreActivationForm.of(form), ConcatenatedForm.of(form)
+
+
 @pytest.mark.covers("R1")
-def test_the_three_forms_are_one():
-    """States of sums, sums of states, and one matrix for state and token beside each other."""
-    net, s = double(), tokens(1)
-    w_xh, w_hh, b = weights(net.layers[0])
-    states, _ = net.states(s)
-    a, h = torch.zeros(5).double(), torch.zeros(5).double()
-    for t, x in enumerate(net.embedding.weight[s[0]]):
-        a = w_xh @ x + w_hh @ (torch.tanh(a) if t else a) + b
-        h = torch.tanh(torch.cat([w_hh, w_xh], 1) @ torch.cat([h, x]) + b)
-        torch.testing.assert_close(torch.tanh(a), states[0, t], rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(h, states[0, t], rtol=1e-12, atol=1e-12)
+def test_the_three_forms_are_one_and_torchs():
+    """Each under the stated map of its weights and of its state, at every token."""
+    form, sums, joined = forms()
+    x, h = torch.randn(2, 9, 3).double(), torch.rand(2, 5).double() - 0.5
+    states, last = form(x, h)
+    a, after = sums(x, h.atanh())
+    torch.testing.assert_close(a.tanh(), states, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(after.tanh(), last, rtol=1e-12, atol=1e-12)
+    for found in (joined(x, h), as_torch(form)(x, h[None])):
+        torch.testing.assert_close(found[0], states, rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(found[1].view(2, 5), last, rtol=1e-12, atol=1e-12)
+    for begun in (joined(x), as_torch(form)(x)):
+        torch.testing.assert_close(begun[0], form(x)[0], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(sums(x)[0].tanh(), form(x)[0], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.covers("R1")
+def test_the_gradients_of_the_three_forms_are_torchs():
+    form, sums, joined = forms()
+    theirs, weight = as_torch(form), torch.randn(2, 9, 5).double()
+    x = torch.randn(2, 9, 3, dtype=torch.float64, requires_grad=True)
+    to_x = {}
+    for name, states in (
+        ("form", form(x)[0]),
+        ("sums", sums(x)[0].tanh()),
+        ("joined", joined(x)[0]),
+        ("theirs", theirs(x)[0]),
+    ):
+        (states * weight).sum().backward()
+        to_x[name], x.grad = x.grad, None
+    w, u, b = theirs.weight_hh_l0.grad, theirs.weight_ih_l0.grad, theirs.bias_ih_l0.grad
+    for found, expected in (
+        (form.recurrent.weight.grad, w),
+        (form.input.weight.grad, u),
+        (form.input.bias.grad, b),
+        (sums.recurrent.weight.grad, w),
+        (sums.input.weight.grad, u),
+        (sums.input.bias.grad, b),
+        (joined.both.weight.grad, torch.cat([w, u], 1)),
+        (joined.both.bias.grad, b),
+        *((gradient, to_x["theirs"]) for gradient in to_x.values()),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.covers("R1")
+def test_unequal_lengths_in_a_batch_are_as_one_by_one():
+    """What fills up a shorter sequence changes neither its states nor a gradient."""
+    form, sums, joined = forms()
+    lengths = torch.tensor([4, 9, 1])
+    x = torch.randn(3, 9, 3).double()
+    for net, read in ((form, lambda h: h), (sums, torch.tanh), (joined, lambda h: h)):
+        ends = at_end(net(x)[0], lengths)
+        alone = torch.cat([net(row[None, :n])[1] for row, n in zip(x, lengths, strict=True)])
+        torch.testing.assert_close(ends, alone, rtol=1e-12, atol=1e-12)
+        both = [torch.autograd.grad(read(end).square().sum(), [*net.parameters()])
+                for end in (ends, alone)]  # fmt: skip
+        for found, expected in zip(*both, strict=True):
+            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("lengths", [[0, 2], [1, 4]])
+def test_lengths_it_refuses(lengths):
+    with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because no state"):
+        at_end(torch.zeros(2, 3, 5), torch.tensor(lengths))
 
 
 def test_without_a_state_it_begins_at_zero():
@@ -415,6 +485,69 @@ def test_the_carried_state_survives_a_stop(stop, unbroken, tmp_path, monkeypatch
     assert (folder / "metrics.jsonl").read_bytes() == (whole.folder / "metrics.jsonl").read_bytes()
 
 
+# ---------------------------------------------------------------------------------------- adding
+
+
+class Sums(torch.nn.Module):
+    """Adds up what is marked among the last `reach` numbers."""
+
+    def __init__(self, reach):
+        super().__init__()
+        self.reach = reach
+
+    def forward(self, x):
+        return (x[:, -self.reach :, 0] * x[:, -self.reach :, 1]).sum(1)
+
+
+def test_the_adder_reads_its_last_state_and_its_error_is_the_mean_square():
+    torch.manual_seed(0)
+    net = Adder(2, 5).double()
+    form = StateForm(2, 5).double()
+    with torch.no_grad():
+        form.input.weight.copy_(net.rnn.weight_ih_l0)
+        form.input.bias.copy_(net.rnn.bias_ih_l0 + net.rnn.bias_hh_l0)
+        form.recurrent.weight.copy_(net.rnn.weight_hh_l0)
+    x, y = torch.rand(4, 6, 2).double(), torch.rand(4).double()
+    v, c = net.output.weight[0], net.output.bias[0]
+    said = form(x)[1] @ v + c
+    torch.testing.assert_close(net(x), said, rtol=1e-12, atol=1e-12)
+    loss = Adding().objective(net, (x, y))["mse"]
+    torch.testing.assert_close(loss, ((said - y) ** 2).sum() / 4, rtol=1e-12, atol=1e-12)
+
+
+def test_who_sums_asks_1_of_every_place_and_who_forgets_has_the_error_of_saying_1():
+    recipe = find("rnn-adding")
+    cell = recipe.cells()["10"]
+    assert [int(name) for name in recipe.cells()] == [10, 20, 50, 100]
+    data = cell.dataset()
+    state = begin(cell, data)
+    for reach in (10, 3):
+        state.model = Sums(reach)
+        seen = recipe.measure("10", cell, state, data)
+        expected = (seen["places"] >= 10 - reach).float()
+        torch.testing.assert_close(seen["asked"], expected, rtol=0, atol=1e-5)
+    x, y = next(data.valid)
+    torch.testing.assert_close(Sums(10)(x), y)
+    assert (y - 1).square().mean().item() == pytest.approx(ALWAYS_ONE, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"lengths": (10,)}, r"lengths \(\(10,\)\) must be at least 2 numbers from 2 up, in order"),
+        ({"lengths": (20, 10)}, r"lengths \(\(20, 10\)\) must be at least 2 numbers"),
+        ({"lengths": (1, 10)}, r"lengths \(\(1, 10\)\) must be at least 2 numbers from 2 up"),
+        ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
+        ({"steps": 0}, r"steps \(0\) must be at least 1"),
+        ({"batch_size": 0}, r"batch_size \(0\) must be at least 1"),
+        ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
+    ],
+)
+def test_settings_of_adding_it_refuses(fields, message):
+    with pytest.raises(UserError, match=message):
+        replace(find("rnn-adding"), **fields)
+
+
 # -------------------------------------------------------------------------------------- learning
 
 
@@ -422,4 +555,11 @@ def test_the_carried_state_survives_a_stop(stop, unbroken, tmp_path, monkeypatch
 @pytest.mark.covers("R1", "R3")
 def test_learns_topics(tmp_path):
     result = runs.run(find("char-rnn"), tmp_path)
+    assert result.reached, result.metrics
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R4")
+def test_learns_short_sums_and_no_long_ones(tmp_path):
+    result = runs.run(find("rnn-adding"), tmp_path)
     assert result.reached, result.metrics
