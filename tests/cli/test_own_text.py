@@ -121,7 +121,9 @@ def test_a_text_in_byte_pairs(call, mine):
     code, _, error = call("run", "char-rnn", f"data={mine}", *words, "--out", "runs")
     assert code == 0, error
     (folder,) = Path("runs").iterdir()
-    assert "300 different byte-pair tokens" in (folder / "card.md").read_text()
+    spec = json.loads((folder / "spec.json").read_text())["spec"]
+    assert (spec["tokens"]["kind"], spec["shape"]) == ("bpe", [300])
+    assert len(spec["tokens"]["merges"]) == 300 - 257
     code, _, error = call("sample", str(folder), "prompt=é 中", "n=1", "length=9", "--out", "a.txt")
     assert code == 0, error
     assert Path("a.txt").read_text().startswith("é 中")

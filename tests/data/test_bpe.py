@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everynet.data import bpe, load
@@ -108,6 +108,7 @@ def test_pieces_keep_the_space_before_a_word():
     ]
 
 
+@example("aaaa   \n")  # must not be cut inside of the space
 @given(st.text(st.sampled_from("ab \n1_.é"), max_size=80))
 def test_pieces_leave_nothing_out_and_chunks_change_nothing(text):
     pieces = bpe.PIECES.findall(text)
