@@ -26,6 +26,8 @@ from everynet.plot.fields import solutions as solutions
 from everynet.plot.filtering import filtered as filtered
 from everynet.plot.filtering import matched as matched
 from everynet.plot.filtering import shares as shares
+from everynet.plot.gates import gates_over_marks as gates_over_marks
+from everynet.plot.gates import gates_over_text as gates_over_text
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.images import activation_maps as activation_maps
@@ -71,3 +73,5 @@ from everynet.plot.surface import decision_regions as decision_regions
 from everynet.plot.surface import decision_surface as decision_surface
 from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
+from everynet.plot.unrolled import gru_cell as gru_cell
+from everynet.plot.unrolled import lstm_cell as lstm_cell

@@ -40,7 +40,7 @@ def over_text(
     axes.set_yticks(range(len(rows)), rows, fontsize=SMALL)
     for edge in range(1, len(rows)):
         axes.axhline(edge - 0.5, color="white", linewidth=2)
-    _write(axes, text)
+    write(axes, text)
     bar = drawn.colorbar(image, label=unit, pad=0.01, aspect=20)
     bar.ax.tick_params(labelsize=SMALL)
     return drawn
@@ -85,13 +85,13 @@ def expected(
     below.set_ylabel("likeliest, by rank")
     below.tick_params(labelsize=SMALL)
     top.tick_params(labelsize=SMALL, labelbottom=False)
-    _write(below, text)
+    write(below, text)
     bar = drawn.colorbar(image, ax=[top, below], label="probability", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=SMALL)
     return drawn
 
 
-def _write(axes: Axes, tokens: Sequence[str]) -> None:
+def write(axes: Axes, tokens: Sequence[str]) -> None:
     """The text on the axis across; words are turned."""
     axes.set_xticks(range(len(tokens)), [drawable(token) for token in tokens], parse_math=False)
     axes.tick_params(axis="x", length=0, labelsize=SMALL, pad=2)

@@ -315,15 +315,15 @@ def _reach(model: Reader, s: Tensor, following: Tensor, window: int) -> Figure:
     s, target = s[whole, :time], following[whole, time - 1]
     # cuDNN goes back only through a network in training mode, and pictures are drawn in eval mode.
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
-        _, h = model.states(s[:, :1])
-        chain = [h.detach().requires_grad_()]
+        given, h = model.states(s[:, :1])
+        chain, h = [], h.detach().requires_grad_()
         for t in range(1, time):
-            _, h = model.states(s[:, t : t + 1], chain[-1])
             chain.append(h)
-        loss = cross_entropy(model.output(chain[-1][-1]), target, reduction="sum")
+            given, h = model.states(s[:, t : t + 1], h)
+        loss = cross_entropy(model.output(given[:, -1]), target, reduction="sum")
         gradients = torch.autograd.grad(loss, chain)
     norms = torch.stack([g.norm(dim=(0, 2)) for g in gradients]).flip(0).double().cpu()
-    k = torch.arange(len(norms)).double()
+    k = torch.arange(1, len(norms) + 1).double()
     low, middle, high = norms.clamp(min=1e-30).quantile(torch.tensor([0.1, 0.5, 0.9]).double(), 1)
     decades = (middle[0] / middle[-1]).log10().item()
     return panels(

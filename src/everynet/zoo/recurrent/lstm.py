@@ -1,0 +1,249 @@
+"""Long short-term memory: a memory that gates write to, forget from and read, and that else stays.
+
+    i, f, o = sigmoid(W_x x_t + W_h h_{t-1} + b)        (1)  input, forget and output gate
+    g = tanh(W_xg x_t + W_hg h_{t-1} + b_g)             (2)  what could be written
+    c_t = f * c_{t-1} + i * g                           (3)  memory
+    h_t = o * tanh(c_t)                                 (4)  what is given out
+    c_T = sigmoid(b_f)^k c_{T-k} + .. (small weights)   (5)  what is left after k times, at first
+
+Each gate has weights and a bias of its own.
+
+By (3) the gradient of the memory comes back times f alone, not through a matrix and a tanh. At the
+beginning f is about sigmoid(b_f), so by (5) half of the memory is lost at every time where b_f is
+0: with b_f = 1 or more the network remembers before it has learned to. Torch's cell, whose two
+biases only matter as a sum, does the computing; `lstm_variants.py` has the relatives.
+
+How a text is read and the next token said is in `next_token.py`. Between layers there is dropout of
+our own: on cuda that of `nn.LSTM` would keep random numbers that no seed of ours reaches.
+
+Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735; Gers,
+Schmidhuber, Cummins (2000), "Learning to forget", doi:10.1162/089976600300015015 (the forget gate);
+Jozefowicz, Zaremba, Sutskever (2015), "An empirical exploration of recurrent network
+architectures", ICML (its bias).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.nn.functional import linear, pad
+
+from everynet.data.tokens import Tokens
+from everynet.kernels import linear_recurrence
+from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
+from everynet.recipes import Pictures
+from everynet.types import Data, History
+from everynet.zoo.recurrent.adding import Adder, Adding, along, by_marks
+from everynet.zoo.recurrent.next_token import NextToken, Reader
+
+SHOWN = 6
+"""Units whose gates are drawn along a text."""
+
+
+class LSTM(nn.Module):
+    """Torch's cell, through its fused kernels; a state is h and c beside each other."""
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
+        super().__init__()
+        self.cell = nn.LSTM(input_size, hidden_size, batch_first=True)  # (4)
+        with torch.no_grad():
+            for bias, value in ((self.cell.bias_ih_l0, forget_bias), (self.cell.bias_hh_l0, 0.0)):
+                bias.view(4, hidden_size)[1] = value
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time input"],
+        state: Float[Tensor, "1 batch state"] | None = None,
+    ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
+        given = None
+        if state is not None:
+            h, c = state.chunk(2, 2)
+            given = h.contiguous(), c.contiguous()
+        y, last = self.cell(x, given)
+        return y, torch.cat(last, 2)
+
+    def gates(self, x: Float[Tensor, "batch time input"]) -> dict[str, Tensor]:
+        """The gates at every time, each (batch, time, hidden), and the memory, from zero on."""
+        h, _ = self.cell(x)
+        of_input = linear(x, self.cell.weight_ih_l0, self.cell.bias_ih_l0)
+        before = pad(h[:, :-1], (0, 0, 1, 0))
+        i, f, g, o = (
+            of_input + linear(before, self.cell.weight_hh_l0, self.cell.bias_hh_l0)
+        ).chunk(4, 2)
+        i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()  # (1)
+        written = i * g.tanh()  # (2)
+        c = linear_recurrence(f, written, torch.zeros_like(f[:, 0]))  # (3)
+        return {"forget gate": f, "input gate": i, "output gate": o, "memory": c}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMAdding(Adding):
+    """Say the sum of the two numbers that were marked."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "gates": "Of an unseen sequence every unit, those whose input gate follows the marks most "
+        "at the top: it opens where a number is marked, and the forget gates stay open to the end.",
+        "forgetting": "What is left of the memory of k times ago: at first it fades as fast as the "
+        "bias of the forget gate says, dashed, and the trained network has learned to keep it.",
+        "along": "What the network would say at each time steps up when a marked number comes and "
+        "is held until the end, past all the numbers that do not count.",
+        "cell": "One cell between the one before and the one after, with the sizes of all it has: "
+        "the memory runs along the top, and the gates at the bottom let it fade, grow and be read.",
+    }
+
+    forget_bias: float = 1.0
+    """What the bias of the forget gate begins at: the more, the longer a memory lasts at first."""
+
+    def cell(self) -> LSTM:
+        return LSTM(2, self.hidden_size, self.forget_bias)
+
+    def pictures(self, model: Adder, data: Data, history: History) -> Pictures:
+        """Gates along a sequence, how a memory fades, the answer as it comes about, the cell."""
+        x, y = next(data.valid)
+        cell = model.cell
+        assert isinstance(cell, LSTM)
+        error = (model(x) - y).square().mean().sqrt().item()
+        seen = cell.gates(x)
+        order = by_marks(seen["input gate"], x[..., 1])
+        rows = {name: part[0][:, order].T for name, part in seen.items()}
+        memory = {"memory": rows.pop("memory")}
+        return {
+            "gates": gates_over_marks(x[0, :, 0], x[0, :, 1], rows, memory),
+            "forgetting": self._forgetting(x[:50], seen["forget gate"]),
+            "along": along(model, x[:4], error),
+            "cell": lstm_cell(2, self.hidden_size),
+        }
+
+    def _forgetting(self, x: Tensor, trained: Tensor) -> Figure:
+        """What networks keep that have learned nothing, by their bias, and what this one keeps."""
+        kept, guides = {}, {}
+        k = torch.arange(1, x.shape[1] + 1)
+        for bias in (0.0, 1.0, 4.0):
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(self.seed)
+                fresh = LSTM(2, self.hidden_size, bias).to(x)
+            kept[f"at first, bias {bias:g}"] = _left(fresh.gates(x)["forget gate"])
+            guides[f"at first, bias {bias:g}"] = (k, torch.tensor(bias).sigmoid() ** k)  # (5)
+        kept["trained"] = _left(trained)
+        return panels(
+            Panel(
+                {name: (k, left) for name, left in kept.items()},
+                "$k$, times back",
+                "share of the memory that is left",
+                guides=guides,
+                log="y",
+                ylim=(1e-4, 2),
+            ),
+            width=6.5,
+        )
+
+
+def _left(forget: Float[Tensor, "batch time hidden"]) -> Float[Tensor, " time"]:
+    """The share of a memory that outlives the last k times, the mean over units."""
+    return forget.flip(1).cumprod(1).mean((0, 2)).cpu()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LSTMNextToken(NextToken):
+    """Say what comes next in a text, character by character."""
+
+    captions: ClassVar[dict[str, str]] = {
+        "gates": "Six units of the last layer along unseen text: a unit holds its memory while its "
+        "forget gate is open, bright, and drops it at certain characters, such as a space.",
+        **NextToken.captions,
+    }
+
+    forget_bias: float = 1.0
+    """What the bias of the forget gates begins at: the more, the longer a memory lasts at first."""
+
+    numbers: ClassVar[int] = 2
+
+    def layer(self) -> LSTM:
+        return LSTM(self.hidden_size, self.hidden_size, self.forget_bias)
+
+    def pictures(self, model: Reader, data: Data, history: History) -> Pictures:
+        """Gates over a text, and what every network of its kind shows."""
+        s, _, _ = next(data.valid)
+        tokens = Tokens.of(data.spec)
+        return {
+            "gates": _gates(model, s[:1, :260], tokens),
+            **super().pictures(model, data, history),
+        }
+
+
+def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
+    """The gates of the last layer along the end of a text, of units that forget at times."""
+    x = model.embedding(s)
+    *below, last = model.layers
+    for layer in below:
+        x, _ = layer(x)
+    assert isinstance(last, LSTM)
+    seen = {name: part[0, -60:].T.cpu() for name, part in last.gates(x).items()}  # units tokens
+    units = seen["forget gate"].var(1).topk(min(SHOWN, len(seen["memory"]))).indices.sort().values
+    rows = {name: part[units] for name, part in seen.items()}
+    memory = {"memory": rows.pop("memory")}
+    text = [tokens.vocabulary[token] for token in s[0, -60:].tolist()]
+    return gates_over_text(rows, memory, text, units.tolist())
+
+
+RECIPES = {
+    "lstm": LSTMAdding(
+        steps=1500,
+        batch_size=32,
+        lr=1e-2,
+        warmup=50,
+        schedule="cosine",
+        clip=1.0,
+        goal="mse <= 0.01",
+        covers=("R10", "R11"),
+    ),
+    "char-lstm": LSTMNextToken(
+        data="topics",
+        steps=2000,
+        batch_size=32,
+        lr=3e-3,
+        schedule="cosine",
+        clip=1.0,
+        goal="cross_entropy <= 1.35",
+        covers=("R10",),
+    ),
+    "lstm-shakespeare": LSTMNextToken(
+        data="tinyshakespeare",
+        hidden_size=512,
+        layers=3,
+        dropout=0.5,
+        window=256,
+        steps=3000,
+        batch_size=64,
+        lr=2e-3,
+        optimizer="adamw",
+        weight_decay=0.01,
+        warmup=100,
+        schedule="cosine",
+        clip=1.0,
+        eval_every=250,
+        goal="cross_entropy <= 1.45",
+        covers=("R15",),
+    ),
+    "lstm-shakespeare-small": LSTMNextToken(
+        data="tinyshakespeare",
+        hidden_size=256,
+        dropout=0.2,
+        window=100,
+        steps=4000,
+        batch_size=50,
+        lr=3e-3,
+        optimizer="adamw",
+        warmup=100,
+        schedule="cosine",
+        clip=1.0,
+        eval_every=400,
+        goal="cross_entropy <= 1.6",
+        covers=("R15",),
+    ),
+}
