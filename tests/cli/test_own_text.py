@@ -117,13 +117,13 @@ def test_other_data_is_refused_by_what_it_looks_like(refused):
 
 
 def test_a_text_in_byte_pairs(call, mine):
-    words = ("tokens=bpe", "vocabulary=300", *SMALL)
+    words = ("tokens=bpe", "vocabulary=280", *SMALL)
     code, _, error = call("run", "char-rnn", f"data={mine}", *words, "--out", "runs")
     assert code == 0, error
     (folder,) = Path("runs").iterdir()
     spec = json.loads((folder / "spec.json").read_text())["spec"]
-    assert (spec["tokens"]["kind"], spec["shape"]) == ("bpe", [300])
-    assert len(spec["tokens"]["merges"]) == 300 - 257
+    assert (spec["tokens"]["kind"], spec["shape"]) == ("bpe", [280])
+    assert len(spec["tokens"]["merges"]) == 280 - 257
     code, _, error = call("sample", str(folder), "prompt=é 中", "n=1", "length=9", "--out", "a.txt")
     assert code == 0, error
     assert Path("a.txt").read_text().startswith("é 中")
