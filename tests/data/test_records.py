@@ -67,7 +67,7 @@ def test_nine_others_are_drawn_and_none_twice():
         (lambda: whole(bad(context_len=9)), r"context_len \(9\) must be where the fillers of cont"),
         (lambda: whole(bad(context_len=1)), r"context_len \(1\) must be where the fillers of cont"),
         (lambda: whole(bad(context=["a"])), r"context must be a list of whole numbers"),
-        (lambda: whole(bad(label=[1])), r"label must be 0 or 1, but is a list"),
+        (lambda: whole(bad(label=[1])), r"label \(\[1\]\) must be 0 or 1"),
         (lambda: list(learned(PAIRS[:1], torch.Generator())), r"pairs \(1\) must be at least 2"),
         (lambda: list(judged(PAIRS[:9], torch.Generator())), r"pairs \(9\) must be at least 10"),
     ],

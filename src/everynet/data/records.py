@@ -84,7 +84,7 @@ def flat(record: Record, length: int) -> Fields:
     return fields if record.label is None else fields | {"label": record.label}
 
 
-def whole(fields: Mapping[str, int | list[int]]) -> Record:
+def whole(fields: Mapping[str, object]) -> Record:
     """The record of such fields."""
     count = sum(name.startswith("distractor_") for name in fields) // 2
     names = ["context", "utterance", *(f"distractor_{n}" for n in range(count))]
@@ -94,8 +94,8 @@ def whole(fields: Mapping[str, int | list[int]]) -> Record:
         raise UserError(f"a record must have the fields of one, but {strange[0]} is amiss")
     context, utterance, *others = (_cut(fields, name) for name in names)
     label = fields.get("label")
-    if isinstance(label, list):
-        raise UserError("label must be 0 or 1, but is a list")
+    if label is not None and not isinstance(label, int):
+        raise UserError(f"label ({label}) must be 0 or 1")
     return Record(context, utterance, label, tuple(others))
 
 
@@ -123,7 +123,7 @@ def _parts(record: Record) -> list[tuple[str, Said]]:
     return [("context", record.context), ("utterance", record.utterance), *others]
 
 
-def _cut(fields: Mapping[str, int | list[int]], name: str) -> Said:
+def _cut(fields: Mapping[str, object], name: str) -> Said:
     said, count = fields[name], fields[f"{name}_len"]
     if not isinstance(said, list) or not all(type(token) is int for token in said):
         raise UserError(f"{name} must be a list of whole numbers")
