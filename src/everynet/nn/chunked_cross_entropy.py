@@ -1,0 +1,138 @@
+"""Cross-entropy of a linear layer that never holds all of its logits.
+
+    z_ij  = w_j . x_i + b_j                          (1)  logits of some tokens i, all words j
+    e_ij  = exp(z_ij - max_j z_ij),  s_i = sum_j e_ij  (2)  in the memory of z
+    L     = mean_i (log s_i - (z_iy - max_j z_ij))   (3)  y the target of token i
+    g_ij  = (e_ij / s_i - [j = y]) / n               (4)  dL/dz, n tokens that are not ignored
+    dL/dx = g w,  dL/dw = g^T x,  dL/db = sum_i g_i  (5)  summed over chunks
+
+The logits of a large vocabulary outweigh all else that a language model holds: 700 tokens of 10,000
+words are 28 MB, and the plain form keeps them two or three times over. Here a chunk of tokens goes
+through (1) to (5) at once in one block of memory, and what is kept for the backward pass is the
+gradients themselves, which are only scaled there. The division by s_i is not done on g but on
+the rows of x and of g w, which are far shorter.
+
+Wijmans et al. (2024), "Cut Your Losses in Large-Vocabulary Language Models", arXiv:2411.09009, and
+Hsu et al. (2024), "Liger Kernel", arXiv:2410.10989, section 3.2, do so in kernels for a GPU.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from everynet.samplers import IGNORED
+
+LOGITS = 1 << 21
+"""So many logits are held at once where `chunk` does not say otherwise."""
+LEAST = 64
+"""Tokens of a chunk at least, because dL/dw is read and written for each chunk."""
+
+
+def chunked_cross_entropy(
+    x: Float[Tensor, "tokens hidden"],
+    weight: Float[Tensor, "vocab hidden"],
+    target: Int64[Tensor, " tokens"],
+    bias: Float[Tensor, " vocab"] | None = None,
+    chunk: int = 0,
+) -> Float[Tensor, ""]:
+    """What `cross_entropy(x @ weight.T + bias, target)` gives, `chunk` tokens at a time.
+
+    Tokens whose target is IGNORED are left out. 0 chooses a chunk of two million logits, or of 64
+    tokens where those are more.
+    """
+    if chunk < 0:
+        raise ValueError(f"chunk ({chunk}) must be at least 1 token, or 0, which chooses it")
+    if chunk == 0:
+        chunks = -(-len(x) // max(LEAST, LOGITS // len(weight)))
+        chunk = -(-len(x) // max(1, chunks))  # all of about one length
+    # Inside a Function nothing tells whether gradients are wanted: under no_grad they are not.
+    wanted = torch.is_grad_enabled() and any(
+        t is not None and t.requires_grad for t in (x, weight, bias)
+    )
+    loss: Tensor = _Chunked.apply(x, weight, bias, target, chunk, wanted)  # type: ignore[no-untyped-call]  # torch's
+    return loss
+
+
+class _Chunked(torch.autograd.Function):
+    """The loss, with its gradients computed beside it."""
+
+    @staticmethod
+    def forward(  # noqa: PLR0917 -- as apply has them
+        ctx: Any,  # noqa: ANN401 -- torch's own
+        x: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+        target: Tensor,
+        chunk: int,
+        wanted: bool,
+    ) -> Tensor:
+        kind = x.device.type
+        half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        with torch.autocast(kind, enabled=False):
+            loss, *gradients = _computed(x, weight, bias, target, chunk, wanted, half)
+        ctx.save_for_backward(*gradients)
+        return loss
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 -- torch's own
+        dx, dw, db = [None if g is None else g * slope.to(g.dtype) for g in ctx.saved_tensors]
+        return dx, dw, db, None, None, None
+
+
+def _computed(  # noqa: PLR0917 -- as forward has them
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target: Tensor,
+    chunk: int,
+    wanted: bool,
+    half: torch.dtype | None,
+) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
+    """The loss and, where they are wanted, its gradients; products in `half` where that is set."""
+    dtype = torch.promote_types(x.dtype, torch.float32)  # that of the softmax, as torch has it
+    x_, w_ = (t if half is None else t.to(half) for t in (x, weight))
+    counted = target != IGNORED
+    share = counted.to(dtype) / counted.sum()
+    y = target.clamp(min=0)[:, None]
+    loss = torch.zeros((), dtype=dtype, device=x.device)
+    dx = torch.empty_like(x) if wanted else None
+    dw = torch.zeros_like(weight) if wanted else None
+    db = torch.zeros_like(bias) if wanted and bias is not None else None
+    held = x_.new_empty(min(chunk, len(x)), len(weight))
+    for i in range(0, len(x), chunk):
+        part = slice(i, i + chunk)
+        z = held[: len(x_[part])]
+        if bias is None:
+            torch.mm(x_[part], w_.T, out=z)  # (1)
+        else:
+            torch.addmm(bias.to(z.dtype), x_[part], w_.T, out=z)  # (1)
+        e = z.to(dtype)  # z itself, but under autocast
+        e -= e.amax(1, keepdim=True)
+        chosen = e.gather(1, y[part])[:, 0]
+        s = e.exp_().sum(1)  # (2)
+        loss += (share[part] * (s.log() - chosen)).sum()  # (3)
+        if dx is None or dw is None:
+            continue
+        e.scatter_add_(1, y[part], -s[:, None])  # (4)
+        g, scale = e.to(z.dtype), (share[part] / s).to(z.dtype)
+        dx[part] = (g @ w_).mul_(scale[:, None])  # (5)
+        _add_product(dw, g.T, x_[part] * scale[:, None])  # (5)
+        if db is not None:
+            _add_product(db, g.T, scale)  # (5)
+    return loss, dx, dw, db
+
+
+def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """Add a product in place; sums over chunks are as precise as the parameters are."""
+    if total.dtype != a.dtype:
+        total += a @ b
+    elif b.dim() == 1:
+        total.addmv_(a, b)
+    else:
+        total.addmm_(a, b)
