@@ -39,6 +39,8 @@ AT_ONCE = 16_384
 """Tokens that a network is asked about at once in evaluation, where windows are no lanes."""
 SHOWN = 4096
 """The vocabulary of byte pairs of which `data check` tells."""
+GAP, BLANK = "___", -1
+"""A word that is asked for, and its number in what `read` gives; in texts of words alone."""
 OTHERS = (".csv", ".tsv", ".npy", ".npz")
 """Files that begin like text, or might, and are a table."""
 
@@ -115,7 +117,7 @@ class Text(Kind[LongText]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
-        """Each line that is not empty, as the numbers of its tokens."""
+        """Each line that is not empty, as the numbers of its tokens; BLANK for a word asked for."""
         tokens = Tokens.of(spec)
         names: list[str] = []
         lines: list[Tensor] = []
@@ -125,7 +127,7 @@ class Text(Kind[LongText]):
             if not found:
                 raise UserError(f"{shown(path)} must hold a line that is not empty")
             names += [f"{path}:{number}" for number, _ in found]
-            lines += [tokens.stream(line).long() for _, line in found]
+            lines += [_asked(tokens, line) for _, line in found]
         return names, lines
 
     def write(self, made: Sequence[str], spec: Spec, path: Path) -> list[Path]:
@@ -164,6 +166,14 @@ class Text(Kind[LongText]):
         return (
             f"{spec['name']}: text, {spec['shape'][0]:,} different {NAMES[spec['tokens']['kind']]}"
         )
+
+
+def _asked(tokens: Tokens, line: str) -> Tensor:
+    """The numbers of a line, with BLANK for GAP."""
+    numbers = tokens.stream(line).long()
+    if tokens.kind == "words" and GAP not in tokens.index:
+        numbers[[n for n, word in enumerate(tokens.cut(line)) if word == GAP]] = BLANK
+    return numbers
 
 
 def decoded(content: bytes, path: Path | str) -> str:

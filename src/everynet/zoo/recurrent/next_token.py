@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
+from everynet.data.kinds.text import BLANK
 from everynet.data.tokens import UNKNOWN, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.text import expected, over_text
@@ -168,6 +169,7 @@ class NextToken(Training[Reader, Carried]):
         before = [tokens.index["\n"]] if "\n" in tokens.index else []
         answers = []
         for line in inputs:
+            line = torch.where(line == BLANK, tokens.index[UNKNOWN], line)  # noqa: PLW2901
             whole = torch.cat([line.new_tensor(before), line])[None]
             if whole.shape[1] < 2:
                 raise UserError("a line must hold at least 2 tokens, because none comes before it")

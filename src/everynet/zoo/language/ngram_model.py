@@ -1,0 +1,330 @@
+"""The n-gram model: how likely a word is after the n-1 words before it, found by counting.
+
+    P(w_1..w_T) = prod_t P(w_t | w_{t-n+1}..w_{t-1})             (1)  only n-1 words matter
+    P(w|h) = p(h w)  where h w is known, else  b(h) P(w|h')      (2)  back-off; h' is h less a word
+    perplexity = exp(-(1/T) sum_t log P(w_t|h_t))                (3)  V where all words are equal
+    P(w | sentence with a gap) = P(with w) / sum_v P(with v)     (4)  what fills a gap
+
+A sentence begins with a start symbol, which is a history and never a word, and its end is a word.
+How p and b follow from counts is in `smoothing.py`: each of its six answers takes this form.
+
+Shannon (1951), "Prediction and entropy of printed English", doi:10.1002/j.1538-7305.1951.tb01366.x;
+Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks",
+doi:10.1121/1.2016299.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from everynet.data import arpa
+from everynet.data.kinds.text import BLANK, GAP
+from everynet.data.tokens import UNKNOWN
+from everynet.estimator import Array, Caller
+from everynet.kernels.ngrams import Grams, Ints, counted, scored, since_start
+from everynet.types import UserError, nearest
+from everynet.words import shown
+from everynet.zoo.language import smoothing as ways
+from everynet.zoo.language.smoothing import SMOOTHINGS, Settings
+
+NEWLINE = "\n"
+MOST = 9
+"""The longest n-gram that is counted."""
+
+
+class _Numbers(dict[str, int]):
+    """Words by number, each new one the next."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = len(self)
+        return len(self) - 1
+
+
+class NGram(BaseEstimator):
+    """Learns what follows what, from sentences (texts of words, or lists of them).
+
+    A stream of word numbers will do as well, with the `vocabulary` that they are of, in which a
+    newline or `</s>` ends a sentence. Words that were not seen are `<unk>`.
+    """
+
+    vocabulary_: list[str]
+    """What can come next: word n is vocabulary_[n]."""
+    end_: int
+    """The number of the end of a sentence; -1 where the text is one sentence."""
+    unknown_: int
+    words_: list[Tensor]
+    starts_: list[Tensor]
+    logp_: list[Tensor]
+    backoff_: list[Tensor]
+    missing_: float
+
+    def __init__(
+        self,
+        order: int = 3,
+        smoothing: str = "modified-kneser-ney",
+        k: float = 1.0,
+        discount: float = 0.75,
+        backoff: float = 0.4,
+    ) -> None:
+        self.order = order
+        self.smoothing = smoothing
+        self.k = k
+        self.discount = discount
+        self.backoff = backoff
+
+    def fit(self, X: Array, y: Array = None, *, vocabulary: Sequence[str] | None = None) -> Self:
+        check(self.order, self.smoothing)
+        settings = Settings(self.k, self.discount, self.backoff)
+        ways.check(self.smoothing, settings)
+        if vocabulary is None:
+            number = _Numbers({arpa.UNKNOWN: 0, arpa.END: 1})
+            flat, since = _flat(X, number.__getitem__, 1)
+            self._name([*number])
+            if arpa.START in number or (flat[:-1] == 1)[since[1:] > 0].any():
+                raise UserError(
+                    f"a sentence must not hold {arpa.START} or {arpa.END}, because they are added; "
+                    "leave them out"
+                )
+        else:
+            self._name(vocabulary)
+            flat, since = self._numbers(X)
+        if len({*np.unique(flat).tolist()} - {self.end_}) < 2:
+            raise UserError(
+                "the text must hold at least 2 different words, because there is nothing to tell "
+                "apart in fewer; give more text"
+            )
+        levels = counted(flat, since, self.order, len(self.vocabulary_))
+        weighed = SMOOTHINGS[self.smoothing](levels, settings)
+        self._keep(weighed.grams(levels))
+        self.missing_ = math.log(weighed.missing) if weighed.missing else -math.inf
+        return self
+
+    def _name(self, vocabulary: Sequence[str]) -> None:
+        words = {word: n for n, word in enumerate(vocabulary)}
+        self.vocabulary_ = [*vocabulary]
+        self.end_ = words.get(NEWLINE, words.get(arpa.END, -1))
+        self.unknown_ = words.get(arpa.UNKNOWN, words.get(UNKNOWN, -1))
+
+    def _keep(self, grams: Sequence[Grams]) -> None:
+        for name in ("words", "starts", "logp", "backoff"):
+            arrays = [np.ascontiguousarray(getattr(gram, name)) for gram in grams]
+            setattr(self, f"{name}_", [torch.from_numpy(array) for array in arrays])
+
+    def grams(self) -> list[Grams]:
+        """What was learned, order by order."""
+        check_is_fitted(self, "logp_")
+        kept = zip(self.words_, self.starts_, self.logp_, self.backoff_, strict=True)
+        return [Grams(*(tensor.cpu().numpy() for tensor in gram)) for gram in kept]
+
+    # ---------------------------------------------------------------------------- what is asked
+
+    def logprob(self, X: Array) -> Array:
+        """Log P of every word after those before it; each sentence is followed by its end."""
+        return Caller.of(X).give(torch.from_numpy(self.matched(X)[0]))
+
+    def matched(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Log P of every word, and how many words long the n-gram is that says it."""
+        grams = self.grams()
+        return scored(*self._numbers(X), grams, self.missing_)  # (1)
+
+    def score_samples(self, X: Array) -> Array:
+        """Log P of every sentence."""
+        logp, (_, since) = self.matched(X)[0], self._numbers(X)
+        sums = np.add.reduceat(logp, np.flatnonzero(since == 0))
+        return Caller.of(X).give(torch.from_numpy(sums))
+
+    def perplexity(self, X: Array) -> float:
+        """How many words one would have to choose from, on average; infinite where P is 0."""
+        if not ways.is_probability(self.smoothing):
+            raise UserError(
+                "smoothing (stupid-backoff) must be another one for a perplexity, because its "
+                "scores do not sum to 1; compare its log-scores with logprob"
+            )
+        return float(np.exp(-self.matched(X)[0].mean()))  # (3)
+
+    def next(self, context: str | Sequence[str] = "") -> Array:
+        """The probability of each word of `vocabulary_` after these; `<s>` begins a sentence.
+
+        An array; of `stupid-backoff` scores, which do not sum to 1.
+        """
+        grams, words = self.grams(), _words(context)
+        opens = words[:1] == [arpa.START]
+        history = [len(self.vocabulary_)] * opens + [*map(self._number(), words[opens:])]
+        p = np.exp(grams[0].logp[:-1])
+        for length in range(1, min(len(history), len(grams) - 1) + 1):
+            h = _place(grams, history[len(history) - length :])
+            p = p * math.exp(self.missing_ if h < 0 else grams[length - 1].backoff[h])
+            if h >= 0:
+                longer = grams[length]
+                follow = slice(longer.starts[h], longer.starts[h + 1])
+                p[longer.words[follow]] = np.exp(longer.logp[follow])  # (2)
+        return p
+
+    def fill(self, sentence: str | Sequence[str] | Ints) -> Array:
+        """The probability of each word of `vocabulary_` in the place of `___`."""
+        if isinstance(sentence, np.ndarray):
+            row = sentence
+        else:
+            number = self._number()
+            row = np.array([BLANK if w == GAP else number(w) for w in _words(sentence)], np.int64)
+        gaps = int((row == BLANK).sum())
+        if gaps != 1:
+            raise UserError(
+                f"a line must hold one {GAP} to be filled, but holds {gaps}, because the words in "
+                "several depend on each other; fill them one by one"
+            )
+        row = np.append(row, self.end_) if self.end_ >= 0 else row
+        tries = np.setdiff1d(np.arange(len(self.vocabulary_)), [self.end_, self.unknown_])
+        lines = np.where(row == BLANK, tries[:, None], row)  # words line
+        since = np.tile(np.arange(len(row)), len(tries))
+        logp, _ = scored(lines.reshape(-1), since, self.grams(), self.missing_)
+        total = logp.reshape(len(tries), -1).sum(1)
+        if not np.isfinite(total).any():
+            raise UserError(
+                f"no word has a probability above 0 in the place of {GAP}, because {self.smoothing}"
+                " knows nothing but what it has seen; try smoothing=modified-kneser-ney"
+            )
+        p = np.zeros(len(self.vocabulary_))
+        p[tries] = np.exp(total - np.logaddexp.reduce(total))  # (4)
+        return p
+
+    def sample(
+        self,
+        n: int = 1,
+        prompt: str | Sequence[str] = "",
+        length: int = 50,
+        temperature: float = 1.0,
+        generator: torch.Generator | None = None,
+    ) -> list[list[str]]:
+        """`n` sentences that begin with the prompt, of `length` words at most."""
+        begun, made = _words(prompt), []
+        for _ in range(n):
+            words = list(begun)
+            while len(words) < length:
+                p = torch.from_numpy(self.next([arpa.START, *words]))
+                p[self.unknown_] = 0.0
+                drawn = int(torch.multinomial(p ** (1 / temperature), 1, generator=generator))
+                if drawn == self.end_:
+                    break
+                words.append(self.vocabulary_[drawn])
+            made.append(words)
+        return made
+
+    # -------------------------------------------------------------------------------- ARPA files
+
+    def to_arpa(self, path: str | Path) -> None:
+        """Write the model as other programs read it."""
+        grams = self.grams()
+        if self.missing_ != 0:
+            raise UserError(
+                f"smoothing ({self.smoothing}) must be another one for an ARPA file, in which a "
+                "history that was not seen has the weight 1; try modified-kneser-ney"
+            )
+        words = [*self.vocabulary_, arpa.START]
+        for place, name in ((self.end_, arpa.END), (self.unknown_, arpa.UNKNOWN)):
+            if place >= 0:
+                words[place] = name
+        arpa.write(Path(path), words, grams)
+
+    @staticmethod
+    def from_arpa(path: str | Path) -> NGram:
+        """The model of an ARPA file; it cannot be fitted anew."""
+        words, grams = arpa.read(Path(path))
+        model = NGram(len(grams), "arpa")
+        model._name(words[:-1])
+        model._keep(grams)
+        model.missing_ = 0.0
+        return model
+
+    # ------------------------------------------------------------------------------ words, numbers
+
+    def _numbers(self, X: Array) -> tuple[Ints, Ints]:
+        """Word numbers one after another, and how many of its sentence come before each."""
+        if isinstance(X, Sequence):
+            return _flat(X, self._number(), self.end_)
+        flat = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
+        if flat.ndim != 1 or flat.dtype.kind not in "iu" or not len(flat):
+            raise UserError(
+                f"X (an array of {flat.dtype}, {list(flat.shape)}) must be a list of sentences, or "
+                "a row of word numbers; give their vocabulary to fit"
+            )
+        flat = flat.astype(np.int64)
+        return flat, since_start(flat, self.end_)
+
+    def _number(self) -> Callable[[str], int]:
+        """What gives the number of a word, known or not."""
+        number = {word: n for n, word in enumerate(self.vocabulary_)}
+        number[arpa.END] = self.end_
+        if self.unknown_ >= 0:
+            return lambda word: number.get(word, self.unknown_)
+
+        def known(word: str) -> int:
+            if word not in number:
+                raise UserError(
+                    f"a word ({shown(word, 40)}) must be one of the model, because it has no "
+                    f"{arpa.UNKNOWN}; leave it out"
+                )
+            return number[word]
+
+        return known
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
+
+
+def check(order: int, smoothing: str) -> None:
+    """Refuse what cannot be counted or is not known."""
+    if not 1 <= order <= MOST:
+        raise UserError(f"order ({order}) must be from 1 to {MOST}: it is the words of an n-gram")
+    if smoothing not in SMOOTHINGS:
+        raise UserError(
+            f"smoothing ({smoothing}) must be one we have{nearest(smoothing, SMOOTHINGS)}"
+        )
+
+
+def _words(text: str | Sequence[str]) -> list[str]:
+    return text.split() if isinstance(text, str) else [*text]
+
+
+def _flat(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
+    """Sentences as one row of numbers, each with its end; and the words before each of them."""
+    if isinstance(X, str) or not isinstance(X, Sequence):
+        raise UserError(
+            f"X (a {type(X).__name__}) must be a list of sentences, each a text of words or a list "
+            "of them; cut a text into lines"
+        )
+    flat: list[int] = []
+    lengths = []
+    ends = [end] if end >= 0 else []
+    for sentence in X:
+        before = len(flat)
+        flat += map(number, sentence.split() if isinstance(sentence, str) else sentence)
+        flat += ends
+        lengths.append(len(flat) - before)
+    if len(flat) == len(X) * len(ends):
+        raise UserError("the text is empty; give at least one word")
+    starts = np.cumsum(lengths) - lengths
+    return np.array(flat), np.arange(len(flat)) - np.repeat(starts, lengths)
+
+
+def _place(grams: Sequence[Grams], words: Sequence[int]) -> int:
+    """The number of an n-gram; -1 where it is not known."""
+    at = words[0]
+    for gram, word in zip(grams[1:], words[1:], strict=False):
+        first, last = gram.starts[at], gram.starts[at + 1]
+        at = int(first + np.searchsorted(gram.words[first:last], word))
+        if at == last or gram.words[at] != word:
+            return -1
+    return at
