@@ -114,3 +114,20 @@ def test_other_data_is_refused_by_what_it_looks_like(refused):
     assert "must be a file or a folder, but is not there" in refused(
         "run", "char-rnn", "data=none.txt"
     )
+
+
+def test_a_text_in_byte_pairs(call, mine):
+    words = ("tokens=bpe", "vocabulary=280", *SMALL)
+    code, _, error = call("run", "char-rnn", f"data={mine}", *words, "--out", "runs")
+    assert code == 0, error
+    (folder,) = Path("runs").iterdir()
+    spec = json.loads((folder / "spec.json").read_text())["spec"]
+    assert (spec["tokens"]["kind"], spec["shape"]) == ("bpe", [280])
+    assert len(spec["tokens"]["merges"]) == 280 - 257
+    code, _, error = call("sample", str(folder), "prompt=é 中", "n=1", "length=9", "--out", "a.txt")
+    assert code == 0, error
+    assert Path("a.txt").read_text().startswith("é 中")
+    Path("lines.txt").write_text(f"{LINES[0]}\nzzz! 中\n")
+    code, out, error = call("predict", str(folder), "lines.txt")
+    assert code == 0, error
+    assert [json.loads(line)["unknown"] for line in out.splitlines()] == [0, 0]

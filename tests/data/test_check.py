@@ -107,3 +107,19 @@ def test_every_mutant_is_reported_and_none_is_good(tmp_path):
         if report.good or not str(report).replace("\n", "").isprintable():
             wrong.append(case.name)
     assert wrong == ["another size"], "many sizes are no fault, since size=N brings them to one"
+
+
+def test_how_a_text_is_to_be_cut_is_tried(tmp_path):
+    (tmp_path / "a.txt").write_text("the cat sat on a mat and saw it\n" * 60)
+    report = check(tmp_path / "a.txt", tokens="bpe", vocabulary="270")
+    assert report.good
+    assert report.facts["so treated"].endswith("text, 270 different byte-pair tokens")
+    assert " bytes with vocabulary=" in report.facts["bpe"]
+    for given, message in (
+        ({"tokens": "foo"}, r"tokens \(foo\) must be one we have; the nearest are words, ch"),
+        ({"vocabulary": "many"}, r"vocabulary \(many\) must be whole number"),
+        ({"tokens": "bpe", "vocabulary": "9"}, r"vocabulary \(9\) must be 0 or at least 257"),
+        ({"sampler": "lanes"}, r"sampler \(lanes\) must be left out: it is for recipes"),
+    ):
+        with pytest.raises(UserError, match=message):
+            check(tmp_path / "a.txt", **given)

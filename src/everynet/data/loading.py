@@ -144,7 +144,8 @@ def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kin
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
     """What is in the user's files and what is wrong with them, as a report that prints itself.
 
-    Options of the kind may be text, as on the command line.
+    Options of the kind may be text, as on the command line. Where some say how the data is to be
+    treated (`tokens=`), it is treated so, and the report says what came of it.
     """
     path = Path(path)
     if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
@@ -156,9 +157,22 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
             + ", ".join(kinds.names())
         )
     _check_options(found, path, options)
-    types = verb_settings(found.find)
-    taken = {
+    taken, treated = (_typed(method, options) for method in (found.find, found.data))
+    report = found.check(path, **taken)
+    if treated and report.good:
+        made = found.data(found.find(path, **taken), **{"batch_size": 1} | treated)
+        report.facts["so treated"] = found.line(made.spec)
+    return report
+
+
+def _typed(method: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 -- a method
+    """Those options that a method of a kind takes, in its types."""
+    types = verb_settings(method)
+    taken = _taken(method, options)
+    for name, value in taken.items():
+        if isinstance(value, str) and types[name][0] not in (str, int, float, bool):
+            raise UserError(f"{name} ({shown(value, 60)}) must be left out: it is for recipes")
+    return {
         name: convert(name, value, types[name][0]) if isinstance(value, str) else value
-        for name, value in _taken(found.find, options).items()
+        for name, value in taken.items()
     }
-    return found.check(path, **taken)

@@ -25,7 +25,7 @@ from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
 from everynet.data.split import PARTS, rows
-from everynet.data.tokens import SENTENCE, Tokens
+from everynet.data.tokens import NAMES, SENTENCE, Tokens
 from everynet.samplers import Buckets, flattened
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -182,7 +182,8 @@ class LabelledTexts(Kind[Labelled]):
 
     def line(self, spec: Spec) -> str:
         count, classes = len(spec["tokens"]["vocabulary"]), len(spec["classes"])
-        return f"{spec['name']}: texts, {classes} classes, {count:,} {spec['tokens']['kind']}"
+        kind = NAMES[spec["tokens"]["kind"]]
+        return f"{spec['name']}: texts, {classes} classes, {count:,} {kind}"
 
 
 def sort_of(path: Path) -> str:

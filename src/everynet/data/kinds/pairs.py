@@ -22,7 +22,7 @@ from everynet.data.kinds import Kind, files_in
 from everynet.data.kinds.labelled import sort_of
 from everynet.data.report import Report
 from everynet.data.split import PARTS, rows
-from everynet.data.tokens import END, SENTENCE, START, Tokens
+from everynet.data.tokens import END, NAMES, SENTENCE, START, Tokens
 from everynet.samplers import Batch, Buckets, flattened
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -142,7 +142,7 @@ class TextPairs(Kind[Pairs]):
 
     def line(self, spec: Spec) -> str:
         counts = [len(spec[name]["vocabulary"]) for name in ("tokens", "target_tokens")]
-        kind = spec["tokens"]["kind"]
+        kind = NAMES[spec["tokens"]["kind"]]
         return f"{spec['name']}: pairs of texts, {counts[0]:,} and {counts[1]:,} {kind}"
 
 

@@ -19,12 +19,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from everynet import files
+from everynet.data import bpe
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS
-from everynet.data.tokens import KINDS, UNKNOWN, Tokens, check_kind, places
+from everynet.data.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
 from everynet.samplers import Lanes, Windows
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -36,6 +37,8 @@ FEWEST = 200
 """Tokens of the shortest text that is divided."""
 AT_ONCE = 16_384
 """Tokens that a network is asked about at once in evaluation, where windows are no lanes."""
+SHOWN = 4096
+"""The vocabulary of byte pairs of which `data check` tells."""
 GAP, BLANK = "___", -1
 """A word that is asked for, and its number in what `read` gives; in texts of words alone."""
 OTHERS = (".csv", ".tsv", ".npy", ".npz")
@@ -141,12 +144,18 @@ class Text(Kind[LongText]):
         report.facts["lines"] = f"{lines:,}"
         for kind in KINDS:
             parts, split = divided(samples, kind)
-            tokens = Tokens.learned([parts["train"]], kind)
+            tokens = Tokens.learned([parts["train"]], kind, most=SHOWN if kind == "bpe" else 0)
             streams = {part: tokens.stream(parts[part]) for part in PARTS}
             if kind == "characters":
                 report.split = split
                 report.counts = {part: len(streams[part]) for part in PARTS}
             count = sum(map(len, streams.values()))
+            if kind == "bpe":
+                size = sum(len(bpe.as_bytes(text)) for text in parts.values())
+                report.facts[kind] = (
+                    f"{count:,} of {size / max(count, 1):.1f} bytes with vocabulary={len(tokens)}"
+                )
+                continue
             new = [int((streams[part] == tokens.index[UNKNOWN]).sum()) for part in PARTS[1:]]
             report.facts[kind] = (
                 f"{count:,}, of which train holds {len(tokens) - 1:,} different ones; unknown are "
@@ -154,7 +163,9 @@ class Text(Kind[LongText]):
             )
 
     def line(self, spec: Spec) -> str:
-        return f"{spec['name']}: text, {spec['shape'][0]:,} different {spec['tokens']['kind']}"
+        return (
+            f"{spec['name']}: text, {spec['shape'][0]:,} different {NAMES[spec['tokens']['kind']]}"
+        )
 
 
 def _asked(tokens: Tokens, line: str) -> Tensor:
@@ -196,23 +207,24 @@ def divided(samples: LongText, kind: str) -> tuple[dict[str, str], str]:
         return dict(samples.parts), samples.split
     text = samples.parts["whole"]
     starts = places(text, kind)
+    unit = "characters" if kind == "characters" else "words"
     count = len(starts)
     if count < FEWEST:
         raise UserError(
-            f"{shown(samples.name)} must hold at least {FEWEST} {kind}, but holds {count}: three "
+            f"{shown(samples.name)} must hold at least {FEWEST} {unit}, but holds {count}: three "
             "parts are made of it; give more text"
         )
     rest = count - count // 10
     block = BLOCK if rest >= 10 * BLOCK else rest // 100
     ends = [*(starts[at] for at in range(0, rest, block)), starts[rest]]
     blocks = [text[a:b] for a, b in pairwise(ends)]
-    seam = "" if kind == "characters" else " "  # a word and the next one must stay two
+    seam = " " if kind == "words" else ""  # a word and the next one must stay two
     parts = {
         "train": seam.join(part for number, part in enumerate(blocks) if number % 10 != 9),
         "valid": seam.join(blocks[9::10]),
         "test": text[starts[rest] :],
     }
-    return parts, f"test is the last tenth, valid every tenth block of {block:,} {kind} of the rest"
+    return parts, f"test is the last tenth, valid every tenth block of {block:,} {unit} of the rest"
 
 
 KIND = Text()

@@ -100,7 +100,7 @@ class NextToken(Training[Reader, Carried]):
     data: str = "topics"
     """A known text, or a file in UTF-8."""
     tokens: str = "characters"
-    """What is a token: characters or words."""
+    """What is a token: characters, words or bpe (pieces of words)."""
     vocabulary: int = 0
     """Most tokens that are told apart, the commonest; 0 keeps every one of the training text."""
     hidden_size: int = 256

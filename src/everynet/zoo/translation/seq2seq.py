@@ -120,7 +120,7 @@ class Translation(Training[Seq2Seq]):
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
-    """What a sentence is cut into: characters or words."""
+    """What a sentence is cut into: characters, words or bpe (pieces of words)."""
     vocabulary: int = 0
     """Tokens that are kept on each side, the commonest; 0 keeps all of training."""
     embedding: int = 16
