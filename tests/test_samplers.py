@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everynet.draws import WHOLE, Share
-from everynet.samplers import IGNORED, Lanes, Windows
+from everynet.samplers import IGNORED, Anywhere, Lanes, Windows
 from everynet.types import Data, UserError
 
-SAMPLERS = [Lanes, Windows]
+SAMPLERS = [Lanes, Windows, Anywhere]
 
 
 def stream(tokens, dtype=torch.int32):
@@ -105,6 +105,20 @@ def test_windows_begin_anywhere():
     counts = torch.bincount(starts, minlength=20).double()
     assert len(counts) == 20
     assert float(((counts - 200) ** 2 / 200).sum()) < 43.8  # p = 0.001 for 19 degrees
+
+
+@given(case=cases(), step=st.integers(0, 40), seed=st.integers(0, 3))
+def test_anywhere_is_windows_from_a_state_of_zero_and_is_judged_as_lanes(case, step, seed):
+    length, batch_size, tokens = case
+    split, sampler = stream(tokens), Anywhere(length)
+    *drawn, keep = sampler.batch(split, batch_size, seed, step, WHOLE)
+    equal(drawn, Windows(length).batch(split, batch_size, seed, step, WHOLE))
+    assert keep.tolist() == [0.0] * batch_size
+    for one, other in zip(
+        sampler.evaluation(split, batch_size, 9), Lanes(length).evaluation(split, batch_size, 9),
+        strict=True,
+    ):  # fmt: skip
+        equal(one, other)
 
 
 def test_steps_of_an_epoch_of_windows():

@@ -1,8 +1,9 @@
-"""How training batches are drawn from a split: five ways, each a pure function of (seed, step).
+"""How training batches are drawn from a split: six ways, each a pure function of (seed, step).
 
     Rows      one permutation of the rows an epoch
     Lanes     a stream of tokens folded into lanes, successive windows of all lanes
     Windows   random stretches of a stream of tokens
+    Anywhere  the same, judged as lanes are
     Buckets   sequences of similar length together, padded to the longest of the batch
     Made      batches that are generated on the spot
 
@@ -165,6 +166,21 @@ class Lanes:
 
     def refusal(self, split: Batch, batch_size: int) -> str:
         return _too_short(self.rows(split), batch_size, self.length, batch_size)
+
+
+@dataclass(frozen=True)
+class Anywhere(Lanes):
+    """Trained on windows that begin anywhere, keep is 0 in all; judged as lanes are."""
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return max(1, super().steps_per_epoch(split, batch_size)) if split else 0
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        x, y = Windows(self.length).batch(split, batch_size, seed, step, share)
+        return x, y, torch.zeros(len(x), device=x.device)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return _too_short(self.rows(split), batch_size, self.length, lanes=1)
 
 
 @dataclass(frozen=True)

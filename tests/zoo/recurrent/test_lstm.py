@@ -10,7 +10,7 @@ from torch import nn
 from everynet import runs
 from everynet.catalog import find
 from everynet.trainer import begin, evaluate
-from everynet.zoo.recurrent.lstm import LSTM, _left
+from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, _left
 from everynet.zoo.recurrent.lstm_variants import BareLSTM, CoupledLSTM, HandLSTM, NoForgetLSTM
 
 
@@ -190,3 +190,29 @@ def test_learns_to_add_over_a_hundred_times_and_not_without_its_forget_bias(tmp_
 def test_learns_topics(tmp_path):
     result = runs.run(find("char-lstm"), tmp_path)
     assert result.reached, result.metrics
+
+
+@pytest.mark.covers("R10")
+def test_layers_above_the_first_add_to_what_they_read():
+    torch.manual_seed(0)
+    net = ResidualReader(7, 5, [LSTM(5, 5) for _ in range(3)]).double()
+    s, h = torch.randint(7, (2, 6)), torch.randn(3, 2, 10, dtype=torch.float64)
+    x = net.embedding(s)
+    first, _ = net.layers[0](x, h[:1])
+    second, _ = net.layers[1](first, h[1:2])
+    third, last = net.layers[2](first + second, h[2:])
+    logits, after = net(s, h)
+    torch.testing.assert_close(logits, net.output(first + second + third))
+    torch.testing.assert_close(after[2:], last)
+
+
+def test_dropout_is_on_vectors_and_on_what_is_added_never_on_what_is_kept():
+    torch.manual_seed(0)
+    net = ResidualReader(7, 40, [LSTM(40, 40), LSTM(40, 40)], dropout=0.5)
+    with torch.no_grad():
+        for bias in (net.layers[1].cell.bias_ih_l0, net.layers[1].cell.bias_hh_l0):
+            bias.zero_()
+        net.layers[1].cell.weight_ih_l0.zero_()
+        net.layers[1].cell.weight_hh_l0.zero_()  # the second layer adds nothing
+    states, _ = net.train().states(torch.randint(7, (4, 50)))
+    assert (states == 0).float().mean().item() == pytest.approx(0.5, abs=0.03)  # not 0.75

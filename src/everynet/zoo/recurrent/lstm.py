@@ -5,6 +5,7 @@
     c_t = f * c_{t-1} + i * g                           (3)  memory
     h_t = o * tanh(c_t)                                 (4)  what is given out
     c_T = sigmoid(b_f)^k c_{T-k} + .. (small weights)   (5)  what is left after k times, at first
+    x^l = x^{l-1} + D h^l, from the second layer on     (6)  layers add to what is below; D drops
 
 Each gate has weights and a bias of its own.
 
@@ -28,7 +29,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
@@ -80,6 +81,27 @@ class LSTM(nn.Module):
         written = i * g.tanh()  # (2)
         c = linear_recurrence(f, written, torch.zeros_like(f[:, 0]))  # (3)
         return {"forget gate": f, "input gate": i, "output gate": o, "memory": c}
+
+
+class ResidualReader(Reader):
+    """A Reader whose layers above the first add to what they are given, so that depth trains."""
+
+    def states(
+        self, s: Int64[Tensor, "batch time"], h: Float[Tensor, "layers batch state"] | None = None
+    ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "layers batch state"]]:
+        x = self.dropout(self.embedding(s))
+        last = []
+        for number, layer in enumerate(self.layers):
+            y, after = layer(x, None if h is None else h[number : number + 1])
+            x = x + self.dropout(y) if number else self.dropout(y)  # (6)
+            last.append(after)
+        return x, torch.cat(last)
+
+    def forward(
+        self, s: Int64[Tensor, "batch time"], h: Float[Tensor, "layers batch state"] | None = None
+    ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "layers batch state"]]:
+        states, h = self.states(s, h)
+        return self.output(states), h
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,6 +189,10 @@ class LSTMNextToken(NextToken):
     def layer(self) -> LSTM:
         return LSTM(self.hidden_size, self.hidden_size, self.forget_bias)
 
+    def model(self, data: Data) -> ResidualReader:
+        layers = [self.layer() for _ in range(self.layers)]
+        return ResidualReader(data.spec["shape"][0], self.hidden_size, layers, self.dropout)
+
     def pictures(self, model: Reader, data: Data, history: History) -> Pictures:
         """Gates over a text, and what every network of its kind shows."""
         s, _, _ = next(data.valid)
@@ -179,12 +205,12 @@ class LSTMNextToken(NextToken):
 
 def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
     """The gates of the last layer along the end of a text, of units that forget at times."""
-    x = model.embedding(s)
-    *below, last = model.layers
-    for layer in below:
-        x, _ = layer(x)
+    last, given = model.layers[-1], list[Tensor]()
     assert isinstance(last, LSTM)
-    seen = {name: part[0, -60:].T.cpu() for name, part in last.gates(x).items()}  # units tokens
+    hook = last.register_forward_pre_hook(lambda _layer, inputs: given.append(inputs[0]))
+    model(s)
+    hook.remove()
+    seen = {name: part[0, -60:].T.cpu() for name, part in last.gates(given[0]).items()}
     units = seen["forget gate"].var(1).topk(min(SHOWN, len(seen["memory"]))).indices.sort().values
     rows = {name: part[units] for name, part in seen.items()}
     memory = {"memory": rows.pop("memory")}
@@ -219,6 +245,7 @@ RECIPES = {
         layers=3,
         dropout=0.5,
         window=256,
+        carry=False,
         steps=3000,
         batch_size=64,
         lr=2e-3,
@@ -226,6 +253,7 @@ RECIPES = {
         weight_decay=0.01,
         warmup=100,
         schedule="cosine",
+        floor=0.1,
         clip=1.0,
         eval_every=250,
         goal="cross_entropy <= 1.45",

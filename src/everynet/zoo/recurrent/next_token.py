@@ -31,7 +31,7 @@ from everynet.data.tokens import UNKNOWN, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.text import expected, over_text
 from everynet.recipes import Pictures, State, Training
-from everynet.samplers import IGNORED, Lanes
+from everynet.samplers import IGNORED, Anywhere, Lanes
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 from everynet.words import shown
 
@@ -62,8 +62,7 @@ class Reader(nn.Module):
         x = self.embedding(s)
         last = []
         for number, layer in enumerate(self.layers):
-            x = self.dropout(x) if number else x
-            x, after = layer(x, None if h is None else h[number : number + 1])
+            x, after = layer(self.dropout(x), None if h is None else h[number : number + 1])
             last.append(after)
         return x, torch.cat(last)
 
@@ -110,7 +109,9 @@ class NextToken(Training[Reader, Carried]):
     window: int = 64
     """Tokens over which the gradient goes back; the state goes on beyond."""
     dropout: float = 0.0
-    """Share of the states that is dropped on the way up, never on the way through time."""
+    """Share of vectors and states that is dropped on the way up, never on that through time."""
+    carry: bool = True
+    """Windows follow on each other and hand their state on; false: each begins anywhere, from 0."""
 
     numbers: ClassVar[int] = 1  # that the state of a layer holds for each of its units
     per_rank: ClassVar[bool] = True
@@ -130,7 +131,7 @@ class NextToken(Training[Reader, Carried]):
             seed=self.seed,
             tokens=self.tokens,
             vocabulary=self.vocabulary,
-            sampler=Lanes(self.window),
+            sampler=Lanes(self.window) if self.carry else Anywhere(self.window),
         )
 
     def layer(self) -> nn.Module:
