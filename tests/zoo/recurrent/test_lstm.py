@@ -1,5 +1,6 @@
 """The LSTM against torch, its memory against closed forms, its text, and what is drawn of both."""
 
+import json
 import math
 from dataclasses import replace
 
@@ -8,10 +9,13 @@ import torch
 from torch import nn
 
 from everynet import runs
+from everynet.card import sayings
 from everynet.catalog import find
+from everynet.job import Job
 from everynet.trainer import begin, evaluate
 from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, _left
 from everynet.zoo.recurrent.lstm_variants import BareLSTM, CoupledLSTM, HandLSTM, NoForgetLSTM
+from everynet.zoo.recurrent.next_token import SAID
 
 
 def drawn(batch=3, time=9, input_size=4, hidden_size=5):
@@ -174,6 +178,31 @@ def test_its_figure_is_of_every_token(reader):
     recipe, state, data = reader
     found = evaluate(recipe, state.model, data.valid)
     assert found["perplexity"] == pytest.approx(math.exp(found["cross_entropy"]))
+
+
+@pytest.mark.covers("R15")
+def test_the_card_holds_what_it_said_at_each_evaluation(tmp_path, monkeypatch):
+    monkeypatch.setattr(Job, "draw", lambda self, model: ())
+    result = runs.run(replace(find("lstm-shakespeare").tiny(), eval_every=2), tmp_path)
+    rows = [json.loads(row) for row in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    said = {row["step"]: row["said"] for row in rows if "said" in row}
+    assert said.keys() == {2, 4}
+    assert all(len(text) in (SAID, SAID + 1) for text in said.values())
+    page = (result.folder / "card.md").read_text()
+    table = page.partition("## What it said, by step")[2].partition("##")[0]
+    assert [line.split(" | ")[0] for line in table.splitlines() if line[2:3].isdigit()] == [
+        "| 2", "| 4"]  # fmt: skip
+    assert not sayings([row for row in rows if "said" not in row])
+
+
+def test_what_it_says_begins_with_any_token_where_there_is_no_line(reader):
+    recipe, state, data = reader
+    kept = [t for t in data.spec["tokens"]["vocabulary"] if t != "\n"]
+    spec = {**data.spec, "tokens": {"kind": "characters", "vocabulary": [*kept, "\u4e2d"]}}
+    with torch.no_grad():
+        text = recipe.says(state.model.eval(), spec, torch.Generator())
+    assert text[0] == kept[1]
+    assert len(text) == SAID + 1
 
 
 @pytest.mark.slow
