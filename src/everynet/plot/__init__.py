@@ -54,8 +54,10 @@ from everynet.plot.neural_style import gram_matrices as gram_matrices
 from everynet.plot.neural_style import picture_table as picture_table
 from everynet.plot.neuron import action_potential as action_potential
 from everynet.plot.neuron import phase_plane as phase_plane
+from everynet.plot.ngrams import by_longest_seen as by_longest_seen
 from everynet.plot.ngrams import by_order as by_order
 from everynet.plot.ngrams import frequencies as frequencies
+from everynet.plot.ngrams import neighbours as neighbours
 from everynet.plot.ngrams import word_by_word as word_by_word
 from everynet.plot.panels import Panel as Panel
 from everynet.plot.panels import panels as panels

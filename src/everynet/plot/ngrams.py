@@ -13,7 +13,7 @@ from matplotlib.ticker import LogLocator, NullLocator, StrMethodFormatter
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.plot.style import INK, array, colour, figure, grid
+from everynet.plot.style import FAINT, INK, MAGNITUDE, array, colour, figure, grid
 from everynet.plot.text import drawable
 
 SMALL = 7  # points
@@ -102,4 +102,55 @@ def word_by_word(
         handles=[*keys, dots], title="longest n-gram seen", title_fontsize=SMALL + 1,
         loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False, fontsize=SMALL + 1,
     )  # fmt: skip
+    return made
+
+
+def by_longest_seen(
+    nats: Mapping[str, Float[Tensor, " words"]], seen: Int[Tensor, " words"]
+) -> Figure:
+    """Perplexity of models on words by the longest n-gram seen up to them; bars count the words."""
+    made = figure(6.5, 3.4)
+    axes = made.axes[0]
+    lengths = [n for n in range(1, int(seen.max()) + 1) if bool((seen == n).any())]
+    shares = [(seen == n).double().mean().item() for n in lengths]
+    counts = axes.twinx()
+    counts.bar(lengths, shares, color=FAINT, width=0.6, alpha=0.6)
+    for n, share in zip(lengths, shares, strict=True):
+        counts.text(n, 0.01, f"{share:.0%}", ha="center", va="bottom", fontsize=SMALL, color=INK)
+    counts.set_ylim(0, 1.6 * max(shares))
+    counts.set_ylabel("share of the held-out words")
+    for number, (name, values) in enumerate(nats.items()):
+        found = [math.exp(values[seen == n].double().mean().item()) for n in lengths]
+        whole = math.exp(values.double().mean().item())
+        axes.plot(lengths, found, "o-", color=colour(number), label=f"{name}: {whole:.1f} on all")
+    axes.set_yscale("log")
+    axes.set_zorder(counts.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    axes.set_xticks(lengths)
+    axes.set_xlabel("longest n-gram that training held and the word ends, in words")
+    axes.set_ylabel("perplexity")
+    axes.legend(frameon=False, fontsize=SMALL + 1)
+    for one in (axes, counts):
+        one.tick_params(labelsize=SMALL + 1)
+    counts.spines["top"].set_visible(False)
+    return made
+
+
+def neighbours(words: Sequence[Sequence[str]], cosines: Float[Tensor, "words ranks"]) -> Figure:
+    """A row for each word and those most like it, coloured by how like they are."""
+    made = figure(6.5, 0.27 * len(words) + 0.8)
+    axes = made.axes[0]
+    values = array(cosines)
+    image = axes.imshow(values[:, 1:], cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto")
+    for row, names in enumerate(words):
+        for column, name in enumerate(names[1:]):
+            ink = INK if values[row, column + 1] > 0.6 else "white"
+            axes.text(column, row, drawable(name)[:11], ha="center", va="center", color=ink,
+                      fontsize=SMALL, parse_math=False)  # fmt: skip
+    axes.set_yticks(range(len(words)), [drawable(names[0]) for names in words], parse_math=False)
+    axes.set_xticks(range(values.shape[1] - 1), [str(n) for n in range(1, values.shape[1])])
+    axes.set_xlabel("nearest words, by rank")
+    axes.tick_params(labelsize=SMALL + 1)
+    bar = made.colorbar(image, ax=axes, label="cosine", pad=0.01)
+    bar.ax.tick_params(labelsize=SMALL)
     return made

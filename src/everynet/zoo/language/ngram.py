@@ -233,9 +233,12 @@ def _sentence(model: NGram, stream: Ints, since: Ints) -> tuple[list[str], Tenso
 # as KenLM's lmplz. The help is another text in each version of Python, so its goal leaves room.
 RECIPES = {
     "ngram": CountedWords(
-        vocabulary=3000, order=5, goal="perplexity <= 85", covers=("R21", "R22", "R23", "R25")
+        vocabulary=3000,
+        order=5,
+        goal="perplexity <= 85",
+        covers=("R21", "R22", "R23", "R24", "R25"),
     ),
     "ngram-ptb": CountedWords(
-        data="ptb", order=5, goal="perplexity <= 141.2", covers=("R21", "R22", "R23", "R25")
+        data="ptb", order=5, goal="perplexity <= 141.2", covers=("R21", "R22", "R23", "R24", "R25")
     ),
 }
