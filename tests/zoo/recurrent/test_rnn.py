@@ -152,6 +152,18 @@ def test_lengths_it_refuses(lengths):
         at_end(torch.zeros(2, 3, 5), torch.tensor(lengths))
 
 
+@pytest.mark.covers("R1")
+def test_the_layer_of_the_recipe_is_the_state_form():
+    torch.manual_seed(0)
+    layer = replace(find("char-rnn"), hidden_size=4).layer().double()
+    form = StateForm(4, 4).double()
+    w_xh, w_hh, b = weights(layer)
+    form.input.load_state_dict({"weight": w_xh, "bias": b})
+    form.recurrent.load_state_dict({"weight": w_hh})
+    x = torch.randn(2, 9, 4).double()
+    torch.testing.assert_close(layer(x)[0], form(x)[0], rtol=1e-12, atol=1e-12)
+
+
 def test_without_a_state_it_begins_at_zero():
     net, s = double(2), tokens()
     torch.testing.assert_close(net(s), net(s, torch.zeros(2, 2, 5, dtype=torch.float64)))

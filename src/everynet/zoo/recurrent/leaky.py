@@ -194,13 +194,14 @@ class TimeConstants(Training[LeakyUnits]):
         return replace(self, taus=(2.0, 8.0), length=20, steps=4, batch_size=4)
 
 
+# Seeds 0, 1, 2, CPU: mse 0.002504 each, where noise alone is 0.0025; tau_error 0.007, 0.004, 0.005.
 RECIPES = {
     "leaky-units": TimeConstants(
         steps=400,
         batch_size=16,
         lr=0.05,
         schedule="cosine",
-        goal="mse <= 0.0026 and tau_error <= 0.05",
+        goal="mse <= 0.0026 and tau_error <= 0.02",
         covers=("R5",),
     ),
 }

