@@ -157,6 +157,8 @@ class LSTMNextToken(NextToken):
         "gates": "Six units of the last layer along unseen text: a unit holds its memory while its "
         "forget gate is open, bright, and drops it at certain characters, such as a space.",
         **NextToken.captions,
+        "units": "For each of seven facts the unit whose state tells it best, along unseen text: "
+        "there are units that stay on for as long as a word or a quotation lasts.",
     }
 
     forget_bias: float = 1.0
