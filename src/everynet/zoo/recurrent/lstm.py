@@ -34,6 +34,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from everynet.data.tokens import Tokens
+from everynet.device import seeded_by
 from everynet.kernels import linear_recurrence
 from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
@@ -125,8 +126,7 @@ class LSTMAdding(Adding):
         kept, guides = {}, {}
         k = torch.arange(1, x.shape[1] + 1)
         for bias in (0.0, 1.0, 4.0):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
+            with seeded_by(self.seed):
                 fresh = LSTM(2, self.hidden_size, bias).to(x)
             kept[f"at first, bias {bias:g}"] = _left(fresh.gates(x)["forget gate"])
             guides[f"at first, bias {bias:g}"] = (k, torch.tensor(bias).sigmoid() ** k)  # (5)
