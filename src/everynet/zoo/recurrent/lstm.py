@@ -194,7 +194,7 @@ def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
     return gates_over_text(rows, memory, text, units.tolist())
 
 
-# lstm reached 0.0009, 0.0010, 0.0025 with seeds 0, 1, 2 on a CPU; with forget_bias=-1 it is still at
+# lstm reached 0.0009, 0.0010, 0.0025 with seeds 0, 1, 2 on a CPU; with forget_bias=-1 it is at
 # 0.170 after 600 steps.
 RECIPES = {
     "lstm": LSTMAdding(
