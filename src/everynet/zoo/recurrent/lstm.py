@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
 from everynet.data.tokens import Tokens
+from everynet.device import seeded_by
 from everynet.kernels import linear_recurrence
 from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
@@ -147,8 +148,7 @@ class LSTMAdding(Adding):
         kept, guides = {}, {}
         k = torch.arange(1, x.shape[1] + 1)
         for bias in (0.0, 1.0, 4.0):
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(self.seed)
+            with seeded_by(self.seed):
                 fresh = LSTM(2, self.hidden_size, bias).to(x)
             kept[f"at first, bias {bias:g}"] = _left(fresh.gates(x)["forget gate"])
             guides[f"at first, bias {bias:g}"] = (k, torch.tensor(bias).sigmoid() ** k)  # (5)
@@ -179,6 +179,8 @@ class LSTMNextToken(NextToken):
         "gates": "Six units of the last layer along unseen text: a unit holds its memory while its "
         "forget gate is open, bright, and drops it at certain characters, such as a space.",
         **NextToken.captions,
+        "units": "For each of seven facts the unit whose state tells it best, along unseen text: "
+        "there are units that stay on for as long as a word or a quotation lasts.",
     }
 
     forget_bias: float = 1.0
@@ -218,6 +220,8 @@ def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
     return gates_over_text(rows, memory, text, units.tolist())
 
 
+# lstm reached 0.0009, 0.0010, 0.0025 with seeds 0, 1, 2 on a CPU; with forget_bias=-1 it is at
+# 0.170 after 600 steps.
 RECIPES = {
     "lstm": LSTMAdding(
         steps=1200,
