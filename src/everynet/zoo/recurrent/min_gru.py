@@ -32,7 +32,7 @@ from everynet.data.sequences import REMEMBERED, selective_copy
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
 from everynet.plot import Panel, panels
-from everynet.plot.gate_maps import gate_maps, gate_rows, swapped_map
+from everynet.plot.gate_maps import gate_maps, gate_rows, memory_curves, swapped_map
 from everynet.recipes import Pictures, Training
 from everynet.samplers import IGNORED
 from everynet.types import Batch, Data, History, Terms
@@ -277,8 +277,9 @@ class MinNextToken(NextToken):
     captions: ClassVar[dict[str, str]] = {
         "gates": "For each block the gate that moves most along unseen text: a light square means "
         "that the unit takes in what it reads there and forgets what it held.",
-        "memory": "How many characters the units of each block remember, by their mean gate, from "
-        "the shortest to the longest: a few characters for most, a whole line for some.",
+        "memory": "After how many characters the state of each unit has faded to 1/e, by its gates "
+        "along unseen text, from the shortest to the longest: most units forget within a word, and "
+        "few hold more.",
         **NextToken.captions,
     }
 
@@ -307,19 +308,10 @@ class MinNextToken(NextToken):
         text = [tokens.vocabulary[token] for token in s[0, seen].tolist()]
         opened = gates(model, s)
         telling = [z[0, seen, int(z.flatten(0, 1).std(0).argmax())] for z in opened]
-        kept = {
-            f"block {n}": (
-                torch.linspace(0, 1, z.shape[2]),
-                (-1 / torch.log1p(-z.double()).mean((0, 1))).sort().values,
-            )
-            for n, z in enumerate(opened, 1)
-        }
-        memory = Panel(
-            kept, "share of the units", "characters until a state has faded to 1/e", log="y"
-        )
+        kept = [-1 / torch.log1p(-z.double()).mean((0, 1)) for z in opened]
         return {
             "gates": gate_rows(torch.stack(telling), text),
-            "memory": panels(memory, width=6.5),
+            "memory": memory_curves(kept),
             **super().pictures(model, data, history),
         }
 
