@@ -77,6 +77,16 @@ def code(text: str) -> str:
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
+def sayings(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The text that a network made at each evaluation, as far as it makes any."""
+    sign = " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
+    said = [(row["step"], row["said"].replace("\n", sign)) for row in rows if "said" in row]
+    if not said:
+        return []
+    table = [f"| {step:,} | {cell(text)} |" for step, text in said]
+    return ["", "## What it said, by step", "", "| step | text |", "|---|---|", *table]
+
+
 def card(
     recipe: Recipe,
     *,
@@ -96,7 +106,7 @@ def card(
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
     `read` is all that was read, the data included; `weights` says of which step they are;
-    `more` is what an experiment says of its cells.
+    `more` is what an experiment says of its cells, or the text that a network made.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
     lines = [f"# {cell(recipe.name)}", "", doc, "", "| what | |", "|---|---|"]

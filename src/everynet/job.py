@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from everynet import checkpoint, device, files
-from everynet.card import card
+from everynet.card import card, sayings
 from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
@@ -38,6 +38,7 @@ from everynet.trainer import (
     evaluating,
     find_non_finite,
     finite,
+    said,
     started,
     train,
     with_threads,
@@ -286,7 +287,9 @@ class Job:
         self.world.share_buffers(deployed)
         found = evaluate(recipe, deployed, self.data.valid, self.setup)
         check_figures(found, step)
-        row = {"step": step, "valid": found}
+        row: dict[str, Any] = {"step": step, "valid": found}
+        if text := said(recipe, deployed, self.data.spec, self.setup):
+            row["said"] = text
         self.log.add(row)
         self.note_time(step)
         judge = recipe.judge() if self.data.chooses else None
@@ -445,7 +448,7 @@ class Job:
             read=self.read,
             weights=self.weights,
             drawn=[path.stem for path in pictures],
-            more=recipe.page(model) if isinstance(model, Table) else (),
+            more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
         files.write(self.folder / "card.md", page.encode())
         return Result(self.folder, dict(metrics), reached, pictures)

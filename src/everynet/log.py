@@ -120,7 +120,9 @@ class Log:
 def _row(line: bytes, path: Path) -> dict[str, Any]:
     """A line of the log: a step, and named figures of one or more kinds."""
     match row := parsed(line, path):
-        case {"step": int(step), **rest} if step >= 0 and all(map(_are_figures, rest.values())):
+        case {"step": int(step), **rest} if step >= 0 and all(
+            isinstance(v, str) if k == "said" else _are_figures(v) for k, v in rest.items()
+        ):
             return dict(row)
     raise UserError(f"{path} is damaged: a line of it must hold a step and named figures")
 

@@ -427,6 +427,10 @@ class Training(Recipe, Generic[M, X]):
         """Samples of a generative network; keyword-only parameters (n=...) are settings."""
         raise UserError(f"{self.name or type(self).__name__} does not generate samples")
 
+    def says(self, model: M, spec: Spec, generator: torch.Generator) -> str:
+        """What the network makes at an evaluation, for the card; empty where there is no text."""
+        return ""
+
     def tiny(self) -> Training[M, X]:
         return replace(self, steps=min(self.steps, 4), batch_size=min(self.batch_size, 8))
 

@@ -23,11 +23,12 @@ from everynet.device import (
     threads_for,
 )
 from everynet.distributed import World
+from everynet.draws import mix
 from everynet.memory import free, keep_freed_memory
 from everynet.nn.given import Given
 from everynet.recipes import Fitting, M, State, Training, X
 from everynet.settings import settings
-from everynet.types import Batch, Data, History, Record, Terms, UserError
+from everynet.types import Batch, Data, History, Record, Spec, Terms, UserError
 from everynet.words import shown, written
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
@@ -244,6 +245,12 @@ def evaluate(
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
     return recipe.summarise({name: torch.cat(parts) for name, parts in values.items()})
+
+
+def said(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:
+    """What the network makes of the same random numbers at each evaluation, if it is text."""
+    with others_kept(), evaluating(model), setup.autocast():
+        return recipe.says(model, spec, torch.Generator().manual_seed(mix(recipe.seed, EVALUATION)))
 
 
 def _at_least_one(batches: Iterable[Batch]) -> Iterator[Batch]:

@@ -125,8 +125,9 @@ def test_changed_data_is_noticed_before_a_resume(finished):
         runs.resume(Other(name="small"), finished.folder)
 
 
-def test_a_damaged_log_is_named(finished, tmp_path):
-    (tmp_path / "metrics.jsonl").write_text("{\n{}\n")
+@pytest.mark.parametrize("rows", ["{\n{}\n", '{"step": 1, "said": 2}\n'])
+def test_a_damaged_log_is_named(finished, tmp_path, rows):
+    (tmp_path / "metrics.jsonl").write_text(rows)
     with pytest.raises(UserError, match=r"metrics\.jsonl is damaged"):
         Log.of(tmp_path)
 

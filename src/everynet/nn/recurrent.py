@@ -164,9 +164,14 @@ def unrolled(
 
 
 def set_uniform(cell: nn.Module, hidden_size: int) -> None:
-    """Begin as torch's recurrent layers do: every weight within 1 / sqrt(hidden_size) of zero."""
+    """Begin with every weight within 1 / sqrt(its inputs) of zero, as torch's linear maps do.
+
+    Torch's recurrent layers take 1 / sqrt(hidden_size) for all, which is the same where input and
+    state are of one size; of an input of two numbers they hear next to nothing at first.
+    """
     for parameter in cell.parameters():
-        nn.init.uniform_(parameter, -(hidden_size**-0.5), hidden_size**-0.5)
+        inputs = parameter.shape[1] if parameter.dim() > 1 else hidden_size
+        nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
 
 # ------------------------------------------------------------------------------- unequal lengths

@@ -25,6 +25,9 @@ from everynet.plot import Panel, panels
 from everynet.recipes import Training
 from everynet.types import Batch, Data, Terms
 
+SHOWN = 16
+"""Units that are drawn."""
+
 
 class Adder(nn.Module):
     """Maps pairs of a number and a mark to what is said after each of them."""
@@ -81,8 +84,9 @@ class Adding(Training[Adder]):
 
 
 def along(model: Adder, x: Float[Tensor, "batch time 2"], error: float) -> Figure:
-    """What would be said at each time, beside the sum of what was marked so far."""
-    said, sums = model.along(x).cpu(), (x[..., 0] * x[..., 1]).cumsum(1).cpu()
+    """What would be said at each time, beside the best guess: a half for each mark yet to come."""
+    said, seen = model.along(x).cpu(), x.cumsum(1)
+    best = ((x[..., 0] * x[..., 1]).cumsum(1) + (2 - seen[..., 1]) / 2).cpu()
     t = torch.arange(1, x.shape[1] + 1)
     names = [f"sequence {row + 1}" for row in range(len(x))]
     return panels(
@@ -90,18 +94,18 @@ def along(model: Adder, x: Float[Tensor, "batch time 2"], error: float) -> Figur
             {name: (t, row) for name, row in zip(names, said, strict=True)},
             "time $t$",
             "$w h_t + b$",
-            f"solid: what would be said; dashed: the sum so far; at the end off by {error:.3f}",
-            guides={name: (t, row) for name, row in zip(names, sums, strict=True)},
+            f"solid: what would be said; dashed: the best guess; at the end off by {error:.3f}",
+            guides={name: (t, row) for name, row in zip(names, best, strict=True)},
         ),
         width=6.5,
     )
 
 
-def by_marks(
-    gate: Float[Tensor, "batch time hidden"], marks: Float[Tensor, "batch time"]
-) -> Int64[Tensor, " hidden"]:
-    """Units in the order in which their gate opens more where a number is marked."""
-    marked = marks[..., None]
-    there = (gate * marked).sum((0, 1)) / marked.sum()
-    elsewhere = (gate * (1 - marked)).sum((0, 1)) / (1 - marked).sum()
-    return (there - elsewhere).argsort(descending=True)
+def longest(kept: Float[Tensor, "batch time hidden"]) -> Int64[Tensor, " units"]:
+    """The units that keep most of what they hold, the most lasting first."""
+    return kept.mean((0, 1)).topk(min(SHOWN, kept.shape[2])).indices
+
+
+def each_by_its_size(rows: Float[Tensor, "units time"]) -> Float[Tensor, "units time"]:
+    """Rows of which each goes to 1 or -1."""
+    return rows / rows.abs().amax(1, keepdim=True).clamp(min=1e-12)

@@ -32,7 +32,7 @@ from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, ta
 from everynet.plot import gates_over_marks, gru_cell
 from everynet.recipes import Pictures
 from everynet.types import Data, History
-from everynet.zoo.recurrent.adding import Adder, Adding, along, by_marks
+from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 
 Given = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch hidden"]]
 
@@ -155,6 +155,7 @@ class ResetAfterGRU(nn.GRU):
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__(input_size, hidden_size, batch_first=True)  # (6)
+        set_uniform(self, hidden_size)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,10 +163,10 @@ class GRUAdding(Adding):
     """Say the sum of the two numbers that were marked."""
 
     captions: ClassVar[dict[str, str]] = {
-        "gates": "Of an unseen sequence every unit, those whose update gate follows the marks most "
-        "at the top: it opens where a number is marked, and the state stays as it is elsewhere.",
-        "along": "What the network would say at each time steps up when a marked number comes and "
-        "is held until the end, past all the numbers that do not count.",
+        "gates": "Along an unseen sequence the sixteen units that keep their state longest: the "
+        "update gate is shut, dark, but where a number is marked, and what was written then stays.",
+        "along": "What the network would say at each time steps when a marked number comes; it is "
+        "asked at the end alone, and there it meets the best guess, dashed.",
         "cell": "One cell between the one before and the one after, with the sizes of all it has: "
         "the state runs along the top, and only the update gate writes to it.",
     }
@@ -180,9 +181,9 @@ class GRUAdding(Adding):
         assert isinstance(cell, GRU)
         error = (model(x) - y).square().mean().sqrt().item()
         seen = cell.gates(x)
-        order = by_marks(seen["update gate"], x[..., 1])
-        rows = {name: part[0][:, order].T for name, part in seen.items()}
-        state = {"state": rows.pop("state")}
+        units = longest(1 - seen["update gate"])
+        rows = {name: part[0][:, units].T for name, part in seen.items()}
+        state = {"state, each unit by its size": each_by_its_size(rows.pop("state"))}
         return {
             "gates": gates_over_marks(x[0, :, 0], x[0, :, 1], rows, state),
             "along": along(model, x[:4], error),
@@ -192,7 +193,7 @@ class GRUAdding(Adding):
 
 RECIPES = {
     "gru": GRUAdding(
-        steps=1200,
+        steps=1000,
         batch_size=32,
         lr=1e-2,
         warmup=50,

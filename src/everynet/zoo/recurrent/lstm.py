@@ -35,10 +35,11 @@ from torch.nn.functional import linear, pad
 
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
+from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
 from everynet.recipes import Pictures
 from everynet.types import Data, History
-from everynet.zoo.recurrent.adding import Adder, Adding, along, by_marks
+from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 from everynet.zoo.recurrent.next_token import NextToken, Reader
 
 SHOWN = 6
@@ -51,8 +52,10 @@ class LSTM(nn.Module):
     def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
         super().__init__()
         self.cell = nn.LSTM(input_size, hidden_size, batch_first=True)  # (4)
+        set_uniform(self, hidden_size)
+        _, _, *biases = self.cell.all_weights[0]
         with torch.no_grad():
-            for bias, value in ((self.cell.bias_ih_l0, forget_bias), (self.cell.bias_hh_l0, 0.0)):
+            for bias, value in zip(biases, (forget_bias, 0.0), strict=True):
                 bias.view(4, hidden_size)[1] = value
 
     def forward(
@@ -70,11 +73,9 @@ class LSTM(nn.Module):
     def gates(self, x: Float[Tensor, "batch time input"]) -> dict[str, Tensor]:
         """The gates at every time, each (batch, time, hidden), and the memory, from zero on."""
         h, _ = self.cell(x)
-        of_input = linear(x, self.cell.weight_ih_l0, self.cell.bias_ih_l0)
+        w_x, w_h, *biases = self.cell.all_weights[0]
         before = pad(h[:, :-1], (0, 0, 1, 0))
-        i, f, g, o = (
-            of_input + linear(before, self.cell.weight_hh_l0, self.cell.bias_hh_l0)
-        ).chunk(4, 2)
+        i, f, g, o = (linear(x, w_x, biases[0]) + linear(before, w_h, biases[1])).chunk(4, 2)
         i, f, o = i.sigmoid(), f.sigmoid(), o.sigmoid()  # (1)
         written = i * g.tanh()  # (2)
         c = linear_recurrence(f, written, torch.zeros_like(f[:, 0]))  # (3)
@@ -86,12 +87,12 @@ class LSTMAdding(Adding):
     """Say the sum of the two numbers that were marked."""
 
     captions: ClassVar[dict[str, str]] = {
-        "gates": "Of an unseen sequence every unit, those whose input gate follows the marks most "
-        "at the top: it opens where a number is marked, and the forget gates stay open to the end.",
+        "gates": "Along an unseen sequence the sixteen units that keep their memory longest: the "
+        "forget gate stays open, bright, and the input gate opens where a number is marked.",
         "forgetting": "What is left of the memory of k times ago: at first it fades as fast as the "
-        "bias of the forget gate says, dashed, and the trained network has learned to keep it.",
-        "along": "What the network would say at each time steps up when a marked number comes and "
-        "is held until the end, past all the numbers that do not count.",
+        "bias of the forget gate says, dashed; once trained, a few units keep it to the end.",
+        "along": "What the network would say at each time steps when a marked number comes; it is "
+        "asked at the end alone, and there it meets the best guess, dashed.",
         "cell": "One cell between the one before and the one after, with the sizes of all it has: "
         "the memory runs along the top, and the gates at the bottom let it fade, grow and be read.",
     }
@@ -109,9 +110,9 @@ class LSTMAdding(Adding):
         assert isinstance(cell, LSTM)
         error = (model(x) - y).square().mean().sqrt().item()
         seen = cell.gates(x)
-        order = by_marks(seen["input gate"], x[..., 1])
-        rows = {name: part[0][:, order].T for name, part in seen.items()}
-        memory = {"memory": rows.pop("memory")}
+        units = longest(seen["forget gate"])
+        rows = {name: part[0][:, units].T for name, part in seen.items()}
+        memory = {"memory, each unit by its size": each_by_its_size(rows.pop("memory"))}
         return {
             "gates": gates_over_marks(x[0, :, 0], x[0, :, 1], rows, memory),
             "forgetting": self._forgetting(x[:50], seen["forget gate"]),
@@ -193,7 +194,7 @@ def _gates(model: Reader, s: Tensor, tokens: Tokens) -> Figure:
 
 RECIPES = {
     "lstm": LSTMAdding(
-        steps=1500,
+        steps=1200,
         batch_size=32,
         lr=1e-2,
         warmup=50,

@@ -37,6 +37,9 @@ from everynet.words import shown
 AT_ONCE = 256
 """So many tokens of each lane are looked at together where nothing is learned."""
 
+SAID = 80
+"""Tokens of the text that is made at each evaluation."""
+
 
 class Reader(nn.Module):
     """Maps tokens to logits of the ones that follow, and a state to the state after them.
@@ -211,6 +214,14 @@ class NextToken(Training[Reader, Carried]):
             made = torch.cat([made, drawn], 1)
             logits, h = model(drawn.to(device), h)
         return [tokens.decode(row) for row in made.tolist()]
+
+    def says(self, model: Reader, spec: Spec, generator: torch.Generator) -> str:
+        """A text of its own after the end of a line, or after whatever token there is."""
+        tokens = Tokens.of(spec)
+        known = "\n" in tokens.index
+        prompt = "\n" if known else next(t for t in tokens.vocabulary if t != UNKNOWN)
+        text: str = self.sample(model, spec, generator, prompt=prompt, n=1, length=SAID)[0]
+        return text.removeprefix("\n")
 
     def pictures(self, model: Reader, data: Data, history: History) -> Pictures:
         """What was expected along a text, what units have learned, how far the gradient reaches."""
