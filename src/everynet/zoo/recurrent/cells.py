@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 
 from everynet.data.sequences import REMEMBERED, adding, copy
 from everynet.experiments import Experiment, Table
-from everynet.plot.remembering import error_rows, learned_when
+from everynet.plot import error_rows, learned_when
 from everynet.recipes import Pictures, Training
 from everynet.types import Batch, Data, Terms, nearest
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU

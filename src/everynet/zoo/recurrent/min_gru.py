@@ -31,8 +31,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data.sequences import REMEMBERED, selective_copy
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
-from everynet.plot import Panel, panels
-from everynet.plot.gate_maps import gate_maps, gate_rows, memory_curves, swapped_map
+from everynet.plot import Panel, gate_maps, gate_rows, memory_curves, panels, swapped_map
 from everynet.recipes import Pictures, Training
 from everynet.samplers import IGNORED
 from everynet.types import Batch, Data, History, Terms
