@@ -318,7 +318,7 @@ class MinNextToken(NextToken):
         return replace(super().tiny(), layers=2, widening=1)
 
 
-# Selective copy on one CPU thread, about 55 s: seed 0 reached accuracy 0.999.
+# Selective copy on one CPU thread, about 55 s: seeds 0 and 1 reached accuracy 0.999 and 0.997.
 RECIPES = {
     "min-gru": SelectiveCopy(
         steps=3000,
