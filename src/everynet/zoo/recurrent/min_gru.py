@@ -164,9 +164,9 @@ class SelectiveCopy(Training[BlockReader]):
     """Ten symbols come at random places among blanks: say them again, in order."""
 
     captions: ClassVar[Mapping[str, str]] = {
-        "gates": "How far each gate is open along an unseen sequence: below, gates open at symbols "
-        "and shut at blanks; in the last block a group of units takes each symbol in, shuts behind "
-        "it and opens again at its question.",
+        "gates": "How far each gate is open along an unseen sequence: in the first blocks gates "
+        "open at symbols and shut at blanks, and in the last one a group of units takes each "
+        "symbol in, shuts behind it and opens again at its question.",
         "answers": "How much of a right answer is lost where one of the ten symbols is exchanged: "
         "the bright diagonal says that each answer hangs on its own symbol, whatever the places.",
         "lengths": "Share of right answers on sequences longer and shorter than those of training, "
