@@ -1,6 +1,6 @@
 import torch
 
-from everynet.plot.gate_maps import gate_maps, gate_rows, swapped_map
+from everynet.plot.gate_maps import gate_maps, gate_rows, memory_curves, swapped_map
 
 
 def labels(axis):
@@ -35,4 +35,13 @@ def test_what_each_answer_loses(tmp_path):
     axes = drawn.axes[0]
     assert (labels(axes.yaxis), labels(axes.xaxis)) == (["1", "2"], ["1", "2", "3"])
     assert torch.equal(torch.tensor(axes.images[0].get_array()), lost.double())
+    drawn.savefig(tmp_path / "a.png")
+
+
+def test_units_stand_from_the_shortest_memory_to_the_longest(tmp_path):
+    drawn = memory_curves([torch.tensor([3.0, 1.0, 20.0]), torch.tensor([2.0, 5.0])])
+    first, second = drawn.axes[0].lines
+    assert first.get_ydata().tolist() == [1.0, 3.0, 20.0]
+    assert first.get_xdata().tolist() == [0, 50, 100]
+    assert second.get_label() == "block 2"
     drawn.savefig(tmp_path / "a.png")

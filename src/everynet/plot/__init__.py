@@ -27,6 +27,10 @@ from everynet.plot.fields import solutions as solutions
 from everynet.plot.filtering import filtered as filtered
 from everynet.plot.filtering import matched as matched
 from everynet.plot.filtering import shares as shares
+from everynet.plot.gate_maps import gate_maps as gate_maps
+from everynet.plot.gate_maps import gate_rows as gate_rows
+from everynet.plot.gate_maps import memory_curves as memory_curves
+from everynet.plot.gate_maps import swapped_map as swapped_map
 from everynet.plot.gated_cell import gru_cell as gru_cell
 from everynet.plot.gated_cell import lstm_cell as lstm_cell
 from everynet.plot.gates import gates_over_marks as gates_over_marks
@@ -70,6 +74,8 @@ from everynet.plot.play import policy_maps as policy_maps
 from everynet.plot.points import scatter as scatter
 from everynet.plot.population import tuning_curves as tuning_curves
 from everynet.plot.population import tuning_planes as tuning_planes
+from everynet.plot.remembering import error_rows as error_rows
+from everynet.plot.remembering import learned_when as learned_when
 from everynet.plot.residual import block_sizes as block_sizes
 from everynet.plot.segmentation import feature_u as feature_u
 from everynet.plot.segmentation import segmented as segmented

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from jaxtyping import Bool, Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
 from torch import Tensor
 
-from everynet.plot.style import INK, MAGNITUDE, array, dress
+from everynet.plot.style import INK, MAGNITUDE, array, colour, dress, figure, grid
 from everynet.plot.text import drawable
 
 WIDTH = 6.5  # inches
@@ -56,6 +58,24 @@ def gate_rows(gates: Float[Tensor, "layers time"], tokens: Sequence[str]) -> Fig
     _across(axes, tokens)
     axes.set_xlabel("held-out text")
     _bar(made, image, [axes], "gate $z_t$")
+    return made
+
+
+def memory_curves(times: Sequence[Float[Tensor, " _units"]]) -> Figure:
+    """How long the units of each block remember, from the shortest to the longest."""
+    made = figure(WIDTH, 3.0)
+    axes = made.axes[0]
+    for number, block in enumerate(times):
+        share = np.linspace(0, 100, len(block))
+        axes.plot(share, np.sort(array(block)), color=colour(number), label=f"block {number + 1}")
+    axes.set_yscale("log")
+    for places in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        places(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.tick_params(labelsize=SMALL, which="both")
+    axes.set_xlabel("units that remember no longer, %", fontsize=SMALL + 1)
+    axes.set_ylabel("characters until a state is 1/e", fontsize=SMALL + 1)
+    axes.legend(frameon=False, fontsize=SMALL)
+    grid(axes)
     return made
 
 

@@ -31,8 +31,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data.sequences import REMEMBERED, selective_copy
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
-from everynet.plot import Panel, panels
-from everynet.plot.gate_maps import gate_maps, gate_rows, swapped_map
+from everynet.plot import Panel, gate_maps, gate_rows, memory_curves, panels, swapped_map
 from everynet.recipes import Pictures, Training
 from everynet.samplers import IGNORED
 from everynet.types import Batch, Data, History, Terms
@@ -165,9 +164,9 @@ class SelectiveCopy(Training[BlockReader]):
     """Ten symbols come at random places among blanks: say them again, in order."""
 
     captions: ClassVar[Mapping[str, str]] = {
-        "gates": "How far each gate is open along an unseen sequence: below, gates open at symbols "
-        "and shut at blanks; in the last block a group of units takes each symbol in, shuts behind "
-        "it and opens again at its question.",
+        "gates": "How far each gate is open along an unseen sequence: in the first blocks gates "
+        "open at symbols and shut at blanks, and in the last one a group of units takes each "
+        "symbol in, shuts behind it and opens again at its question.",
         "answers": "How much of a right answer is lost where one of the ten symbols is exchanged: "
         "the bright diagonal says that each answer hangs on its own symbol, whatever the places.",
         "lengths": "Share of right answers on sequences longer and shorter than those of training, "
@@ -277,8 +276,9 @@ class MinNextToken(NextToken):
     captions: ClassVar[dict[str, str]] = {
         "gates": "For each block the gate that moves most along unseen text: a light square means "
         "that the unit takes in what it reads there and forgets what it held.",
-        "memory": "How many characters the units of each block remember, by their mean gate, from "
-        "the shortest to the longest: a few characters for most, a whole line for some.",
+        "memory": "After how many characters the state of each unit has faded to 1/e, by its gates "
+        "along unseen text, from the shortest to the longest: most units forget within a word, and "
+        "few hold more.",
         **NextToken.captions,
     }
 
@@ -307,19 +307,10 @@ class MinNextToken(NextToken):
         text = [tokens.vocabulary[token] for token in s[0, seen].tolist()]
         opened = gates(model, s)
         telling = [z[0, seen, int(z.flatten(0, 1).std(0).argmax())] for z in opened]
-        kept = {
-            f"block {n}": (
-                torch.linspace(0, 1, z.shape[2]),
-                (-1 / torch.log1p(-z.double()).mean((0, 1))).sort().values,
-            )
-            for n, z in enumerate(opened, 1)
-        }
-        memory = Panel(
-            kept, "share of the units", "characters until a state has faded to 1/e", log="y"
-        )
+        kept = [-1 / torch.log1p(-z.double()).mean((0, 1)) for z in opened]
         return {
             "gates": gate_rows(torch.stack(telling), text),
-            "memory": panels(memory, width=6.5),
+            "memory": memory_curves(kept),
             **super().pictures(model, data, history),
         }
 
@@ -327,6 +318,7 @@ class MinNextToken(NextToken):
         return replace(super().tiny(), layers=2, widening=1)
 
 
+# Selective copy on one CPU thread, about 55 s: seeds 0 and 1 reached accuracy 0.999 and 0.997.
 RECIPES = {
     "min-gru": SelectiveCopy(
         steps=3000,
@@ -339,42 +331,17 @@ RECIPES = {
         covers=("R9",),
     ),
     "min-gru-shakespeare": MinNextToken(
-        data="tinyshakespeare",
-        hidden_size=384,
-        layers=6,
-        window=256,
-        carry=False,
-        dropout=0.4,
-        steps=2000,
-        batch_size=64,
-        lr=1e-3,
-        optimizer="adamw",
-        schedule="cosine",
-        floor=0.1,
-        warmup=100,
-        weight_decay=0.1,
-        clip=1.0,
-        eval_every=250,
+        data="tinyshakespeare", hidden_size=384, layers=6, window=256, carry=False, dropout=0.4,
+        steps=2000, batch_size=64, lr=1e-3, optimizer="adamw", schedule="cosine", floor=0.1,
+        warmup=100, weight_decay=0.1, clip=1.0, eval_every=250,
         goal="cross_entropy <= 1.52",
         covers=("R9", "R15"),
     ),
     "min-gru-shakespeare-small": MinNextToken(
-        data="tinyshakespeare",
-        hidden_size=128,
-        layers=4,
-        window=128,
-        widening=2,
-        dropout=0.1,
-        steps=3000,
-        batch_size=32,
-        lr=4e-3,
-        optimizer="adamw",
-        schedule="cosine",
-        floor=0.1,
-        warmup=100,
-        weight_decay=0.1,
-        clip=1.0,
-        goal="cross_entropy <= 1.65",
+        data="tinyshakespeare", hidden_size=128, layers=4, window=128, widening=2, dropout=0.1,
+        steps=3000, batch_size=32, lr=4e-3, optimizer="adamw", schedule="cosine", floor=0.1,
+        warmup=100, weight_decay=0.1, clip=1.0, eval_every=300,
+        goal="cross_entropy <= 1.6",
         covers=("R9", "R15"),
     ),
-}
+}  # fmt: skip
