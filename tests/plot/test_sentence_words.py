@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from everynet.plot.feelings import MOST, along, coloured
-from everynet.plot.grams import best_grams, phrase, weighed_words, words_by_count
+from everynet.plot.grams import LETTERS, best_grams, phrase, weighed_words, words_by_count
 from everynet.plot.passes import share_table, two_passes
 from everynet.plot.style import SIGNED
 
@@ -50,7 +50,7 @@ def test_phrases_of_filters(tmp_path):
     axes = best_grams(rows).axes[0]
     assert ticks(axes.yaxis) == ["good +0.5", "bad +0.1"]
     assert [text.get_text() for text in axes.texts][:2] == ["not $bad", "so fine"]
-    assert len(axes.texts[2].get_text()) == 27
+    assert len(axes.texts[2].get_text()) == LETTERS
     assert [(text.get_position()[0] // 1, text.get_position()[1]) for text in axes.texts] == [
         (0, 0), (1, 0), (0, 1),
     ]  # fmt: skip

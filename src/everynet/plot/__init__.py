@@ -20,6 +20,8 @@ from everynet.plot.equivariance import turned_maps as turned_maps
 from everynet.plot.evidence import evidence as evidence
 from everynet.plot.evidence import surrogates as surrogates
 from everynet.plot.features import driven as driven
+from everynet.plot.feelings import along as along
+from everynet.plot.feelings import coloured as coloured
 from everynet.plot.fields import angles_needed as angles_needed
 from everynet.plot.fields import influences as influences
 from everynet.plot.fields import reconstructions as reconstructions
@@ -37,6 +39,9 @@ from everynet.plot.gates import gates_over_marks as gates_over_marks
 from everynet.plot.gates import gates_over_text as gates_over_text
 from everynet.plot.generation import made_and_judged as made_and_judged
 from everynet.plot.generation import noise_to_points as noise_to_points
+from everynet.plot.grams import best_grams as best_grams
+from everynet.plot.grams import weighed_words as weighed_words
+from everynet.plot.grams import words_by_count as words_by_count
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
@@ -65,6 +70,8 @@ from everynet.plot.ngrams import neighbours as neighbours
 from everynet.plot.ngrams import word_by_word as word_by_word
 from everynet.plot.panels import Panel as Panel
 from everynet.plot.panels import panels as panels
+from everynet.plot.passes import share_table as share_table
+from everynet.plot.passes import two_passes as two_passes
 from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
 from everynet.plot.paths import landscapes as landscapes

@@ -16,6 +16,7 @@ from everynet.plot.text import drawable
 
 WIDTH = 6.5  # inches
 SMALL = 7  # points
+LETTERS = 27  # of a phrase that are drawn
 
 
 def phrase(words: str) -> str:
@@ -34,7 +35,7 @@ def best_grams(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Figur
             share = max(0.0, value / highest)
             axes.barh(line, 0.97, left=column, height=0.86, color=MAGNITUDE(share))
             text = phrase(words)
-            text = text if len(text) <= 27 else text[:26] + "\N{HORIZONTAL ELLIPSIS}"
+            text = text if len(text) <= LETTERS else text[: LETTERS - 1] + "\N{HORIZONTAL ELLIPSIS}"
             axes.text(
                 column + 0.48, line, text, ha="center", va="center", fontsize=SMALL,
                 color=INK if share > 0.6 else "white", parse_math=False,

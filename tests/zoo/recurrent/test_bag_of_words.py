@@ -182,7 +182,10 @@ def test_predictions_name_class_probability_and_runs(fitted):
     lines = [torch.tensor(tokens.encode(t)) for t in ("the film was not very good", "zzz")]
     said, nothing = recipe.predict(model, lines, data.spec, words=2)
     assert said["class"] == "bad"
-    assert said["probability"] > 0.5
+    z = model.scores(*flattened([lines[0].tolist()]))[0]
+    assert said["probability"] == pytest.approx((z[0].exp() / z.exp().sum()).item())
+    with pytest.raises(UserError, match=r"words \(-2\) must be at least 0"):
+        recipe.predict(model, lines, data.spec, words=-2)
     assert "not very good" in said["words"]
     difference = model.weights_[0] - model.weights_[1]
     names = {

@@ -54,6 +54,14 @@ def test_the_network_is_its_equations(pool):
     torch.testing.assert_close(model(x, LENGTHS), expected)
 
 
+def test_the_two_readers_have_weights_of_their_own():
+    _, model, _ = network()
+    ways = (model.reader.onward, model.reader.backward)
+    for one, other in zip(*(way.layer.parameters() for way in ways), strict=True):
+        assert one is not other
+        assert not torch.equal(one, other)
+
+
 @pytest.mark.covers("R14")
 @pytest.mark.parametrize("pool", POOLS)
 def test_filler_and_company_change_nothing(pool):
@@ -166,6 +174,8 @@ def test_predictions_name_class_probability_and_words():
         assert one["words"] == {w: pytest.approx(e, abs=1e-4) for w, e in best.items() if e > 0}
     assert [one["unknown"] for one in said] == [0, 1, 0]
     assert recipe.predict(model, lines, data.spec, words=0)[0]["words"] == {}
+    with pytest.raises(UserError, match=r"words \(-1\) must be at least 0"):
+        recipe.predict(model, lines, data.spec, words=-1)
 
 
 def test_pictures_of_a_text_with_a_not_show_it_without_too():

@@ -57,6 +57,20 @@ def test_filler_and_company_change_nothing():
         torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-12, atol=1e-12)
 
 
+def test_a_window_of_nothing_but_filler_does_not_count():
+    """Where every word speaks against a filter, the bias of an empty window would win."""
+    model, x = network(), torch.randint(4, 40, (3, 7))
+    with torch.no_grad():
+        model.words.vectors.weight.abs_()
+        for convolution in model.convolutions:
+            convolution.weight.abs_().neg_()
+            convolution.bias.fill_(1.0)
+    together = model(x, LENGTHS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = model(x[row : row + 1, :length], LENGTHS[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=1e-12, atol=1e-12)
+
+
 def test_a_phrase_is_found_in_any_place():
     """What stands in one window has one score, wherever the window is."""
     model = network(widths=(2,))

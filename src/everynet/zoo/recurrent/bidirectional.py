@@ -324,7 +324,7 @@ class BothSides(Experiment):
 
 RECIPES = {
     "bidirectional": BothSides(
-        goal="both >= 0.99 and onward_told_after <= 0.5 and backward_told_before <= 0.5",
+        goal="both >= 0.99 and onward_told_after <= 0.51 and backward_told_before <= 0.51",
         covers=("R12",),
     ),
 }

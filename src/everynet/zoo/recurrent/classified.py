@@ -30,7 +30,7 @@ from everynet.data import load
 from everynet.data.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.plot.feelings import along, coloured
 from everynet.recipes import Pictures, Training
-from everynet.types import Batch, Data, History, Spec, Terms
+from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
 _PAD, _UNKNOWN = (SENTENCE.index(token) for token in (PAD, UNKNOWN))
 AT_ONCE = 512
@@ -109,10 +109,11 @@ class Classified(Training[M]):
         self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
     ) -> Sequence[dict[str, Any]]:
         """The class with its probability, and the `words` that say most for it, with e_t."""
+        check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
             said, effect = effects(model, text)
-            order = effect.argsort(descending=True, stable=True)[: max(0, words)].tolist()
+            order = effect.argsort(descending=True, stable=True)[:words].tolist()
             label = int(said.argmax())
             answers.append(
                 {
@@ -141,6 +142,12 @@ class Classified(Training[M]):
     def tiny(self) -> Self:
         few, small = min(self.steps, 4), min(self.batch_size, 8)
         return replace(self, data="phrases", vocabulary=0, embedding=8, steps=few, batch_size=small)
+
+
+def check_words(words: int) -> None:
+    """Refuse a number of words that an answer cannot name."""
+    if words < 0:
+        raise UserError(f"words ({words}) must be at least 0, because so many are named")
 
 
 def log_probabilities(

@@ -77,7 +77,7 @@ POOLS: Mapping[str, type[nn.Module]] = {
 }
 
 
-class Reader(nn.Module):
+class SentenceReader(nn.Module):
     """Maps texts to logits of their classes, by one vector for each text."""
 
     def __init__(
@@ -107,12 +107,12 @@ class Reader(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sentiment(Classified[Reader]):
+class Sentiment(Classified[SentenceReader]):
     """Say whether a text is meant well or ill."""
 
     captions: ClassVar[dict[str, str]] = {
-        "along": "The probability of a good word after each word of a sentence, and of the same "
-        "sentence without its not: it turns at the word that the not stands before.",
+        "along": "The probability of the last class after each word of a sentence that holds a "
+        "not, above, and of the same sentence without it, below: the not turns the answer round.",
         "words": "Unseen sentences, each word coloured by what it says for the last class: red "
         "for, blue against, by how much the answer changes where the word is not known.",
         "sentences": "Unseen sentences as points, by the vector that stands for each of them: the "
@@ -129,12 +129,12 @@ class Sentiment(Classified[Reader]):
         self.require(self.hidden_size >= 1, "hidden_size", "at least 1")
         self.require(self.pool in POOLS, "pool", "one we have" + nearest(self.pool, POOLS))
 
-    def model(self, data: Data) -> Reader:
+    def model(self, data: Data) -> SentenceReader:
         onward, backward = (
             nn.GRU(self.embedding, self.hidden_size, batch_first=True) for _ in range(2)
         )
         vocabulary, classes = len(Tokens.of(data.spec)), len(data.spec["classes"])
-        return Reader(
+        return SentenceReader(
             Words(vocabulary, self.embedding, self.word_dropout, self.dropout),
             BothWays(onward, backward),  # (1)
             POOLS[self.pool](),
@@ -142,7 +142,7 @@ class Sentiment(Classified[Reader]):
             self.dropout,
         )
 
-    def pictures(self, model: Reader, data: Data, history: History) -> Pictures:
+    def pictures(self, model: SentenceReader, data: Data, history: History) -> Pictures:
         x, lengths, y = next(iter(data.valid))
         vectors = model.vectors(x, lengths)
         names = data.spec["classes"]

@@ -40,7 +40,7 @@ from everynet.zoo.recurrent.bidirectional import inside
 from everynet.zoo.recurrent.classified import Classified, Words
 from everynet.zoo.recurrent.sentiment import Sentiment
 
-SHOWN, EACH = 4, 4  # filters of each class that are shown, and phrases of each
+SHOWN, EACH = 4, 3  # filters of each class that are shown, and phrases of each
 
 
 class TextCNN(nn.Module):
