@@ -348,8 +348,8 @@ class LargeVocabulary(Experiment):
 
     def tiny(self) -> Self:
         return replace(
-            self, vocabulary=400, tokens=1600, samples=40, tau=300, hidden_size=4, batch_size=50,
-            held_out=50, known=160, known_tokens=600, known_steps=4, sizes=(100, 300),
+            self, vocabulary=200, tokens=200, held_out=20, samples=20, tau=100, hidden_size=4,
+            batch_size=50, known=160, known_tokens=512, known_steps=2, sizes=(100, 200),
         )  # fmt: skip
 
 
