@@ -256,6 +256,14 @@ def test_bad_settings_are_refused(changed, said):
         LargeVocabulary(**changed)
 
 
+def test_a_training_by_rows_refuses_what_would_touch_all_of_them():
+    for name in ("clip", "clip_value", "weight_decay"):
+        with pytest.raises(UserError, match=rf"{name} \(1.0\) must be 0, because it would change"):
+            FullSoftmax(**{name: 1.0})
+    with pytest.raises(UserError, match=r"optimizer \(adam\) must be one we have"):
+        FullSoftmax(optimizer="adam")
+
+
 @pytest.mark.slow
 @pytest.mark.covers("R34", "R35")
 def test_the_recipe_reaches_its_goal(tmp_path):

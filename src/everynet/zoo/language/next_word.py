@@ -15,9 +15,9 @@ doi:10.1145/1273496.1273577, section 4 (log-bilinear; here with one word of cont
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -113,7 +113,18 @@ class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
     hidden_size: int = 32
     """Numbers of a word's vector."""
 
+    optimizer: str = "adagrad"
+    """adagrad, which moves the rows that were read and is exact where most are not."""
     schedule: str = "linear"
+    """constant, linear, cosine, step, one-cycle or plateau."""
+
+    known_optimizers: ClassVar[Collection[str]] = ("adagrad",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("clip", "clip_value", "weight_decay"):
+            rule = "0, because it would change rows that were not read"
+            self.require(getattr(self, name) == 0, name, rule)
 
     def dataset(self) -> Data:
         language = ClassBigrams(self.vocabulary, self.classes, self.peak)
