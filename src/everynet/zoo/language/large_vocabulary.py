@@ -134,11 +134,11 @@ def costs(vocabulary: int, size: int, samples: int, random: torch.Generator) -> 
     plain = torch.optim.SGD([weight, bias], lr=0.1)
     ways: dict[str, tuple[Callable[[], Tensor], Optimizer]] = {
         "full": (lambda: cross_entropy(linear(x, weight, bias), y), plain),
-        "full, in chunks": (lambda: chunked_cross_entropy(x, weight, y, bias), plain),
-        "adaptive": (lambda: adaptive(x, y).loss, torch.optim.SGD(adaptive.parameters(), lr=0.1)),
         "sampled": (lambda: sampled_softmax(x, weight, bias, y, drawer(random)), plain),
         "contrastive": (lambda: noise_contrastive(x, weight, bias, y, drawer(random)), plain),
         "partitioned": (lambda: importance_softmax(x, weight, bias, y, words), plain),
+        "full, in chunks": (lambda: chunked_cross_entropy(x, weight, y, bias), plain),
+        "adaptive": (lambda: adaptive(x, y).loss, torch.optim.SGD(adaptive.parameters(), lr=0.1)),
     }
     return {name: step_seconds(*way) for name, way in ways.items()}
 
