@@ -353,6 +353,9 @@ class LargeVocabulary(Experiment):
         )  # fmt: skip
 
 
+# Seed 0, about 70 s of one CPU thread: perplexity 1158 by all words (rates of 0.1 and 1.0 give it
+# 1164 and 1452), times 0.843 sampled, 0.851 contrastive, 0.927 partitioned; ranks 0.971 corrected,
+# 0.670 uncorrected, 0.958 contrastive; slope on -log pi 0.018 and 0.954; |log Z| 0.011 contrastive.
 RECIPES = {
     "large-vocabulary": LargeVocabulary(
         goal="ratio_sampled <= 1.1 and ratio_contrastive <= 1.1 and ratio_partitioned <= 1.1 and "
