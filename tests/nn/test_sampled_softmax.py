@@ -131,6 +131,7 @@ def test_all_words_are_candidates_where_as_many_are_asked_for():
 # ------------------------------------------------------------------------------------- losses
 
 
+@pytest.mark.covers("R34", "R35")
 @pytest.mark.parametrize("proposal", [uniform, log_uniform])
 def test_with_all_words_it_is_the_full_softmax(proposal):
     """R35, and R34 for V' = V: value and gradients."""
@@ -214,6 +215,46 @@ def test_only_rows_that_were_read_have_a_gradient():
         assert read == {*drawn.words.tolist(), *y.tolist()}
 
 
+@pytest.mark.parametrize("loss", [sampled_softmax, noise_contrastive])
+def test_what_only_fills_a_place_changes_nothing(loss):
+    """On a GPU there are always equally many candidates, some of them fillers."""
+    x, w, b, y = layer()
+    of_all = torch.rand(V, generator=seeded()).double().log()
+    words = torch.tensor([3, int(y[1]), 8])
+    fillers = torch.tensor([8, 8, 11])
+    few = Drawn(words, of_all[words], of_all)
+    more = Drawn(
+        torch.cat([words, fillers]),
+        torch.cat([of_all[words], torch.full((3,), math.inf).double()]),
+        of_all,
+    )
+    wanted, found = loss(x, w, b, y, few), loss(x, w, b, y, more)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(gradients(found, x, w, b), gradients(wanted, x, w, b))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_on_a_gpu_draws_have_one_size_and_nothing_is_waited_for():
+    pi = expected_counts(log_uniform(200), 40)
+    drawer = Candidates(pi).cuda()
+    x, w, b, y = (t.detach().cuda().requires_grad_(t.is_floating_point()) for t in layer(vocab=200))
+    drawer()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        drawn = [drawer() for _ in range(2000)]
+        loss = sampled_softmax(x, w, b, y, drawn[0])
+        torch.autograd.grad(loss, (x, w, b))
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert len({one.words.shape for one in drawn}) == 1
+    seen = torch.zeros(2000, 200).double()
+    for row, one in zip(seen, drawn, strict=True):
+        inside = one.words[one.log_expected.isfinite()].cpu()
+        assert len(inside.unique()) == len(inside)
+        row[inside] = 1
+    assert bool(((seen.mean(0) - pi).abs() <= 5 * (pi * (1 - pi) / 2000).sqrt()).all())
+
+
 def error_of(loss_of, x, w, b, y):
     """Root mean square of the gradient's error over draws, as a share of the gradient."""
     wanted = torch.cat([g.flatten() for g in gradients(cross_entropy(linear(x, w, b), y), x, w, b)])
@@ -224,6 +265,7 @@ def error_of(loss_of, x, w, b, y):
     return torch.stack(errors).mean().sqrt().item()
 
 
+@pytest.mark.covers("R34")
 def test_the_error_of_the_gradient_falls_as_candidates_grow():
     """R34: for importance sampling over V' drawn at random, and for the sampled softmax."""
     vocab = 200
@@ -277,6 +319,7 @@ def known():
     return p, pi, pi.log()
 
 
+@pytest.mark.covers("R35")
 def test_sampled_softmax_is_at_rest_at_log_p_whatever_the_constant():
     """R35: the exact mean over all sets of candidates, with no limit of many of them."""
     p, pi, log_pi = known()
@@ -285,6 +328,7 @@ def test_sampled_softmax_is_at_rest_at_log_p_whatever_the_constant():
         assert slope.abs().max() < 1e-12
 
 
+@pytest.mark.covers("R35")
 def test_without_the_correction_it_rests_at_log_p_less_log_q():
     p, pi, log_pi = known()
     none = torch.zeros_like(log_pi)
@@ -303,6 +347,7 @@ def test_noise_contrastive_rests_at_log_p_with_no_constant():
 # ------------------------------------------------------------------------------- partitions
 
 
+@pytest.mark.covers("R34")
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 15), min_size=3, max_size=60), st.integers(3, 10), st.integers(1, 3))
 def test_partitions_cover_their_targets_with_at_most_tau_words(targets, tau, unit):

@@ -22,9 +22,6 @@ from torch import Tensor
 
 from everynet.types import Data, UserError, generator
 
-PEAK = 2.0
-"""How far the logits of the classes that follow lie apart: their standard deviation."""
-
 
 @dataclass(frozen=True)
 class ClassBigrams:
@@ -32,6 +29,8 @@ class ClassBigrams:
 
     vocabulary: int
     classes: int = 16
+    peak: float = 2.0
+    """How far the logits of the classes that follow lie apart: their standard deviation."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.classes <= self.vocabulary:
@@ -44,7 +43,7 @@ class ClassBigrams:
     def follow(self) -> Float[Tensor, "classes classes"]:
         """How likely each class follows each."""
         drawn = torch.randn(self.classes, self.classes, generator=generator(1992)).double()
-        return (PEAK * drawn).softmax(1)
+        return (self.peak * drawn).softmax(1)
 
     @property
     def class_of(self) -> Int64[Tensor, " vocab"]:

@@ -1,0 +1,206 @@
+"""Training that says the next word, by scores of all words or of a few candidates a step.
+
+    F(x, y)     = w_y . u_x + b_y                        (1)  score of word y after word x
+    L           = -log e^{F(x, y)} / sum_k e^{F(x, k)}   (2)  over all V words: O(V) a token
+    perplexity  = exp(-mean log softmax(F)[y])           (3)  over all words, however learned
+
+Only rows of w and u that were read are touched, so that an update costs what its candidates cost,
+whatever V is: the losses of candidates are in `nn.sampled_softmax`, the updates in `nn.row_sparse`.
+The full softmax reads every row of w.
+
+Mnih, Hinton (2007), "Three new graphical models for statistical language modelling",
+doi:10.1145/1273496.1273577, section 4 (log-bilinear; here with one word of context).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, linear
+from torch.optim import Optimizer
+
+from everynet.data.class_bigrams import ClassBigrams
+from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
+from everynet.nn.row_sparse import RowAdagrad, rows
+from everynet.nn.sampled_softmax import (
+    Candidates,
+    Drawn,
+    Part,
+    expected_counts,
+    importance_softmax,
+    noise_contrastive,
+    partitions,
+    sampled_softmax,
+    unigram,
+)
+from everynet.recipes import Training
+from everynet.samplers import Rows
+from everynet.types import Batch, Data, Share, Terms, permutation
+
+EVALUATED = 250
+"""Tokens whose scores of all words are computed at once in evaluation."""
+
+
+class Scores(nn.Module):
+    """Maps words to scores of all words that may follow; biases begin at log frequencies."""
+
+    def __init__(self, counts: Int64[Tensor, " vocab"], size: int) -> None:
+        super().__init__()
+        self.inputs = nn.Parameter(0.3 * torch.randn(len(counts), size))
+        self.weight = nn.Parameter(0.1 * torch.randn(len(counts), size))
+        self.bias = nn.Parameter((counts + 1.0).log() - (counts + 1.0).sum().log())
+
+    def vectors(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
+        """What each word is in the eyes of those that follow."""
+        return rows(self.inputs, x)
+
+    def forward(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens vocab"]:
+        return linear(self.vectors(x), self.weight, self.bias)  # (1)
+
+
+class SampledScores(Scores):
+    """The same, with candidates at hand that are drawn by the frequencies of words."""
+
+    def __init__(self, counts: Int64[Tensor, " vocab"], size: int, samples: int) -> None:
+        super().__init__(counts, size)
+        self.candidates = Candidates(expected_counts(unigram(counts), samples))
+
+
+@dataclass(frozen=True)
+class InParts(Rows):
+    """Batches of (x, y, words), each from one part of the corpus, whose words come with it."""
+
+    parts: tuple[Part, ...]
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return sum((part.stop - part.start) // batch_size for part in self.parts)
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        """Batches of all parts in one random order, so that no part is forgotten."""
+        device = str(split[0].device)
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        turns = [n for n, p in enumerate(self.parts) for _ in range(p.start, p.stop, batch_size)]
+        order = permutation(len(turns), seed, epoch).tolist()
+        part = turns[order[position]]
+        nth = sum(turns[other] == part for other in order[:position])
+        here = self.parts[part]
+        rows_ = permutation(here.stop - here.start, seed + part, epoch, device) + here.start
+        mine = share.of(batch_size)
+        chosen = rows_[nth * batch_size :][mine.start : mine.stop]
+        return (*(t.index_select(0, chosen) for t in split), here.words.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
+    """Say the next word by scores of all words."""
+
+    vocabulary: int = 20_000
+    """Words that are told apart."""
+    classes: int = 16
+    """Classes of words of the generated language."""
+    peak: float = 2.0
+    """How far it is from words that follow each other in any order."""
+    tokens: int = 150_000
+    """Words of the training text."""
+    held_out: int = 5000
+    """Words of the text that validates, and of the one that tests."""
+    hidden_size: int = 32
+    """Numbers of a word's vector."""
+
+    optimizer: str = "adagrad"
+    """adagrad, which moves the rows that were read and is exact where most are not."""
+    schedule: str = "linear"
+    """constant, linear, cosine, step, one-cycle or plateau."""
+
+    known_optimizers: ClassVar[Collection[str]] = ("adagrad",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("clip", "clip_value", "weight_decay"):
+            rule = "0, because it would change rows that were not read"
+            self.require(getattr(self, name) == 0, name, rule)
+
+    def dataset(self) -> Data:
+        language = ClassBigrams(self.vocabulary, self.classes, self.peak)
+        data = language.data(self.tokens, self.batch_size, self.seed, self.held_out)
+        return replace(data, eval_batch_size=EVALUATED)
+
+    def model(self, data: Data) -> Scores:
+        return Scores(torch.tensor(data.spec["counts"]), self.hidden_size)
+
+    def optimizers(self, model: Scores) -> dict[str, Optimizer]:
+        return {"main": RowAdagrad(model.parameters(), lr=self.lr)}
+
+    def objective(self, model: Any, batch: Batch) -> Terms:  # noqa: ANN401 -- as above
+        x, y = batch
+        return {"loss": chunked_cross_entropy(model.vectors(x), model.weight, y, model.bias)}  # (2)
+
+    def metrics(self, model: Scores, batch: Batch) -> dict[str, Tensor]:
+        x, y = batch[:2]
+        return {"cross_entropy": cross_entropy(model(x), y, reduction="none")}
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        nats = outputs["cross_entropy"].double().mean().item()
+        return {"cross_entropy": nats, "perplexity": math.exp(nats)}  # (3)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampled(FullSoftmax):
+    """Say the next word by scores of candidates, corrected by how often they are drawn."""
+
+    samples: int = 512
+    """Candidates of an update, on average."""
+
+    def model(self, data: Data) -> SampledScores:
+        return SampledScores(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        drawn = model.candidates()
+        return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uncorrected(Sampled):
+    """The same without the correction."""
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        words, of_words, of_all = model.candidates()
+        none = torch.where(of_words.isinf(), of_words, 0.0)  # what fills a place stays out
+        drawn = Drawn(words, none, torch.zeros_like(of_all))
+        return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(Sampled):
+    """Say the next word by telling it from noise."""
+
+    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+        x, y = batch
+        drawn = model.candidates()
+        return {"loss": noise_contrastive(model.vectors(x), model.weight, model.bias, y, drawn)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partitioned(FullSoftmax):
+    """Say the next word by scores of the words of one part of the corpus."""
+
+    tau: int = 6000
+    """Different words of a part at most."""
+
+    def dataset(self) -> Data:
+        data = super().dataset()
+        parts = partitions(data.splits["train"][1], self.tau, self.batch_size)
+        return replace(data, sampler=InParts(tuple(parts)))
+
+    def objective(self, model: Scores, batch: Batch) -> Terms:
+        x, y, words = batch
+        loss = importance_softmax(model.vectors(x), model.weight, model.bias, y, words)
+        return {"loss": loss}
