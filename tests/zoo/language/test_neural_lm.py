@@ -128,6 +128,9 @@ def test_what_cannot_be_is_one_line(made, tmp_path):
     ):
         with pytest.raises(UserError, match=why):
             replace(recipe, **setting)
+    (tmp_path / "one.txt").write_text("word word word\n" * 100)
+    with pytest.raises(UserError, match=r"one.txt\) must hold at least 2 different words"):
+        replace(recipe, data=str(tmp_path / "one.txt")).dataset()
     with pytest.raises(UserError, match="one ___ to be filled, but holds 2"):
         recipe.predict(model, asked(data, tmp_path, "the ___ of ___\n"), data.spec)
     with pytest.raises(UserError, match=r"candidates \(0\) must be from 1"):

@@ -112,7 +112,13 @@ class NextWord(Training[NeuralLM]):
             tokens="words",
             vocabulary=self.vocabulary,
         )
-        end = _end(Tokens.of(data.spec))
+        tokens = Tokens.of(data.spec)
+        if len({*tokens.vocabulary} - {UNKNOWN, NEWLINE}) < 2:
+            raise UserError(
+                f"data ({shown(self.data, 60)}) must hold at least 2 different words, because "
+                "there is nothing to tell apart in fewer; give more text"
+            )
+        end = _end(tokens)
         splits = {
             part: (histories(stream, self.order - 1, end).contiguous(), stream)
             for part, (stream,) in data.splits.items()
