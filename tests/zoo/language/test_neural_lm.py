@@ -70,6 +70,16 @@ def test_every_word_of_a_split_is_scored_once(made):
     assert found["perplexity"] == pytest.approx(math.exp(nats.double().mean()), rel=1e-6)
 
 
+def test_the_loss_is_the_mean_of_what_each_word_costs(made):
+    recipe, model, data = made
+    with torch.no_grad():
+        s, word = data.train(0)
+        loss = recipe.objective(model, (s, word))["cross_entropy"]
+        each = -model(s).log_softmax(1)[torch.arange(len(word)), word]
+    torch.testing.assert_close(loss, each.mean())
+    torch.testing.assert_close(recipe.metrics(model, (s, word))["cross_entropy"], each)
+
+
 @pytest.mark.covers("R25")
 def test_a_network_of_zeros_is_uniform(made):
     recipe, _, data = made
