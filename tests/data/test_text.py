@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from everynet.data import check, fetch, load, store
 from everynet.data.contents import Content
 from everynet.data.kinds import named
-from everynet.data.kinds.text import LongText, divided
+from everynet.data.kinds.text import BLANK, LongText, divided
 from everynet.data.loading import samples as load_samples
 from everynet.data.sets import Form, Known, Web, everything
 from everynet.data.tokens import UNKNOWN, Tokens, cut
@@ -267,6 +267,19 @@ def test_each_line_of_a_file_is_an_input(tmp_path):
         "a m\N{REPLACEMENT CHARACTER}t",
     ]
     assert all(line.dtype == torch.int64 for line in inputs)
+
+
+def test_a_word_that_is_asked_for_has_a_number_of_its_own(tmp_path):
+    """In words, where no text holds it; three characters are three characters."""
+    text = written(tmp_path, WORDS * 100)
+    asked = written(tmp_path, "the ___ sat", "lines.txt")
+    words = load(text, kind="text", batch_size=2, tokens="words")
+    (line,) = KIND.read([asked], words.spec)[1]
+    assert (line == BLANK).tolist() == [False, True, False]
+    characters = load(text, kind="text", batch_size=2)
+    assert BLANK not in KIND.read([asked], characters.spec)[1][0]
+    known = {"tokens": {"kind": "words", "vocabulary": [UNKNOWN, "the", "___", "sat"]}}
+    assert KIND.read([asked], known)[1][0].tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(

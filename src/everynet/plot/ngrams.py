@@ -124,6 +124,7 @@ def by_longest_seen(
         whole = math.exp(values.double().mean().item())
         axes.plot(lengths, found, "o-", color=colour(number), label=f"{name}: {whole:.1f} on all")
     axes.set_yscale("log")
+    axes.set_ylim(bottom=axes.get_ylim()[0] / 2)  # room for the shares
     axes.set_zorder(counts.get_zorder() + 1)
     axes.patch.set_visible(False)
     axes.set_xticks(lengths)

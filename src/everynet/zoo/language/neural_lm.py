@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
@@ -66,8 +66,8 @@ def whole_numbers(batch: Batch) -> Batch:
 
 
 def histories(
-    stream: Int64[Tensor, " words"], context: int, first: int
-) -> Int64[Tensor, "words context"]:
+    stream: Integer[Tensor, " words"], context: int, first: int
+) -> Integer[Tensor, "words context"]:
     """The words before each word of a stream, before whose beginning stands `first`."""
     return torch.cat([stream.new_full((context,), first), stream[:-1]]).unfold(0, context, 1)
 
@@ -112,7 +112,13 @@ class NextWord(Training[NeuralLM]):
             tokens="words",
             vocabulary=self.vocabulary,
         )
-        end = _end(Tokens.of(data.spec))
+        tokens = Tokens.of(data.spec)
+        if len({*tokens.vocabulary} - {UNKNOWN, NEWLINE}) < 2:
+            raise UserError(
+                f"data ({shown(self.data, 60)}) must hold at least 2 different words, because "
+                "there is nothing to tell apart in fewer; give more text"
+            )
+        end = _end(tokens)
         splits = {
             part: (histories(stream, self.order - 1, end).contiguous(), stream)
             for part, (stream,) in data.splits.items()
