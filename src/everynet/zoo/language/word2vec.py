@@ -238,6 +238,8 @@ class JudgedSkipGrams(Judged):
     learner: ClassVar[type[Learner]] = Word2Vec
 
 
+# text8: gensim 4.4.0 with the same settings and seed 1 has 0.530, 0.241 and 0.109; the goal is to be
+# no more than 0.03 below. Seeds 0 and 1 gave 0.564 and 0.555, 0.238 and 0.235, 0.107 and 0.104.
 RECIPES = {
     "word2vec": SkipGrams(goal="told_apart >= 0.70", covers=("R28",)),
     "cbow": Bags(goal="told_apart >= 0.70", covers=("R28",)),
@@ -248,7 +250,7 @@ RECIPES = {
         window=5,
         min_count=5,
         epochs=5,
-        goal="wordsim >= 0.50 and simlex >= 0.20 and analogies >= 0.08",
+        goal="wordsim >= 0.50 and simlex >= 0.21 and analogies >= 0.078",
         covers=("R28",),
     ),
 }
