@@ -359,6 +359,10 @@ def test_refusals():
     for sentences in ([], [[]]):
         with pytest.raises(UserError, match="sentences must hold words, but there is none"):
             Word2Vec().fit(sentences)
+    with pytest.raises(
+        UserError, match=r"sentence \(a cat\) must be a list of words, because every"
+    ):
+        Word2Vec().fit(["a cat"])
     with pytest.raises(UserError, match=r"at least 2 different words that occur min_count \(1\)"):
         Word2Vec(min_count=1).fit([["a", "a", "a"]])
     with pytest.raises(UserError, match=r"min_count \(5\) times, .* but 0 of 2 does; give more"):
