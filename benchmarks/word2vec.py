@@ -34,8 +34,8 @@ def pieces() -> list[list[str]]:
     return [words[i : i + SENTENCE] for i in range(0, len(words), SENTENCE)]
 
 
-def timed(job: Job, train: Callable[[int], "WordVectors"]) -> Callable[[], Turn]:
-    """A turn with the next seed; that the vectors are judged is not timed."""
+def timed(job: Job, begin: Callable[[int], Callable[[], "WordVectors"]]) -> Callable[[], Turn]:
+    """A turn with the next seed; neither what `begin` does is timed nor that vectors are judged."""
     from everynet.data import judgements
 
     clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
@@ -43,8 +43,9 @@ def timed(job: Job, train: Callable[[int], "WordVectors"]) -> Callable[[], Turn]
     found: dict[str, list[float]] = {}
 
     def work() -> Turn:
+        train = begin(1 + max(map(len, found.values()), default=0))
         start = clock()
-        model = train(1 + max(map(len, found.values()), default=0))
+        model = train()
         seconds = clock() - start
         for name, value in model.evaluate(by).items():
             found.setdefault(name, []).append(value)
@@ -62,10 +63,11 @@ def with_everynet(job: Job) -> Callable[[], Turn]:
     corpus = Corpus.of(pieces(), 5)
     kind(epochs=1, min_count=1).fit([["a", "b"] * 9])  # compiles
 
-    def train(seed: int) -> "WordVectors":
-        return kind(epochs=job["epochs"], threads=job["threads"], seed=seed).fit(corpus)
+    def begin(seed: int) -> Callable[[], "WordVectors"]:
+        model = kind(epochs=job["epochs"], threads=job["threads"], seed=seed)
+        return lambda: model.fit(corpus)
 
-    return timed(job, train)
+    return timed(job, begin)
 
 
 def with_gensim(job: Job) -> Callable[[], Turn]:
@@ -75,10 +77,8 @@ def with_gensim(job: Job) -> Callable[[], Turn]:
     from everynet.zoo.language.word_vectors import WordVectors
 
     text = pieces()
-    ready = Word2Vec(vector_size=100, min_count=5)
-    ready.build_vocab(text)
 
-    def train(seed: int) -> WordVectors:
+    def begin(seed: int) -> Callable[[], WordVectors]:
         model = Word2Vec(
             vector_size=100,
             window=5,
@@ -89,13 +89,17 @@ def with_gensim(job: Job) -> Callable[[], Turn]:
             workers=job["threads"],
             seed=seed,
         )
-        model.reset_from(ready)  # the vocabulary
-        model.train(text, total_examples=len(text), epochs=job["epochs"])
-        made = WordVectors()
-        made.words_, made.vectors_ = model.wv.index_to_key, torch.from_numpy(model.wv.vectors)
-        return made
+        model.build_vocab(text)
 
-    return timed(job, train)
+        def train() -> WordVectors:
+            model.train(text, total_examples=len(text), epochs=job["epochs"])
+            made = WordVectors()
+            made.words_, made.vectors_ = model.wv.index_to_key, torch.from_numpy(model.wv.vectors)
+            return made
+
+        return train
+
+    return timed(job, begin)
 
 
 def contestants(threads: int = 1) -> list[Contestant]:
