@@ -8,81 +8,77 @@ Skip-gram with the defaults of both: 100 dimensions, window 5, 5 words of noise,
 times, subsampling at 1e-3, 5 epochs. Text and vocabulary are ready before the clock starts. Every
 turn has a seed of its own, and the note says what the vectors of all turns were worth: Spearman's
 rank correlation with WordSim-353 and SimLex-999, and the share of Mikolov's analogies that is met,
-each side judged by its own code. EVERYNET_DATA must hold text8 and word-eval.
+by our code, which a test compares with gensim's. EVERYNET_DATA must hold text8 and word-eval.
 """
 
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from side_by_side import Contestant, Job, Page, Turn, arguments
 
+if TYPE_CHECKING:
+    from everynet.zoo.language.word_vectors import WordVectors
+
 SENTENCE = 10_000
 """Words of a piece of the text, which has no sentences."""
-NAMES = ("WordSim", "SimLex", "analogies")
 
 
-def words() -> list[str]:
+def pieces() -> list[list[str]]:
+    """The text in pieces of as many words as gensim takes at once."""
     from everynet.data.loading import samples
 
-    return samples("text8", kind="text").parts["whole"].split()
+    words = samples("text8", kind="text").parts["whole"].split()
+    return [words[i : i + SENTENCE] for i in range(0, len(words), SENTENCE)]
 
 
-def timed(
-    job: Job, train: Callable[[int], object], judge: Callable[[object], tuple[float, ...]]
-) -> Callable[[], Turn]:
-    """A turn with the next seed; what is judged is not timed."""
+def timed(job: Job, begin: Callable[[int], Callable[[], "WordVectors"]]) -> Callable[[], Turn]:
+    """A turn with the next seed; neither what `begin` does is timed nor that vectors are judged."""
+    from everynet.data import judgements
+
     clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
-    found: list[tuple[float, ...]] = []
+    by = judgements.read("word-eval")
+    found: dict[str, list[float]] = {}
 
     def work() -> Turn:
+        train = begin(1 + max(map(len, found.values()), default=0))
         start = clock()
-        model = train(len(found) + 1)
+        model = train()
         seconds = clock() - start
-        found.append(judge(model))
-        each = zip(NAMES, zip(*found, strict=True), strict=True)
-        note = "; ".join(f"{name} {' '.join(f'{x:.3f}' for x in values)}" for name, values in each)
-        return Turn(seconds, note)
+        for name, value in model.evaluate(by).items():
+            found.setdefault(name, []).append(value)
+        each = (f"{name} {' '.join(f'{x:.3f}' for x in values)}" for name, values in found.items())
+        return Turn(seconds, "; ".join(each))
 
     return work
 
 
 def with_everynet(job: Job) -> Callable[[], Turn]:
-    from everynet.data import judgements
     from everynet.data.corpus import Corpus
     from everynet.zoo.language.word2vec import CBOW, Word2Vec
 
     kind = CBOW if job["bag"] else Word2Vec
-    text = words()
-    corpus = Corpus.of([text[i : i + SENTENCE] for i in range(0, len(text), SENTENCE)], 5)
-    by = judgements.read("word-eval")
-    kind(epochs=1).fit([["a", "b"] * 9])  # compiles
+    corpus = Corpus.of(pieces(), 5)
+    kind(epochs=1, min_count=1).fit([["a", "b"] * 9])  # compiles
 
-    def train(seed: int) -> object:
-        return kind(epochs=job["epochs"], threads=job["threads"], seed=seed).fit(corpus)
+    def begin(seed: int) -> Callable[[], "WordVectors"]:
+        model = kind(epochs=job["epochs"], threads=job["threads"], seed=seed)
+        return lambda: model.fit(corpus)
 
-    def judge(model) -> tuple[float, ...]:
-        figures = model.evaluate(by)
-        return figures["wordsim"], figures["simlex"], figures["analogies"]
-
-    return timed(job, train, judge)
+    return timed(job, begin)
 
 
 def with_gensim(job: Job) -> Callable[[], Turn]:
+    import torch
     from gensim.models import Word2Vec
 
-    from everynet.data import judgements
+    from everynet.zoo.language.word_vectors import WordVectors
 
-    text = words()
-    pieces = [text[i : i + SENTENCE] for i in range(0, len(text), SENTENCE)]
-    ready = Word2Vec(vector_size=100, min_count=5)
-    ready.build_vocab(pieces)
-    by = judgements.read("word-eval")
+    text = pieces()
 
-    def train(seed: int) -> object:
+    def begin(seed: int) -> Callable[[], WordVectors]:
         model = Word2Vec(
             vector_size=100,
             window=5,
@@ -93,25 +89,17 @@ def with_gensim(job: Job) -> Callable[[], Turn]:
             workers=job["threads"],
             seed=seed,
         )
-        model.reset_from(ready)  # the vocabulary
-        model.train(pieces, total_examples=len(pieces), epochs=job["epochs"])
-        return model.wv
+        model.build_vocab(text)
 
-    def judge(vectors) -> tuple[float, ...]:
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "asked")
-            figures = []
-            for name in ("wordsim", "simlex"):
-                path.write_text("".join(f"{a}\t{b}\t{s}\n" for a, b, s in by.pairs[name]))
-                figures.append(float(vectors.evaluate_word_pairs(str(path))[1][0]))
-            sections = by.analogies.items()
-            lines = (
-                line for name, rows in sections for line in (f": {name}", *map(" ".join, rows))
-            )
-            path.write_text("\n".join(lines) + "\n")
-            return *figures, float(vectors.evaluate_word_analogies(str(path))[0])
+        def train() -> WordVectors:
+            model.train(text, total_examples=len(text), epochs=job["epochs"])
+            made = WordVectors()
+            made.words_, made.vectors_ = model.wv.index_to_key, torch.from_numpy(model.wv.vectors)
+            return made
 
-    return timed(job, train, judge)
+        return train
+
+    return timed(job, begin)
 
 
 def contestants(threads: int = 1) -> list[Contestant]:

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from everynet.types import UserError
+from everynet.words import shown
 
 LONGEST = 10_000
 """Words of the longest sentence; a longer one is cut, so that a text without any can be shared."""
@@ -42,7 +43,14 @@ class Corpus:
     @staticmethod
     def of(given: Sentences, min_count: int) -> Corpus:
         """Number the words that occur `min_count` times; the others are left out of the text."""
-        held = [list(sentence) for sentence in given]
+        held = []
+        for sentence in given:
+            if isinstance(sentence, str):
+                raise UserError(
+                    f"sentence ({shown(sentence, 40)}) must be a list of words, because every "
+                    "letter of a text would be taken for one; give sentence.split()"
+                )
+            held.append(list(sentence))
         counts = Counter(word for sentence in held for word in sentence)
         if not counts:
             raise UserError("sentences must hold words, but there is none; give more text")

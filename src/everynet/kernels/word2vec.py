@@ -318,9 +318,8 @@ def windows(  # noqa: PLR0917
 ) -> Windows:
     """What is around some places of a text, and noise for each; `noise` is the rule's, here."""
     device, n = text.device, len(centres)
-    offsets = torch.cat([torch.arange(-rule.window, 0), torch.arange(1, rule.window + 1)]).to(
-        device
-    )
+    far = torch.arange(1, rule.window + 1, device=device)
+    offsets = torch.cat([-far.flip(0), far])
     reach = torch.randint(1, rule.window + 1, (n, 1), generator=generator, device=device)
     places = centres[:, None] + offsets
     inside = places.clamp(0, len(text) - 1)

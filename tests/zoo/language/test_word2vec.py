@@ -15,6 +15,7 @@ from everynet.catalog import find
 from everynet.data import judgements
 from everynet.data.corpus import Corpus
 from everynet.data.judgements import Judgements
+from everynet.kernels.word2vec import descend
 from everynet.trainer import evaluate
 from everynet.types import UserError
 from everynet.zoo.language.company import find_phrases, join_phrases
@@ -163,13 +164,28 @@ def test_words_that_keep_the_same_company_become_alike(kind):
 
 @KINDS
 def test_batches_learn_the_same(kind, monkeypatch):
-    monkeypatch.setattr("everynet.zoo.language.word2vec.BATCH", 32)
     monkeypatch.setattr(kind, "_by_blocks", kind._by_batches)
-    model = small(kind, epochs=4).fit(chatter(800))
+    model = small(kind, epochs=8).fit(chatter(1600))
     within, between = spread(model)
     assert within > 0.9
     assert between < 0.5
     assert model.loss_curve_[-1] < model.loss_curve_[0]
+
+
+def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
+    """Batches of 1024 would let its row overshoot: the loss would pass that of knowing nothing."""
+    sizes = []
+
+    def counted(v, u, given, rate, *, bag):
+        sizes.append(len(given.targets))
+        return descend(v, u, given, rate, bag=bag)
+
+    monkeypatch.setattr("everynet.zoo.language.word2vec.descend", counted)
+    monkeypatch.setattr(Word2Vec, "_by_blocks", Word2Vec._by_batches)
+    given = [["the", word, "the", "the"] for sentence in chatter(300) for word in sentence]
+    model = small(Word2Vec, epochs=2).fit(given)
+    assert max(sizes) == 10  # the word is 3/4 of the text: 8 times in 10 or 11
+    assert model.loss_curve_[-1] < 0.8 * 6 * math.log(2)
 
 
 def test_batches_are_a_function_of_the_seed(monkeypatch):
@@ -359,6 +375,10 @@ def test_refusals():
     for sentences in ([], [[]]):
         with pytest.raises(UserError, match="sentences must hold words, but there is none"):
             Word2Vec().fit(sentences)
+    with pytest.raises(
+        UserError, match=r"sentence \(a cat\) must be a list of words, because every"
+    ):
+        Word2Vec().fit(["a cat"])
     with pytest.raises(UserError, match=r"at least 2 different words that occur min_count \(1\)"):
         Word2Vec(min_count=1).fit([["a", "a", "a"]])
     with pytest.raises(UserError, match=r"min_count \(5\) times, .* but 0 of 2 does; give more"):

@@ -40,8 +40,9 @@ from everynet.zoo.language.company import Company, Judged, Learner
 
 BLOCK = 50_000
 """Words that a thread reads at once."""
-BATCH = 1024
-"""Centre words of a batch, on other devices than the CPU."""
+BATCH, OFTEN = 1024, 8
+"""Most centre words of a batch, on other devices than the CPU, and how often the commonest may be
+one of them: more steps of one row, all taken at one place, overshoot (50 of text8 diverge)."""
 
 
 def full_softmax(
@@ -174,7 +175,7 @@ class Word2Vec(Learner):
         self, v: Float[Tensor, "vocab size"], u: Float[Tensor, "vocab size"],
         text: Int[Tensor, " length"], rule: Rule,
     ) -> list[float]:  # fmt: skip
-        """On other devices: `BATCH` centre words move their rows at once."""
+        """On other devices: the windows of many centre words move their rows at once."""
         device = text.device
         numbers = generator(self.seed, 2, device=device)
         keep, accept, alias = (
@@ -183,13 +184,15 @@ class Word2Vec(Learner):
         )
         sentence = (text < 0).cumsum(0)
         words, sentence = text[text >= 0].long(), sentence[text >= 0]
+        chance = keep.double() * words.bincount(minlength=len(keep))
+        size = max(1, min(BATCH, int(OFTEN * chance.sum() / chance.max())))
         curve = []
         for epoch in range(self.epochs):
             draw = torch.randint(2**32, words.shape, generator=numbers, device=device)
             kept = draw <= keep[words]
             read, number = words[kept], sentence[kept]
             order = torch.randperm(len(read), generator=numbers, device=device)
-            batches = order.split(BATCH)
+            batches = order.split(size)
             total = torch.zeros((), device=device)
             for step, centres in enumerate(batches):
                 rate = self._rate((epoch + step / len(batches)) / self.epochs)
@@ -201,7 +204,7 @@ class Word2Vec(Learner):
 
 
 class CBOW(Word2Vec):
-    """The mean of a window predicts its centre word: faster, and better at frequent words."""
+    """The mean of a window predicts its centre word: one prediction for each place, so faster."""
 
     bag: ClassVar[bool] = True
     rate: ClassVar[float] = 0.075
@@ -238,6 +241,8 @@ class JudgedSkipGrams(Judged):
     learner: ClassVar[type[Learner]] = Word2Vec
 
 
+# text8: gensim 4.4.0 with the same settings and seed 1 has 0.530, 0.241 and 0.109; the goal is at
+# most 0.03 below. Seeds 0 and 1 gave 0.564 and 0.555, 0.238 and 0.235, 0.107 and 0.104.
 RECIPES = {
     "word2vec": SkipGrams(goal="told_apart >= 0.70", covers=("R28",)),
     "cbow": Bags(goal="told_apart >= 0.70", covers=("R28",)),
@@ -248,7 +253,7 @@ RECIPES = {
         window=5,
         min_count=5,
         epochs=5,
-        goal="wordsim >= 0.50 and simlex >= 0.20 and analogies >= 0.08",
+        goal="wordsim >= 0.50 and simlex >= 0.21 and analogies >= 0.078",
         covers=("R28",),
     ),
 }
