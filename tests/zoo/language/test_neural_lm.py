@@ -159,7 +159,7 @@ def test_what_cannot_be_is_one_line(made, tmp_path):
 @pytest.mark.slow
 @pytest.mark.covers("R24")
 def test_it_beats_the_trigrams_of_the_same_text(tmp_path):
-    result = everynet.run("neural-lm", out=tmp_path, device="cpu")
+    result = everynet.run(find("neural-lm"), tmp_path, device="cpu")
     assert result.reached
     data = replace(find("ngram"), order=3).dataset()
     words = data.spec["tokens"]["vocabulary"]
@@ -169,4 +169,4 @@ def test_it_beats_the_trigrams_of_the_same_text(tmp_path):
 
 @pytest.mark.slow
 def test_n_grams_reach_their_goal(tmp_path):
-    assert everynet.run("ngram", out=tmp_path, device="cpu").reached
+    assert everynet.run(find("ngram"), tmp_path, device="cpu").reached

@@ -409,7 +409,7 @@ def test_text_is_written_from_a_prompt(fitted):
 @pytest.mark.slow
 @pytest.mark.covers("R21", "R23")
 def test_it_has_the_perplexities_of_kenlm_on_the_penn_treebank():
-    """Of lmplz (2025), 10,000 words, `<unk>` as any other word, ends scored; and sums to 1."""
+    """Of its lmplz, 10,000 words, `<unk>` as any other word, ends scored; and sums to 1."""
     recipe = find("ngram-ptb")
     data = recipe.dataset()
     train, test = (data.splits[part][0].numpy().astype(np.int64) for part in ("train", "test"))
