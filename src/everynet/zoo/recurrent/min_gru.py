@@ -318,10 +318,12 @@ class MinNextToken(NextToken):
         return replace(super().tiny(), layers=2, widening=1)
 
 
-# Selective copy on one CPU thread, about 55 s: seeds 0 and 1 reached accuracy 0.999 and 0.997.
+# min-gru, seeds 0, 1, 2: 1.000, 1.000, 0.990 of the answers right (H200, fp32, 14 s); with 3,000
+# steps 0.999, 0.997, 0.974 (CPU, one thread, 86 s). min-gru-shakespeare: 1.483 nats a character on
+# the test split, one seed (H200, bf16, 51 s).
 RECIPES = {
     "min-gru": SelectiveCopy(
-        steps=3000,
+        steps=5000,
         batch_size=32,
         lr=1e-2,
         schedule="cosine",
