@@ -284,6 +284,10 @@ class Cells(Experiment):
         )  # fmt: skip
 
 
+# cells-long, seed 0, ten processes of one thread each (1,069 s): adding is learned at every T by
+# both GRUs, the simplified one, LSTM, peephole, coupled and minGRU (mean squared error at most
+# 0.003), by no plain RNN and not without a forget gate; of copying nothing is learned by plain
+# LSTMs in 3,000 updates, most by minGRU, the simplified GRU and coupled gates.
 RECIPES = {
     "cells": Cells(
         goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",

@@ -313,7 +313,7 @@ def _telling_units(model: Reader, s: Tensor, lanes: Sequence[Sequence[str]], see
     told = torch.cat([torch.tensor(one) for one in facts], 1).double()  # facts tokens
     r = torch.corrcoef(torch.cat([told, states.T]))[: len(told), len(told) :].nan_to_num()
     size, unit = r.abs().max(1)
-    order = size.argsort(descending=True).tolist()
+    order = [n for n in size.argsort(descending=True).tolist() if size[n] > 0]  # it changes there
     signs = r.gather(1, unit[:, None]).sign()
     rows = states[: len(lanes[0]), unit].T * signs  # facts time
     labels = [f"{name}, r = {value:.2f}" for name, value in zip(names, size.tolist(), strict=True)]
