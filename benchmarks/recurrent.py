@@ -6,7 +6,8 @@
 The linear recurrence h_t = a_t h_{t-1} + b_t of 8 x L x 256 numbers in float32: each contestant
 gets a and b in the layout it likes best, and its states and the gradient of b must be those of a
 loop in float64, or it is left out. minGRU-pytorch scans in logarithms, which it is given for
-nothing; its whole layer has a table of its own. Then an LSTM of 200 units over 35 tokens: our cell,
+nothing, or as its whole layer, which has two products more; the bar is for that layer, and a table
+of its own puts our layer beside it. Then an LSTM of 200 units over 35 tokens: our cell,
 which is written in Python over torch's operations, beside torch's compiled layer and a loop over
 its cell.
 """
@@ -234,9 +235,11 @@ SCANS = [
     Contestant(
         "accelerated-scan", with_accelerated_scan, "accelerated_scan", "accelerated-scan", reach=5.0
     ),
+    Contestant("minGRU-pytorch's scan", with_logarithms, "minGRU_pytorch", "minGRU-pytorch"),
     Contestant(
-        "minGRU-pytorch's scan", with_logarithms, "minGRU_pytorch", "minGRU-pytorch", reach=30.0
-    ),
+        "minGRU-pytorch's layer", with_min_gru_pytorch, "minGRU_pytorch", "minGRU-pytorch",
+        reach=30.0,
+    ),  # fmt: skip
     Contestant("a plain numba loop", with_numba, "numba", "numba"),
 ]
 LAYERS = [
