@@ -237,9 +237,12 @@ SCANS = [
     ),
     Contestant("minGRU-pytorch's scan", with_logarithms, "minGRU_pytorch", "minGRU-pytorch"),
     Contestant(
-        "minGRU-pytorch's layer", with_min_gru_pytorch, "minGRU_pytorch", "minGRU-pytorch",
+        "minGRU-pytorch's layer",
+        with_min_gru_pytorch,
+        "minGRU_pytorch",
+        "minGRU-pytorch",
         reach=30.0,
-    ),  # fmt: skip
+    ),
     Contestant("a plain numba loop", with_numba, "numba", "numba"),
 ]
 LAYERS = [
