@@ -109,3 +109,10 @@ def test_a_metric_that_is_not_a_number_is_refused(tmp_path):
 
     with pytest.raises(NonFinite, match="cross_entropy is nan at step 4"):
         runs.run(replace(BadMetric(), name="bad"), tmp_path, device="cpu")
+
+
+def test_a_gradient_of_a_few_rows_is_looked_at_too():
+    rows = torch.sparse_coo_tensor([[1, 3]], torch.tensor([[1.0], [2.0]]), (5, 1))
+    bad = torch.sparse_coo_tensor([[1, 3]], torch.tensor([[1.0], [float("nan")]]), (5, 1))
+    assert finite([rows])
+    assert not finite([rows, bad])
