@@ -267,7 +267,7 @@ def _at_least_one(batches: Iterable[Batch]) -> Iterator[Batch]:
 
 def finite(tensors: Iterable[Tensor]) -> bool:
     """Whether every number is finite; one look at the device for all of them."""
-    held = [t.coalesce().values() if t.is_sparse else t for t in tensors if t.is_floating_point()]
+    held = [t._values() if t.is_sparse else t for t in tensors if t.is_floating_point()]
     flags = [t.isfinite().all() for t in held]
     return not flags or bool(torch.stack(flags).all())
 

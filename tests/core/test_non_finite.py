@@ -112,7 +112,11 @@ def test_a_metric_that_is_not_a_number_is_refused(tmp_path):
 
 
 def test_a_gradient_of_a_few_rows_is_looked_at_too():
-    rows = torch.sparse_coo_tensor([[1, 3]], torch.tensor([[1.0], [2.0]]), (5, 1))
-    bad = torch.sparse_coo_tensor([[1, 3]], torch.tensor([[1.0], [float("nan")]]), (5, 1))
+    rows = torch.sparse_coo_tensor(
+        [[1, 3]], torch.tensor([[1.0], [2.0]]), (5, 1), check_invariants=True
+    )
+    bad = torch.sparse_coo_tensor(
+        [[1, 3]], torch.tensor([[1.0], [float("nan")]]), (5, 1), check_invariants=True
+    )
     assert finite([rows])
     assert not finite([rows, bad])

@@ -154,6 +154,8 @@ class Sentiment(Classified[SentenceReader]):
         return replace(super().tiny(), hidden_size=8)
 
 
+# sentiment-sst, 1,821 test sentences, seeds 0, 1, 2: 0.8221, 0.8018, 0.8226 (CPU, one thread, about
+# half a minute). A bag of words has 0.8204 there: see `bag_of_words.py`.
 RECIPES = {
     "sentiment": Sentiment(
         steps=400,

@@ -251,6 +251,8 @@ class WordOrder(Experiment):
         return replace(self, length=10, apart=3, widths=(2, 3), steps=4, batch_size=8)
 
 
+# text-cnn-sst, 1,821 test sentences, seeds 0, 1, 2: 0.8023, 0.8083, 0.8072; word-order: the RNN
+# 1.0, the CNN 0.51 (CPU, one thread, about half a minute each).
 RECIPES = {
     "text-cnn": Phrases(
         steps=400,
