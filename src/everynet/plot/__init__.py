@@ -78,3 +78,7 @@ from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
 from everynet.plot.unrolled import gru_cell as gru_cell
 from everynet.plot.unrolled import lstm_cell as lstm_cell
+from everynet.plot.words import Bars as Bars
+from everynet.plot.words import along_lines as along_lines
+from everynet.plot.words import by_word as by_word
+from everynet.plot.words import filled_gaps as filled_gaps
