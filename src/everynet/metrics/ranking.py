@@ -18,5 +18,5 @@ def auc(scores: Float[Tensor, " rows"], positive: Bool[Tensor, " rows"]) -> floa
         raise ValueError(f"positive ({of} of {of + other}) must hold both kinds to compare them")
     _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
     ranks = count.cumsum(0).double() - (count.double() - 1) / 2
-    above = ranks[place][positive].sum().item() - of * (of + 1) / 2
-    return above / (of * other)
+    total: float = ranks[place][positive].sum().item()
+    return (total - of * (of + 1) / 2) / (of * other)

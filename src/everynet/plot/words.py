@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, array, dress, grid
+from everynet.plot.style import CYCLE, INK, array, dress, grid
 from everynet.plot.text import SMALL, WIDTH, drawable
 
 LEAST = 1e-6
@@ -63,8 +63,10 @@ def filled_gaps(gaps: Sequence[tuple[str, Sequence[Bars]]]) -> Figure:
     return drawn
 
 
-def along_lines(lines: Sequence[tuple[Sequence[str], Float[Tensor, " words"], str]]) -> Figure:
-    """A value from 0 to 1 after each word, two lines beside each other: as it was, and changed."""
+def along_lines(
+    lines: Sequence[tuple[Sequence[str], Float[Tensor, " _"], str]], unit: str
+) -> Figure:
+    """A value for each word, two lines beside each other: as it was, and changed."""
     rows = -(-len(lines) // 2)
     drawn = Figure(figsize=(WIDTH, 1.75 * rows), layout="constrained")
     for number, (axes, (words, values, name)) in enumerate(
@@ -76,9 +78,9 @@ def along_lines(lines: Sequence[tuple[Sequence[str], Float[Tensor, " words"], st
                         ha="right", rotation_mode="anchor", parse_math=False)  # fmt: skip
         axes.tick_params(labelsize=SMALL)
         axes.set_title(name, fontsize=SMALL + 1, loc="left")
-        axes.set_ylim(0, 1)
+        axes.axhline(0, color=INK, linewidth=0.8)
         if number % 2 == 0:
-            axes.set_ylabel("real so far", fontsize=SMALL + 1)
+            axes.set_ylabel(unit, fontsize=SMALL + 1)
         grid(axes)
     return drawn
 

@@ -71,8 +71,8 @@ def likeliest(
 
 
 def found_again(
-    propose: Callable[[Int64[Tensor, " words"]], Sequence[tuple[int, int, float]]],
-    lines: Sequence[Int64[Tensor, " words"]],
+    propose: Callable[[Int64[Tensor, " _"]], Sequence[tuple[int, int, float]]],
+    lines: Sequence[Int64[Tensor, " _"]],
     generator: torch.Generator,
 ) -> float:
     """How often a word that was removed from a line is proposed at its place again.
