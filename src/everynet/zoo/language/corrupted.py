@@ -60,6 +60,7 @@ class Judge(nn.Module):
         self.bias = nn.Parameter(-rarity)  # c: at first every word is as likely as it is common
         self.rarity = nn.Parameter(rarity.clone())  # a
         self.output = nn.Linear(3, 1)
+        nn.init.constant_(self.output.weight, 0.1)  # what is more expected is more real
 
     def expected(
         self, s: Int64[Tensor, "batch time"]
@@ -145,10 +146,10 @@ class Corrupted(Training[Judge]):
     """Tell real sentences from such with a word swapped, removed or replaced."""
 
     captions: ClassVar[dict[str, str]] = {
-        "along": "Unseen sentences, and the same with faults: how much more each word was expected "
-        "than it is by itself. Where a fault is, words come that nobody expects: bars below zero.",
+        "along": "Unseen sentences, and beside them the same with faults: how much more each word "
+        "was expected than it is by itself, below zero where a fault is and nobody expects it.",
         "curves": "Of unseen sentences how many faults are found for how many false alarms, by "
-        "sort of fault: a word out of its place is found most easily, a missing one least.",
+        "sort of fault: words in the wrong place are found most easily, missing ones least.",
     }
 
     data: str = "topics"
@@ -188,6 +189,10 @@ class Corrupted(Training[Judge]):
                 f"data ({self.data}) must hold at least 2 different words, because of one there is "
                 "nothing to tell; give more text or a greater vocabulary"
             )
+        splits = {
+            part: flattened([tokens.encode(one) for one in some]) for part, some in parts.items()
+        }
+        count = torch.bincount(splits["train"][0], minlength=len(tokens)).double() + 1
         spec: Spec = {
             "name": found.name,
             "kind": "text",
@@ -196,9 +201,7 @@ class Corrupted(Training[Judge]):
             "classes": ["corrupted", "real"],
             "tokens": tokens.spec,
             "split": split,
-        }
-        splits = {
-            part: flattened([tokens.encode(one) for one in some]) for part, some in parts.items()
+            "rarity": (count.sum() / count).log().tolist(),
         }
         sampler = Buckets(("ragged",))
         return Data(
@@ -206,9 +209,7 @@ class Corrupted(Training[Judge]):
         )
 
     def model(self, data: Data) -> Judge:
-        words = data.spec["shape"][0]
-        count = torch.bincount(data.splits["train"][0].long().cpu(), minlength=words) + 1.0
-        return Judge(-(count / count.sum()).log(), self.hidden_size, self.dropout)
+        return Judge(torch.tensor(data.spec["rarity"]), self.hidden_size, self.dropout)
 
     def objective(self, model: Judge, batch: Batch) -> Terms:
         s, lengths = batch
@@ -306,8 +307,8 @@ class Corrupted(Training[Judge]):
         return {"along": along_lines(lines, "nats above chance"), "curves": _curves(found)}
 
     def tiny(self) -> Self:
-        small = replace(self, data="topics", vocabulary=100, hidden_size=8, batch_size=16)
-        return replace(small, steps=min(self.steps, 4))
+        small = replace(self, data="topics", vocabulary=300, hidden_size=16, batch_size=32)
+        return replace(small, steps=min(self.steps, 4), lr=2e-2, faults=3, dropout=0.0)
 
 
 CHOICE = 10
@@ -337,8 +338,8 @@ def _curves(outputs: Mapping[str, Tensor]) -> Figure:
             guides={"by chance": (diagonal, diagonal)},
             legend="lower right",
         ),
-        width=4.5,
-        height=4.0,
+        width=6.5,
+        height=3.8,
     )
 
 

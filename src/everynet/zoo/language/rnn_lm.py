@@ -77,10 +77,10 @@ class NextWord(NextToken):
     captions: ClassVar[dict[str, str]] = {
         "sentence": "The probability of each word of unseen lines before it came, and what the "
         "network would have said: words of grammar and set phrases are likely, new names are not.",
-        "gaps": "Unseen lines with a word left out, and the words that make each line likeliest: "
-        "they fit on both sides. The word that stood there is in orange.",
-        "missing": "A word was taken out and its place is not told: what the likeliest word of "
-        "each place makes of the line. The place where it stood is marked.",
+        "gaps": "Unseen lines with a word left out, and the words that make each line likeliest, "
+        "because they fit on both sides: the word that stood there is orange.",
+        "missing": "A word was taken out of an unseen line and its place is not told: the "
+        "likeliest word of each place, and orange the place where it stood.",
     }
 
     tokens: str = "words"
@@ -272,7 +272,7 @@ class Lines:
 
     def of_stream(
         self, stream: Int64[Tensor, " words"], least: int, most: int
-    ) -> list[Int64[Tensor, " words"]]:
+    ) -> list[Int64[Tensor, " _"]]:
         """The lines of a text that are so long and hold no new word, or else some stretches."""
         stream = stream.to(self.model.embedding.weight.device)
         new = {self.tokens.index[UNKNOWN], self.tokens.index.get(RARE)}
