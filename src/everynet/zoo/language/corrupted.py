@@ -346,8 +346,9 @@ def _curves(outputs: Mapping[str, Tensor]) -> Figure:
 RECIPES = {
     "corrupted": Corrupted(
         faults=3,
-        steps=300,
+        steps=500,
         batch_size=64,
+        eval_every=100,
         lr=4e-3,
         schedule="cosine",
         clip=1.0,
