@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,7 +7,6 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 
 from everynet.metrics import (
     accuracy,
-    auc,
     balanced_accuracy,
     by_class,
     chosen,
@@ -70,15 +67,3 @@ def test_figures_that_weigh_classes_alike_equal_scikit_learns(seed, samples, cla
     assert balanced_accuracy(counts) == pytest.approx(sk.balanced_accuracy_score(y, p))
     assert macro_f1(counts) == pytest.approx(sk.f1_score(y, p, average="macro", zero_division=0))
     assert majority(counts) == torch.bincount(y).max().item() / samples
-
-
-@given(seed=st.integers(0, 10_000), samples=st.integers(2, 60), levels=st.integers(1, 9))
-@settings(max_examples=25, deadline=None)
-def test_area_under_the_curve_with_ties_equals_scikit_learns(seed, samples, levels):
-    random = torch.Generator().manual_seed(seed)
-    scores = torch.randint(levels, (samples,), generator=random).double()
-    y = torch.randint(2, (samples,), generator=random)
-    if y.unique().numel() < 2:
-        assert math.isnan(auc(scores, y))
-    else:
-        assert auc(scores, y) == pytest.approx(sk.roc_auc_score(y, scores))

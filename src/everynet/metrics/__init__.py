@@ -1,7 +1,6 @@
 """Figures that judge a network: one value for each sample, or counts over all of them."""
 
 from everynet.metrics.classification import accuracy as accuracy
-from everynet.metrics.classification import auc as auc
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy
 from everynet.metrics.classification import by_class as by_class
 from everynet.metrics.classification import chosen as chosen
@@ -9,6 +8,7 @@ from everynet.metrics.classification import confusion as confusion
 from everynet.metrics.classification import macro_f1 as macro_f1
 from everynet.metrics.classification import majority as majority
 from everynet.metrics.distances import energy_distance as energy_distance
+from everynet.metrics.ranking import auc as auc
 from everynet.metrics.regression import mae as mae
 from everynet.metrics.regression import r2 as r2
 from everynet.metrics.regression import rmse as rmse

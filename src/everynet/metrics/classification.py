@@ -3,15 +3,11 @@
     precision_k = right_k / said_k                         of those it called k, the share that are
     recall_k    = right_k / there_k                        of those that are k, the share it found
     F1_k        = 2 right_k / (said_k + there_k)           their harmonic mean
-    AUC         = P(s+ > s-) + P(s+ = s-) / 2              a pair of one of each class, told apart
 
 Balanced accuracy is the mean recall, macro F1 the mean F1: every class counts alike, however rare.
-Fawcett (2006), "An introduction to ROC analysis", doi:10.1016/j.patrec.2005.10.010.
 """
 
 from __future__ import annotations
-
-import math
 
 import torch
 from jaxtyping import Float, Float64, Int
@@ -67,19 +63,3 @@ def macro_f1(counts: Int[Tensor, "classes classes"]) -> float:
 def majority(counts: Int[Tensor, "classes classes"]) -> float:
     """How often always naming the commonest class is right."""
     return counts.sum(1).max().item() / max(1, int(counts.sum()))
-
-
-def auc(scores: Float[Tensor, " batch"], targets: Int[Tensor, " batch"]) -> float:
-    """How often one of class 1 scores above one of class 0, ties by half; NaN where one lacks."""
-    ranks = torch.empty(len(scores), dtype=torch.float64)
-    order = scores.double().cpu().argsort()
-    _, same, often = (
-        scores.double().cpu()[order].unique_consecutive(return_inverse=True, return_counts=True)
-    )
-    last = often.cumsum(0).double()
-    ranks[order] = (last - (often - 1) / 2)[same]  # from 1; equal scores share their mean rank
-    positive = targets.cpu() == 1
-    ones, zeros = int(positive.sum()), int((~positive).sum())
-    if not ones or not zeros:
-        return math.nan
-    return float((ranks[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))

@@ -96,8 +96,6 @@ from everynet.plot.surface import decision_surface as decision_surface
 from everynet.plot.surface import square as square
 from everynet.plot.surface import unit_maps as unit_maps
 from everynet.plot.through_time import parts_by_lag as parts_by_lag
-from everynet.plot.unrolled import gru_cell as gru_cell
-from everynet.plot.unrolled import lstm_cell as lstm_cell
 from everynet.plot.unrolled import unrolled as unrolled
 from everynet.plot.word_vectors import word_arrows as word_arrows
 from everynet.plot.word_vectors import word_map as word_map

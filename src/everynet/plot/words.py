@@ -42,8 +42,7 @@ def by_word(lines: Sequence[Sequence[Bars]]) -> Figure:
         right.set_yticks(range(len(line)), [_spaced(one.note) for one in line], parse_math=False)
         right.tick_params(labelsize=SMALL, length=0)
         right.spines["right"].set_visible(False)
-        axes.set_title("likeliest in its place", loc="right", fontsize=SMALL)
-        axes.set_title("came", loc="left", fontsize=SMALL, x=-0.3)
+        axes.set_title("left the word that came, right the likeliest there", fontsize=SMALL)
     return drawn
 
 

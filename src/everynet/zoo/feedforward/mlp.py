@@ -233,7 +233,7 @@ class Supervised(Training[MLP]):
             "majority": majority(counts),
         }
         both = "_score" in outputs and len(t.unique()) == 2
-        return means | told | ({"auc": auc(outputs["_score"], t)} if both else {})
+        return means | told | ({"auc": auc(outputs["_score"], t == 1)} if both else {})
 
     def judge(self) -> Goal | None:
         """The loss: a small validation set soon has all right, and numbers have no accuracy."""
