@@ -293,11 +293,15 @@ class Job:
         self.log.add(row)
         self.note_time(step)
         judge = recipe.judge() if self.data.chooses else None
-        if judge is None and self.data.own and self.data.chooses and recipe.goal:
+        settles = judge is None and self.data.own and self.data.chooses and bool(recipe.goal)
+        if settles:
             judge = recipe.goals()[0]  # nobody knows yet whether the last are the best
-        if judge is not None and (best.best_step < 0 or judge.merit(found) > best.best_value):
-            best.best_step, best.best_value = step, judge.merit(found)
-            self.keep(deployed, best)
+        if judge is not None:
+            merit, first = judge.merit(found), best.best_step < 0
+            # A rate that falls betters what few rows cannot tell apart: then the later are kept.
+            if first or merit > best.best_value or (settles and merit == best.best_value):
+                best.best_step, best.best_value = step, merit
+                self.keep(deployed, best)
         return row
 
     def saves(self, step: int) -> bool:

@@ -32,7 +32,7 @@ def words_of_the_command_line(seed=0):
 
     def misspelt(word):
         at = draw.randrange(len(word))
-        return word[:at] + draw.choice("qzxj#") + word[at + 1 :]
+        return word[:at] + draw.choice("qzxj#".replace(word[at], "")) + word[at + 1 :]
 
     for verb in ("list", "show", "run", "resume", "runs", "draw", "predict", "doctor"):
         yield [misspelt(verb)], ("unknown verb", "nearest")

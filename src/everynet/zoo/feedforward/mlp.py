@@ -201,7 +201,7 @@ class Supervised(Training[MLP]):
     def model(self, data: Data) -> MLP:
         spec = data.spec
         sizes = self.sizes or (math.prod(spec["shape"]), *self.hidden, _outputs(spec))
-        if spec.get("task") == "regression":
+        if spec and spec["task"] == "regression":
             return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
         return MLP(sizes, self.activation)
 

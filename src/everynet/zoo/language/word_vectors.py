@@ -23,6 +23,7 @@ from jaxtyping import Float, Int
 from scipy.stats import spearmanr
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
+from sklearn.utils import Tags
 from torch import Tensor
 from torch.nn.functional import normalize
 
@@ -50,6 +51,11 @@ class WordVectors(BaseEstimator):
 
     words_: list[str]
     vectors_: Float[Tensor, "vocab dimensions"]
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array, tags.input_tags.string = False, True
+        return tags
 
     def _words(self) -> list[str]:
         if not hasattr(self, "words_"):
