@@ -323,7 +323,10 @@ def _missing(lines: Lines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
     return " ".join(words), [rows[at] for at in sorted(rows)]
 
 
-# An epoch of the Penn Treebank is 1,327 windows of 20 lanes of 35 words.
+# An epoch of the Penn Treebank is 1,327 windows of 20 lanes of 35 words. Test perplexity: rnn-lm
+# 44.9 (help of Python 3.11, CPU), lstm-ptb-medium 76.8 (H200, tf32, 153 s), one seed each. Of
+# lstm-ptb only five epochs were run, with another schedule: 114.8 on the validation part after 16
+# minutes on two CPU cores.
 RECIPES = {
     "rnn-lm": NextWord(
         vocabulary=3000,
