@@ -344,7 +344,7 @@ def _curves(outputs: Mapping[str, Tensor]) -> Figure:
 
 
 # corrupted, help of Python 3.11, seed 0, other lengths of training: 0.813 after 300 steps and 0.838
-# after 600. corrupted-ptb has not been trained yet: its goal is what is asked for, not what was seen.
+# after 600. corrupted-ptb has not been trained yet: its goal is what is asked for, not measured.
 RECIPES = {
     "corrupted": Corrupted(
         faults=3,
