@@ -169,3 +169,13 @@ def test_a_log_gets_one_line_a_file(monkeypatch):
     live.close()
     expected = ["fetching a (2.0 MB)", "fetching b (2.0 MB)", "waiting for another process"]
     assert stream.getvalue().splitlines() == expected
+
+
+def test_columns_that_are_left_out_are_left_out_of_the_check_too(capsys, tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [f"{n},{n * n % 7},{'yes' if n % 2 else 'no'}" for n in range(60)]
+    path.write_text("\n".join(["a,b,c", *rows]) + "\n")
+    assert main(["data", "check", str(path), "target=c", "drop=b"]) == 0
+    assert "size       1 features: 60" in lines(capsys)[0]
+    assert main(["data", "check", str(path), "target=c", "drop=aa"]) == 2
+    assert "has no column aa" in lines(capsys)[0][1]

@@ -118,3 +118,13 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path):
             inputs([tmp_path / name], spec)
     with pytest.raises(UserError, match="inputs must name at least one file"):
         inputs([], image)
+
+
+def test_columns_that_do_not_make_the_features_are_refused(tmp_path):
+    """As in a folder that somebody changed: one number must not stand for all of them."""
+    lines = [f"{i},{i % 7},{'xy'[i % 2]}" for i in range(40)]
+    (tmp_path / "a.csv").write_text("a,b,label\n" + "\n".join(lines))
+    spec = load(tmp_path / "a.csv", batch_size=4, target="label").spec
+    short = {**spec, "columns": spec["columns"][:1]}
+    with pytest.raises(UserError, match=r"a.csv \(40, 1\) must have 2 columns: a, b"):
+        inputs([tmp_path / "a.csv"], short)

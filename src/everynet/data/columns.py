@@ -176,17 +176,21 @@ def _decided(file: Written, name: str, seen: _Seen) -> Treatment:
     ):
         if 2 * count > seen.filled:
             line, cell = seen.first[form]
-            raise _unlike(file, line, name, cell, what)
+            raise _unlike(
+                file, line, name, cell, what, f", or the column out with drop={shown(name)}"
+            )
     return {"name": name, "form": "category"}
 
 
-def _unlike(file: Written, line: int, column: str, cell: str, what: str) -> UserError:
+def _unlike(  # noqa: PLR0917 -- all of it is said
+    file: Written, line: int, column: str, cell: str, what: str, or_else: str = ""
+) -> UserError:
     place = f"{shown(file.path)}: line {line}, column {shown(column)}"
     if what == "number" and is_number(cell) and cell.strip().lower() not in MISSING:
         return UserError(f"{place} ({shown(cell, 40)}) must be a finite number")
     return UserError(
         f"{place} ({shown(cell, 40)}) must be a {what}, as others of its column are; leave it "
-        f"empty where none is known, or the column out with drop={shown(column)}"
+        f"empty where none is known{or_else}"
     )
 
 

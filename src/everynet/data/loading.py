@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_origin
 
 import torch
 from torch import Tensor
@@ -170,7 +170,8 @@ def _typed(method: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: 
     types = verb_settings(method)
     taken = _taken(method, options)
     for name, value in taken.items():
-        if isinstance(value, str) and types[name][0] not in (str, int, float, bool):
+        plain = types[name][0] in (str, int, float, bool) or get_origin(types[name][0]) is tuple
+        if isinstance(value, str) and not plain:
             raise UserError(f"{name} ({shown(value, 60)}) must be left out: it is for recipes")
     return {
         name: convert(name, value, types[name][0]) if isinstance(value, str) else value

@@ -127,14 +127,14 @@ def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
         x = csv_table.asked(path, columns)
     elif suffix in ARRAYS:
         x = arrays.as_samples(path, "x", arrays.first(path))
-        if list(x.shape[1:]) != spec["shape"]:
-            raise UserError(
-                f"{shown(path)} {tuple(x.shape)} must have {spec['shape'][0]} columns: "
-                + shown(", ".join(spec["features"]))
-            )
     else:
         raise UserError(
             f"{shown(path)} must end in .csv, .npy or .npz, because a table was learned"
+        )
+    if list(x.shape[1:]) != spec["shape"]:
+        raise UserError(
+            f"{shown(path)} {tuple(x.shape)} must have {spec['shape'][0]} columns: "
+            + shown(", ".join(spec["features"]))
         )
     mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
     return (x - mean) / std
