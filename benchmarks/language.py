@@ -1,4 +1,4 @@
-"""Language models beside their peers: n-grams and nltk's.
+"""Language models beside their peers: n-grams and nltk's, an LSTM and a loop by hand.
 
     python benchmarks/language.py                           the tables of benchmarks/RESULTS.md
     python benchmarks/language.py --part ngrams             one part
@@ -12,6 +12,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 from side_by_side import Contestant, Job, Page, Turn, arguments
 
@@ -20,13 +21,17 @@ TIMES = 12
 """The test part is scored so many times over, to be long enough for a clock."""
 
 
+def at_hand() -> str:
+    """The known text that is at hand."""
+    return "ptb" if os.environ.get("EVERYNET_DATA") else "topics"
+
+
 def sentences(part: str, most: int) -> list[list[str]]:
     """The lines of a text as lists of words."""
     from everynet.data import load
     from everynet.data.tokens import Tokens
 
-    name = "ptb" if os.environ.get("EVERYNET_DATA") else "topics"
-    data = load(name, kind="text", batch_size=1, tokens="words")
+    data = load(at_hand(), kind="text", batch_size=1, tokens="words")
     text = Tokens.of(data.spec).decode(data.splits[part][0].tolist())
     return [line.split() for line in text.split("\n") if line.strip()][:most]
 
@@ -165,11 +170,97 @@ def ngrams(page: Page, lines: int) -> None:
     )
 
 
-PARTS = {"ngrams": ngrams}
+# ------------------------------------------------------------------------------------------- LSTM
+
+UPDATES = 40
+"""Of a turn."""
+
+
+def lstm_everynet(job: Job) -> Callable[[], object]:
+    """The recipe `lstm-ptb` through the trainer."""
+    import itertools
+
+    from everynet.catalog import find
+    from everynet.trainer import begin, train
+
+    recipe = replace(find("lstm-ptb"), data=at_hand())
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    state.model.train()
+    records = train(recipe, state, data)
+    words = f"{data.spec['shape'][0]:,} words"
+
+    def work() -> Turn:
+        last = list(itertools.islice(records, UPDATES))[-1]
+        return Turn(note=f"{words}, cross-entropy {float(last.terms['cross_entropy']):.2f}")
+
+    return work
+
+
+def lstm_plain(job: Job) -> Callable[[], object]:
+    """The same network as one writes it with `nn.LSTM`: all logits at once, tied weights."""
+    import torch
+    from torch import nn
+
+    from everynet.catalog import find
+
+    recipe = replace(find("lstm-ptb"), data=at_hand())
+    data = recipe.dataset()
+    size, words = recipe.hidden_size, data.spec["shape"][0]
+    stream = data.splits["train"][0].long()
+    lanes = stream[: len(stream) // recipe.batch_size * recipe.batch_size]
+    lanes = lanes.view(recipe.batch_size, -1).T.contiguous()
+    embedding, output = nn.Embedding(words, size), nn.Linear(size, words)
+    output.weight = embedding.weight
+    lstm, drop = nn.LSTM(size, size, recipe.layers, dropout=recipe.dropout), nn.Dropout(0.2)
+    weights = [*lstm.parameters(), *output.parameters()]
+    for weight in weights:
+        nn.init.uniform_(weight, -recipe.spread, recipe.spread)
+    optimizer = torch.optim.SGD(weights, lr=1.0)
+    h, at = None, 0
+
+    def work() -> Turn:
+        nonlocal h, at
+        for _ in range(UPDATES):
+            x, y = lanes[at : at + recipe.window], lanes[at + 1 : at + recipe.window + 1]
+            at += recipe.window
+            h = None if h is None else tuple(part.detach() for part in h)
+            states, h = lstm(drop(embedding(x)), h)
+            loss = nn.functional.cross_entropy(output(drop(states)).flatten(0, 1), y.flatten())
+            optimizer.zero_grad()
+            (loss * recipe.window).backward()
+            nn.utils.clip_grad_norm_(weights, recipe.clip)
+            optimizer.step()
+        return Turn(note=f"{words:,} words, cross-entropy {loss.item():.2f}")
+
+    return work
+
+
+def lstm_training() -> list[Contestant]:
+    return [
+        Contestant("everynet lstm-ptb", lstm_everynet, "everynet.trainer", "everynet"),
+        Contestant("nn.LSTM by hand", lstm_plain, "torch", "torch", reach=1.3),
+    ]
+
+
+def lstm(page: Page, lines: int) -> None:
+    """Updates of the LSTM of the Penn Treebank."""
+    for threads in (1, 2):
+        page.round(f"{UPDATES} updates, threads: {threads}", lstm_training(), {"threads": threads})
+    page.close(
+        "LSTM language model",
+        "`lstm-ptb`: two layers of 200 units, 20 lanes of 35 words, tied weights, dropout, SGD and "
+        f"clipped gradients; best of {page.given.repeats} alternating turns. By hand all logits of "
+        "a window are held at once, ours are made and used in pieces. 1.3 is an aim.",
+        part="lstm",
+    )
+
+
+PARTS = {"ngrams": ngrams, "lstm": lstm}
 
 
 def main() -> None:
-    everyone = [*ngram_training(), *ngram_scoring()]
+    everyone = [*ngram_training(), *ngram_scoring(), *lstm_training()]
     given = arguments(__doc__.splitlines()[0], everyone, repeats=5, sentences=50_000)
     page = Page("language", __file__, given)
     for name, part in PARTS.items():

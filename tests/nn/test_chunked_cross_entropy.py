@@ -136,12 +136,12 @@ def test_a_chunk_below_zero_is_refused():
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 def test_on_a_gpu_nothing_is_waited_for_and_a_graph_gives_the_same():
     x, w, y, b = (t.detach().cuda() for t in inputs(64, vocab=500, dtype=torch.float32))
-    given = [t.requires_grad_() for t in (x, w, b)]
     y[3] = IGNORED
 
     def step():
-        loss = chunked_cross_entropy(x, w, y, b, chunk=16)
-        return loss, *torch.autograd.grad(loss, given)
+        given = [t.detach().requires_grad_() for t in (x, w, b)]  # leaves of the stream in use
+        loss = chunked_cross_entropy(given[0], given[1], y, given[2], chunk=16)
+        return loss.detach(), *torch.autograd.grad(loss, given)
 
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from textwrap import fill
 from typing import NamedTuple
 
 from jaxtyping import Float
 from matplotlib.axes import Axes
+from matplotlib.container import BarContainer
 from matplotlib.figure import Figure
 from torch import Tensor
 
@@ -26,15 +28,22 @@ class Bars(NamedTuple):
     note: str = ""
     marked: bool = False
     """In another colour: the word that stood there."""
+    beside: float | None = None
+    """Its probability under another model, drawn as a dot."""
 
 
-def by_word(lines: Sequence[Sequence[Bars]]) -> Figure:
-    """Lines side by side, read from the top: the probability of each word, and what it was not."""
+def by_word(lines: Sequence[Sequence[Bars]], names: tuple[str, str]) -> Figure:
+    """Lines side by side, read from the top: the probability of each word, and what it was not.
+
+    Bars are of the first of the named models, dots of the second.
+    """
     rows = max(map(len, lines))
-    drawn = Figure(figsize=(WIDTH, 0.9 + 0.19 * rows), layout="constrained")
+    drawn = Figure(figsize=(WIDTH, 1.1 + 0.19 * rows), layout="constrained")
     for axes, line in zip(drawn.subplots(1, len(lines), squeeze=False)[0], lines, strict=True):
         dress(axes)
-        _bars(axes, line, LEAST)
+        bars = _bars(axes, line, LEAST)
+        beside = [max(LEAST, one.beside) if one.beside is not None else math.nan for one in line]
+        (dots,) = axes.plot(beside, range(len(line)), "o", color=INK, markersize=3.5, clip_on=False)
         axes.set_xscale("log")
         axes.set_xlim(LEAST, 1)
         axes.set_xlabel("probability of the word", fontsize=SMALL + 1)
@@ -43,6 +52,8 @@ def by_word(lines: Sequence[Sequence[Bars]]) -> Figure:
         right.tick_params(labelsize=SMALL, length=0)
         right.spines["right"].set_visible(False)
         axes.set_title("left the word that came, right the likeliest there", fontsize=SMALL)
+    drawn.legend(handles=[bars, dots], labels=names, loc="outside upper center", ncols=2,
+                 frameon=False, fontsize=SMALL + 1)  # fmt: skip
     return drawn
 
 
@@ -89,9 +100,9 @@ def _spaced(line: str) -> str:
     return " ".join(drawable(word) for word in line.split(" "))
 
 
-def _bars(axes: Axes, words: Sequence[Bars], least: float) -> None:
+def _bars(axes: Axes, words: Sequence[Bars], least: float) -> BarContainer:
     places = range(len(words))
-    axes.barh(
+    drawn = axes.barh(
         places,
         [max(one.probability, least) - least for one in words],
         left=least,
@@ -103,3 +114,4 @@ def _bars(axes: Axes, words: Sequence[Bars], least: float) -> None:
     axes.tick_params(labelsize=SMALL, axis="x")
     axes.invert_yaxis()
     grid(axes)
+    return drawn

@@ -3,6 +3,7 @@
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -19,7 +20,8 @@ from everynet.recipes import State
 from everynet.trainer import begin, evaluate
 from everynet.types import UserError
 from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
-from everynet.zoo.language.rnn_lm import Lines, NextWord, TiedReader
+from everynet.zoo.language.ngram_model import trigrams
+from everynet.zoo.language.rnn_lm import Lines, NextWord, TiedReader, _by_word
 from everynet.zoo.recurrent.lstm import LSTM
 
 WORDS = "the man pulled the cart and a horse pulled the man\nthe cart is a cart\n"
@@ -50,6 +52,26 @@ def asked():
             return recipe.predict(model, [numbers], spec, **given)[0]
 
     return model, tokens, ask
+
+
+def test_dots_of_the_picture_are_the_trigrams_of_the_training_text(asked):
+    model, tokens, _ = asked
+    stream = torch.tensor(tokens.encode(WORDS * 3))
+    counts = trigrams(stream, list(tokens.vocabulary))
+    line = torch.tensor(tokens.encode("the man pulled a cart"))
+    with torch.no_grad():
+        bars = _by_word(Lines(model, tokens), line, counts)
+        logp = Lines(model, tokens).logp(line[None])[0]
+    beside = [one.beside for one in bars]
+    sentence = counts.logprob(["the man pulled a cart"])  # from its start to its end
+    assert beside == pytest.approx(np.exp(sentence[: len(bars)]).tolist())
+    assert beside[3:] == pytest.approx(
+        [
+            float(counts.next("man pulled")[tokens.index["a"]]),
+            float(counts.next("pulled a")[tokens.index["cart"]]),
+        ]
+    )
+    assert [one.probability for one in bars] == pytest.approx(logp.exp().tolist()[: len(bars)])
 
 
 # ------------------------------------------------------------------------------------- equations
@@ -378,3 +400,32 @@ def test_learns_topics(tmp_path):
     model = everynet.load(result.folder)
     network, _, chance = found_by(model, find("rnn-lm").dataset(), "ngram")
     assert network > 10 * chance
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R21", "R27")
+def test_learns_the_penn_treebank(tmp_path):
+    """Its goal, better than 5-grams; and it finds more missing words than they do."""
+    recipe = find("lstm-ptb")
+    result = runs.run(recipe, tmp_path, device="cpu")
+    assert result.reached, result.metrics
+    assert result.metrics["perplexity"] < 141.19  # of 5-grams: test_ngram.py
+    network, counts, _ = found_by(everynet.load(result.folder), recipe.dataset(), "ngram-ptb", 100)
+    assert network > counts
+
+
+@pytest.mark.slow
+@pytest.mark.covers("R21")
+def test_pieces_of_words_know_what_is_pulled_and_not_pooled(tmp_path):
+    """`pooled` is there but twice, and yet has a probability: that of its pieces."""
+    recipe = replace(find("rnn-lm"), data="text8", tokens="bpe", vocabulary=8192)
+    result = runs.run(replace(recipe, dropout=0.0, steps=1500, goal=""), tmp_path, device="cpu")
+    model, tokens = everynet.load(result.folder), Tokens.of(recipe.dataset().spec)
+    lines = Lines(model.eval(), tokens)
+    with torch.no_grad():
+        for line in ("the man {} the cart", "he was {} out of the water", "a cart {} by a horse"):
+            pulled, pooled = (
+                lines.score(torch.tensor([tokens.encode(line.format(word))]))
+                for word in ("pulled", "pooled")
+            )
+            assert pulled > pooled

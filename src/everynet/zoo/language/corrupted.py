@@ -343,8 +343,10 @@ def _curves(outputs: Mapping[str, Tensor]) -> Figure:
     )
 
 
-# corrupted, help of Python 3.11, seed 0, other lengths of training: 0.813 after 300 steps and 0.838
-# after 600. corrupted-ptb has not been trained yet: its goal is what is asked for, not measured.
+# AUC on the test part, seeds 0, 1, 2: corrupted 0.821, 0.804, 0.831 (help of Python 3.12, CPU);
+# corrupted-ptb 0.865, 0.864, 0.865 (H200, 2 minutes). The fewer the faults, the harder they are to
+# find: with hidden_size=512 it is 0.913 for three, 0.865 for two and 0.770 for one, of which a word
+# swapped is found best (0.870) and one that is missing least (0.657), as most lines do without it.
 RECIPES = {
     "corrupted": Corrupted(
         faults=3,
@@ -360,8 +362,9 @@ RECIPES = {
     "corrupted-ptb": Corrupted(
         data="ptb",
         vocabulary=10000,
-        hidden_size=256,
-        dropout=0.4,
+        faults=2,
+        hidden_size=512,
+        dropout=0.5,
         steps=6000,
         batch_size=64,
         lr=2e-3,

@@ -284,6 +284,14 @@ class NGram(BaseEstimator):
         return tags
 
 
+def trigrams(stream: Tensor, words: list[str]) -> NGram:
+    """Trigrams of a stream of word numbers, with the discounts that it has enough words for."""
+    try:
+        return NGram(3).fit(stream, vocabulary=words)
+    except UserError:
+        return NGram(3, "kneser-ney").fit(stream, vocabulary=words)
+
+
 def check(order: int, smoothing: str) -> None:
     """Refuse what cannot be counted or is not known."""
     if not 1 <= order <= MOST:

@@ -33,6 +33,7 @@ from everynet.plot import Bars, by_word, filled_gaps
 from everynet.recipes import Pictures, State
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 from everynet.zoo.language.gaps import every, likeliest, place_of
+from everynet.zoo.language.ngram_model import NGram, trigrams
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.next_token import Carried, NextToken, Reader
 
@@ -75,8 +76,9 @@ class NextWord(NextToken):
     """Say the next word; score lines, fill gaps and find what is missing."""
 
     captions: ClassVar[dict[str, str]] = {
-        "sentence": "The probability of each word of unseen lines before it came, and what the "
-        "network would have said: words of grammar and set phrases are likely, new names are not.",
+        "sentence": "The probability of each word of unseen lines before it came, by the network "
+        "(bars) and by trigrams (dots), and what the network would have said: where more than two "
+        "words decide, the bar is the longer one.",
         "gaps": "Unseen lines with a word left out, and the words that make each line likeliest, "
         "because they fit on both sides: the word that stood there is orange.",
         "missing": "A word was taken out of an unseen line and its place is not told: the "
@@ -169,11 +171,14 @@ class NextWord(NextToken):
         """Lines word by word, gaps that are filled, and a word missing nobody knows where."""
         lines = Lines(model, Tokens.of(data.spec))
         (stream,) = data.splits["valid"]
+        counts = trigrams(data.splits["train"][0].cpu(), list(lines.tokens.vocabulary))
         chosen = lines.of_stream(stream.long(), 8, 12)
         some = [chosen[n * (len(chosen) - 1) // 2] for n in range(3)]
         gaps = [_gap(lines, line, len(line) // 2 + 1) for line in some]
         return {
-            "sentence": by_word([_by_word(lines, line) for line in some[:2]]),
+            "sentence": by_word(
+                [_by_word(lines, line, counts) for line in some[:2]], ("the network", "trigrams")
+            ),
             "gaps": filled_gaps(gaps),
             "missing": filled_gaps([_missing(lines, some[0], len(some[0]) // 2)]),
         }
@@ -286,16 +291,17 @@ class Lines:
         return found or list(stream.split(least)[:3])
 
 
-def _by_word(lines: Lines, line: Tensor) -> list[Bars]:
-    """Each word of a line, its probability, and what was likeliest in its place."""
+def _by_word(lines: Lines, line: Tensor, counts: NGram) -> list[Bars]:
+    """Each word of a line, its probability by both models, and what was likeliest in its place."""
     whole = torch.cat([line.new_tensor(lines.ends), line])
     likely = lines.model(whole[None, :-1])[0][0].softmax(1)
     words = whole[1:]
     best, guess = likely.max(1)
     say = lines.tokens.vocabulary
     p = likely.gather(1, words[:, None])[:, 0]
-    rows = zip(words.tolist(), p.tolist(), guess.tolist(), best.tolist(), strict=True)
-    return [Bars(say[word], p, f"{say[g]}  {b:.2f}", g == word) for word, p, g, b in rows]
+    beside = counts.logprob(line.cpu()).exp()[-len(words) :]
+    rows = zip(*(row.tolist() for row in (words, p, guess, best, beside)), strict=True)
+    return [Bars(say[word], p, f"{say[g]}  {b:.2f}", g == word, q) for word, p, g, b, q in rows]
 
 
 def _gap(lines: Lines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
@@ -351,13 +357,13 @@ RECIPES = {
         layers=2,
         dropout=0.2,
         window=35,
-        steps=17251,
+        steps=7962,
         batch_size=20,
         optimizer="sgd",
         lr=1.0,
-        flat=7962,
+        flat=3981,
         every=1327,
-        fall=1.6,
+        fall=2.0,
         clip=5.0,
         eval_every=1327,
         goal="perplexity <= 130",
