@@ -158,7 +158,7 @@ class OneFromTheRest(Fitting[Perceptron]):
 
     def dataset(self) -> Data:
         data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
-        classes = data.spec["classes"]
+        classes = data.spec["labels" if "labels" in data.spec else "classes"]  # to judge by
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must have a class as its target, because a perceptron answers "
@@ -171,7 +171,7 @@ class OneFromTheRest(Fitting[Perceptron]):
             )
         index = classes.index(self.positive)
         splits = {part: (x, (y == index).long()) for part, (x, y) in data.splits.items()}
-        spec = data.spec | {"classes": ["the rest", self.positive]}
+        spec = data.spec | {"classes": ["the rest", self.positive], "labels": classes}
         return replace(data, splits=splits, spec=spec)
 
     def model(self, data: Data) -> Perceptron:
