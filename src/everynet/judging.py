@@ -7,7 +7,7 @@ standardising, which are in spec.json. Nothing is learned of them, and nothing i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,11 @@ from everynet.data.loading import judging
 from everynet.device import Setup
 from everynet.folders import as_json, read_environment, read_spec
 from everynet.job import check_figures
+from everynet.metrics.summary import each_class
 from everynet.recipes import Fitting, Recipe, Training
 from everynet.runs import fitting, load, setup_for
 from everynet.settings import override, setting_types
-from everynet.trainer import evaluate, with_threads
+from everynet.trainer import measured, with_threads
 from everynet.types import Data, Spec, UserError, nearest
 from everynet.words import shown, with_article
 
@@ -37,6 +38,8 @@ class Judgement:
     rows: int
     own: bool
     """Whether it was the test split of the data that the run learned from."""
+    each_class: Sequence[Sequence[str]]
+    """Precision, recall and F1 of every class, as rows of text with a header; or none."""
 
 
 def judge(
@@ -71,9 +74,12 @@ def judge(
         if isinstance(model, nn.Module):
             model = model.to(device=setup.device, dtype=setup.dtype)
         with fitting(recipe, folder):
-            figures = evaluate(recipe, model, found.test, setup)
+            outputs = measured(recipe, model, found.test, setup)
+            figures = recipe.summarise(outputs)
+            classes = each_class(outputs, found.spec.get("classes", ()))
     check_figures(figures, recipe.steps if isinstance(recipe, Training) else 1)
-    return Judgement(figures, str(found.spec.get("name", "")), found.rows("test"), own)
+    name, rows = str(found.spec.get("name", "none")), found.rows("test")
+    return Judgement(figures, name, rows, own, classes)
 
 
 def _setup(recipe: Recipe, folder: Path, device: str, precision: str) -> Setup:

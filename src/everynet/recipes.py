@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import TypeVar
 
+from everynet.metrics.summary import summarised
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
@@ -409,7 +410,7 @@ class Training(Recipe, Generic[M, X]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures from the values of all samples."""
-        return {name: values.double().mean().item() for name, values in outputs.items()}
+        return summarised(outputs)
 
     def judge(self) -> Goal | None:
         """The clause whose metric picks the best weights; without a goal the last are kept."""
@@ -462,7 +463,7 @@ class Fitting(Recipe, Generic[E]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures from the values of all samples."""
-        return {name: values.double().mean().item() for name, values in outputs.items()}
+        return summarised(outputs)
 
     def pictures(self, model: E, data: Data, history: History) -> Pictures:
         """Named figures that show how the estimator works."""

@@ -192,18 +192,19 @@ def _judged(
     judging.read, data = True, judging.data
     chosen = kinds.named(judging.spec.get("kind", wanted[0]))
     known = _known(data)
+    there = known or all(kind_of_path(Path(part)) for part in data.split(","))
+    like = known.kind if known else _looks_like(Path(data), chosen)
+    if there and like != chosen.name:
+        raise _refused(data, [chosen], like)
     try:
         found = _found(data, wanted, options)[1]
         judging.learned = found.digest == judging.digest
     except UserError:
-        if known or not all(kind_of_path(Path(part)) for part in str(data).split(",")):
+        if known or not there:
             raise
         found = None  # too little to learn from may be enough to judge by
     if judging.learned:
         return None
-    like = known.kind if known else _looks_like(Path(data), chosen)
-    if like != chosen.name:
-        raise _refused(data, [chosen], like)
     if "by" not in inspect.signature(chosen.data).parameters:
         raise UserError(f"data ({shown(data)}) cannot judge: {chosen.name} data has no way to")
     if known is None:

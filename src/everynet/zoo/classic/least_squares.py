@@ -26,6 +26,7 @@ from torch import Tensor
 
 from everynet.data import load
 from everynet.estimator import Array, inputs, regression
+from everynet.metrics import regressed, summarised
 from everynet.plot.linear import coefficients, fitted, residuals
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError
@@ -92,13 +93,14 @@ class Regression(Fitting[LeastSquares]):
 
     def metrics(self, model: LeastSquares, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
-        error = (model.predict(x.flatten(1)) - y) ** 2  # (2)
-        return {"squared_error": error, "_target": y}
+        predicted = model.predict(x.flatten(1))
+        return {"squared_error": (predicted - y) ** 2, **regressed(predicted, y)}  # (2)
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         error, target = outputs["squared_error"].double(), outputs["_target"].double()
         r2 = 1 - error.mean() / (target - target.mean()).square().mean()  # (5)
-        return {"r2": r2.item(), "rmse": error.mean().sqrt().item()}
+        told = {name: values for name, values in outputs.items() if name[0] == "_"}
+        return summarised(told) | {"r2": r2.item()}
 
     def pictures(self, model: LeastSquares, data: Data, history: History) -> Pictures:
         parts = {}

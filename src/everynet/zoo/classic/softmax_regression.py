@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
 from everynet.estimator import Array, Caller, classification, converge, inputs, labels
-from everynet.metrics.classification import confusion
+from everynet.metrics import classified, confusion
 from everynet.metrics.separability import separating_weights
 from everynet.plot.images import misclassified
 from everynet.plot.linear import class_images, class_table
@@ -220,7 +220,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         x, y = batch
         p = model.predict_proba(x.flatten(1))
         truth = p.gather(1, y[:, None])[:, 0]
-        return {"accuracy": p.argmax(dim=1) == y, "cross_entropy": -truth.log()}
+        return {**classified(p, y), "cross_entropy": -truth.log()}
 
     def pictures(self, model: SoftmaxRegression, data: Data, history: History) -> Pictures:
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))

@@ -36,6 +36,7 @@ from torch import Tensor
 from everynet.data import load
 from everynet.estimator import Array, classification, inputs, labels
 from everynet.kernels.perceptron import perceptron
+from everynet.metrics import classified
 from everynet.plot.separation import mistake_bound, separating_line
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError, nearest
@@ -185,10 +186,10 @@ class OneFromTheRest(Fitting[Perceptron]):
 
     def metrics(self, model: Perceptron, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
-        right = (model.predict(x.flatten(1)) == t).double()
+        score = torch.as_tensor(model.decision_function(x.flatten(1)))
         share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
         return {
-            "accuracy": right,
+            **classified(score[:, None], t),
             "mistakes": torch.tensor(float(model.mistakes_)),
             "share_of_bound": torch.tensor(share),
         }

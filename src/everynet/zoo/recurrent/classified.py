@@ -28,6 +28,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
 from everynet.data.tokens import PAD, SENTENCE, UNKNOWN, Tokens
+from everynet.metrics import classified
 from everynet.plot.feelings import along, coloured
 from everynet.recipes import Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
@@ -100,10 +101,8 @@ class Classified(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, lengths, y = batch
         logits = model(x, lengths)
-        return {
-            "accuracy": (logits.argmax(1) == y).double(),
-            "cross_entropy": cross_entropy(logits, y, reduction="none"),
-        }
+        loss = cross_entropy(logits, y, reduction="none")
+        return {**classified(logits, y), "cross_entropy": loss}
 
     def predict(
         self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3

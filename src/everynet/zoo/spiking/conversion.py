@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from everynet.metrics.classification import accuracy
+from everynet.metrics import accuracy, classified
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History
@@ -116,7 +116,7 @@ class Conversion(SpikingClassification[RateNetwork]):
         x, y = batch
         by_rate, by_spike = model(x), self.logits(model, x)
         return {
-            "accuracy": accuracy(by_spike, y),
+            **classified(by_spike, y),
             "rate_accuracy": accuracy(by_rate, y),
             "cross_entropy": cross_entropy(by_spike, y, reduction="none"),
         }

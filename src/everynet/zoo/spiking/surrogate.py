@@ -41,7 +41,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
-from everynet.metrics.classification import accuracy
+from everynet.metrics import classified
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
 from everynet.recipes import Pictures
@@ -262,7 +262,7 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
         logits = model.readout(fired[-1]).mean(dim=0)  # (9)
         rates = [spikes.mean(dim=(0, 2)) / self.dt for spikes in fired]
         return {
-            "accuracy": accuracy(logits, y),
+            **classified(logits, y),
             "cross_entropy": cross_entropy(logits, y, reduction="none"),
             "rate_hz": torch.stack(rates).mean(dim=0),
         }

@@ -23,7 +23,7 @@ from everynet.data.augment import (
     mixup,
     shift,
 )
-from everynet.metrics.classification import accuracy, confusion
+from everynet.metrics import classified, confusion
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
 from everynet.recipes import Goal, M, Pictures, Training
@@ -136,10 +136,8 @@ class ImageClassification(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
         logits = model(x)
-        return {
-            "accuracy": accuracy(logits, y),
-            "cross_entropy": cross_entropy(logits, y, reduction="none"),
-        }
+        loss = cross_entropy(logits, y, reduction="none")
+        return {**classified(logits, y), "cross_entropy": loss}
 
     def judge(self) -> Goal | None:
         """A rate that falls to zero ends at its best, so the last weights are kept then."""
