@@ -13,6 +13,7 @@ from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
+from everynet.metrics.meanings import meaning
 from everynet.provenance import Source
 from everynet.recipes import Recipe, telling
 from everynet.settings import settings
@@ -138,8 +139,11 @@ def card(
         f"| repeat with | {code(command(recipe, file))} |",
     ]
     of = "" if recipe.kind == "experiment" else " on the test split"
-    lines += ["", f"## Figures{of}", "", "| metric | value |", "|---|---|"]
-    lines += [f"| {cell(name)} | {value:.6g} |" for name, value in metrics.items()]
+    lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
+    lines += [
+        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.figures, name))} |"
+        for name, value in metrics.items()
+    ]
     if each_class:
         header, *rows = each_class
         lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]

@@ -102,6 +102,8 @@ class Recipe:
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
     captions: ClassVar[Mapping[str, str]] = {}
     """The pictures that tell how it works, most telling first, each with what to see in it."""
+    figures: ClassVar[Mapping[str, str]] = {}
+    """What it prints, each with its meaning; a star in a name stands for what settings decide."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")

@@ -49,7 +49,7 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     of = "its own test split: " if found.own else ""
     print(f"{recipe.name} judged on {of}{found.data} ({found.rows:,} samples)")
-    rows = [(f"  {n}", f"{v:.6g}", meaning(recipe, n)) for n, v in found.figures.items()]
+    rows = [(f"  {n}", f"{v:.6g}", meaning(recipe.figures, n)) for n, v in found.figures.items()]
     print(table(rows))
     if found.each_class:
         print("\n" + table([("  " + row[0], *row[1:]) for row in found.each_class]))

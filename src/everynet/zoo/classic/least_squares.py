@@ -27,6 +27,7 @@ from torch import Tensor
 from everynet.data import load
 from everynet.estimator import Array, inputs, regression
 from everynet.metrics import regressed, summarised
+from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.plot.linear import coefficients, fitted, residuals
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError
@@ -69,6 +70,7 @@ class Regression(Fitting[LeastSquares]):
             "largest weight on top: red upwards and blue downwards."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""

@@ -36,6 +36,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 from everynet.data import load
 from everynet.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.plot.linear import coefficients, probability_curve
 from everynet.plot.paths import decay
@@ -192,6 +193,7 @@ class TwoClasses(Fitting[LogisticRegression]):
             "second class and blue bars to the left for the first."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "breast-cancer"
     """A known set or a csv file whose target has two classes."""

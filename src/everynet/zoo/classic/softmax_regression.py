@@ -31,6 +31,7 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 from everynet.data import load
 from everynet.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.metrics import classified, confusion
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.plot.images import misclassified
 from everynet.plot.linear import class_images, class_table
@@ -185,6 +186,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
             "method, which falls faster the nearer it is to the minimum."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder per class."""

@@ -31,6 +31,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from everynet import plot
 from everynet.data import built_in, load
 from everynet.metrics import chosen, classified, confusion, regressed
+from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
@@ -138,6 +139,7 @@ class Supervised(Training[MLP]):
             "one (up), so that points on the diagonal are predicted without error."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
 
     data: str = "digits"
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""

@@ -37,6 +37,7 @@ from everynet.data import load
 from everynet.estimator import Array, classification, inputs, labels
 from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.separation import mistake_bound, separating_line
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError, nearest
@@ -144,6 +145,10 @@ class OneFromTheRest(Fitting[Perceptron]):
             "The length of the weights by mistake: it can only be in the grey wedge between the "
             "two curves, and where they meet (dotted) no further mistake is possible."
         ),
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
+        "mistakes": "updates until all training samples were told rightly",
+        "share_of_bound": "the mistakes as a part of what the theorem allows at most",
     }
 
     data: str = "iris"

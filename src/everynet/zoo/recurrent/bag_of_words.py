@@ -41,6 +41,7 @@ from torch.nn.functional import cross_entropy, one_hot
 from everynet.data import load
 from everynet.data.tokens import UNKNOWN, Tokens
 from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.feelings import coloured
 from everynet.plot.grams import weighed_words, words_by_count
 from everynet.recipes import Fitting, Pictures
@@ -215,6 +216,7 @@ class BagOfWords(Fitting[Bag]):
         "counts": "Every word by the training sentences that hold it and by its weight: rare words "
         "have weights because they were seen in one class by chance, and there are many.",
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""

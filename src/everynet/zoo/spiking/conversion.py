@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
 from everynet.metrics import accuracy, classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History
@@ -85,6 +86,9 @@ class Conversion(SpikingClassification[RateNetwork]):
             "Validation images by their true class (rows) and the class that the spikes gave them "
             "(columns): off the diagonal are the mistakes."
         ),
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+        "rate_accuracy": "the accuracy of the network of rates, before it is run on spikes",
     }
 
     hidden: tuple[int, ...] = (200,)

@@ -42,6 +42,7 @@ from torch.nn.functional import cross_entropy
 from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
 from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
 from everynet.recipes import Pictures
@@ -237,6 +238,9 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
             "The weights into units of the first layer, laid out as the image: where it is "
             "bright, red raises the unit and blue lowers it."
         ),
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+        "rate_hz": "spikes of a hidden unit in a second, the mean",
     }
 
     surrogate: str = "fast-sigmoid"

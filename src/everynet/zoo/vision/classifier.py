@@ -24,6 +24,7 @@ from everynet.data.augment import (
     shift,
 )
 from everynet.metrics import classified, confusion
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
 from everynet.recipes import Goal, M, Pictures, Training
@@ -54,6 +55,7 @@ class ImageClassification(Training[M]):
             "maps and as wide as they have many, and below how many pixels a unit of each sees."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
