@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import everynet
+from everynet import job
 from everynet.types import UserError
 
 
@@ -31,7 +32,9 @@ def trained(tmp_path_factory):
         steps=40,
         batch_size=8,
     )
-    return everynet.run(recipe, place / "runs", device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job.Job, "draw", lambda *_: ())  # nobody looks at its pictures
+        return everynet.run(recipe, place / "runs", device="cpu")
 
 
 def contents(folder):
@@ -105,7 +108,8 @@ def test_what_cannot_judge_is_refused_in_one_line(trained, refused, tmp_path):
     assert "there is no run folder runs/none" in refused("evaluate", "runs/none")
 
 
-def test_what_no_data_judges_says_so(tmp_path):
+def test_what_no_data_judges_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(job.Job, "draw", lambda *_: ())
     simulated = everynet.run(everynet.recipe("gradient-descent").tiny(), tmp_path)
     with pytest.raises(UserError, match="is a simulation, which no data judges"):
         everynet.evaluate(simulated.folder)
