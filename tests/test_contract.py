@@ -11,6 +11,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from functools import partialmethod
 from importlib import import_module
 from pathlib import Path
@@ -27,6 +28,7 @@ from everynet import checkpoint, job, runs, study
 from everynet.catalog import entries, find
 from everynet.device import Setup, choose
 from everynet.experiments import Table
+from everynet.metrics.meanings import MEANINGS, meaning
 from everynet.recipes import Goal, State, Training, minimised, telling
 from everynet.samplers import Made
 from everynet.settings import override, setting_docs, settings
@@ -77,6 +79,29 @@ def test_each_caption_is_one_sentence_of_plain_words(name):
         assert not re.search(r"[]\\|*_<>$`[]", caption), (
             f"{picture}: it stands in Markdown as it is"
         )
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_each_figure_is_explained_in_one_line_of_plain_words(name):
+    recipe = find(name)
+    for figure, said in recipe.figures.items():
+        assert re.fullmatch(r"[^.A-Z].{9,108}[^.]", said), f"{figure}: a phrase on one line"
+        assert not re.search(r"[]\\|*<>$`[]", said), f"{figure}: it stands in Markdown as it is"
+    assert all(meaning(recipe.figures, goal.metric) for goal in recipe.goals())
+
+
+def check_figures(recipe, printed, page):
+    """Each figure is one that the recipe explains, and the card says so."""
+    text = "".join(inspect.getsource(inspect.getmodule(cls)) for cls in type(recipe).mro()[:-1])
+    for figure, value in printed.items():
+        named = [like for like in recipe.figures if fnmatchcase(figure, like)]
+        assert named, f"{figure} has no sentence in the figures of {type(recipe).__name__}"
+        assert f"| {figure} | {value:.6g} | {meaning(recipe.figures, figure)} |" in page
+    for like in (
+        recipe.figures.keys() - MEANINGS.keys()
+    ):  # of other settings: named where it is made
+        there = any(fnmatchcase(figure, like) for figure in printed)
+        assert there or text.count(f'"{like}"') >= 2 or "*" in like, f"{like} is never printed"
 
 
 def check_captions(recipe, drawn):
@@ -362,6 +387,7 @@ def test_a_run_gives_figures_pictures_and_a_card(lived):
         assert path.read_bytes().startswith(PNG)
     page = (result.folder / "card.md").read_text()
     assert f"everynet run {recipe.name}" in page
+    check_figures(recipe, result.metrics, page)
     for picture, caption in check_captions(recipe, shown).items():
         assert f"![{caption}](pictures/{picture}.png)\n\n*{caption}*\n" in page
 

@@ -89,6 +89,23 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
     return import_module("everynet.catalog").load(folder, file)
 
 
+def evaluate(
+    folder: str | Path,
+    data: str | Path = "",
+    file: str | Path | None = None,
+    *,
+    device: str = "auto",
+    precision: str = "auto",
+    **fields: object,
+) -> dict[str, float]:
+    """The figures of a run on labelled files or a known set; or else on its own test split."""
+    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
+    judge = import_module("everynet.judging").judge
+    judged = judge(found, folder, data, device=device, precision=precision, **fields)
+    figures: dict[str, float] = judged.figures
+    return figures
+
+
 def sweep(
     name: str | Recipe,
     *,

@@ -7,12 +7,13 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import everynet
 from everynet.device import Setup, denormals_flushed, describe
+from everynet.metrics.meanings import meaning
 from everynet.provenance import Source
 from everynet.recipes import Recipe, telling
 from everynet.settings import settings
@@ -101,11 +102,13 @@ def card(
     read: Iterable[Source] = (),
     weights: str = "",
     drawn: Collection[str] = (),
+    each_class: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
     `read` is all that was read, the data included; `weights` says of which step they are;
+    `each_class` is a table of text, its header first;
     `more` is what an experiment says of its cells, or the text that a network made.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
@@ -136,8 +139,15 @@ def card(
         f"| repeat with | {code(command(recipe, file))} |",
     ]
     of = "" if recipe.kind == "experiment" else " on the test split"
-    lines += ["", f"## Figures{of}", "", "| metric | value |", "|---|---|"]
-    lines += [f"| {cell(name)} | {value:.6g} |" for name, value in metrics.items()]
+    lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
+    lines += [
+        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.figures, name))} |"
+        for name, value in metrics.items()
+    ]
+    if each_class:
+        header, *rows = each_class
+        lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
     lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]

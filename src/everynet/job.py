@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,6 +23,7 @@ from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
+from everynet.metrics.summary import each_class
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
@@ -38,6 +39,7 @@ from everynet.trainer import (
     evaluating,
     find_non_finite,
     finite,
+    measured,
     said,
     started,
     train,
@@ -82,6 +84,8 @@ class Job:
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
     weights: str = ""
     """Which weights are kept, in words."""
+    each_class: Sequence[Sequence[str]] = ()
+    """Precision and recall of every class on the test split, as rows of text with a header."""
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -204,8 +208,14 @@ class Job:
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
-        metrics = evaluate(recipe, deployed, self.data.test, self.setup)
-        return self.finish(recipe.steps, metrics, deployed)
+        return self.finish(recipe.steps, self.judged(deployed), deployed)
+
+    def judged(self, model: object) -> dict[str, float]:
+        """The figures on the test split; those of each class are for the card."""
+        outputs = measured(self.recipe, model, self.data.test, self.setup)
+        self.each_class = each_class(outputs, self.data.spec.get("classes", ()))
+        figures: dict[str, float] = self.recipe.summarise(outputs)
+        return figures
 
     def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
@@ -398,7 +408,7 @@ class Job:
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
         self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
-        return self.finish(1, evaluate(recipe, model, self.data.test, self.setup), model)
+        return self.finish(1, self.judged(model), model)
 
     def simulate(self) -> Result:
         """Compute the result of a simulation and keep it."""
@@ -454,6 +464,7 @@ class Job:
             read=self.read,
             weights=self.weights,
             drawn=[path.stem for path in pictures],
+            each_class=self.each_class,
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
         files.write(self.folder / "card.md", page.encode())

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import TypeVar
 
+from everynet.metrics.summary import summarised
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
@@ -101,6 +102,8 @@ class Recipe:
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
     captions: ClassVar[Mapping[str, str]] = {}
     """The pictures that tell how it works, most telling first, each with what to see in it."""
+    figures: ClassVar[Mapping[str, str]] = {}
+    """What it prints, each with its meaning; a star in a name stands for what settings decide."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -409,7 +412,7 @@ class Training(Recipe, Generic[M, X]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures from the values of all samples."""
-        return {name: values.double().mean().item() for name, values in outputs.items()}
+        return summarised(outputs)
 
     def judge(self) -> Goal | None:
         """The clause whose metric picks the best weights; without a goal the last are kept."""
@@ -462,7 +465,7 @@ class Fitting(Recipe, Generic[E]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures from the values of all samples."""
-        return {name: values.double().mean().item() for name, values in outputs.items()}
+        return summarised(outputs)
 
     def pictures(self, model: E, data: Data, history: History) -> Pictures:
         """Named figures that show how the estimator works."""

@@ -235,6 +235,16 @@ def evaluate(
     setup: Setup | None = None,
 ) -> dict[str, float]:
     """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
+    return recipe.summarise(measured(recipe, model, batches, setup))
+
+
+def measured(
+    recipe: Training[Any, Any] | Fitting[Any],
+    model: object,
+    batches: Iterable[Batch],
+    setup: Setup | None = None,
+) -> dict[str, Tensor]:
+    """What the recipe says of every sample of a split, by name."""
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
     values: dict[str, list[Tensor]] = {}
@@ -244,7 +254,7 @@ def evaluate(
             for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
-    return recipe.summarise({name: torch.cat(parts) for name, parts in values.items()})
+    return {name: torch.cat(parts) for name, parts in values.items()}
 
 
 def said(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:

@@ -90,6 +90,8 @@ class Data:
     """Whether `valid` was held out of training, so that it can choose the weights."""
     own: bool = False
     """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
+    judged: bool = False
+    """Whether they only judge a network that has learned: no batch is drawn for training."""
     eval_batch_size: int = 1000
     mapped: bool = False
     """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""
@@ -109,7 +111,8 @@ class Data:
         return Data(splits={}, spec=spec, sampler=Made())
 
     def __post_init__(self) -> None:
-        refuse(self.sampler.refusal(self.splits.get("train", ()), self.batch_size))
+        if not self.judged:
+            refuse(self.sampler.refusal(self.splits.get("train", ()), self.batch_size))
 
     def rows(self, split: str) -> int:
         """How many samples a split holds."""

@@ -75,3 +75,9 @@ def test_moving_mean_by_hand():
     assert moving_mean(values, 2).tolist() == pytest.approx([1.5, 3.0, 11 / 3, 4.5])
     assert torch.equal(moving_mean(values, 1), values)
     torch.testing.assert_close(moving_mean(values, 100), values.mean().expand(4))
+
+
+def test_figures_that_go_with_the_accuracy_have_no_panel():
+    beside = {"balanced_accuracy": [0.5], "macro_f1": [0.4], "majority": [0.5], "auc": [0.7]}
+    drawn = learning_curve(rows("valid", accuracy=[0.6], **beside))
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["accuracy"]

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from everynet.recipes import Recipe
 
 VERBS = (
-    *("list", "show", "run", "sweep", "resume", "runs", "draw", "predict", "sample", "data"),
-    *("doctor", "completion"),
+    *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
+    *("sample", "data", "doctor", "completion"),
 )
 
 

@@ -93,7 +93,7 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
             known = dict.fromkeys(entry.family for entry in entries()[0])
-        case (("resume" | "draw" | "predict" | "sample"), []):
+        case (("resume" | "draw" | "evaluate" | "predict" | "sample"), []):
             known = _runs()
         case "runs", _:
             known = _runs()

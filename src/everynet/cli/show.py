@@ -55,6 +55,8 @@ def page(recipe: Recipe) -> Iterator[str]:
     rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)
     yield from _verbs(recipe)
+    if recipe.figures:
+        yield "figures\n" + table([(f"  {n}", what) for n, what in recipe.figures.items()])
     if recipe.captions:
         yield "pictures\n" + table([(f"  {n}", what) for n, what in recipe.captions.items()])
     yield f"goal: {recipe.goal or 'none'}; curriculum rows: {' '.join(recipe.covers) or 'none'}"

@@ -33,7 +33,7 @@ _SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 def read(path: Path, target: str = "") -> Samples:
     """The samples of an npz or npy file."""
     if path.suffix.lower() == ".npy":
-        found, names = {"train": _columns(path, target)}, None
+        found, names = {"train": columns(path, target)}, None
     else:
         if target:
             raise UserError(
@@ -106,7 +106,7 @@ def _meaningless(path: Path, names: Iterable[str]) -> UserError:
     )
 
 
-def _columns(path: Path, target: str) -> tuple[Array, Array]:
+def columns(path: Path, target: str) -> tuple[Array, Array]:
     """The columns of an npy but one, and that one."""
     table = read_npy(path)
     if table.ndim != 2 or table.shape[1] < 2 or table.dtype.kind == "U":

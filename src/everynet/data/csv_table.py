@@ -95,6 +95,17 @@ def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows 
     return torch.from_numpy(forms.applied(treatments, values))
 
 
+def judged(
+    path: Path, treatments: Sequence[Treatment], target: str, task: str
+) -> tuple[Float64[Tensor, "rows features"], Shaped[Tensor, " rows"], tuple[str, ...]]:
+    """The columns that were learned from, as `asked` has them, and what is right of each row."""
+    file = written(path)
+    _check_names(file, target, ())
+    form = forms.surveyed(file, [target])
+    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task)
+    return asked(path, treatments), y, classes
+
+
 def columns(path: Path, features: Sequence[str]) -> Float64[Tensor, "rows features"]:
     """Named columns of numbers, of which none may be missing."""
     return asked(path, forms.plain(features))

@@ -25,6 +25,7 @@ from everynet import files
 from everynet.data import arrays, picture
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
+from everynet.data.whole import all_parts, described_by
 from everynet.device import constant
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
@@ -83,7 +84,7 @@ def resize(
 def counts(x: UInt8[Tensor, "images channels ..."]) -> Int64[Tensor, "channels 256"]:
     """How often each level occurs in each channel; a large set is gone through in pieces."""
     found = torch.zeros(x.shape[1], 256, dtype=torch.int64)
-    for part in x.split(max(1, PIECE // x[0].numel())):
+    for part in x.split(max(1, PIECE // math.prod(x.shape[1:]))):
         for channel in range(x.shape[1]):
             found[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
     return found
@@ -160,20 +161,29 @@ def check_size(size: int) -> None:
 
 
 def treated(
-    samples: Samples, parts: Mapping[str, tuple[Tensor, Tensor]], kind: str, size: int
+    samples: Samples,
+    parts: Mapping[str, tuple[Tensor, Tensor]],
+    kind: str,
+    size: int,
+    by: Spec | None = None,
 ) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
     """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
     train = parts["train"][0]
-    if samples.counted and samples.counted.images is train:
-        found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+    if by is not None:
+        spec = described_by(by, samples, train.shape[1:])
     else:
-        found = moments(train, samples.peak)
-    spec = described(samples, kind, list(train.shape[1:]), *found)
-    spec |= {"size": size, "peak": samples.peak}
-    prepare = Standardize.of(spec)
+        if samples.counted and samples.counted.images is train:
+            found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+        else:
+            found = moments(train, samples.peak)
+        spec = described(samples, kind, list(train.shape[1:]), *found)
+        spec |= {"size": size, "peak": samples.peak}
+    prepare = Standardize(spec["mean"], spec["std"], samples.peak)
     many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
     if samples.mapped or (many and train.dtype == torch.uint8):
         return dict(parts), spec, prepare
+    if by is not None:  # all parts are one
+        return all_parts(prepare(parts["test"])), spec, None
     return {part: prepare(pair) for part, pair in parts.items()}, spec, None
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, get_origin
 
@@ -15,9 +17,10 @@ from torch import Tensor
 from everynet.data import kinds, sets, store
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
+from everynet.data.whole import test_of
 from everynet.provenance import note
 from everynet.settings import convert, verb_settings
-from everynet.types import Data, UserError, nearest
+from everynet.types import Data, Spec, UserError, nearest
 from everynet.words import shown
 
 
@@ -36,6 +39,11 @@ def load(
     decides. `holdout=False` also trains on the rows that would choose the weights, of a set that
     ships with its test. `seed` decides the order of the batches, never the split.
     """
+    if (judging := _judging.get()) is not None and judging.data == str(data):
+        wanted = (kind,) if isinstance(kind, str) else kind
+        made = _judged(judging, wanted, options, batch_size)
+        if made is not None:
+            return made
     chosen, found = _found(data, kind, options)
     if not holdout:
         found = _all_but_test(found)
@@ -45,6 +53,11 @@ def load(
 
 def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401
     """The samples of a known set or of a path, as they are, before any treatment."""
+    judging = _judging.get()
+    if judging is not None and judging.data == str(data) and _known(data) is None:
+        chosen = kinds.named(judging.spec["kind"])
+        if chosen.name in kind and chosen.matches(Path(data)):
+            return chosen.whole(Path(data), judging.spec, **_taken(chosen.whole, options))
     return _found(data, kind, options)[1]
 
 
@@ -139,6 +152,72 @@ def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kin
     if isinstance(first, tuple):
         return tuple(_joined(*pair) for pair in zip(first, second, strict=True))
     return first + second
+
+
+# -------------------------------------------------------------------------------------- judging
+
+
+@dataclass
+class Judging:
+    """A run whose network is judged, and what came of reading files for it."""
+
+    data: str
+    """The files, or the known set, that judge it."""
+    spec: Spec
+    digest: str
+    read: bool = False
+    """Whether `load` was asked for them."""
+    learned: bool = False
+    """Whether it is what the run learned from: then its test part judges, as it did then."""
+
+
+_judging: ContextVar[Judging | None] = ContextVar("judging", default=None)
+
+
+@contextmanager
+def judging(data: str, spec: Spec, digest: str) -> Iterator[Judging]:
+    """Within, `load` reads these labelled files whole, treated as the description of a run says."""
+    found = Judging(data, spec, digest)
+    token = _judging.set(found)
+    try:
+        yield found
+    finally:
+        _judging.reset(token)
+
+
+def _judged(
+    judging: Judging, wanted: tuple[str, ...], options: Mapping[str, Any], batch_size: int
+) -> Data | None:
+    """Files that judge a run, treated as it says; None where the run has learned from them."""
+    judging.read, data = True, judging.data
+    chosen = kinds.named(judging.spec.get("kind", wanted[0]))
+    known = _known(data)
+    there = known or all(kind_of_path(Path(part)) for part in data.split(","))
+    like = known.kind if known else _looks_like(Path(data), chosen)
+    if there and like != chosen.name:
+        raise _refused(data, [chosen], like)
+    try:
+        found = _found(data, wanted, options)[1]
+        judging.learned = found.digest == judging.digest
+    except UserError:
+        if known or not there:
+            raise
+        found = None  # too little to learn from may be enough to judge by
+    if judging.learned:
+        return None
+    if "by" not in inspect.signature(chosen.data).parameters:
+        raise UserError(f"data ({shown(data)}) cannot judge: {chosen.name} data has no way to")
+    if known is None:
+        found = chosen.whole(Path(data), judging.spec, **_taken(chosen.whole, options))
+    treat = _taken(chosen.data, options) | {"batch_size": 1, "by": judging.spec}
+    made = chosen.data(test_of(found) if known else found, **treat)
+    return replace(made, batch_size=batch_size, judged=True, own=known is None)
+
+
+def _looks_like(path: Path, kind: Kind[Any]) -> str:
+    """The kind that a path looks like: this one, where it may be or nothing can be told."""
+    other = None if kind.matches(path) else kinds.matching(path)
+    return other.name if other else kind.name
 
 
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind

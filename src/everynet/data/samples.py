@@ -58,6 +58,8 @@ class Samples:
     """What else is worth saying of the files, by name."""
     remarks: tuple[str, ...] = ()
     """What a person should know before learning from them."""
+    judged: bool = False
+    """Whether they only judge: nothing is learned from them, so that few are enough."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -68,7 +70,7 @@ class Samples:
                 raise UserError(f"{self.name}: x of {part} must be finite, but holds NaN or inf")
             if y.is_floating_point() and not bool(torch.isfinite(y).all()):
                 raise UserError(f"{self.name}: y of {part} must be finite, but holds NaN or inf")
-        if self.task == "classification":
+        if self.task == "classification" and not self.judged:
             self._check_labels()
 
     def _check_labels(self) -> None:

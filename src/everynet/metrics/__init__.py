@@ -12,3 +12,7 @@ from everynet.metrics.ranking import auc as auc
 from everynet.metrics.regression import mae as mae
 from everynet.metrics.regression import r2 as r2
 from everynet.metrics.regression import rmse as rmse
+from everynet.metrics.summary import classified as classified
+from everynet.metrics.summary import each_class as each_class
+from everynet.metrics.summary import regressed as regressed
+from everynet.metrics.summary import summarised as summarised

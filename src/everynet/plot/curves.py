@@ -19,6 +19,8 @@ Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
 
 _WIDE = 30.0  # a ratio of largest to smallest value from which a log axis shows more
 _MANY = 100  # points from which a line is drawn through their moving mean
+_BESIDE = ("balanced_accuracy", "macro_f1", "majority", "auc")
+"""Figures that go with the accuracy or never change: the log has them, and the card the last."""
 
 
 def learning_curve(history: History) -> Figure:
@@ -27,6 +29,8 @@ def learning_curve(history: History) -> Figure:
     if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
         del valid["loss"]  # the sum of one term: that term has its panel
     names = list(dict.fromkeys([*train, *valid]))
+    if "accuracy" in names:
+        names = [name for name in names if name not in _BESIDE]
     if not names:
         return _nothing()
     columns = min(len(names), 3)

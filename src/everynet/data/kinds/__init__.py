@@ -52,9 +52,19 @@ class Kind(Generic[S]):
         """The samples in the user's files; a subclass may take options."""
         raise NotImplementedError  # every kind says it
 
-    def data(self, samples: S, *, batch_size: int, seed: int = 0) -> Data:
-        """Samples treated and described; a subclass may take options."""
+    def data(self, samples: S, *, batch_size: int, seed: int = 0, by: Spec | None = None) -> Data:
+        """Samples treated and described; a subclass may take options.
+
+        Where a description is given in `by`, they are treated as it says and nothing is learned.
+        """
         raise NotImplementedError  # every kind says it
+
+    def whole(self, path: Path, spec: Spec) -> S:
+        """The labelled samples of the user's files as one part, in the shape of `spec`.
+
+        They judge a network that has learned; a subclass may take the options of `find`.
+        """
+        raise UserError(f"{self.name} data judges no network from files; leave data out")
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""

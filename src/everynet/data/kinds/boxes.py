@@ -41,6 +41,7 @@ from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
+from everynet.data.whole import all_parts, chosen, like, unknown
 from everynet.plot.style import colour
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -108,6 +109,30 @@ class Boxes(Kind[Samples]):
             counted=Counted(pairs["train"][0], images.facts["counts"]),
         )
 
+    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Samples:
+        if kind_of_path(path) != "folder":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        own, roots = folder.roots(path)
+        listed = {part: _listed(root, Seen(path).probe) for part, root in roots.items()}
+        parts, _ = folder.complete(listed, own, lambda file: file[0].name, "the file name")
+        files, split = chosen(parts, own, path)
+        for _, boxes in files:
+            for label, _ in boxes:
+                if label not in spec["classes"]:
+                    raise unknown(label, spec, shown(path))
+        x = like([file for file, _ in files], path, spec, 0)
+        most = max(len(boxes) for _, boxes in files)
+        return Samples(
+            name=shown(path),
+            parts=all_parts((x.x, _targets(files, spec["classes"], max(1, most)))),
+            digest="",
+            split=split,
+            classes=tuple(spec["classes"]),
+            task="detection",
+            mapped=x.mapped,
+            judged=True,
+        )
+
     def data(
         self,
         samples: Samples,
@@ -116,15 +141,21 @@ class Boxes(Kind[Samples]):
         seed: int = 0,
         size: int = 0,
         augment: Augment | None = None,
+        by: Spec | None = None,
     ) -> Data:
         check_size(size)
         parts = {
             part: (resize(x, size, 0) if size else x, y) for part, (x, y) in samples.parts.items()
         }
-        splits, spec, prepare = treated(samples, parts, self.name, size)
+        splits, spec, prepare = treated(samples, parts, self.name, size, by)
+        if by is None:
+            spec |= {"boxes": parts["train"][1].shape[1]}
+        elif list(samples.classes) != by["classes"]:
+            strange = [name for name in samples.classes if name not in by["classes"]]
+            raise unknown((strange or list(samples.classes))[0], by, samples.name)
         return Data(
             splits,
-            spec | {"boxes": parts["train"][1].shape[1]},
+            spec,
             batch_size,
             seed,
             samples.digest,

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import torch
 from torch import Tensor
 
 from everynet.data import arrays, folder, picture
 from everynet.data.augment import Augment
 from everynet.data.images import (
     ARRAYS,
+    MARGIN,
     Standardize,
     asked,
     at_once,
@@ -33,6 +35,16 @@ from everynet.data.paths import read_bytes, regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples
 from everynet.data.split import PARTS
+from everynet.data.whole import (
+    all_parts,
+    chosen,
+    levels,
+    like,
+    numbers,
+    of_arrays,
+    renumbered,
+    unknown,
+)
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
 
@@ -63,6 +75,37 @@ class Image(Kind[Samples]):
             raise UserError(f"{shown(path)} must hold images, and x is a table")
         return samples
 
+    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Samples:
+        if kind_of_path(path) == "folder":
+            listed, _ = folder.listing(path)
+            files, split = chosen(listed, folder.roots(path)[0], path)
+            known = numbers(spec, shown(path))
+            for label, _ in files:
+                if shown(label) not in known:
+                    raise unknown(shown(label), spec, shown(path))
+            x = like([file for _, file in files], path, spec, MARGIN)
+            y = torch.tensor([known[shown(label)] for label, _ in files])
+            classes, peak, mapped = tuple(known), 255.0, x.mapped
+            pair = (x.x, y)
+        else:
+            if path.suffix.lower() not in ARRAYS:
+                raise UserError(f"data ({shown(path)}) must be {self.about}")
+            found, y, classes, split = of_arrays(regular(path), "")
+            if found.dim() != 4 or y.dim() != 1:
+                raise UserError(f"{shown(path)} must hold images with a label each in y")
+            pair, peak, mapped = (levels(path, found, spec), y), spec["peak"], False
+        return Samples(
+            name=shown(path),
+            parts=all_parts(pair),
+            digest="",
+            split=split,
+            classes=classes,
+            peak=peak,
+            task="classification" if classes else "regression",
+            mapped=mapped,
+            judged=True,
+        )
+
     def data(
         self,
         samples: Samples,
@@ -71,10 +114,12 @@ class Image(Kind[Samples]):
         seed: int = 0,
         size: int = 0,
         augment: Augment | None = None,
+        by: Spec | None = None,
     ) -> Data:
         check_size(size)
-        parts = {n: (resize(x, size) if size else x, y) for n, (x, y) in samples.parts.items()}
-        splits, spec, prepare = treated(samples, parts, self.name, size)
+        labelled = samples.parts if by is None else renumbered(samples, by)
+        parts = {n: (resize(x, size) if size else x, y) for n, (x, y) in labelled.items()}
+        splits, spec, prepare = treated(samples, parts, self.name, size, by)
         return Data(
             splits,
             spec,

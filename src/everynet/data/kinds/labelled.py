@@ -26,7 +26,8 @@ from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
 from everynet.data.split import PARTS, rows
 from everynet.data.tokens import NAMES, SENTENCE, Tokens
-from everynet.samplers import Buckets, flattened
+from everynet.data.whole import ALL, all_parts, chosen, described_by, numbers, unknown
+from everynet.samplers import Batch, Buckets, flattened
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
 
@@ -53,11 +54,15 @@ class Labelled:
     """Whether a text is a line or a file."""
     classes: tuple[str, ...] = ()
     """The classes in order; where none is given, that of the alphabet."""
+    judged: bool = False
+    """Whether they only judge: nothing is learned from them, so that few are enough."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
             if not self.parts[part][0]:
                 raise UserError(f"{self.name}: the {part} part holds no text; add some")
+        if self.judged:
+            return
         everything = sorted({label for part in PARTS for label in self.parts[part][1]})
         if len(everything) < 2:
             raise UserError(
@@ -109,15 +114,26 @@ class LabelledTexts(Kind[Labelled]):
         return _holds_texts(path)
 
     def find(self, path: Path) -> Labelled:
-        if kind_of_path(path) == "folder":
-            return _folder(path)
+        return _folder(path) if kind_of_path(path) == "folder" else divided(*self._listed(path))
+
+    def _listed(self, path: Path) -> tuple[list[tuple[str, str]], str]:
+        """The class and the text of each line, and the name of it all."""
         if len(both := texts.two(path)) == 2:
             found, labels = texts.aligned(*both)
             rows_ = [(label.strip(), text) for label, text in zip(labels, found, strict=True)]
-            return divided(rows_, shown(path))
+            return rows_, shown(path)
         if path.suffix.lower() != ".tsv":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
-        return divided([(label.strip(), text) for label, text in texts.columns(path)], shown(path))
+        return [(label.strip(), text) for label, text in texts.columns(path)], shown(path)
+
+    def whole(self, path: Path, spec: Spec) -> Labelled:
+        if kind_of_path(path) == "folder":
+            files, split = chosen(folder.listing(path)[0], folder.roots(path)[0], path)
+            rows_, each = [(label, _whole(file)) for label, file in files], "file"
+        else:
+            (rows_, _), split, each = self._listed(path), ALL, "line"
+        part = ([text for _, text in rows_], [label for label, _ in rows_])
+        return Labelled(shown(path), all_parts(part), "", split, each=each, judged=True)
 
     def data(
         self,
@@ -127,8 +143,11 @@ class LabelledTexts(Kind[Labelled]):
         seed: int = 0,
         tokens: str = "words",
         vocabulary: int = 0,
+        by: Spec | None = None,
     ) -> Data:
         texts.check_vocabulary(vocabulary)
+        if by is not None:
+            return _judged(samples, by, batch_size, seed)
         learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
         number = {label: row for row, label in enumerate(samples.classes)}
         spec: Spec = {
@@ -142,10 +161,7 @@ class LabelledTexts(Kind[Labelled]):
             "each": samples.each,
         }
         splits = {
-            part: (
-                *flattened([learned.encode(text) for text in found]),
-                torch.tensor([number[label] for label in labels]),
-            )
+            part: _encoded(found, labels, learned, number)
             for part, (found, labels) in samples.parts.items()
         }
         sampler = Buckets(("ragged", "plain"))
@@ -184,6 +200,27 @@ class LabelledTexts(Kind[Labelled]):
         count, classes = len(spec["tokens"]["vocabulary"]), len(spec["classes"])
         kind = NAMES[spec["tokens"]["kind"]]
         return f"{spec['name']}: texts, {classes} classes, {count:,} {kind}"
+
+
+def _encoded(
+    found: Sequence[str], labels: Sequence[str], tokens: Tokens, number: Mapping[str, int]
+) -> Batch:
+    """Texts as the numbers of their words, and the number of the class of each."""
+    y = torch.tensor([number[label] for label in labels])
+    return (*flattened([tokens.encode(text) for text in found]), y)
+
+
+def _judged(samples: Labelled, by: Spec, batch_size: int, seed: int) -> Data:
+    """Texts cut as those were that were learned, with the classes of then."""
+    found, labels = samples.parts["test"]
+    number = numbers(by, samples.name)
+    said = [shown(label) for label in labels]
+    for label in said:
+        if label not in number:
+            raise unknown(label, by, samples.name)
+    part = _encoded(found, said, Tokens.of(by), number)
+    sampler, spec = Buckets(("ragged", "plain")), described_by(by, samples)
+    return Data(all_parts(part), spec, batch_size, seed, samples.digest, sampler)
 
 
 def sort_of(path: Path) -> str:

@@ -42,8 +42,11 @@ from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Counted, Pair, Samples
+from everynet.data.whole import all_parts, chosen, levels, like, of_arrays
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
+
+RANGE = ("target_mean", "target_std", "target_low", "target_high")
 
 
 @dataclass(frozen=True)
@@ -121,6 +124,30 @@ class Map(Kind[Maps]):
             target_counted=Counted(pairs["train"][1], second.facts["counts"]),
         )
 
+    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Maps:
+        if path.suffix.lower() == ".npz":
+            x, y, _, split = of_arrays(regular(path), "")
+            if x.dim() != 4 or y.dim() != 4 or x.shape[2:] != y.shape[2:]:
+                raise UserError(
+                    f"{shown(path)}: y (shape {tuple(y.shape)}) must be images as high and wide as "
+                    f"x (shape {tuple(x.shape)})"
+                )
+            pair, peak, mapped = (levels(path, x, spec), y), spec["peak"], False
+        else:
+            if kind_of_path(path) != "folder":
+                raise UserError(f"data ({shown(path)}) must be {self.about}")
+            listed, _ = paired.listing(path, "inputs", "targets")
+            twos, split = chosen(listed, folder.roots(path)[0], path)
+            seen = Seen(path)
+            for two in twos:
+                paired.same_size(two, seen.probe)
+            inputs, targets = (
+                like([two[n] for two in twos], path, spec | {"shape": shape}, 0)
+                for n, shape in enumerate((spec["shape"], spec["target_shape"]))
+            )
+            pair, peak, mapped = (inputs.x, targets.x), 255.0, inputs.mapped
+        return Maps(shown(path), all_parts(pair), "", split, peak=peak, mapped=mapped, judged=True)
+
     def data(
         self,
         samples: Maps,
@@ -129,18 +156,28 @@ class Map(Kind[Maps]):
         seed: int = 0,
         size: int = 0,
         augment: Augment | None = None,
+        by: Spec | None = None,
     ) -> Data:
         check_size(size)
         parts = {
             part: (resize(x, size, 0), resize(y, size, 0)) if size else (x, y)
             for part, (x, y) in samples.parts.items()
         }
-        splits, spec, large = treated(samples, parts, self.name, size)
+        splits, spec, large = treated(samples, parts, self.name, size, by)
         y = parts["train"][1]
-        known = _range(y, samples.target_counted)
+        if by is not None and list(y.shape[1:]) != by["target_shape"]:
+            raise UserError(
+                f"{samples.name}: targets of shape {tuple(y.shape[1:])} must have the shape "
+                f"{tuple(by['target_shape'])} of those that were learned"
+            )
+        if by is None:
+            known = _range(y, samples.target_counted)
+        else:
+            known = {name: by[name] for name in RANGE}
         if not np.isfinite(list(known.values())).all():
             raise UserError(f"{samples.name}: the targets have values too large to learn from")
-        prepare = Prepare(Standardize.of(spec), known["target_mean"], known["target_std"])
+        standardize = Standardize(spec["mean"], spec["std"], samples.peak)
+        prepare = Prepare(standardize, known["target_mean"], known["target_std"])
         if not large:
             splits = {part: (x, prepare.targets(y)) for part, (x, y) in splits.items()}
         return Data(

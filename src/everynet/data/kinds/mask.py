@@ -33,6 +33,7 @@ from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
+from everynet.data.whole import all_parts, chosen, like
 from everynet.plot.style import CYCLE
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
@@ -114,6 +115,41 @@ class Mask(Kind[Masks]):
             levels=levels,
         )
 
+    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Masks:
+        if kind_of_path(path) != "folder":
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        listed, _ = paired.listing(path, "images", "masks")
+        twos, split = chosen(listed, folder.roots(path)[0], path)
+        seen = Seen(path)
+        for two in twos:
+            paired.same_size(two, seen.probe)
+        x = like([image for image, _ in twos], path, spec, 0)
+        side, shape = spec["size"], tuple(spec["shape"][1:])
+        number = {level: k for k, level in enumerate(spec["levels"])}
+        y = torch.zeros(len(twos), *shape, dtype=torch.uint8)
+        with picture.quiet():
+            for row, (_, mask) in enumerate(twos):
+                y[row] = _fitted(picture.levels(mask, read_bytes(mask, picture.MOST_BYTES)), side)
+        for row in range(len(twos)):
+            for level in y[row].unique().tolist():
+                if level not in number:
+                    raise UserError(
+                        f"{shown(twos[row][1])} has the level {level}, which no training mask had: "
+                        + shown(", ".join(map(str, number)), 120)
+                    )
+        classed = torch.zeros(256, dtype=torch.uint8)
+        classed[list(number)] = torch.arange(len(number), dtype=torch.uint8)
+        return Masks(
+            name=shown(path),
+            parts=all_parts((x.x, classed[y.long()])),
+            digest="",
+            split=split,
+            classes=tuple(spec["classes"]),
+            mapped=x.mapped,
+            levels=tuple(spec["levels"]),
+            judged=True,
+        )
+
     def data(
         self,
         samples: Masks,
@@ -122,13 +158,19 @@ class Mask(Kind[Masks]):
         seed: int = 0,
         size: int = 0,
         augment: Augment | None = None,
+        by: Spec | None = None,
     ) -> Data:
         check_size(size)
+        if by is not None and list(samples.levels) != by["levels"]:
+            raise UserError(
+                f"{samples.name}: the levels {shown(', '.join(map(str, samples.levels)), 80)} of "
+                f"its masks must be those that were learned: {shown(by['levels'], 80)}"
+            )
         parts = {
             part: (resize(x, size, 0), nearest(y, size)) if size else (x, y)
             for part, (x, y) in samples.parts.items()
         }
-        splits, spec, large = treated(samples, parts, self.name, size)
+        splits, spec, large = treated(samples, parts, self.name, size, by)
         if not large:
             splits = {part: (x, y.long()) for part, (x, y) in splits.items()}
         return Data(

@@ -23,6 +23,7 @@ from everynet.data.kinds.labelled import sort_of
 from everynet.data.report import Report
 from everynet.data.split import PARTS, rows
 from everynet.data.tokens import END, NAMES, SENTENCE, START, Tokens
+from everynet.data.whole import ALL, all_parts, described_by
 from everynet.samplers import Batch, Buckets, flattened
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -44,6 +45,8 @@ class Pairs:
     """Whether the test part ships with the set, so that all the rest may be trained on."""
     rows: Mapping[str, list[int]] = field(default_factory=dict)
     """For parts that were taken out of one file, the line of each pair, from 1."""
+    judged: bool = False
+    """Whether they only judge: nothing is learned from them."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -83,14 +86,19 @@ class TextPairs(Kind[Pairs]):
         return path.suffix.lower() == ".tsv" and sort_of(path) != "labelled"
 
     def find(self, path: Path) -> Pairs:
+        return divided(self._listed(path), shown(path))
+
+    def _listed(self, path: Path) -> list[tuple[str, str]]:
         both = texts.two(path)
         if len(both) == 2:
-            found = list(zip(*texts.aligned(*both), strict=True))
-        elif path.suffix.lower() == ".tsv":
-            found = texts.columns(path)
-        else:
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        return divided(found, shown(path))
+            return list(zip(*texts.aligned(*both), strict=True))
+        if path.suffix.lower() == ".tsv":
+            return texts.columns(path)
+        raise UserError(f"data ({shown(path)}) must be {self.about}")
+
+    def whole(self, path: Path, spec: Spec) -> Pairs:
+        left, right = (list(side) for side in zip(*self._listed(path), strict=True))
+        return Pairs(shown(path), all_parts((left, right)), "", ALL, judged=True)
 
     def data(
         self,
@@ -101,8 +109,12 @@ class TextPairs(Kind[Pairs]):
         tokens: str = "words",
         vocabulary: int = 0,
         same: bool = False,
+        by: Spec | None = None,
     ) -> Data:
-        source, target = _learned(samples, tokens, vocabulary, same)
+        if by is None:
+            source, target = _learned(samples, tokens, vocabulary, same)
+        else:
+            source, target = Tokens.of(by), Tokens.of(by, "target_tokens")
         spec: Spec = {
             "name": samples.name,
             "kind": self.name,
@@ -113,6 +125,8 @@ class TextPairs(Kind[Pairs]):
             "tokens": source.spec,
             "target_tokens": target.spec,
         }
+        if by is not None:
+            spec = described_by(by, samples)
         splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
         sampler = Buckets(("ragged", "ragged"))
         return Data(splits, spec, batch_size, seed, samples.digest, sampler)

@@ -27,6 +27,7 @@ from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, described
+from everynet.data.whole import ALL, all_parts, described_by, of_arrays, renumbered
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.telling import say
@@ -65,7 +66,38 @@ class Table(Kind[Samples]):
             raise UserError(f"{shown(path)} must hold a table, and x is images")
         return samples
 
-    def data(self, samples: Samples, *, batch_size: int, seed: int = 0) -> Data:
+    def whole(
+        self,
+        path: Path,
+        spec: Spec,
+        *,
+        target: str = "",
+        task: str = "",
+        drop: tuple[str, ...] = (),
+    ) -> Samples:
+        if path.suffix.lower() in ARRAYS:
+            x, y, classes, split = of_arrays(regular(path), target)
+        else:
+            x, y, classes = csv_table.judged(
+                regular(path), spec.get("columns") or plain(spec["features"]), target, spec["task"]
+            )
+            split = ALL
+        return Samples(
+            name=shown(path),
+            parts=all_parts((x, y)),
+            digest="",
+            split=split,
+            classes=classes,
+            features=tuple(spec["features"]),
+            task="classification" if classes else "regression",
+            judged=True,
+        )
+
+    def data(
+        self, samples: Samples, *, batch_size: int, seed: int = 0, by: Spec | None = None
+    ) -> Data:
+        if by is not None:
+            return _judged(samples, by, batch_size, seed)
         x, y = samples.parts["train"]
         fixed = (x == x[0]).all(0)
         mean = torch.where(fixed, x[0], x.mean(0))
@@ -118,6 +150,14 @@ class Table(Kind[Samples]):
 
     def line(self, spec: Spec) -> str:
         return f"{spec['name']}: {spec['task']} from {spec['shape'][0]} columns"
+
+
+def _judged(samples: Samples, by: Spec, batch_size: int, seed: int) -> Data:
+    """Rows standardised as those were that were learned."""
+    spec = described_by(by, samples, samples.parts["test"][0].shape[1:])
+    mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
+    splits = {n: ((x.double() - mean) / std, y) for n, (x, y) in renumbered(samples, spec).items()}
+    return Data(splits, spec, batch_size, seed, samples.digest)
 
 
 def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:

@@ -26,6 +26,7 @@ from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS
 from everynet.data.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
+from everynet.data.whole import ALL, all_parts, described_by
 from everynet.samplers import Lanes, Windows
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
@@ -56,6 +57,8 @@ class LongText:
     split: str = ""
     """One sentence that says how the parts were made; empty where our rule makes them."""
     published: bool = False
+    judged: bool = False
+    """Whether it only judges: nothing is learned from it."""
 
 
 class Text(Kind[LongText]):
@@ -83,6 +86,10 @@ class Text(Kind[LongText]):
         whole = decoded(content, path)
         return LongText(str(path), {"whole": whole}, hashlib.sha256(content).hexdigest())
 
+    def whole(self, path: Path, spec: Spec) -> LongText:
+        text = decoded(read_bytes(path, MOST_BYTES), path)
+        return LongText(str(path), all_parts(text), "", ALL, judged=True)
+
     def data(
         self,
         samples: LongText,
@@ -92,9 +99,28 @@ class Text(Kind[LongText]):
         tokens: str = "characters",
         vocabulary: int = 0,
         sampler: Lanes | Windows = Lanes(64),  # noqa: B008 -- frozen
+        by: Spec | None = None,
     ) -> Data:
         """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
         parts, split = divided(samples, tokens)
+        if by is not None:
+            learned = Tokens.of(by)
+            stream = learned.stream(parts["test"])
+            if len(stream) <= sampler.length:
+                raise UserError(
+                    f"{shown(samples.name)} ({len(stream):,} tokens) must have more than "
+                    f"{sampler.length}, a window of what was learned; give more text"
+                )
+            spec = described_by(by, samples)
+            return Data(
+                all_parts((stream,)),
+                spec,
+                batch_size,
+                seed,
+                samples.digest,
+                sampler=sampler,
+                eval_batch_size=AT_ONCE,
+            )
         learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
         splits = {part: (learned.stream(parts[part]),) for part in PARTS}
         spec = {

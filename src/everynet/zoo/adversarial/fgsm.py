@@ -120,6 +120,15 @@ class Attack(Simulation):
             "and others rise."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "accuracy": "the share of images that are told rightly before the attack",
+        "fgsm_accuracy": "the same after the strongest step along the sign of the gradient",
+        "random_accuracy": "the same after a step of that size in random directions",
+        "random_rise": (
+            "how far a random step climbs, as a part of the steepest step of its size, the mean"
+        ),
+        "linear_gap": "how far a linear model moves from what equation (2) says: rounding",
+    }
 
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """The run of a network that tells images apart; empty trains a LeNet on digits first."""

@@ -26,6 +26,8 @@ from torch import Tensor
 
 from everynet.data import load
 from everynet.estimator import Array, inputs, regression
+from everynet.metrics import regressed, summarised
+from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.plot.linear import coefficients, fitted, residuals
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError
@@ -68,6 +70,7 @@ class Regression(Fitting[LeastSquares]):
             "largest weight on top: red upwards and blue downwards."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""
@@ -92,13 +95,14 @@ class Regression(Fitting[LeastSquares]):
 
     def metrics(self, model: LeastSquares, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
-        error = (model.predict(x.flatten(1)) - y) ** 2  # (2)
-        return {"squared_error": error, "_target": y}
+        predicted = model.predict(x.flatten(1))
+        return {"squared_error": (predicted - y) ** 2, **regressed(predicted, y)}  # (2)
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         error, target = outputs["squared_error"].double(), outputs["_target"].double()
         r2 = 1 - error.mean() / (target - target.mean()).square().mean()  # (5)
-        return {"r2": r2.item(), "rmse": error.mean().sqrt().item()}
+        told = {name: values for name, values in outputs.items() if name[0] == "_"}
+        return summarised(told) | {"r2": r2.item()}
 
     def pictures(self, model: LeastSquares, data: Data, history: History) -> Pictures:
         parts = {}

@@ -35,6 +35,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
 from everynet.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.plot.linear import coefficients, probability_curve
 from everynet.plot.paths import decay
@@ -191,6 +193,7 @@ class TwoClasses(Fitting[LogisticRegression]):
             "second class and blue bars to the left for the first."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "breast-cancer"
     """A known set or a csv file whose target has two classes."""
@@ -228,7 +231,7 @@ class TwoClasses(Fitting[LogisticRegression]):
         x, y = batch
         s = model.decision_function(x.flatten(1))
         loss = binary_cross_entropy_with_logits(s, y.to(s.dtype), reduction="none")
-        return {"accuracy": (s > 0) == (y == 1), "cross_entropy": loss}
+        return {**classified(s[:, None], y), "cross_entropy": loss}
 
     def pictures(self, model: LogisticRegression, data: Data, history: History) -> Pictures:
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))

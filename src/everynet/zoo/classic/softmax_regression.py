@@ -30,7 +30,8 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
 from everynet.estimator import Array, Caller, classification, converge, inputs, labels
-from everynet.metrics.classification import confusion
+from everynet.metrics import classified, confusion
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.plot.images import misclassified
 from everynet.plot.linear import class_images, class_table
@@ -185,6 +186,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
             "method, which falls faster the nearer it is to the minimum."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder per class."""
@@ -220,7 +222,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         x, y = batch
         p = model.predict_proba(x.flatten(1))
         truth = p.gather(1, y[:, None])[:, 0]
-        return {"accuracy": p.argmax(dim=1) == y, "cross_entropy": -truth.log()}
+        return {**classified(p, y), "cross_entropy": -truth.log()}
 
     def pictures(self, model: SoftmaxRegression, data: Data, history: History) -> Pictures:
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))

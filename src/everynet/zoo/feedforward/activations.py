@@ -132,6 +132,15 @@ class Activations(Simulation):
             "input takes all, and when hot all go to the dotted even share."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "sigmoid_slope": "the steepest slope of the sigmoid: a quarter",
+        "tanh_slope": "the steepest slope of tanh: one",
+        "value_error": "the largest gap between a function and its formula",
+        "slope_error": "the largest gap between a slope and its formula",
+        "softmax_error": "the largest gap between our softmax and torch's",
+        "sum_error": "how far probabilities are from adding up to one",
+        "cold_error": "how far a cold softmax is from naming the largest alone",
+    }
 
     leak: float = 0.1
     """The slope of the leaky rectifier below 0."""

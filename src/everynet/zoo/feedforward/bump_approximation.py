@@ -90,6 +90,10 @@ class Bumps(Simulation):
             "bound."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "share_of_bound": "the largest error as a part of what equation (6) allows",
+        "halving_error": "how far the error is from halving where bumps are doubled",
+    }
 
     bumps: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
     """Numbers of bumps, each twice the one before; the first is drawn."""

@@ -117,6 +117,14 @@ class LearnedAgainstRandom(Experiment):
             "which no stroke of an image can be seen."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "accuracy": "test accuracy of the widest network with learned features",
+        "random_accuracy": "test accuracy as wide, with features as they were drawn",
+        "least_lead": "the least that learned features are ahead in accuracy, of all widths",
+        "refit_rise": (
+            "by how much refitting the readout raises the error on its own samples: never above 0"
+        ),
+    }
 
     data: str = "mnist"
     """A set with classes: a known name, or a folder with one subfolder for each class."""
@@ -167,7 +175,7 @@ class LearnedAgainstRandom(Experiment):
         first = next(iter(model.parameters()))
         return found | {"weights": first.reshape(-1, *data.spec["shape"])}
 
-    def figures(self, table: Table) -> dict[str, Float[Tensor, "widths 2"]]:
+    def by_width(self, table: Table) -> dict[str, Float[Tensor, "widths 2"]]:
         """Error and accuracy of random and of learned features, by width; NaN once diverged."""
         rows = []
         for cell in table.cells.values():
@@ -178,7 +186,7 @@ class LearnedAgainstRandom(Experiment):
         return dict(zip(names, torch.stack(rows, dim=1), strict=True))
 
     def metrics(self, table: Table) -> dict[str, float]:
-        random, descent, learned = (of.unbind(1) for of in self.figures(table).values())
+        random, descent, learned = (of.unbind(1) for of in self.by_width(table).values())
         test = table.cells[f"width-{self.widths[-1]}"].measured["test"]
         return {
             "accuracy": test[-1].item(),
@@ -191,7 +199,7 @@ class LearnedAgainstRandom(Experiment):
         size = torch.tensor(self.widths, dtype=torch.float64)
         curves = [
             plot.Panel(
-                {name: (size, of[:, part]) for name, of in self.figures(table).items()},
+                {name: (size, of[:, part]) for name, of in self.by_width(table).items()},
                 log=log,
                 xlabel="features (hidden units)",
                 ylabel=label,

@@ -30,18 +30,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everynet import plot
 from everynet.data import built_in, load
-from everynet.metrics import (
-    accuracy,
-    auc,
-    balanced_accuracy,
-    chosen,
-    confusion,
-    macro_f1,
-    mae,
-    majority,
-    r2,
-    rmse,
-)
+from everynet.metrics import chosen, classified, confusion, regressed
+from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
@@ -149,6 +139,7 @@ class Supervised(Training[MLP]):
             "one (up), so that points on the diagonal are predicted without error."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
 
     data: str = "digits"
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""
@@ -212,28 +203,10 @@ class Supervised(Training[MLP]):
     def metrics(self, model: MLP, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
         z = model(x)
-        figures = {"loss": loss(z, t, reduction="none"), "_target": t}
-        if isinstance(model, Regressor):
-            return figures | {"_target": t * model.unit, "_predicted": z[:, 0] * model.unit}
-        score = {"_score": z[:, -1] - (z[:, 0] if z.shape[1] == 2 else 0)} if z.shape[1] < 3 else {}
-        return figures | {"accuracy": accuracy(z, t), "_chosen": chosen(z)} | score
-
-    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """The means, and figures of all samples together: of numbers in the target's own units."""
-        plain = {name: values for name, values in outputs.items() if name[0] != "_"}
-        means, t = super().summarise(plain), outputs["_target"]
-        if "_predicted" in outputs:
-            p = outputs["_predicted"]
-            return means | {"r2": r2(p, t), "rmse": rmse(p, t), "mae": mae(p, t)}
-        said = outputs["_chosen"]
-        counts = confusion(said, t, 1 + int(torch.maximum(said, t).max()))
-        told = {
-            "balanced_accuracy": balanced_accuracy(counts),
-            "macro_f1": macro_f1(counts),
-            "majority": majority(counts),
-        }
-        both = "_score" in outputs and len(t.unique()) == 2
-        return means | told | ({"auc": auc(outputs["_score"], t == 1)} if both else {})
+        figures = {"loss": loss(z, t, reduction="none")}
+        if isinstance(model, Regressor):  # numbers are told in the target's own units
+            return figures | regressed(z[:, 0] * model.unit, t * model.unit)
+        return figures | classified(z, t)
 
     def judge(self) -> Goal | None:
         """The loss: a small validation set soon has all right, and numbers have no accuracy."""

@@ -36,6 +36,8 @@ from torch import Tensor
 from everynet.data import load
 from everynet.estimator import Array, classification, inputs, labels
 from everynet.kernels.perceptron import perceptron
+from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.separation import mistake_bound, separating_line
 from everynet.recipes import Fitting, Pictures
 from everynet.types import Batch, Data, History, Spec, UserError, nearest
@@ -144,6 +146,10 @@ class OneFromTheRest(Fitting[Perceptron]):
             "two curves, and where they meet (dotted) no further mistake is possible."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
+        "mistakes": "updates until all training samples were told rightly",
+        "share_of_bound": "the mistakes as a part of what the theorem allows at most",
+    }
 
     data: str = "iris"
     """A known set or a csv file whose target is a class."""
@@ -158,7 +164,7 @@ class OneFromTheRest(Fitting[Perceptron]):
 
     def dataset(self) -> Data:
         data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
-        classes = data.spec["classes"]
+        classes = data.spec["labels" if "labels" in data.spec else "classes"]  # to judge by
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must have a class as its target, because a perceptron answers "
@@ -171,7 +177,7 @@ class OneFromTheRest(Fitting[Perceptron]):
             )
         index = classes.index(self.positive)
         splits = {part: (x, (y == index).long()) for part, (x, y) in data.splits.items()}
-        spec = data.spec | {"classes": ["the rest", self.positive]}
+        spec = data.spec | {"classes": ["the rest", self.positive], "labels": classes}
         return replace(data, splits=splits, spec=spec)
 
     def model(self, data: Data) -> Perceptron:
@@ -185,10 +191,10 @@ class OneFromTheRest(Fitting[Perceptron]):
 
     def metrics(self, model: Perceptron, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
-        right = (model.predict(x.flatten(1)) == t).double()
+        score = torch.as_tensor(model.decision_function(x.flatten(1)))
         share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
         return {
-            "accuracy": right,
+            **classified(score[:, None], t),
             "mistakes": torch.tensor(float(model.mistakes_)),
             "share_of_bound": torch.tensor(share),
         }

@@ -146,6 +146,18 @@ class Widths(Experiment):
             "quadratic."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "fall": "by what factor the error falls from the narrowest to the widest network, at least",
+        "below_floor": (
+            "how far below the best quadratic the widest networks come, as a factor, at least"
+        ),
+        "square_by_floor": (
+            "the least error with squares as a multiple of the best quadratic's: not below 1"
+        ),
+        "best_square_by_floor": (
+            "the best error with squares as a multiple of that floor, of the worst function"
+        ),
+    }
 
     widths: tuple[int, ...] = (4, 8, 16, 32, 64)
     """Hidden units, rising; the last is compared with the first."""

@@ -158,6 +158,13 @@ class Ring(Training[GAN]):
             "2 log 2 and log 2, while the made points gather at the modes."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "energy_distance": (
+            "how far made points are from real ones as a whole: 0 where they are alike"
+        ),
+        "modes": "clusters of the ring that have a fair share of the made points, of eight",
+        "quality": "the share of made points that lie in a cluster",
+    }
 
     steps: int = 6000
     batch_size: int = 128

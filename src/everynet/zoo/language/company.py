@@ -93,6 +93,9 @@ class Company(Fitting[Learner]):
             "over and over: the lower, the better."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "told_apart": "how often the words around a gap prefer its own word to one from elsewhere",
+    }
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""
@@ -219,6 +222,12 @@ class Company(Fitting[Learner]):
 @dataclass(frozen=True, kw_only=True)
 class Judged(Company):
     """Learn from all of a text; compare with what people say of words."""
+
+    figures: ClassVar[Mapping[str, str]] = {
+        "wordsim": "rank correlation with how related people find pairs of words (WordSim)",
+        "simlex": "rank correlation with how alike people find pairs of words (SimLex)",
+        "analogies": "the share of questions such as king - man + woman that are answered",
+    }
 
     def dataset(self) -> Data:
         text = samples(self.data, kind="text")

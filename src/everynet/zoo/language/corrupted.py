@@ -151,6 +151,14 @@ class Corrupted(Training[Judge]):
         "curves": "Of unseen sentences how many faults are found for how many false alarms, by "
         "sort of fault: words in the wrong place are found most easily, missing ones least.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "auc": "the chance that a real sentence has a higher score than a corrupted one",
+        "auc_*": "the same for sentences with faults of one sort",
+        "judged": "nats of surprise at what is real and what is corrupted, both added",
+        "next_word": "nats of surprise at the next word of real sentences",
+        "chosen": "how often the right word of ten fills a gap",
+        "by_frequency": "how often the commonest word of the ten would be right: what to beat",
+    }
 
     data: str = "topics"
     """A known text, or a file in UTF-8: a sentence a line, or paragraphs with an empty line."""

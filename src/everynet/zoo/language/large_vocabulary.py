@@ -161,6 +161,25 @@ class LargeVocabulary(Experiment):
             "them: it falls for all, and is 0 where all words are candidates."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "ratio_*": "perplexity of one way to learn, as a multiple of the full softmax's",
+        "perplexity_full": "perplexity of the network that learned with the full softmax",
+        "perplexity_floor": "the least that any network can reach, from the language itself",
+        "rank_corrected": (
+            "rank correlation of learned scores with the truth, candidates corrected for"
+        ),
+        "rank_uncorrected": "the same where the candidates are not corrected for",
+        "rank_contrast": "the same learned from telling words from noise",
+        "slope_corrected": (
+            "how much of the chance of a candidate is left in the scores, corrected: near 0"
+        ),
+        "slope_uncorrected": "the same without correction: near 1",
+        "log_z_contrast": (
+            "how far the scores learned from noise are from adding up to one, in nats"
+        ),
+        "error_falls": "1 where the error of the gradient falls with more candidates, else 0",
+        "error_of_all": "the error of the gradient where all words are candidates: rounding",
+    }
 
     vocabulary: int = 20_000
     """Words of the large language."""

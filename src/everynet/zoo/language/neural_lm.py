@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy, normalize
 from everynet.data import load
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot.ngrams import by_longest_seen, neighbours
 from everynet.recipes import Pictures, Training
 from everynet.samplers import Rows
@@ -82,6 +83,7 @@ class NextWord(Training[NeuralLM]):
         "neighbours": "Words beside those whose vectors point most nearly the same way, the "
         "cosine as colour: words that can stand in each other's place have come together.",
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""

@@ -27,6 +27,7 @@ from everynet.data import arpa, load
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.tokens import UNKNOWN, Tokens
 from everynet.kernels.ngrams import Counted, Ints, Reals, counted, scored, since_start
+from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot.ngrams import by_order, frequencies, word_by_word
 from everynet.recipes import Fitting, Pictures
 from everynet.samplers import Rows
@@ -48,6 +49,10 @@ class CountedWords(Fitting[NGram]):
         "all n; right, the share of held-out n-grams that training never held, which nears 1.",
         "sentence": "Each word of a held-out sentence with its probability: the colour says how "
         "long an n-gram was seen before, and the dots what the word has without any history.",
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE) | {
+        "impossible": "the share of words to which the model gives no chance at all",
+        "log_score": "the mean log of the score of a word, where scores are no probabilities",
     }
 
     data: str = "topics"

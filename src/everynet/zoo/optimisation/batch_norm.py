@@ -179,6 +179,15 @@ class WithAndWithout(Experiment):
             "stays."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "speedup": (
+            "how many times fewer updates normalisation needs to nine tenths of the plain best"
+        ),
+        "steps_plain": "updates to nine tenths of the plain best, without normalisation",
+        "steps_norm": "the same with normalisation",
+        "best_plain": "the best accuracy of the plain networks",
+        "best_norm": "the best accuracy of the normalised networks",
+    }
 
     data: str = "cifar10-small"
     """A known set of images or a folder with a subfolder for each class."""

@@ -158,6 +158,19 @@ class CriticalPoints(Simulation):
             "would."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "sigmas": (
+            "how far the share of all-positive matrices is from the formula, in standard deviations"
+        ),
+        "largest_ratio": "the most that this share keeps from one size of matrix to the next",
+        "morse_sum": "minima less saddles plus maxima: 0 on a torus",
+        "saddle_share": "the share of critical points that are saddles",
+        "step_error": "how far the best step is from the one that a search finds",
+        "taylor_order": (
+            "the power of the step with which the remainder of Taylor's formula falls: 3"
+        ),
+        "wrong_labels": "critical points that were named wrongly",
+    }
 
     matrices: int = 1_000_000
     """Random matrices of each size."""

@@ -122,6 +122,17 @@ class Thinning(Experiment):
             "of a mean over more and more thinned networks beside one pass without masks."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "mean_error": "how far the mean of a layer with dropout is from its formula",
+        "variance_error": "the same of its variance, as a part of it",
+        "gap": "test loss less training loss, without dropout",
+        "gap_dropout": "the same with dropout",
+        "gap_ratio": "the gap with dropout as a part of the gap without",
+        "test_loss": "test loss without dropout",
+        "test_loss_dropout": "test loss with dropout",
+        "accuracy": "test accuracy without dropout",
+        "accuracy_dropout": "test accuracy with dropout",
+    }
 
     p: float = 0.5
     """Probability with which an input and a hidden unit is left out."""

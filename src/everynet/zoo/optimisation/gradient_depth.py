@@ -127,6 +127,18 @@ class Gradients(Simulation):
             "and predicted (dashed): each scale of the weights makes it vanish, last or explode."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "slope_error": (
+            "how far the log of the gradient changes from layer to layer otherwise than (5) says"
+        ),
+        "sigmoid_factor": (
+            "by what factor a gradient shrinks in a layer of sigmoids at the usual scale"
+        ),
+        "sigmoid_explodes": (
+            "by how much its log grows in a layer of sigmoids with very large weights"
+        ),
+        "relu_edge": "how far rectifiers with He's weights are from keeping it, in logs a layer",
+    }
 
     depth: int = 30
     """Layers."""

@@ -170,6 +170,15 @@ class Quadratic(Simulation):
             "ends on the predicted slopes (dashed), two of them downwards and one upwards."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "iterate_error": "how far the steps are from the closed form, as a part of it",
+        "boundary_error": "how far the largest step that converges is from 2 / lambda_max",
+        "factor_error": "how far the measured factor on the error is from its formula",
+        "contraction_error": "how far the best step is from the factor (c - 1) / (c + 1)",
+        "step_error": "how far the step of most gain is from the one that a search finds",
+        "gain_error": "how far what it gains is from its formula",
+        "wrong_labels": "critical points that were named wrongly",
+    }
 
     dimensions: int = 10
     """Length of theta."""

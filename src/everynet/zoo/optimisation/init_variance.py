@@ -149,6 +149,15 @@ class Depth(Simulation):
             "down to the last layer; the band goes from the least to the largest network."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "xavier_drift": "the most that Xavier's signal differs from its first layer, as a factor",
+        "he_drift": "the same of rectifiers with He's weights",
+        "halving": (
+            "by how many powers of two a layer of rectifiers with variance 1/n changes the signal: "
+            "-1"
+        ),
+        "slope_error": "how far the worst of four starts is from the power of two it should have",
+    }
 
     depth: int = 50
     """Layers."""

@@ -131,6 +131,16 @@ class Deep(Simulation):
             "changes, with batch norm (orange) it depends on the company."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "company_layer": (
+            "how far an answer depends on the other samples of the batch, by layer norm: not at all"
+        ),
+        "company_batch": "the same by batch norm",
+        "accuracy_plain": "accuracy without a norm",
+        "accuracy_layer": "accuracy with layer norm",
+        "accuracy_batch": "accuracy with batch norm",
+        "gain": "what layer norm adds to the accuracy",
+    }
 
     depth: int = 6
     """Hidden layers."""

@@ -114,6 +114,22 @@ class LearningRate(Simulation):
             "dots lie on the dashed law of one over the number of samples."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "boundary_error": (
+            "how far the largest rate that descends on a parabola is from 2 / lambda_max"
+        ),
+        "curvature_error": "how far the curvature found by products is from the true one",
+        "best_rate": "the learning rate with the lowest loss at the end",
+        "best_ratio": "that rate as a multiple of 2 / lambda_max at the start",
+        "best_accuracy": "test accuracy with that rate",
+        "climb_ratio": "the first rate at which the loss climbs, as a multiple of 2 / lambda_max",
+        "slow_share": "loss at the end by loss at the start, of the smallest rate",
+        "fast_share": "the same of the largest rate",
+        "epoch_error": "how far the mean of the batches of an epoch is from the whole gradient",
+        "variance_error": (
+            "how far the spread of a batch's loss is from the spread of one sample by its size"
+        ),
+    }
 
     data: str = "digits"
     """Images with classes: digits, mnist, ... or a folder."""

@@ -180,6 +180,17 @@ class Race(Experiment):
             "the grey line it has arrived, and lines that end in a band never settle."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "arrived": "pairs of a rule and a course in which the rule arrived",
+        "momentum_gain": (
+            "how many times fewer steps momentum needs in the valley than plain descent"
+        ),
+        "nesterov_gain": "the same of Nesterov's momentum",
+        "lowest_accuracy": "test accuracy of the worst rule on the network",
+        "best_accuracy": "test accuracy of the rule with the lowest training loss",
+        "lion_accuracy": "test accuracy of Lion",
+        "variance_error": "how far the spread of a batch's loss is from its law (6)",
+    }
 
     data: str = "digits"
     """What the network learns: digits, mnist, or another known set or path with classes."""

@@ -149,6 +149,14 @@ class SaddleEscape(Simulation):
             "predicted."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "steps_*": "steps until a rule has left the saddle",
+        "descent_error": "how many steps plain descent is from its formula",
+        "path_error": "how far paths are from their closed forms before they leave",
+        "slowest_ratio": "steps of the slowest other rule as a part of those of plain descent",
+        "noise_error": "how far the median time by noise alone is from its law",
+        "left_without_noise": "how far a rule gets from the ridge without noise: not at all",
+    }
 
     lr: float = 0.01
     """Step size of every rule."""

@@ -88,6 +88,15 @@ class NoisyQuadratic(Simulation):
             "name: it falls early or late, in a line, a curve or steps, or rises first."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "floor_error": "how far the floor of a constant step is from its formula",
+        "linear_floor_error": "the same of a step that falls to a floor",
+        "slope_error": "how far the fall under a harmonic step is from 1 / t",
+        "harmonic_error": "how far its size is from its law",
+        "stop_error": "how far steps of 1 / t^2 stop from where the formula says",
+        "recursion_error": "how far the mean squares are from their recursion, of all schedules",
+        "drops": "how often plateau divided the step by ten",
+    }
 
     steps: int = 10_000
     """Updates of each run; `linear` reaches its floor half way and stays there."""

@@ -158,6 +158,18 @@ class SparseCode(Simulation):
             "image, so that more of each row is bright."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "active": "the share of units that are active, without a penalty",
+        "active_sparse": "the same with the strongest penalty",
+        "active_ratio": "the second by the first",
+        "largest_rise": "the most that a stronger penalty raised the share: none where negative",
+        "extra_error": (
+            "what the strongest penalty adds to the error of the picture, as a part of it"
+        ),
+        "weights_change": "how far the share of small weights changes with the penalty on the code",
+        "sparse_weights_change": "how far it changes with a penalty on the weights",
+        "sparse_weights_active": "the share of active units with a penalty on the weights",
+    }
 
     data: str = "digits"
     """Images to encode."""

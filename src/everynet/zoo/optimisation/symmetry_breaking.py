@@ -132,6 +132,12 @@ class Corners(Simulation):
             "two opposite corners, so that all four corners of XOR are right."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "spread_constant": "how far apart units get that began alike: not at all",
+        "spread_random": "how far apart units are at the end that began at random",
+        "accuracy_constant": "the share of XOR's corners that units which began alike get right",
+        "solved_random": "the share of random starts that get all corners right",
+    }
 
     units: int = 8
     """Hidden units."""

@@ -125,6 +125,18 @@ class Decay(Simulation):
             "was not trained on (blue) and on its own (orange); right, its accuracy hardly moves."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "l2_error": "how far descent with the square penalty ends from its formula",
+        "l1_error": "the same with the absolute penalty",
+        "ridge_error": "how far it is from ridge regression",
+        "gap": "test loss less training loss, without decay",
+        "gap_decayed": "the same with the strongest decay",
+        "gap_ratio": "the gap with decay as a part of the gap without",
+        "test_loss": "test loss without decay",
+        "test_loss_decayed": "test loss with decay",
+        "accuracy": "test accuracy without decay",
+        "accuracy_decayed": "test accuracy with decay",
+    }
 
     alphas: tuple[float, ...] = (0.1, 1.0, 10.0)
     """Strengths of the penalty on the quadratic, whose eigenvalues go from 0.01 to 100."""

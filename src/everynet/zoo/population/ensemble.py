@@ -217,6 +217,15 @@ class PopulationCode(Simulation):
             "direction of its white arrow and is silent far on the other side."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "identity_error": "error of the value read back from the rates, as a part of its size",
+        "square_error": "the same of its square",
+        "product_error": "the same of the product of two values",
+        "turn_error": "the same of a quarter turn of a point",
+        "slope": "the power of the number of neurons with which the error falls, without noise",
+        "noisy_slope": "the same with noise on the rates",
+        "advantage": "by what factor decoders that expect noise are better under it, at least",
+    }
 
     neurons: int = 1000
     """Neurons of the populations that functions are read from."""

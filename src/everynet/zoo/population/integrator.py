@@ -109,6 +109,16 @@ class Integrator(PopulationDynamics):
             "by rates and by spikes; right, how the two limits are approached."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rate_drift": "the part of a held value that is lost or gained in a second, by rates",
+        "spiking_drift": "the same by spikes",
+        "rate_error": "error of the sum, by rates, as a part of its size",
+        "spiking_error": "the same by spikes",
+        "activity_slope": (
+            "the power of tau_m / tau_s with which activity that follows at once goes wrong"
+        ),
+        "current_slope": "the same of current that follows at once",
+    }
 
     duration: float = 6.0
     """Length of a run (s): two pushes, each with time to hold after it."""

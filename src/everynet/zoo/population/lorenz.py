@@ -62,6 +62,16 @@ class Lorenz(PopulationDynamics):
             "(orange, green) share the outline of the true system (blue)."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "switches": "how often a second the true system goes from wing to wing",
+        "switches_spread": "how much that differs from run to run",
+        "*_mean_error": (
+            "how far the mean place is from the true one, in deviations, by rates or spikes"
+        ),
+        "*_deviation_error": "how far the spread is from the true one, as a part of it",
+        "*_switches": "how often a second the population goes from wing to wing",
+        "*_switch_error": "how far that is from the true system, as a part of it",
+    }
 
     neurons: int = 3000
     """Neurons of the population."""

@@ -72,6 +72,15 @@ class Oscillator(PopulationDynamics):
             "fire in turn, and the value read from them below covers the dashed truth."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "*_frequency_error": "how far the frequency is from the one that was set, as a part of it",
+        "*_radius": "how far from the middle the population goes round, the mean",
+        "*_controlled_error": (
+            "how far the worst of the frequencies that it is told is met, as a part of it"
+        ),
+        "sine_error": "error of the sine of a population of about 200 neurons",
+        "sine_slope": "the power of the number of neurons with which that error falls",
+    }
 
     frequency: float = 1.0
     """Times round in a second."""

@@ -125,6 +125,18 @@ class Transformation(Simulation):
             "against the neurons: full weights cost their square, factors only their number."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "turn_error": "error of a quarter turn between two populations, as a part of its size",
+        "chain_error": "error of a product two populations further on",
+        "difference": "how far currents by weights and by decoded values differ: rounding",
+        "rank_excess": "how far the rank of the weights is from the numbers that pass",
+        "count_slope_weights": (
+            "the power of the number of neurons with which multiplications by weights grow: 2"
+        ),
+        "count_slope_factors": "the same by the two factors: 1",
+        "time_slope_weights": "the power with which the time by weights grows",
+        "time_slope_factors": "the same by the two factors",
+    }
 
     neurons: int = 1000
     """Neurons of each of the three populations."""

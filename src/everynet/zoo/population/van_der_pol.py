@@ -58,6 +58,14 @@ class VanDerPol(PopulationDynamics):
             "reached, and the populations keep its shape and drift slowly in time (truth dashed)."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "period": "time of one round of the true system, in seconds",
+        "height": "how far the true system swings",
+        "*_period_error": (
+            "how far the period is from the true one, as a part of it, by rates or spikes"
+        ),
+        "*_height_error": "the same of the swing",
+    }
 
     duration: float = 10.0
     """Length of a run (s)."""

@@ -12,8 +12,9 @@ Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int64
@@ -21,6 +22,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.sequences import adding
+from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, panels
 from everynet.recipes import Training
 from everynet.types import Batch, Data, Terms
@@ -50,6 +52,8 @@ class Adder(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class Adding(Training[Adder]):
     """Say the sum of the two numbers that were marked."""
+
+    figures: ClassVar[Mapping[str, str]] = meanings("mse")
 
     length: int = 100
     """Pairs of a number and a mark in a sequence."""

@@ -40,6 +40,8 @@ from torch.nn.functional import cross_entropy, one_hot
 
 from everynet.data import load
 from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.feelings import coloured
 from everynet.plot.grams import weighed_words, words_by_count
 from everynet.recipes import Fitting, Pictures
@@ -214,6 +216,7 @@ class BagOfWords(Fitting[Bag]):
         "counts": "Every word by the training sentences that hold it and by its weight: rare words "
         "have weights because they were seen in one class by chance, and there are many.",
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
@@ -252,10 +255,8 @@ class BagOfWords(Fitting[Bag]):
     def metrics(self, model: Bag, batch: Batch) -> dict[str, Tensor]:
         x, lengths, y = batch
         z = model.scores(*_stream(x, lengths))
-        return {
-            "accuracy": (z.argmax(1) == y.cpu()).double(),
-            "cross_entropy": cross_entropy(z, y.cpu(), reduction="none"),
-        }
+        loss = cross_entropy(z, y.cpu(), reduction="none")
+        return {**classified(z, y.cpu()), "cross_entropy": loss}
 
     def predict(
         self, model: Bag, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3

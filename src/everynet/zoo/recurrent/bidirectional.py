@@ -257,6 +257,13 @@ class BothSides(Experiment):
         "shares": "The share of right tags: what comes after a word is known to the network that "
         "reads back, what came before to the one that reads on, and both to the one of both.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "both": "the share of words that a network of both ways tags rightly",
+        "onward": "the same of one that reads on",
+        "backward": "the same of one that reads back",
+        "*_told_after": "the same of words that what comes after them tells",
+        "*_told_before": "the same of words that what comes before them tells",
+    }
 
     cell: str = "lstm"
     """The cell: rnn, gru or lstm."""

@@ -182,6 +182,15 @@ class Cells(Experiment):
         "learning": "When each cell learned, at the shortest length: a row is dark where it "
         "still guesses, and turns light at the step where it has found out what to remember.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "*_adding*": (
+            "squared error of the sum of two marked numbers; 1/6 for always saying 1 (a length "
+            "behind it)"
+        ),
+        "*_copy*": "the share of symbols that are not copied rightly (a length behind it)",
+        "most_weights": "weights of the largest network",
+        "least_weights": "weights of the smallest",
+    }
 
     lengths: tuple[int, ...] = (100,)
     """Over how many places, or how long a wait, the cells have to remember."""

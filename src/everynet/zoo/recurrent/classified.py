@@ -15,9 +15,9 @@ Dai, Le (2015), "Semi-supervised sequence learning", arXiv:1511.01432, section 3
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -28,6 +28,8 @@ from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
 from everynet.data.tokens import PAD, SENTENCE, UNKNOWN, Tokens
+from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.feelings import along, coloured
 from everynet.recipes import Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
@@ -63,6 +65,8 @@ class Words(nn.Module):
 @dataclass(frozen=True, kw_only=True)
 class Classified(Training[M]):
     """Name the class of a text."""
+
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
@@ -100,10 +104,8 @@ class Classified(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, lengths, y = batch
         logits = model(x, lengths)
-        return {
-            "accuracy": (logits.argmax(1) == y).double(),
-            "cross_entropy": cross_entropy(logits, y, reduction="none"),
-        }
+        loss = cross_entropy(logits, y, reduction="none")
+        return {**classified(logits, y), "cross_entropy": loss}
 
     def predict(
         self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3

@@ -259,6 +259,14 @@ class Layouts(Experiment):
         "said": "What each network says, points, of sequences it has not seen, and what it should "
         "say, dashes; last the share of the variance that is missed on the way.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "worst": "the share of the variance that the worst of the five layouts misses",
+        "one_to_one": "the share of the variance that it misses: one token to one",
+        "one_to_many": "the share of the variance that it misses: one token to many",
+        "many_to_one": "the share of the variance that it misses: many tokens to one",
+        "many_to_many": "the share of the variance that it misses: many tokens to as many",
+        "encoder_decoder": "the share of the variance that it misses: many tokens to others",
+    }
 
     hidden_size: int = 32
     """Units of the state of each network."""

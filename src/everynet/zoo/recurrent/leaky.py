@@ -28,6 +28,7 @@ from torch.nn.functional import mse_loss
 
 from everynet.data.sequences import generated
 from everynet.kernels import linear_recurrence
+from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, logged, panels
 from everynet.recipes import Pictures, Training
 from everynet.types import Batch, Data, History, Terms
@@ -80,6 +81,11 @@ class TimeConstants(Training[LeakyUnits]):
         "that of its filter (dotted), over two powers of ten.",
         "response": "Left what the learned units make of a step from 0 to 1, points, and their "
         "filters, dashes; right a noisy signal as the quick and the slow units see it.",
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings("mse") | {
+        "tau_error": (
+            "how far the worst learned time constant is from the true one, as a part of it"
+        ),
     }
 
     taus: tuple[float, ...] = (2.0, 8.0, 32.0, 128.0)

@@ -123,6 +123,20 @@ class MemorySpan(Simulation):
         "survivor": "A symmetric network left to itself: every eigenvector fades at its own "
         "rate (left), until nothing but the first is left of the state (right).",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rate_error": (
+            "how far gradients fall or grow otherwise than by the spectral radius, the mean"
+        ),
+        "worst_rate_error": "the same of the worst network",
+        "tanh_rate": "the factor a step of tanh networks with the largest radius",
+        "tanh_vanishing_error": (
+            "how far tanh networks with the smallest radius are from the linear law"
+        ),
+        "closed_error": "how far the scalar network is from its closed form: rounding",
+        "symmetric_error": "the same of a symmetric network",
+        "share_error": "how far the share of the first eigenvector is from its law",
+        "survivor": "the share of the state that the first eigenvector has at the end",
+    }
 
     radii: tuple[float, ...] = (0.8, 1.0, 1.2)
     """Spectral radii rho: below, at and above 1."""

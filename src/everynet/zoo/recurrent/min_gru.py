@@ -172,6 +172,10 @@ class SelectiveCopy(Training[BlockReader]):
         "lengths": "Share of right answers on sequences longer and shorter than those of training, "
         "with as many symbols: what was learned is to skip blanks, not to count places.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "cross_entropy": "nats of surprise at a token that is to be copied, the mean",
+        "accuracy": "the share of tokens that are copied rightly",
+    }
 
     length: int = 30
     """Places among which ten symbols are scattered."""

@@ -28,6 +28,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data import load
 from everynet.data.kinds.text import BLANK
 from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot import Panel, panels
 from everynet.plot.text import expected, over_text
 from everynet.recipes import Pictures, State, Training
@@ -98,6 +99,7 @@ class NextToken(Training[Reader, Carried]):
         "reach": "How strongly the loss at one character depends on the state k characters before: "
         "the gradient fades long before the edge of the window cuts it off.",
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""

@@ -201,6 +201,11 @@ class AddingByLength(Experiment):
         "asked": "How much the answer changes with the number at each place if it is marked: 1 is "
         "a sum, which short networks come near to, and the long ones ask nothing of their input.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "short_mse": "squared error on the shortest sequences; 1/6 for always saying 1",
+        "long_mse": "the same on the longest",
+        "mse_*": "squared error on sequences of that length",
+    }
 
     lengths: tuple[int, ...] = (10, 20, 50, 100)
     """Tokens of a sequence, one network for each, from short to long."""

@@ -264,6 +264,11 @@ class Stopping(Simulation):
         "joint": "Every sequence of which at least 5 are expected, its share among those drawn "
         "against its probability: on the line, with more scatter where fewer came.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "smallest_p": "the least chance of counts so far from the probabilities, of the three ways",
+        "length_error": "how far the share of any length is from its probability",
+        "p_*": "the chance of counts at least so far from the probabilities, for one way to end",
+    }
 
     symbols: int = 3
     """Symbols of the alphabet, without one for the end."""

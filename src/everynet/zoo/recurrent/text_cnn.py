@@ -19,7 +19,7 @@ training, and weights decay where it bounds their norm.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -187,6 +187,10 @@ class WordOrder(Experiment):
     captions: ClassVar[dict[str, str]] = {
         "order": "Right answers on unseen sentences by update: reading learns which of the two "
         "words came first, and windows that hold one of them at most stay at chance.",
+    }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rnn": "the share of sentences that a network which reads tells rightly",
+        "cnn": "the same of windows, which can only guess: a half",
     }
 
     length: int = 20

@@ -22,6 +22,7 @@ the optimiser is Adam on (3) without clipping.
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
@@ -194,6 +195,11 @@ class PlayCatch(Training[QNetwork, Memory]):
             "Greedy play goes from what random play gets to catching every ball; the values it "
             "learned are near the exact ones, least so for balls that are lost."
         ),
+    }
+    figures: ClassVar[Mapping[str, str]] = {
+        "mean_return": "the mean reward of a game: 1 where the ball is caught, -1 where not",
+        "caught": "the share of games in which the ball is caught",
+        "value_error": "how far the learned worth of states is from the true one, the mean",
     }
 
     steps: int = 6000

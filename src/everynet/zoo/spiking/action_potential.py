@@ -139,6 +139,16 @@ class ActionPotential(Simulation):
             "error."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rest": "potential at rest, in mV",
+        "peak": "highest potential of a spike, in mV",
+        "rate": "spikes a second under a constant current",
+        "onset": "current above which the neuron keeps firing, in uA/cm2",
+        "refractory_ms": "time after a spike in which no second one can be made, in ms",
+        "euler_order": "the power of the step with which Euler's error falls: 1",
+        "rk4_order": "the same of Runge and Kutta's method: 4",
+        "staggered_order": "the same of the staggered method: 2",
+    }
 
     current: float = 10.0
     """Constant current of the train (uA/cm2)."""

@@ -120,6 +120,20 @@ class BalancedNetwork(Simulation):
             "grows along the dashed line of slope 1, so each spike costs the same."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "sr": "1 where the network is synchronous and regular as it should be, else 0",
+        "ar": "1 where it is asynchronous and regular as it should be, else 0",
+        "ai": "1 where it is asynchronous and irregular as it should be, else 0",
+        "si_fast": "1 where it is irregular with fast waves as it should be, else 0",
+        "si_slow": "1 where it is irregular with slow waves as it should be, else 0",
+        "mean_field_error": "how far the rate of the irregular state is from its mean field",
+        "time_slope": "the power of the number of events with which the time grows: near 1",
+        "*_rate": "spikes of a neuron in a second in that state",
+        "*_cv": "irregularity of the gaps between spikes: 0 a clock, 1 chance",
+        "*_chi": "synchrony of all neurons: 0 none, 1 all as one",
+        "*_frequency": "frequency of the tallest wave of the rate, in Hz",
+        "*_mean_field": "the rate that the mean field predicts, in Hz",
+    }
 
     excitatory: int = 4000
     """Excitatory neurons; inhibitory ones are a quarter as many."""

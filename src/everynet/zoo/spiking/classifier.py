@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -13,6 +13,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.metrics.classification import confusion
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
 from everynet.recipes import Goal, M, Pictures, Training
 from everynet.types import Batch, Data, Spec, Terms
@@ -21,6 +22,8 @@ from everynet.types import Batch, Data, Spec, Terms
 @dataclass(frozen=True, kw_only=True)
 class SpikingClassification(Training[M]):
     """Name the class of an image, by a network that gives logits."""
+
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set of images, or a folder with one subfolder for each class."""

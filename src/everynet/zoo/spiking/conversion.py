@@ -25,7 +25,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
-from everynet.metrics.classification import accuracy
+from everynet.metrics import accuracy, classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History
@@ -86,6 +87,9 @@ class Conversion(SpikingClassification[RateNetwork]):
             "(columns): off the diagonal are the mistakes."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+        "rate_accuracy": "the accuracy of the network of rates, before it is run on spikes",
+    }
 
     hidden: tuple[int, ...] = (200,)
     """Units of the spiking layer: one number."""
@@ -116,7 +120,7 @@ class Conversion(SpikingClassification[RateNetwork]):
         x, y = batch
         by_rate, by_spike = model(x), self.logits(model, x)
         return {
-            "accuracy": accuracy(by_spike, y),
+            **classified(by_spike, y),
             "rate_accuracy": accuracy(by_rate, y),
             "cross_entropy": cross_entropy(by_spike, y, reduction="none"),
         }

@@ -284,6 +284,16 @@ class FiringRate(Simulation):
             "ends at its maximum rate, those with a negative encoder towards the left."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rate_error": "how far the rate of spikes on the grid is from the formula, as a part of it",
+        "inside_error": "the same of spikes inside a step",
+        "rough_error": "the same with a coarse step",
+        "euler_order": "the power of the step with which Euler's error falls: 1",
+        "trace_error": "how far the membrane is from its closed form before the first spike",
+        "layer_error": "how far a bias and a unit that is always 1 differ: not at all",
+        "tuning_error": "how far the tuning curves are from their highest rates",
+        "wrong_intercepts": "neurons that fire below or are silent above their intercept",
+    }
 
     tau_m: float = 0.02
     """Membrane time constant, s."""

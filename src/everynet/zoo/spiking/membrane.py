@@ -136,6 +136,21 @@ class RestingPotential(Simulation):
             "(dashed) where there is much, and stays above it where sodium counts."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "e_potassium": "potential at which potassium rests, in mV",
+        "e_sodium": "the same of sodium, in mV",
+        "e_chloride": "the same of chloride, in mV",
+        "rest": "potential at which all currents cancel, in mV",
+        "net_current": "current that is left at rest, as a part of potassium's: none",
+        "steady_drift": "how far concentrations drift while the pump works, as a part of them",
+        "mullins_error": "how far the steady potential is from Mullins and Noda's, in mV",
+        "pump_ratio": "sodium carried out for each potassium carried in: 3 / 2",
+        "wrong_leaks": "times at which an ion leaked up its gradient: never",
+        "potential_lost": "by how much the potential rises while the pump is stopped, in mV",
+        "sodium_left": (
+            "sodium inside at the end as a part of what there was when the pump came on again"
+        ),
+    }
 
     sodium_in: float = 12.0
     """Na+ inside, mM."""

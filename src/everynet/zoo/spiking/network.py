@@ -270,6 +270,14 @@ class RecurrentNetwork(Simulation):
             "inhibitory ones (orange): alike in kind, they differ by their random connections."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "rate": "spikes of a neuron in a second, the mean",
+        "rate_excitatory": "the same of excitatory neurons",
+        "rate_inhibitory": "the same of inhibitory neurons",
+        "irregularity": "spread of the gaps between spikes by their mean: 0 a clock, 1 chance",
+        "halves_differ": "how far a run in two halves differs from a whole one: not at all",
+        "single_error": "how far the rate of a neuron alone is from its formula",
+    }
 
     excitatory: int = 400
     """Neurons whose spikes raise the input of others."""

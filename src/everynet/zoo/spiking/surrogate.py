@@ -41,7 +41,8 @@ from torch.nn.functional import cross_entropy
 
 from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
-from everynet.metrics.classification import accuracy
+from everynet.metrics import classified
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
 from everynet.recipes import Pictures
@@ -238,6 +239,9 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
             "bright, red raises the unit and blue lowers it."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+        "rate_hz": "spikes of a hidden unit in a second, the mean",
+    }
 
     surrogate: str = "fast-sigmoid"
     """fast-sigmoid, arctan or triangle: the slope of a spike going back."""
@@ -262,7 +266,7 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
         logits = model.readout(fired[-1]).mean(dim=0)  # (9)
         rates = [spikes.mean(dim=(0, 2)) / self.dt for spikes in fired]
         return {
-            "accuracy": accuracy(logits, y),
+            **classified(logits, y),
             "cross_entropy": cross_entropy(logits, y, reduction="none"),
             "rate_hz": torch.stack(rates).mean(dim=0),
         }

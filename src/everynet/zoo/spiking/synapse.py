@@ -134,6 +134,13 @@ class FilteredTrain(Simulation):
             "step by step (blue) and as a sum (dashed), which lie on each other."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "integral_error": "how far a synapse is from integrating to one",
+        "count_error": "how far the integral of a train is from its number of spikes",
+        "convolution_error": "how far the convolution is from a sum over spikes",
+        "recursion_error": "how far the recursion step by step is from that sum",
+        "mean_error": "how far the mean current is from the rate of the spikes, as a part of it",
+    }
 
     rate: float = 50.0
     """Mean firing rate, Hz."""

@@ -116,6 +116,10 @@ class Translation(Training[Seq2Seq]):
         "length": "The share of strings said without any mistake, for each length: one vector of "
         "fixed size has to hold all of them, and the longest are the hardest.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "exact": "the share of sentences that are said without a mistake",
+        "cross_entropy": "nats of surprise at a token of the true sentence, the mean",
+    }
 
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""

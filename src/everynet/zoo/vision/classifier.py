@@ -23,7 +23,8 @@ from everynet.data.augment import (
     mixup,
     shift,
 )
-from everynet.metrics.classification import accuracy, confusion
+from everynet.metrics import classified, confusion
+from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
 from everynet.recipes import Goal, M, Pictures, Training
@@ -54,6 +55,7 @@ class ImageClassification(Training[M]):
             "maps and as wide as they have many, and below how many pixels a unit of each sees."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
@@ -136,10 +138,8 @@ class ImageClassification(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
         logits = model(x)
-        return {
-            "accuracy": accuracy(logits, y),
-            "cross_entropy": cross_entropy(logits, y, reduction="none"),
-        }
+        loss = cross_entropy(logits, y, reduction="none")
+        return {**classified(logits, y), "cross_entropy": loss}
 
     def judge(self) -> Goal | None:
         """A rate that falls to zero ends at its best, so the last weights are kept then."""

@@ -188,6 +188,17 @@ class ByHand(Simulation):
             "weights that saw it, overlapping, apart or with holes as the kernel was moved."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "value_error": "how far the layer by hand is from torch's: rounding",
+        "gradient_error": "the same of its gradients",
+        "toeplitz_error": "how far the product with a matrix is from the convolution",
+        "pointwise_error": "how far a 1 x 1 convolution is from a product at each pixel",
+        "size_misses": "sizes of output that the formula gets wrong: none",
+        "alexnet_size": "side of AlexNet's first maps by the formula: 55",
+        "dense_parameters": "weights of the matrix that does the same",
+        "parameter_ratio": "those weights by the weights of the kernel",
+        "zeros": "the share of that matrix that is 0",
+    }
 
     photo: str = "china"
     """What the kernel of the matrix is moved over: china, flower or an image file."""

@@ -159,6 +159,15 @@ class Sums(Simulation):
             "the sum of two Gaussians (green) is the Gaussian of their joint variance (dashes)."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "flip_error": "how far a convolution is from a correlation with the turned kernel",
+        "commute_error": "how far it changes when image and kernel are exchanged",
+        "correlation_gap": "how far a correlation changes then, as a part of its size",
+        "turn_error": "how far that change is from a half turn",
+        "dice_error": "how far the sum of two dice is from its known chances",
+        "gaussian_error": "how far two drops of ink are from one wider drop",
+        "variance_error": "how far variances are from adding up",
+    }
 
     photo: str = "china"
     """What a kernel is moved over: china, flower or an image file."""

@@ -83,6 +83,15 @@ class Deeper(Experiment):
             "(left), with norms it grows on its way down (right), and shortcuts keep it even."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "plain_gap": "training error of the deep plain net less that of the shallow one: above 0",
+        "residual_gap": "the same of residual nets",
+        "gradient_ratio": (
+            "first gradient of the deep residual net by the plain one's, without norms"
+        ),
+        "gradient_ratio_norms": "the same with norms",
+        "error_*": "training error of a net, by its kind and depth",
+    }
 
     data: str = "digits"
     """Images that the networks tell apart."""

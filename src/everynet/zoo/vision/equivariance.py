@@ -102,6 +102,19 @@ class Shifts(Simulation):
             "multiples of S alone; right how far maps change, less the more is pooled."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "equivariance_error": (
+            "how far a convolution of a shifted image is from the shifted maps: 0"
+        ),
+        "off_border_error": "the same with zeros around, away from the border: 0",
+        "border_error": "the same at the border, the least: above 0",
+        "stride_even_error": "the same with stride 2 for even shifts: 0",
+        "stride_odd_error": "the same for odd shifts, the least: above 0",
+        "invariance_error": "how far the global mean changes under shifts: 0",
+        "conv_change": "how far maps change when the image moves by a pixel",
+        "pool_ratio": "the same after pooling 2 x 2, as a part of it",
+        "pool_ratio_*": "the same after pooling larger windows",
+    }
 
     photo: str = "china"
     """What is shifted, the middle of it: china, flower or an image file."""

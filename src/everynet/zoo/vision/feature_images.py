@@ -129,6 +129,14 @@ class Ascent(Simulation):
             "are changed step by step; the jitter ends after three quarters of the steps."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "drive": (
+            "what the made image does to its unit or class, as a multiple of images' mean; the "
+            "least"
+        ),
+        "unit_drive": "the same of units, the median",
+        "class_drive": "the same of classes, the median",
+    }
 
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """The run of a network that tells images apart; empty trains a small CNN on strokes first."""

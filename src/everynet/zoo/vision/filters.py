@@ -123,6 +123,16 @@ class OnAPhoto(Simulation):
             "response finds none, the cosine misses some in haze, and less its mean it finds all."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "found_plain": "the share of templates that the plain response finds, in the best light",
+        "found_cosine": "the same by the cosine, in the worse of two lights",
+        "found_cosine_haze": "the same by the cosine in haze",
+        "found_centred": "the same by the cosine of centred patches, in the worst light",
+        "edge_on_even": "what the edge filter says of an even image: 0",
+        "blur_on_even": "how far blurring changes an even image: not at all",
+        "noise_left": "the part of noise that a box blur leaves: a third",
+        "noise_error": "how far it is from a third, as a part of it",
+    }
 
     photo: str = "china"
     """What is filtered: china, flower or an image file."""

@@ -125,6 +125,13 @@ class ByDepth(Experiment):
             "begins at random (grey marks) and recovers; all at once it stays at chance."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "accuracy": "test accuracy of the deepest network, learned layer by layer",
+        "accuracy_once": "the same learned all at once",
+        "gain": "the first less the second, in points",
+        "shallow": "test accuracy of the shallowest network, layer by layer",
+        "shallow_once": "the same all at once",
+    }
 
     data: str = "digits"
     """Images, or rows of a table, with a class each."""

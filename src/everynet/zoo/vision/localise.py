@@ -41,6 +41,7 @@ from everynet.data.clutter import in_clutter
 from everynet.data.images import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import load, samples
+from everynet.metrics.meanings import meanings
 from everynet.plot import boxes_found, looked_at
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
@@ -124,6 +125,10 @@ class OneObject(Training[Localiser]):
             "How a box is found: each place of the maps proposes one (thin), and where the network "
             "looks (light) decides which of them count for their mean (orange)."
         ),
+    }
+    figures: ClassVar[Mapping[str, str]] = meanings("iou") | {
+        "accuracy": "the share of images whose class was named",
+        "found": "the share of images with the right class and a box that overlaps by half or more",
     }
 
     data: str = "strokes:3000"

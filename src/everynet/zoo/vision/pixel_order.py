@@ -131,6 +131,29 @@ class PixelOrder(Experiment):
             "not at all; right, what is learned of neighbours in a block is true in others."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "cnn_ordered": "accuracy of the convolutional network on images as they are",
+        "cnn_shuffled": "the same with all pixels shuffled",
+        "mlp_ordered": "accuracy of the perceptron on images as they are",
+        "mlp_shuffled": "the same with all pixels shuffled",
+        "cnn_lost": "what the shuffle costs the convolutional network",
+        "mlp_lost": "what it costs the perceptron",
+        "renumbered_error": (
+            "how far a perceptron with renumbered weights differs on shuffled images: rounding"
+        ),
+        "size_ratio": "weights of the perceptron by those of the convolutional network",
+        "correlation_near": "correlation of neighbouring pixels, the least",
+        "correlation_far": "correlation of the most distant pixels, the largest",
+        "correlation_rises": (
+            "distances at which correlation rises: none where it falls all the way"
+        ),
+        "correlation_shuffled": "largest correlation of neighbours after the shuffle",
+        "explained_here": (
+            "share of a pixel that its neighbours tell, where that was learned, the least"
+        ),
+        "explained_elsewhere": "the same elsewhere in the image",
+        "explained_shuffled": "the same after the shuffle, the most",
+    }
 
     data: str = "strokes:6000"
     """Images with a class each."""

@@ -160,6 +160,18 @@ class Cells(Simulation):
             "made by hand, and a small CNN that learned its features."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "osi": (
+            "how selective simple cells are for an angle, the least: 0 not at all, 1 for one alone"
+        ),
+        "angle_error": (
+            "how far preferred angles are from those that were built in, in degrees, the most"
+        ),
+        "phase_change": "how much a complex cell's answer changes with the place of the bars",
+        "pixels_svm": "accuracy of a linear classifier on pixels",
+        "hog_svm": "the same on histograms of gradients",
+        "cnn": "the same of a small convolutional network",
+    }
 
     angles: tuple[float, ...] = (0.0, 45.0, 90.0, 135.0)
     """Preferred angles of the simple cells, in degrees from the horizontal, counterclockwise."""

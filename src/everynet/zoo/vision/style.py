@@ -208,6 +208,13 @@ class StyleTransfer(Training[Picture]):
             "picture, in the middle row, have left the content above and come to the style below."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "loss": "what the pixels descend: content and style by their weights",
+        "content_loss": "how far the maps are from those of the content",
+        "style_loss": "how far the Gram matrices are from those of the style",
+        "gram_fall": "the part of the way to the style that was gone: 1 is all of it",
+        "content_correlation": "correlation of the pixels with those of the content",
+    }
 
     content: Path = Path()
     """The picture whose things are kept; empty takes a photograph from China."""

@@ -57,6 +57,14 @@ class Grid(Experiment):
             "picture still is, by the weight of the content: one is bought with the other."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "gram_fall": (
+            "the part of the way to the style that was gone, with the most weight on style"
+        ),
+        "gram_fall_first": "the same with the least weight on style",
+        "content_correlation": "correlation with the content where the content alone is painted",
+        "style_only_fall": "the part of the way to the style where style alone is painted",
+    }
 
     content: Path = Path()
     """The picture whose things are kept; empty takes a photograph from China."""

@@ -191,6 +191,13 @@ class Transfer(Experiment):
             "classes."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "scratch_*": "test accuracy from so many labels a class, learned from nothing",
+        "freeze_*": "the same on features that were learned before and stay",
+        "tune_*": "the same where those features learn on",
+        "gain_frozen_*": "what frozen features add, in points",
+        "gain_*": "what features that learn on add, in points",
+    }
 
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """The run of a cnn that gave the lesson; empty gives the lesson first, anew for each repeat."""

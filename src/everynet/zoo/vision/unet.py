@@ -184,6 +184,15 @@ class Segmentation(Training[SameUNet]):
         "uncertainty": "The network is least sure on the outlines of shapes and where two of them "
         "touch, and most sure of the ground.",
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "dice": (
+            "overlap of found and true pixels, 2 x both / sum, the mean of all classes but the "
+            "first"
+        ),
+        "iou": "both by either, the mean of all classes but the first",
+        "accuracy": "the share of pixels whose class was named",
+        "cross_entropy": "nats of surprise at the class of a pixel, the mean",
+    }
 
     data: str = "shapes"
     """A known set, or a folder with images and masks in it."""

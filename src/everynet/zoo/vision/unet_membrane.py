@@ -93,6 +93,15 @@ class Membranes(Segmentation):
             "truth chose a pixel, and where a membrane lies flat in the cut."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "mean_iou": (
+            "pixels that are found and true by those that are either, the mean over classes"
+        ),
+        "least_iou": "the same of the worst class",
+        "accuracy": "the share of pixels whose class was named",
+        "cross_entropy": "nats of surprise at the class of a pixel, the mean",
+        "mean_iou_*": "the same of a baseline: a threshold on brightness, or all pixels light",
+    }
 
     data: str = "membrane"
     """A known set, or a folder with images and masks in it."""

@@ -97,6 +97,11 @@ class Tomography(Training[Corrected]):
             "better than it is with twice as many, because it takes noise and blur away too."
         ),
     }
+    figures: ClassVar[Mapping[str, str]] = {
+        "gain_db": "what the network adds to the signal-to-noise ratio, in dB",
+        "psnr": "peak signal by the error that is left, in dB",
+        "psnr_fbp": "the same of filtered back-projection alone, in dB",
+    }
 
     data: str = "phantoms"
     """A known set, or a folder with inputs (back-projections) and targets (true images) in it."""

@@ -1,0 +1,56 @@
+"""`everynet evaluate`: judge a trained network on labelled files, or on its test split again."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from everynet.cli import pairs, table
+from everynet.cli.resume import add_run
+
+HELP = "judge a trained network on labelled files, or on its test split again"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """A run, files and how to compute."""
+    from everynet.cli.run import Devices
+
+    add_run(parser)
+    parser.add_argument(
+        "settings",
+        metavar="data=PATH",
+        nargs="*",
+        help="labelled files of the kind it learned from, or a known set (its own test split); "
+        "target=NAME where the column has another name",
+    )
+    devices = Devices(("auto", "cpu", "cuda", "mps"))
+    parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
+    precisions = ("auto", "fp32", "tf32", "bf16", "fp64")
+    parser.add_argument("--precision", choices=precisions, default="auto")
+    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Print its figures."""
+    from everynet.catalog import of_run
+    from everynet.judging import judge
+    from everynet.metrics.meanings import meaning
+
+    recipe = of_run(arguments.run, arguments.file)
+    found = judge(
+        recipe,
+        arguments.run,
+        device=arguments.device,
+        precision=arguments.precision,
+        **{"data": "", **pairs(arguments.settings)},
+    )
+    if arguments.json:
+        print(json.dumps(found.figures, allow_nan=False))
+        return 0
+    of = "its own test split: " if found.own else ""
+    print(f"{recipe.name} judged on {of}{found.data} ({found.rows:,} samples)")
+    rows = [(f"  {n}", f"{v:.6g}", meaning(recipe.figures, n)) for n, v in found.figures.items()]
+    print(table(rows))
+    if found.each_class:
+        print("\n" + table([("  " + row[0], *row[1:]) for row in found.each_class]))
+    return 0
