@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from everynet.naming import run_folder
 from everynet.recipes import Recipe
 from everynet.types import UserError, nearest
 from everynet.weights import Trained
@@ -77,6 +78,8 @@ def _convert_one(text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint
         ]
     if kind is float and not math.isfinite(float(text)):
         raise ValueError(text)
+    if kind is Trained and text:
+        return Trained(str(run_folder(text)))
     return kind(text)
 
 
@@ -91,6 +94,8 @@ def convert(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type h
             raise ValueError(text)
         kinds: Iterator[Any] = iter(inner if Ellipsis not in inner else inner[:1] * len(parts))
         return tuple(_convert_one(part.strip(), next(kinds)) for part in parts)
+    except UserError as error:  # letters that several runs end in
+        raise UserError(f"{name}: {error}") from None
     except (ValueError, KeyError):
         raise UserError(f"{name} ({text}) must be {_type_name(kind)}") from None
 

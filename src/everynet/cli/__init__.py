@@ -117,7 +117,12 @@ def _call(words: Sequence[str]) -> int:
         what = "option" if name.startswith("-") else "verb"
         known = ("--help", "--version", "--debug") if name.startswith("-") else VERBS
         raise UsageError(f"unknown {what} {name}{nearest(name, known)}")
-    code: int = verb(name).main(parsed(parser_of(name), rest))
+    arguments = parsed(parser_of(name), rest)
+    if "run" in arguments:
+        from everynet.naming import run_folder
+
+        arguments.run = str(run_folder(arguments.run))
+    code: int = verb(name).main(arguments)
     return code
 
 
@@ -126,13 +131,26 @@ def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     rest = (argparse.PARSER, argparse.REMAINDER)
     nested = any(action.nargs in rest for action in parser._actions)
     parse = parser.parse_known_args if nested else parser.parse_known_intermixed_args
-    arguments, unknown = parse(words)
+    arguments, unknown = parse(_joined(parser, words))
     for word in unknown:
         if word.startswith("-"):
             known = [option for action in parser._actions for option in action.option_strings]
             parser.error(f"unknown option {word}{nearest(word.partition('=')[0], known)}")
         parser.error(f"unexpected argument {word}")
     return arguments
+
+
+def _joined(parser: Parser, words: Sequence[str]) -> list[str]:
+    """`--sort -date` as `--sort=-date`: a value may begin with a dash if no option is so called."""
+    options = {o: action for action in parser._actions for o in action.option_strings}
+    joined: list[str] = []
+    for word in words:
+        before = options.get(joined[-1]) if joined else None
+        if before and before.nargs is None and word[:1] == "-" and word not in options:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 
 from everynet.catalog import Entry, entries
 from everynet.cli import VERBS, parser_of
@@ -111,9 +110,9 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
 
 
 def _runs() -> list[str]:
-    from everynet.cli.runs import found
+    from everynet.naming import found
 
-    return [str(folder) for folder in found(Path("runs"))]
+    return [str(folder) for folder in found()]
 
 
 def _settings(entry: Entry, before: list[str]) -> Iterable[str]:
