@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from everynet import cache
+from everynet import cache, own
 from everynet.errors import UserError
 
 if TYPE_CHECKING:
@@ -305,7 +305,9 @@ def outside(name: str) -> Recipe:
     if wanted not in recipes:
         raise UserError(f"{path} has no recipe {wanted}{nearest(wanted, recipes)}")
     if not isinstance(recipes[wanted], Recipe):
-        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {recipes[wanted]!r}")
+        given = recipes[wanted]
+        instead = f"the class; write {given.__name__}()" if isinstance(given, type) else repr(given)
+        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {instead}")
     return _named(module, wanted)
 
 
@@ -320,6 +322,7 @@ def import_file(path: str) -> ModuleType:
     assert spec is not None  # the name ends in .py
     assert spec.loader is not None
     module = module_from_spec(spec)
+    own.FILES[str(file)] = path
     sys.modules[spec.name] = module  # dataclasses look their module up there
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
@@ -328,7 +331,8 @@ def import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         where = f" line {error.lineno}" if error.lineno else _line(error, file)
-        raise UserError(f"{error.filename or path}{where}: {error.msg}") from error
+        named = own.FILES.get(str(error.filename), error.filename) or path
+        raise UserError(f"{named}{where}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         where, said = _line(error, file), " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{path}{where} cannot be imported: {said}") from error

@@ -120,7 +120,7 @@ def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     yield f"{recipe.name}: {figures}"
     yield f"goal: {verdict(recipe, result.reached)}"
     names = ", ".join(path.name for path in result.pictures)
-    yield f"pictures: {result.folder / 'pictures'} ({names})"
+    yield f"pictures: {result.folder / 'pictures'} ({names})" if names else "pictures: none"
     yield "try next:"
     yield table([*suggestions(recipe, result, named)][:3])
 
