@@ -104,6 +104,8 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             from everynet.data.sets import everything
 
             known = [name for name, known_set in everything().items() if known_set.forms]
+        case "help", []:
+            known = VERBS
         case "completion", []:
             known = SCRIPTS
     return known
