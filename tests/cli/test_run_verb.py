@@ -47,8 +47,9 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     assert len(lines) == 7
     assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[4:])
     assert f"everynet predict {folder} FILE" in lines[4]
-    assert "lr=0.3 " in lines[5]
-    assert "data=" in lines[6]
+    assert f"--file {MINE} " in lines[4]
+    assert "data=" in lines[5]  # the learning rate is high enough as it is
+    assert "everynet show" in lines[6]
     assert str(folder) in error  # the first line says where it goes
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "predict", "sample", "data"),
-    *("doctor", "completion", "help"),
+    *("new", "doctor", "completion", "help"),
 )
 
 
