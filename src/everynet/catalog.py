@@ -19,8 +19,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from everynet import cache
+from everynet import cache, own
 from everynet.errors import UserError
+from everynet.words import written
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
@@ -44,13 +45,17 @@ class Entry(NamedTuple):
     file: str
     cls: str
     settings: tuple[str, ...]
+    variant: str = ""
+    """What tells it from the first recipe of its file; empty for that one."""
 
 
 class Class(TypedDict):
-    """What the text of one class says: its bases, fields and class facts."""
+    """What the text of one class says: its summary, bases, fields and class facts."""
 
+    summary: str
     bases: list[str]
     fields: list[str]
+    defaults: dict[str, str]
     facts: dict[str, Any]
 
 
@@ -72,6 +77,7 @@ _IMPORTED = re.compile(r"(\w+)(?: as (\w+))?")
 _CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
 _OUTSIDE = re.compile(r"^\S", re.M)
 _FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
+_DEFAULT = re.compile(r"^    (\w+): [\w.]+ = [\"']?([\w.+-]+)[\"']?$", re.M)
 _FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = ", re.M)
 _RECIPES = re.compile(r"^RECIPES\b", re.M)
 
@@ -107,9 +113,12 @@ def _class(text: str, match: re.Match[str]) -> Class:
     end = _OUTSIDE.search(text, match.end())
     body = text[match.end() : end.start() if end else len(text)]
     facts = {found[1]: _literal(body[found.end() :]) for found in _FACT.finditer(body)}
+    said = _SUMMARY.match(body)
     return {
+        "summary": said[1] if said else "",
         "bases": [base.strip() for base in bases.split(",") if base.strip()],
         "fields": _FIELD.findall(body),
+        "defaults": dict(_DEFAULT.findall(body)),
         "facts": {name: value for name, value in facts.items() if value is not None},
     }
 
@@ -130,7 +139,7 @@ def _literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
 
 
 def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Names of the recipes with the class and the facts each is given."""
+    """Names of the recipes with the class, the facts and the settings each is given."""
     table: Any = ast.parse(text).body[0]  # AttributeError where it has another form
     for key, call in zip(table.value.keys, table.value.values, strict=True):
         facts = {
@@ -138,7 +147,12 @@ def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             for word in call.keywords
             if word.arg in ("goal", "covers")
         }
-        yield key.value, {"class": ast.unparse(call.func), **facts}
+        settings = {
+            word.arg: written(ast.literal_eval(word.value))
+            for word in call.keywords
+            if word.arg not in ("goal", "covers")
+        }
+        yield key.value, {"class": ast.unparse(call.func), "settings": settings, **facts}
 
 
 # -------------------------------------------------------------------------------------- the index
@@ -223,8 +237,37 @@ def entries() -> tuple[list[Entry], list[str]]:
                 file,
                 given["class"].split(".")[-1],
                 settings,
+                _variant(text, name),
             )
     return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
+
+
+GENERAL = (
+    *("steps", "batch_size", "lr", "schedule", "optimizer", "weight_decay", "warmup", "floor"),
+    *("clip", "clip_value", "eval_every", "save_every", "seed"),
+)
+"""Settings that say how long and how fast, which tell least of what a variant is."""
+
+
+def _variant(source: Source, name: str) -> str:
+    """What tells a recipe from the first of its file: its class, its data, or other settings."""
+    recipes = source["recipes"]
+    first, own = next(iter(recipes)), recipes[name]
+    if name == first:
+        return ""
+    same = [other for other in recipes if recipes[other]["class"] == own["class"]]
+    base = same[0] if same[0] != name else first
+    cls = source["classes"].get(own["class"])
+    before = recipes[base]["settings"]
+    left = {key: cls["defaults"][key] for key in before if cls and key in cls["defaults"]}
+    given = {**left, **own["settings"]}
+    differ = [f"{key}={value}" for key, value in given.items() if before.get(key) != value]
+    differ.sort(key=lambda word: (not word.startswith("data="), word.partition("=")[0] in GENERAL))
+    telling = [word for word in differ if word.partition("=")[0] not in GENERAL] or differ
+    if same[0] == name:  # of another class, which says what it is
+        data = [word for word in telling if word.startswith("data=")]
+        return " ".join((cls["summary"] if cls else f"as {base}, by {own['class']}.", *data))
+    return f"as {base}, with {' '.join(telling[:4]) or 'the settings of its class'}"
 
 
 def _followed(
@@ -255,7 +298,8 @@ def find(name: str) -> Recipe:
 
     Only the file that holds it is imported.
     """
-    from everynet.words import nearest  # noqa: PLC0415 -- a light verb needs none
+    from everynet.synonyms import meant  # noqa: PLC0415 -- a light verb needs none
+    from everynet.words import nearest  # noqa: PLC0415
 
     if is_path(name):
         return outside(name)
@@ -264,7 +308,9 @@ def find(name: str) -> Recipe:
         for recipe in text["recipes"]:
             known.setdefault(recipe, file)  # who comes first keeps a name
     if name not in known:
-        raise UserError(f"there is no recipe {name}{nearest(name, known)}")
+        alike = meant(name, known)
+        instead = f"; write {alike}" if alike else nearest(name, known)
+        raise UserError(f"there is no recipe {name}{instead}")
     return _named(_module(known[name]), name)
 
 
@@ -305,7 +351,9 @@ def outside(name: str) -> Recipe:
     if wanted not in recipes:
         raise UserError(f"{path} has no recipe {wanted}{nearest(wanted, recipes)}")
     if not isinstance(recipes[wanted], Recipe):
-        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {recipes[wanted]!r}")
+        given = recipes[wanted]
+        instead = f"the class; write {given.__name__}()" if isinstance(given, type) else repr(given)
+        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {instead}")
     return _named(module, wanted)
 
 
@@ -315,11 +363,14 @@ def import_file(path: str) -> ModuleType:
 
     file = Path(path).resolve()
     if not file.is_file():
-        raise UserError(f"there is no file {path}")
+        known = any(file.stem in text["recipes"] for text in sources().values())
+        instead = f"; the recipe of that name is {file.stem}" if known else ""
+        raise UserError(f"there is no file {path}{instead}")
     spec = spec_from_file_location(f"everynet_{zlib.crc32(str(file).encode()):08x}", file)
     assert spec is not None  # the name ends in .py
     assert spec.loader is not None
     module = module_from_spec(spec)
+    own.FILES[str(file)] = path
     sys.modules[spec.name] = module  # dataclasses look their module up there
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
@@ -328,7 +379,8 @@ def import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         where = f" line {error.lineno}" if error.lineno else _line(error, file)
-        raise UserError(f"{error.filename or path}{where}: {error.msg}") from error
+        named = own.FILES.get(str(error.filename), error.filename) or path
+        raise UserError(f"{named}{where}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         where, said = _line(error, file), " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(f"{path}{where} cannot be imported: {said}") from error

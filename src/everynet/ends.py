@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 
 from everynet.errors import Failure
+from everynet.own import place
 from everynet.words import shown
 
 LONGEST = 2000  # characters of a line that says what is wrong
@@ -27,10 +28,11 @@ def explained(error: Exception, words: Sequence[str] = ()) -> tuple[int, str]:
         return error.code, line
     if isinstance(error, MemoryError) or NO_MEMORY.search(line):
         return 2, f"there is not enough memory for this: {_largest(words)}"
-    if isinstance(error, ValueError):
-        return 2, line
     if isinstance(error, OSError) and error.errno in FULL:
         return 4, f"cannot write: {error.strerror}; free some space or choose another folder"
+    where = place(error)  # in a file of the user's that it came through, where there is one
+    if where or isinstance(error, ValueError):
+        return 2, f"{where}: {type(error).__name__}: {line}" if where else line
     if isinstance(error, OSError) and (named := _named(error, words)):
         return 2, f"{shown(named)} cannot be read: {error.strerror}"
     return 1, f"a fault of ours: {type(error).__name__}: {line} (--debug shows where)"

@@ -82,8 +82,12 @@ def _root(path: Path) -> Path | None:
 
     The lowest would be wrong: `checkpoints` may be a link to a run of the user's.
     """
-    near = Path(os.path.abspath(path)).parents[:DEEP]
-    return next((f for f in reversed(near) if os.path.lexists(f / "recipe.json")), None)
+    folder, root = os.path.dirname(os.path.abspath(path)), ""
+    for _ in range(DEEP):  # in plain text, because a thousand runs are listed
+        if os.path.lexists(os.path.join(folder, "recipe.json")):
+            root = folder
+        folder = os.path.dirname(folder)
+    return Path(root) if root else None
 
 
 @contextmanager
@@ -192,8 +196,8 @@ def _reading(path: Path) -> Iterator[None]:
         raise (Missing if gone else CannotRead)(f"cannot read {path}: {reason}") from error
 
 
-def read(path: Path, most: int = MOST) -> bytes:
-    """All bytes of a plain file that has at most so many."""
+def read(path: Path, most: int = MOST, last: int | None = None) -> bytes:
+    """All bytes of a plain file that has at most so many; of a longer one the `last`, if given."""
     with _reading(path), _at(path) as place:
         descriptor = _opened(place, os.O_RDONLY)
         with open(descriptor, "rb") as file:
@@ -203,6 +207,8 @@ def read(path: Path, most: int = MOST) -> bytes:
                     f"{path} ({size:,} bytes) must have at most {most:,} bytes, because what "
                     "everynet writes there has no more; remove it"
                 )
+            if last is not None and last < size:
+                file.seek(size - last)
             return file.read(size)
 
 

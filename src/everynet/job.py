@@ -19,6 +19,7 @@ from everynet.card import card, sayings
 from everynet.checkpoint import Best
 from everynet.device import Setup
 from everynet.distributed import World
+from everynet.ends import explained
 from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
@@ -29,6 +30,7 @@ from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
+from everynet.rehearsal import check_goal, check_whole, rehearse
 from everynet.settings import settings
 from everynet.trainer import (
     PICTURES,
@@ -45,7 +47,7 @@ from everynet.trainer import (
     train,
     with_threads,
 )
-from everynet.types import Data, NonFinite, Stopped, UserError
+from everynet.types import CannotWrite, Data, NonFinite, Stopped, UserError
 from everynet.weights import Trained
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
@@ -148,6 +150,7 @@ class Job:
     def build(self) -> State:
         """The state of a training before its first update, on its data."""
         recipe = self.recipe
+        check_whole(recipe)
         self.data = self._read()
         if recipe.schedule == "plateau" and not self.data.chooses:
             raise UserError(
@@ -164,6 +167,8 @@ class Job:
         checkpoint.check_deployed(state.model, recipe.deployed(state))
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
+        if self.begins and source_file(recipe):
+            rehearse(recipe, recipe.deployed(state), self.data, self.setup)
         return state
 
     # ------------------------------------------------------------------------------- training
@@ -445,9 +450,11 @@ class Job:
         recipe = self.recipe
         check_figures(metrics, step)
         goals = () if recipe.changed else recipe.goals()
+        if goals:
+            check_goal(recipe, metrics)
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
         self.log.add({"step": step, "test": dict(metrics)})
-        pictures = self.draw(model)
+        pictures = self.draw_if_possible(model)
         put(self.folder, {"spec.json": as_json(self.described_data())})
         page = card(
             recipe,
@@ -485,6 +492,24 @@ class Job:
             raise UserError(
                 f"the data of {self.folder}{what} has changed since the run began: start anew"
             )
+
+    def draw_if_possible(self, model: object) -> tuple[Path, ...]:
+        """The pictures; a run is kept though those of a recipe of one's own cannot be drawn."""
+        try:
+            return self.draw(model)
+        except (CannotWrite, Stopped):
+            raise
+        except Exception as error:
+            if not source_file(self.recipe):
+                raise
+            line = f"the pictures of {self.recipe.name} are not drawn: {explained(error)[1]}"
+            if self.progress.shown:
+                self.progress.say(line)
+            else:
+                warnings.warn(line, stacklevel=2)
+        if not isinstance(self.recipe, Training):
+            return ()
+        return self.write_pictures({"learning-curve": learning_curve(self.log.rows)})
 
     def draw(self, model: object) -> tuple[Path, ...]:
         """The recipe's pictures, and the learning curve of a training."""

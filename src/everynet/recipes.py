@@ -420,7 +420,7 @@ class Training(Recipe, Generic[M, X]):
 
     def pictures(self, model: M, data: Data, history: History) -> Pictures:
         """Named figures that show how the network works."""
-        raise NotImplementedError  # a recipe without a picture fails the contract test
+        return {}  # one of the zoo without a picture fails the contract test
 
     def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""
@@ -469,7 +469,7 @@ class Fitting(Recipe, Generic[E]):
 
     def pictures(self, model: E, data: Data, history: History) -> Pictures:
         """Named figures that show how the estimator works."""
-        raise NotImplementedError  # a recipe without a picture fails the contract test
+        return {}  # one of the zoo without a picture fails the contract test
 
     def predict(self, model: E, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""
@@ -499,4 +499,4 @@ class Simulation(Recipe):
 
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
         """Named figures of the result."""
-        raise NotImplementedError  # a recipe without a picture fails the contract test
+        return {}  # one of the zoo without a picture fails the contract test

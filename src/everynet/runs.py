@@ -29,10 +29,12 @@ from everynet.folders import as_json, described, read_environment, read_spec, re
 from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.manifest import put, read_json, sealed
+from everynet.own import place
 from everynet.plot.style import drawing
 from everynet.progress import Progress, signals
 from everynet.provenance import recording
 from everynet.recipes import Fitting, Recipe, Simulation, Training
+from everynet.rehearsal import check_whole
 from everynet.settings import plain_settings
 from everynet.study import Study, load_table
 from everynet.telling import telling
@@ -205,6 +207,8 @@ def fitting(recipe: Recipe, folder: Path) -> Iterator[None]:
     except (Failure, OSError):
         raise
     except Exception as error:
+        if place(error):
+            raise  # a mistake in the user's own file, who is told the line of it
         said = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"what {folder} holds does not fit {recipe.name}, because another version made it or "
@@ -219,6 +223,7 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
     Signals are the outermost: torchrun sends one while a lost process is still being named.
     """
     _check_jobs(recipe, jobs)
+    check_whole(recipe)
     with (
         signals() as stop,
         joined(setup.device) as world,

@@ -12,10 +12,12 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from everynet.naming import run_folder
 from everynet.recipes import Recipe
+from everynet.synonyms import OPTIONS, SETTINGS, meant
 from everynet.types import UserError, nearest
 from everynet.weights import Trained
-from everynet.words import shown
+from everynet.words import shown, with_article, written
 
 
 def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:
@@ -77,6 +79,8 @@ def _convert_one(text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint
         ]
     if kind is float and not math.isfinite(float(text)):
         raise ValueError(text)
+    if kind is Trained and text:
+        return Trained(str(run_folder(text)))
     return kind(text)
 
 
@@ -91,6 +95,8 @@ def convert(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type h
             raise ValueError(text)
         kinds: Iterator[Any] = iter(inner if Ellipsis not in inner else inner[:1] * len(parts))
         return tuple(_convert_one(part.strip(), next(kinds)) for part in parts)
+    except UserError as error:  # letters that several runs end in
+        raise UserError(f"{name}: {error}") from None
     except (ValueError, KeyError):
         raise UserError(f"{name} ({text}) must be {_type_name(kind)}") from None
 
@@ -101,10 +107,7 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in kinds:
-            raise UserError(
-                f"{recipe.name or type(recipe).__name__} has no setting {name}"
-                + nearest(name, kinds)
-            )
+            raise UserError(_unknown(recipe, name, value))
         if isinstance(value, str) and kinds[name] is not str:
             value = convert(name, value, kinds[name])  # noqa: PLW2901 -- typed from here on
         value = tuple(value) if isinstance(value, list) else value  # noqa: PLW2901 -- from JSON
@@ -112,6 +115,21 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
     order = tuple(name for name in kinds if name in changed | set(recipe.changed))
     return replace(recipe, **values, changed=order)
+
+
+def _unknown(recipe: Recipe, name: str, value: object) -> str:
+    """What to say of a setting that a recipe has not: the words that work, or the nearest."""
+    own, kinds = recipe.name or type(recipe).__name__, setting_types(recipe)
+    if name in OPTIONS:
+        option = f"--{name}" if value in ("true", True) else f"--{name} {shown(value)}"
+        return f"{name} is no setting of {own} but an option: write {option}"
+    counts = ["epochs"] if recipe.kind == "training" else []
+    if known := meant(name, [*kinds, *counts]):
+        return f"{own} has no setting {name}; write {known}={shown(written(value))}"
+    if recipe.kind not in ("", "training") and SETTINGS.get(name, name) == "epochs":
+        what = with_article(recipe.kind)
+        return f"{own} has no setting {name}, because it is {what}; it has {', '.join(kinds)}"
+    return f"{own} has no setting {name}" + nearest(name, kinds)
 
 
 def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type

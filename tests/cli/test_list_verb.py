@@ -3,6 +3,8 @@
 import os
 import re
 
+import pytest
+
 from everynet import catalog
 from everynet.catalog import entries
 
@@ -43,8 +45,28 @@ def test_a_broken_file_is_left_out_and_named(call, monkeypatch, tmp_path):
     assert error == line
 
 
-def test_lines_are_cut_at_the_edge_of_a_terminal(call, monkeypatch):
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_no_sentence_is_cut_on_a_terminal(call, monkeypatch, width):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((40, 20)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 20)))
     _, out, _ = call("list")
-    assert max(map(len, out.splitlines())) == 40
+    assert max(map(len, out.splitlines())) <= width
+    words = " ".join(out.split())
+    for entry in entries()[0]:
+        assert f" {entry.name} {entry.variant or entry.summary} [{entry.kind}; goal: " in words
+    assert re.search(r"^vision$", out, re.M)
+
+
+def test_variants_are_told_apart(call):
+    """Of recipes of one file only the first is described by its file."""
+    said = [(entry.file, entry.variant or entry.summary) for entry in entries()[0]]
+    assert len({*said}) == len(said)
+    rows = {row.split()[0]: row for row in call("list")[1].splitlines()}
+    assert " as lenet, with data=mnist  " in rows["lenet-mnist"]
+    assert " by the network of 1998.  " in rows["lenet-1998"]  # a class of its own
+    assert " as bag-of-words, with data=sst method=naive-bayes" in rows["bag-of-words-sst"]
+    assert " as resnet-cifar, with depth=56  " in rows["resnet-56-cifar"]
+
+
+def test_a_pipe_gets_a_line_for_each(call):
+    assert len(call("list")[1].splitlines()) == 1 + len(entries()[0])

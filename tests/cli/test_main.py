@@ -46,6 +46,14 @@ def test_help_of_a_verb(call, verb):
     assert len(cli.verb(verb).HELP) < 80
 
 
+def test_help_is_a_verb(call, refused):
+    assert call("help") == call("--help")
+    for verb in VERBS:
+        assert call("help", verb) == call(verb, "--help")
+    assert refused("help", "rnu").startswith("unknown verb rnu; the nearest are run, runs, ")
+    assert refused("help", "train") == "unknown verb train; write everynet help run"
+
+
 def test_version(call):
     assert call("--version") == (0, f"everynet {everynet.__version__}\n", "")
 
@@ -65,6 +73,35 @@ def test_a_real_process():
     ("words", "message"),
     [
         (["rnu"], r"unknown verb rnu; the nearest are run, runs, \w+"),
+        (["train", "lenet"], r"unknown verb train; write everynet run lenet"),
+        (["Run", "lenet"], r"unknown verb Run; write everynet run lenet"),
+        (["run", "LeNet"], r"there is no recipe LeNet; write lenet"),
+        (["run", "lenet_mnist"], r"there is no recipe lenet_mnist; write lenet-mnist"),
+        (["run", "lenet.py"], r"there is no file lenet.py; the recipe of that name is lenet"),
+        (
+            ["run", "lenet", "learning_rate=0.1"],
+            r"lenet has no .*_rate; write lr=0.1",
+        ),
+        (["run", "lenet", "batch=32"], r"lenet has no setting batch; write batch_size=32"),
+        (["run", "lenet", "epoch=5"], r"lenet has no setting epoch; write epochs=5"),
+        (
+            ["run", "lif", "epochs=5"],
+            r"lif has .* because it is a simulation; it has .*",
+        ),
+        (
+            ["run", "lenet", "device=cpu"],
+            r"device is no .* option: write --device cpu",
+        ),
+        (["run", "lenet", "compile=true"], r"compile is no setting of .* write --compile"),
+        (["sweep", "lenet", "learning_rate=1,2"], r"lenet has no setting .*; write lr=1,2"),
+        (["run", "lenet", "--lr", "0.1"], r"run: --lr is no option; .*: write lr=0.1"),
+        (["run", "lenet", "--learning-rate=0.1"], r"run: --learn.* is no option; .*: write lr=0.1"),
+        (
+            ["run", "./mine.py", "--batch-size", "8"],
+            r"run: .* no option; .*: write batch_size=8",
+        ),
+        (["run", "lenet", "--seed"], r"run: --seed is no option; .*: write seed=..."),
+        (["resume", "x", "--steps", "9"], r"resume: --steps is no option; .*: write steps=9"),
         (["--verbose"], r"unknown option --verbose; the nearest are --version, --\w+, --\w+"),
         (["run"], r"run: the following arguments are required: NAME.*"),
         (["resume"], r"resume: the following arguments are required: RUN.*"),
@@ -131,8 +168,8 @@ def test_every_error_has_its_code_and_line(error, code, line):
     ("fails", "code", "line"),
     [
         ("user", 2, "the user's mistake"),
-        ("value", 2, "a wrong value"),
-        ("fault", 1, "a fault of ours: IndexError: our mistake (--debug shows where)"),
+        ("value", 2, f"{MINE} line 131: ValueError: a wrong value"),
+        ("fault", 2, f"{MINE} line 131: IndexError: our mistake"),
     ],
 )
 def test_an_error_is_one_line_and_a_traceback_only_if_asked(call, refused, fails, code, line):

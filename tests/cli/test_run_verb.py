@@ -47,8 +47,9 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     assert len(lines) == 7
     assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[4:])
     assert f"everynet predict {folder} FILE" in lines[4]
-    assert "lr=0.3 " in lines[5]
-    assert "data=" in lines[6]
+    assert f"--file {MINE} " in lines[4]
+    assert "data=" in lines[5]  # the learning rate is high enough as it is
+    assert "everynet show" in lines[6]
     assert str(folder) in error  # the first line says where it goes
 
 
@@ -275,18 +276,23 @@ def test_runs_are_listed(call, made):
     code, out, error = call("runs")
     assert (code, error) == (0, "")
     head, *rows = out.splitlines()
-    assert head.split() == ["run", "recipe", "step", "state", "figures", "changed"]
+    assert head.split() == ["run", "recipe", "seed", "step", "state", "changed", "figures"]
     found = {row.split()[0]: row for row in rows}
     assert set(found) == {str(first), str(second), str(third)}
-    assert re.search(r"flowers +12 +ended +cross_entropy \d.\d+$", found[str(first)])
-    assert re.search(r"flowers +8 +ended .* steps=8 lr=0.2$", found[str(second)])
-    assert re.search(r"double +1 +ended +y 2$", found[str(third)])
+    assert re.search(r"flowers +0 +12 +ended +cross_entropy \d.\d+$", found[str(first)])
+    assert re.search(
+        r"flowers +0 +8 +ended +steps=8 lr=0.2 +cross_entropy \d.\d+$", found[str(second)]
+    )
+    assert re.search(r"double +0 +1 +ended +y 2$", found[str(third)])
     assert call("runs", "--out", "runs") == (code, out, error)
 
 
 def test_runs_side_by_side(call, made):
     first, second = made("flowers"), made("flowers", "lr=0.2", "steps=8")
     _, out, _ = call("runs", str(first), str(second))
+    *above, last = out.splitlines(keepends=True)
+    assert re.fullmatch(r"curves: runs/comparison-\d{8}-\d{6}-\w{6}.png\n", last)
+    out = "".join(above)
     rows = {line.split()[0]: line.split() for line in out.splitlines()}
     assert out.splitlines()[0].split() == [first.name, second.name]
     assert rows["recipe"][1:] == ["flowers", "flowers"]
@@ -321,7 +327,7 @@ def test_a_run_that_has_not_ended(call, made):
     assert re.search(r" 12 +open +cross_entropy", out)
     (folder / "metrics.jsonl").write_text("")
     _, out, _ = call("runs")
-    assert re.search(r"flowers +0 +open$", out, re.M)
+    assert re.search(r"flowers +0 +0 +open$", out, re.M)
     assert re.search(r"^figures of +-$", call("runs", str(folder))[1], re.M)
 
 
@@ -334,7 +340,7 @@ def test_a_damaged_run_does_not_hide_the_others(call, made, refused):
     assert f"{bad} is damaged: KeyError 'settings'" in out
     assert refused("runs", str(bad)) == f"{bad} is damaged: KeyError 'settings'"
     (bad / "metrics.jsonl").unlink()
-    assert refused("runs", str(good), "none").startswith("none is not a run folder: it has no rec")
+    assert refused("runs", str(good), "none").startswith("none is no run, no recipe of the runs in")
     (bad / "recipe.json").write_text((good / "recipe.json").read_text())
     reseal(bad)
     assert re.fullmatch(r"cannot read .*metrics.jsonl: No such file.*", refused("runs", str(bad)))
@@ -342,4 +348,4 @@ def test_a_damaged_run_does_not_hide_the_others(call, made, refused):
 
 def test_no_runs(call, refused):
     assert call("runs") == (0, "no runs in runs; try everynet run lenet\n", "")
-    assert refused("runs", "--out", "none") == "there is no folder none"
+    assert refused("runs", "--out", "none").startswith("there is no folder none;")

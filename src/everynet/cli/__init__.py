@@ -12,21 +12,24 @@ import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from itertools import pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
+from everynet import synonyms
 from everynet.cli.streams import doors, settle
 from everynet.ends import explained as explained
 from everynet.nearby import import_with_own_settings
 from everynet.words import nearest as nearest
+from everynet.words import shown
 
 if TYPE_CHECKING:
     from everynet.recipes import Recipe
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
-    *("sample", "data", "doctor", "completion"),
+    *("sample", "data", "new", "doctor", "completion", "help"),
 )
 
 
@@ -63,7 +66,7 @@ def usage() -> str:
     verbs = table([(f"  {name}", verb(name).HELP) for name in VERBS])
     return (
         "everynet: every network of the deep-learning curriculum, trained by one command\n\n"
-        f"usage: everynet VERB ...        (everynet VERB --help says more)\n\n{verbs}\n\n"
+        f"usage: everynet VERB ...        (everynet help VERB says more)\n\n{verbs}\n\n"
         "options: --help, --version, --debug (show the traceback of an error)\n\n"
         "try: everynet run lenet\n     everynet list vision\n     everynet show mlp sizes=2,8,1"
     )
@@ -116,8 +119,16 @@ def _call(words: Sequence[str]) -> int:
     if name not in VERBS:
         what = "option" if name.startswith("-") else "verb"
         known = ("--help", "--version", "--debug") if name.startswith("-") else VERBS
+        if alike := synonyms.meant(name, VERBS, synonyms.VERBS):
+            command = shown(" ".join(("everynet", alike, *rest)))
+            raise UsageError(f"unknown {what} {name}; write {command}")
         raise UsageError(f"unknown {what} {name}{nearest(name, known)}")
-    code: int = verb(name).main(parsed(parser_of(name), rest))
+    arguments = parsed(parser_of(name), rest)
+    if "run" in arguments:
+        from everynet.naming import run_folder
+
+        arguments.run = str(run_folder(arguments.run))
+    code: int = verb(name).main(arguments)
     return code
 
 
@@ -126,13 +137,44 @@ def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     rest = (argparse.PARSER, argparse.REMAINDER)
     nested = any(action.nargs in rest for action in parser._actions)
     parse = parser.parse_known_args if nested else parser.parse_known_intermixed_args
-    arguments, unknown = parse(words)
+    arguments, unknown = parse(_joined(parser, words))
     for word in unknown:
         if word.startswith("-"):
+            if setting := _setting(arguments, words, word):
+                parser.error(f"{word} is no option; settings have no dashes: write {setting}")
             known = [option for action in parser._actions for option in action.option_strings]
             parser.error(f"unknown option {word}{nearest(word.partition('=')[0], known)}")
         parser.error(f"unexpected argument {word}")
     return arguments
+
+
+def _setting(arguments: argparse.Namespace, words: Sequence[str], option: str) -> str:
+    """The setting that was written as an option, as it is to be written; empty where it is none."""
+    if "settings" not in arguments:
+        return ""
+    from everynet.catalog import entries
+
+    recipe = str(getattr(arguments, "name", ""))
+    known = [name for e in entries()[0] if recipe in (e.name, "") for name in e.settings]
+    known = known or [name for e in entries()[0] if e.kind == "training" for name in e.settings]
+    word, equals, value = option.partition("=")
+    name = synonyms.meant(word.lstrip("-"), [*known, "epochs"])
+    after = dict(pairwise(words)).get(option, "...")
+    value = value if equals else "..." if after.startswith("-") else after
+    return f"{name}={shown(value)}" if name else ""
+
+
+def _joined(parser: Parser, words: Sequence[str]) -> list[str]:
+    """`--sort -date` as `--sort=-date`: a value may begin with a dash if no option is so called."""
+    options = {o: action for action in parser._actions for o in action.option_strings}
+    joined: list[str] = []
+    for word in words:
+        before = options.get(joined[-1]) if joined else None
+        if before and before.nargs is None and word[:1] == "-" and word not in options:
+            joined[-1] += f"={word}"
+        else:
+            joined.append(word)
+    return joined
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

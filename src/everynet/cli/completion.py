@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
-from pathlib import Path
 
 from everynet.catalog import Entry, entries
 from everynet.cli import VERBS, parser_of
@@ -105,15 +104,17 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             from everynet.data.sets import everything
 
             known = [name for name, known_set in everything().items() if known_set.forms]
+        case "help", []:
+            known = VERBS
         case "completion", []:
             known = SCRIPTS
     return known
 
 
 def _runs() -> list[str]:
-    from everynet.cli.runs import found
+    from everynet.naming import found
 
-    return [str(folder) for folder in found(Path("runs"))]
+    return [str(folder) for folder in found()]
 
 
 def _settings(entry: Entry, before: list[str]) -> Iterable[str]:

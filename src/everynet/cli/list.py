@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from collections.abc import Iterable, Iterator
 
-from everynet.catalog import entries
+from everynet.catalog import Entry, entries
 from everynet.cli import UsageError, nearest, table
 
 HELP = "the networks: name, family, kind, what each is, and its goal"
+LEAST = 30  # columns for sentences, however narrow a terminal is
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,14 +25,44 @@ def main(arguments: argparse.Namespace) -> int:
     families = {entry.family: None for entry in found}
     if arguments.family is not None and arguments.family not in families:
         raise UsageError(f"unknown family {arguments.family}{nearest(arguments.family, families)}")
-    rows = [
-        (entry.name, entry.family, entry.kind, entry.summary, entry.goal or "-")
-        for entry in found
-        if arguments.family in (None, entry.family)
-    ]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None  # 80 if unknown
-    for line in table([("name", "family", "kind", "what it is", "goal"), *rows]).splitlines():
-        print(line[:width])
+    chosen = [entry for entry in found if arguments.family in (None, entry.family)]
+    if sys.stdout.isatty():
+        print("\n".join(for_a_terminal(chosen, shutil.get_terminal_size().columns)))
+    else:
+        print(for_a_program(chosen))
     for fault in faults:
         print(f"everynet: left out {fault}", file=sys.stderr)
     return 0
+
+
+def for_a_program(found: Iterable[Entry]) -> str:
+    """One line for each, however long."""
+    rows = [("name", "family", "kind", "what it is", "goal")]
+    for entry in found:
+        what = entry.variant or entry.summary
+        rows.append((entry.name, entry.family, entry.kind, what, entry.goal or "-"))
+    return table(rows)
+
+
+def for_a_terminal(found: list[Entry], width: int) -> Iterator[str]:
+    """Families with their networks; sentences go on in the next line, and none is cut."""
+    from textwrap import wrap
+
+    longest = max((len(entry.name) for entry in found), default=0)
+    aside = longest + 4 <= width - LEAST
+    indent = longest + 4 if aside else 4
+    family = ""
+    for entry in found:
+        if entry.family != family:
+            yield ("" if not family else "\n") + entry.family
+            family = entry.family
+        first, *more = entry.goal.split(" and ")
+        goal = f"; goal: {first}" + (f" and {len(more)} more" if more else "") if first else ""
+        text = f"{entry.variant or entry.summary} [{entry.kind}{goal}]"
+        lines = wrap(text, max(LEAST, width - indent), break_on_hyphens=False)
+        if aside:
+            yield f"  {entry.name.ljust(longest)}  {lines[0]}"
+            lines = lines[1:]
+        else:
+            yield f"  {entry.name}"
+        yield from (" " * indent + line for line in lines)

@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """A run folder, and the file of its recipe where that is not in the zoo."""
-    parser.add_argument("run", metavar="RUN", help="a run folder")
+    parser.add_argument("run", metavar="RUN", help="a run folder, its last letters, or latest")
     parser.add_argument("--file", metavar="FILE.py", help="the recipe's file, if not of the zoo")
 
 

@@ -115,35 +115,12 @@ def _origin(recipe: Recipe, name: str, named: str) -> str:
 def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     """What was reached, where the pictures are and three things to try next."""
     from everynet.card import verdict
+    from everynet.cli.hints import suggestions
 
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
     yield f"{recipe.name}: {figures}"
     yield f"goal: {verdict(recipe, result.reached)}"
     names = ", ".join(path.name for path in result.pictures)
-    yield f"pictures: {result.folder / 'pictures'} ({names})"
+    yield f"pictures: {result.folder / 'pictures'} ({names})" if names else "pictures: none"
     yield "try next:"
     yield table([*suggestions(recipe, result, named)][:3])
-
-
-def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
-    """Commands that lead on from this run, the best first; at least three."""
-    from everynet.catalog import entries
-    from everynet.recipes import Fitting, Training
-    from everynet.settings import settings
-
-    values = settings(recipe)
-    absent = (None, Training.predict, Fitting.predict)
-    if getattr(type(recipe), "predict", None) not in absent:
-        yield f"  everynet predict {result.folder} FILE", "ask the network about a file"
-    if "lr" in values:
-        yield f"  everynet run {named} lr={values['lr'] * 3:g}", "learn three times as fast"
-    if "data" in values:
-        yield f"  everynet run {named} data=PATH", "learn from files of your own"
-    found = {entry.name: entry for entry in entries()[0]}
-    if named in found:
-        family = found[named].family
-        others = [e.name for e in found.values() if e.family == family and e.name != named]
-        yield from [(f"  everynet run {name}", f"another of {family}") for name in others[:1]]
-    yield f"  everynet show {named}", "its equations, layers and settings"
-    yield f"  everynet run {named} seed={values['seed'] + 1}", "the same with other random numbers"
-    yield f"  everynet runs {result.folder}", "its settings and figures"

@@ -1,110 +1,163 @@
-"""`everynet runs`: list run folders, or compare some of them; read as text, without torch."""
+"""`everynet runs`: list, filter, sort and group run folders, or compare some; without torch."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from everynet import files
-from everynet.cli import UsageError, table
-from everynet.errors import UserError
-from everynet.manifest import parsed, read_json
-from everynet.words import written
+from everynet.cli import UsageError, nearest, table
+from everynet.cli.records import (
+    Comparison,
+    Group,
+    Run,
+    grouped,
+    matching,
+    ordered,
+    read,
+    read_all,
+)
+from everynet.naming import LATEST, RUNS, found, is_run, meant
+from everynet.words import shown, written
 
-HELP = "list runs; with names, compare their settings and figures"
-
-
-class Run(NamedTuple):
-    """What the files of a run folder say."""
-
-    folder: Path
-    recipe: str
-    settings: Mapping[str, Any]
-    changed: Sequence[str]
-    step: int
-    split: str
-    """test once the run has ended, valid before, nothing before its first evaluation."""
-    figures: Mapping[str, float]
-    state: str
-    """ended, open, or diverged: what a cell of an experiment may have done."""
+HELP = "list runs, by recipe and conditions; with names of runs, compare them"
+WIDE = 8  # runs that are compared side by side; more are compared one below the other
+DRAWN = 20  # runs whose curves are drawn into one picture
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Runs, or the folder they are in."""
-    parser.add_argument("runs", metavar="RUN", nargs="*", help="run folders to compare")
-    parser.add_argument("--out", metavar="DIR", help="the folder whose runs are listed (runs)")
+    """Runs or conditions, and what to make of them."""
+    parser.add_argument(
+        "words",
+        metavar="RUN|RECIPE|CONDITION",
+        nargs="*",
+        help="runs to compare (a folder, the last letters of its name, or latest); or which to "
+        'list: recipes (lenet, "mlp*") and conditions on settings and figures ("lr>0.01")',
+    )
+    parser.add_argument(
+        "--sort", metavar="NAME", help="by a setting, figure or date; -NAME the largest first"
+    )
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--group", action="store_true", help="mean and spread over seeds")
+    form.add_argument("--compare", action="store_true", help="compare those that are listed")
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print them as JSON")
+    form.add_argument("--csv", action="store_true", help="print them as a table with commas")
+    parser.add_argument(
+        "--out",
+        metavar="DIR|FILE.png",
+        help="the folder of the runs (runs), or where the curves of those compared are drawn",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
     """List or compare them."""
-    if arguments.runs:
-        print(comparison([read(Path(folder)) for folder in arguments.runs]))
-        return 0
-    out = Path(arguments.out or "runs")
-    if arguments.out and not out.is_dir():
-        raise UsageError(f"there is no folder {out}")
-    folders = found(out)
-    print(listing(folders) if folders else f"no runs in {out}; try everynet run lenet")
+    out, picture = _places(arguments.out)
+    named, runs, damaged = chosen(arguments.words, out)
+    if arguments.sort:
+        runs = ordered(runs, arguments.sort)
+    compare = named or arguments.compare
+    if picture is not None and not (compare and len(runs) > 1):
+        raise UsageError(f"--out ({picture}) must be a folder, unless several runs are compared")
+    if arguments.json or arguments.csv:
+        print(*exported(runs, arguments), sep="\n")
+    elif arguments.group:
+        groups, left_out = grouped(runs)
+        print(group_listing(groups))
+        damaged += left_out
+    elif compare and runs:
+        print(comparison(runs))
+    elif runs:
+        print(listing(runs))
+    elif not damaged:
+        held = found(out)
+        no = f"no run of {len(held)} in {out} is like that; everynet runs lists them"
+        print(no if held else f"no runs in {out}; try everynet run lenet")
+    for line in damaged:
+        print(line, file=sys.stderr if arguments.json or arguments.csv else None)
+    plain = not (arguments.json or arguments.csv or arguments.group)
+    if compare and len(runs) > 1 and (plain or picture is not None):
+        sys.stdout.flush()  # drawing takes a moment
+        print(drawn(runs, picture))
     return 0
 
 
-def found(out: Path) -> list[Path]:
-    """The run folders in a folder."""
-    return [out / name for name in files.names(out) if _is_run(out / name)]
+def _places(word: str | None) -> tuple[Path, Path | None]:
+    """The folder whose runs are meant, and the picture that is to be drawn."""
+    if word is None:
+        return RUNS, None
+    if Path(word).is_dir():
+        return Path(word), None
+    if Path(word).suffix.lower() == ".png":
+        return RUNS, Path(word)
+    raise UsageError(f"there is no folder {word}; the name of a picture ends in .png")
 
 
-def _is_run(folder: Path) -> bool:
-    try:
-        return files.exists(folder / "recipe.json")
-    except UserError:
-        return False  # nobody lets us look
-
-
-def read(folder: Path) -> Run:
-    """Read a run folder."""
-    about, log = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
-    try:
-        lines = files.read(log).rpartition(b"\n")[0].splitlines()
-        last = parsed(lines[-1], log) if lines else {"step": 0}
-        shown = next((x for x in reversed(lines) if b'"test"' in x or b'"valid"' in x), b"{}")
-        row = parsed(shown, log)
-        split = next((name for name in ("test", "valid") if name in row), "")
-        figures = {name: float(value) for name, value in row.get(split, {}).items()}
-        settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
-        state = _state(folder, split)
-        name, step = str(about["name"]), last["step"]
-        if not isinstance(step, int):
-            raise TypeError("step must be a whole number in metrics.jsonl")
-        return Run(folder, name, settings, changed, step, split, figures, state)
-    except UserError:
-        raise
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
-
-
-def _state(folder: Path, split: str) -> str:
-    """Whether a run has ended; a cell of an experiment says so in a file of its own."""
-    said = folder / "ended.json"
-    if not files.exists(said):
-        return "ended" if split == "test" else "open"
-    return "ended" if read_json(said)["diverged"] is None else "diverged"
-
-
-def listing(folders: Iterable[Path]) -> str:
-    """One line for each run; a folder that cannot be read says why."""
-    rows, damaged = [("run", "recipe", "step", "state", "figures", "changed")], []
-    for folder in folders:
-        try:
-            run = read(folder)
-        except (UsageError, UserError) as error:
-            damaged.append(str(error))
+def chosen(words: Sequence[str], out: Path) -> tuple[bool, list[Run], list[str]]:
+    """Whether runs were named, those that words mean, and what is wrong with others."""
+    folders = found(out)
+    named, patterns, comparisons = [], [], []
+    everything: tuple[list[Run], list[str]] | None = None
+    for word in words:
+        if is_run(Path(word)):
+            named.append(Path(word))
             continue
+        if comparison := Comparison.of(word):
+            comparisons.append(comparison)
+            continue
+        everything = everything or read_all(folders)
+        if word != LATEST and matching(everything[0], word):
+            patterns.append(word)
+        elif folder := meant(word, folders, out):
+            named.append(folder)
+        else:
+            recipes = dict.fromkeys(run.recipe for run in everything[0])
+            what = f"is no run, no recipe of the runs in {out} and no condition such as lr>0.01"
+            raise UsageError(f"{word} {what}{nearest(word, recipes)}")
+    if named and (patterns or comparisons):
+        other = (patterns or ["".join(comparisons[0])])[0]
+        raise UsageError(f"{other} chooses among runs and {named[0]} is one; give one or the other")
+    if named:
+        return True, [read(folder) for folder in dict.fromkeys(named)], []
+    runs, damaged = everything or read_all(folders)
+    for comparison in comparisons:
+        comparison.check(runs)
+    if patterns:
+        kept = {run.folder for pattern in patterns for run in matching(runs, pattern)}
+        runs = [run for run in runs if run.folder in kept]
+    return False, [run for run in runs if all(c.holds(run) for c in comparisons)], damaged
+
+
+# ------------------------------------------------------------------------------------- as tables
+
+
+def _changed(run: Run) -> str:
+    return " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
+
+
+def listing(runs: Sequence[Run]) -> str:
+    """One line for each run."""
+    rows = [("run", "recipe", "seed", "step", "state", "changed", "figures")]
+    for run in runs:
         figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())
-        changed = " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
-        rows.append((str(folder), run.recipe, f"{run.step:,}", run.state, figures, changed))
-    return "\n".join([table(rows), *damaged])
+        seed, step = written(run.settings.get("seed", "-")), f"{run.step:,}"
+        rows.append((str(run.folder), run.recipe, seed, step, run.state, _changed(run), figures))
+    return table(rows)
+
+
+def group_listing(groups: Sequence[Group]) -> str:
+    """One line for each group: the mean of each figure, and its standard deviation in brackets."""
+    rows = [("recipe", "seeds", "changed", "mean (standard deviation) of each figure")]
+    for group in groups:
+        spread = {name: f" ({value:.2g})" for name, value in group.spreads.items()}
+        means = group.means.items()
+        figures = "  ".join(f"{name} {mean:.4g}{spread.get(name, '')}" for name, mean in means)
+        seeds = str(len(group.seeds))
+        rows.append((group.first.recipe, seeds, _changed(group.first) or "-", figures))
+    return table(rows)
 
 
 def comparison(runs: Sequence[Run]) -> str:
@@ -123,4 +176,111 @@ def comparison(runs: Sequence[Run]) -> str:
     for name in dict.fromkeys(name for run in runs for name in run.figures):
         figures = (f"{run.figures[name]:.6g}" if name in run.figures else "-" for run in runs)
         rows.append((name, *figures))
-    return table(rows) + (f"\n{alike} settings are the same in all" if alike else "")
+    turned = rows if len(runs) <= WIDE else [*zip(*rows, strict=True)]
+    return table(turned) + (f"\n{alike} settings are the same in all" if alike else "")
+
+
+# ------------------------------------------------------------------------------ for other programs
+
+
+def exported(runs: Sequence[Run], arguments: argparse.Namespace) -> Iterator[str]:
+    """Runs or groups as JSON, or as rows with commas."""
+    groups = grouped(runs)[0] if arguments.group else []
+    objects = [*map(_group_object, groups)] if arguments.group else [*map(_object, runs)]
+    if arguments.json:
+        yield json.dumps(objects, indent=1)
+        return
+    import csv
+    import io
+
+    text, flat = io.StringIO(), [*map(_flat, objects)]
+    first = ("run", "recipe", "seed", "seeds", "date", "step", "state", "split")
+    found = dict.fromkeys(name for row in flat for name in row)
+    names = [*(name for name in first if name in found), *(n for n in found if n not in first)]
+    writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(flat)
+    yield text.getvalue().rstrip("\n")
+
+
+def _object(run: Run) -> dict[str, Any]:
+    return {
+        "run": str(run.folder),
+        "recipe": run.recipe,
+        "seed": run.settings.get("seed"),
+        "date": run.date,
+        "step": run.step,
+        "state": run.state,
+        "split": run.split,
+        "changed": {name: run.settings.get(name) for name in run.changed},
+        "figures": dict(run.figures),
+        "settings": dict(run.settings),
+    }
+
+
+def _group_object(group: Group) -> dict[str, Any]:
+    run = group.first
+    return {
+        "recipe": run.recipe,
+        "seeds": list(group.seeds),
+        "changed": {name: run.settings.get(name) for name in run.changed},
+        "figures": dict(group.means),
+        "spread": dict(group.spreads),
+        "settings": {name: value for name, value in run.settings.items() if name != "seed"},
+    }
+
+
+def _flat(found: dict[str, Any]) -> dict[str, str]:
+    """An object as one row: what was changed and each figure in columns of their own."""
+    row = {n: written(v) for n, v in found.items() if not isinstance(v, dict)}
+    row |= {name: written(value) for name, value in found["changed"].items()}
+    row |= {name: written(value) for name, value in found["figures"].items()}
+    return row | {f"{name} spread": written(v) for name, v in found.get("spread", {}).items()}
+
+
+# ------------------------------------------------------------------------------------ the picture
+
+
+def drawn(runs: Sequence[Run], picture: Path | None) -> str:
+    """Draw the curves of runs over each other, and say where; or why they are not drawn."""
+    if len(runs) > DRAWN:
+        return f"curves: not drawn, because {len(runs)} are too many; choose at most {DRAWN}"
+    where = picture or _beside(runs[0].folder)
+    if any(is_run(above) for above in where.absolute().parents):
+        raise UsageError(f"--out ({where}) must not lie in a run: what a run holds is its own")
+    from everynet import files
+    from everynet.log import Log
+    from everynet.plot.overlaid import overlaid
+    from everynet.plot.style import drawing, png
+
+    logs = [Log.of(run.folder).rows for run in runs]
+    with drawing():
+        figure = overlaid(dict(zip(_labels(runs), logs, strict=True)))
+        if figure is None:
+            return "curves: none, because nothing was logged on the way"
+        files.write(where, png(figure))
+    return f"curves: {where}"
+
+
+def _beside(folder: Path) -> Path:
+    """A new file beside a run; where that would be in a run, as of a cell, in this folder."""
+    import secrets
+    import time
+
+    name = f"comparison-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.png"
+    parent = folder.parent
+    inside = any(is_run(above) for above in (parent / name).absolute().parents)
+    return Path(name) if inside else parent / name
+
+
+def _labels(runs: Sequence[Run]) -> list[str]:
+    """What tells each run from the others: the settings that differ, and how its name ends."""
+    names = dict.fromkeys(name for run in runs for name in run.settings)
+    apart = [n for n in names if len({written(run.settings.get(n, "")) for run in runs}) > 1]
+    recipes = len({run.recipe for run in runs}) > 1
+    labels = []
+    for run in runs:
+        known = [f"{n}={shown(written(run.settings[n]), 24)}" for n in apart if n in run.settings]
+        words = [*[run.recipe] * recipes, *known[:4], f"({run.folder.resolve().name[-6:]})"]
+        labels.append(" ".join(words))
+    return labels

@@ -88,7 +88,7 @@ def _panel(axes: Axes, name: str, train: Curve | None, valid: Curve | None) -> N
         axes.plot(steps, values, "o-", color=CYCLE[1], ms=3.5, markevery=every, label="validation")
         axes.plot(steps[-1:], values[-1:], "o", color=CYCLE[1], ms=3.5)
         shown.append(values)
-    _scale(axes, torch.cat(shown))
+    scale(axes, shown)
     axes.set_xlabel("step")
     axes.set_ylabel(name.lstrip("_").replace("_", " "))
     axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -100,8 +100,9 @@ def _panel(axes: Axes, name: str, train: Curve | None, valid: Curve | None) -> N
     grid(axes)
 
 
-def _scale(axes: Axes, values: Float[Tensor, " points"]) -> None:
+def scale(axes: Axes, shown: list[Float[Tensor, " _"]]) -> None:
     """A log axis where the values are positive and span more than a factor of 30."""
+    values = torch.cat(shown)
     low, high = float(values.min()), float(values.max())
     bottom, top = axes.get_ylim()
     if high <= 1 < top:  # a share: leave no room for more than all

@@ -1,0 +1,82 @@
+"""What to try after a run: commands that work as they stand, with the user's own settings kept."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from everynet.words import written
+
+if TYPE_CHECKING:
+    from everynet.job import Result
+    from everynet.recipes import Recipe, Training
+
+HIGH = {
+    **dict.fromkeys(("adam", "adamw", "rmsprop"), 0.01),
+    **dict.fromkeys(("sgd", "momentum", "nesterov"), 0.3),
+    **{"adagrad": 0.1, "lion": 0.001},
+}
+"""The learning rate of each optimiser above which none is offered."""
+
+
+def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
+    """Commands that lead on from this run and what each does, the best first; at least three."""
+    from everynet.catalog import is_path
+    from everynet.recipes import Fitting, Training
+    from everynet.settings import settings
+
+    values, folder = settings(recipe), str(result.folder)
+    file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""
+    own = ["--file", file] if file else []
+    for verb, what, more in (
+        ("predict", "ask the network about a file", ["FILE"]),
+        ("sample", "let it make something", []),
+    ):
+        absent = (None, getattr(Training, verb), getattr(Fitting, verb))
+        if getattr(type(recipe), verb, None) not in absent:
+            yield _command(verb, folder, *more, *own), what
+    if isinstance(recipe, Training):
+        yield from _rates(recipe, named)
+    if isinstance(recipe, Training | Fitting) and "data" in values and "data" not in recipe.changed:
+        yield _again(recipe, named, data="PATH"), "learn from files of your own"
+    yield from _another(named)
+    yield _command("show", named), "its equations, layers and settings"
+    if recipe.kind in ("training", "experiment") and recipe.seed + 1 < 2**63:
+        more_seeds = _again(recipe, named, seed=str(recipe.seed + 1))
+        yield more_seeds, "the same with other random numbers"
+    yield _command("runs", folder), "its settings and figures"
+    yield _command("draw", folder, *own), "its pictures again"
+
+
+def _another(named: str) -> Iterator[tuple[str, str]]:
+    """The next network of the same family of the zoo."""
+    from everynet.catalog import entries
+
+    found = entries()[0]
+    for own in (entry for entry in found if entry.name == named):
+        others = [e for e in found if e.family == own.family and e.file != own.file]
+        later = [e for e in others if e.file > own.file]
+        for entry in (later or others)[:1]:
+            yield _command("run", entry.name), f"another of {own.family}"
+
+
+def _rates(recipe: Training, named: str) -> Iterator[tuple[str, str]]:
+    """Another learning rate, where one makes sense."""
+    if "lr" in recipe.changed:
+        yield _again(recipe, named, lr=""), "the same with the learning rate of the recipe"
+    elif 2.99 * recipe.lr <= HIGH.get(recipe.optimizer, 0):
+        yield _again(recipe, named, lr=f"{3 * recipe.lr:.3g}"), "learn three times as fast"
+
+
+def _again(recipe: Recipe, named: str, **changes: str) -> str:
+    """The command of a run with some settings changed; one without a value is left out."""
+    given = {key: written(getattr(recipe, key)) for key in recipe.changed}
+    if recipe.seed:
+        given["seed"] = str(recipe.seed)
+    given |= changes
+    return _command("run", named, *(f"{key}={value}" for key, value in given.items() if value))
+
+
+def _command(*words: str) -> str:
+    return f"  everynet {shlex.join(words)}"

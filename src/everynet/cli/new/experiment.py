@@ -1,0 +1,80 @@
+"""A law that is shown by training several networks: more hidden units fit more of a curve.
+
+Run it:             everynet run ./mine.py
+Two at once:        everynet run ./mine.py --jobs 2
+Change a setting:   everynet run ./mine.py sizes=1,4,16 updates=600
+One of its cells:   everynet runs runs/RUN/cells/hidden=8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from matplotlib.figure import Figure
+from torch import nn
+
+from everynet.experiments import Experiment, Table
+from everynet.recipes import Training
+from everynet.types import Batch, Data, Terms
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wave(Training[nn.Sequential]):
+    """Fit one wave by a small network, from points that are made anew for each update."""
+
+    hidden: int = 8
+    """Hidden units."""
+    lr: float = 0.02
+
+    def model(self, data: Data) -> nn.Sequential:
+        return nn.Sequential(nn.Linear(1, self.hidden), nn.Tanh(), nn.Linear(self.hidden, 1))
+
+    def objective(self, model: nn.Sequential, batch: Batch) -> Terms:
+        """Without a set of data the batch is empty, and what is learned from is made here."""
+        x = 2 * torch.rand(64, 1, device=model[0].weight.device) - 1
+        return {"mse": (model(x) - torch.sin(4 * x)).square().mean()}
+
+
+# Fields are settings: each has a type, a default and a line that `everynet show` prints.
+@dataclass(frozen=True, kw_only=True)
+class Mine(Experiment):
+    """How well networks of several sizes fit a wave."""
+
+    sizes: tuple[int, ...] = (1, 2, 8)
+    """Hidden units of each network."""
+    updates: int = 300
+    """Updates of each."""
+
+    def cells(self) -> dict[str, Training]:
+        """Named trainings; each has a folder of its own inside that of the run."""
+        return {
+            f"hidden={size}": Wave(hidden=size, steps=self.updates, seed=self.seed)
+            for size in self.sizes
+        }
+
+    def errors(self, table: Table) -> Sequence[float]:
+        """The last error of each cell."""
+        return [table.cells[f"hidden={size}"].last["mse"] for size in self.sizes]
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        """Figures of all cells together; the goal below names one of them."""
+        errors = self.errors(table)
+        return {"best": min(errors), "gain": errors[0] / errors[-1]}
+
+    def pictures(self, table: Table) -> dict[str, Figure]:
+        """Figures of matplotlib by name (optional)."""
+        figure = Figure(figsize=(6.5, 3), layout="constrained")
+        axes = figure.add_subplot()
+        axes.plot(self.sizes, self.errors(table), "o-")
+        axes.set_yscale("log")
+        axes.set_xlabel("hidden units")
+        axes.set_ylabel("mean squared error")
+        return {"errors": figure}
+
+
+# What `everynet run ./mine.py` finds.
+RECIPES = {
+    "mine": Mine(goal="gain >= 2"),
+}

@@ -1,0 +1,102 @@
+"""What is offered after a run: each command is one that the command line takes as it stands."""
+
+import shlex
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from everynet import catalog
+from everynet.catalog import entries, find
+from everynet.cli import overridden, parsed, parser_of
+from everynet.cli.hints import HIGH, suggestions
+from everynet.job import Result
+from everynet.recipes import Fitting, Training
+from everynet.settings import override, setting_types
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """The zoo does not change meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "sources", cache(catalog.sources))
+        yield
+
+
+MINE = Path(__file__).parent / "mine.py"
+
+
+def offered(recipe, named):
+    """The commands that follow a run of a recipe, in words, each with what it is said to do."""
+    result = Result(Path("runs/x-20261116-101010-abcdef"), {}, None, ())
+    return [(shlex.split(line), what) for line, what in suggestions(recipe, result, named)]
+
+
+def check(words):
+    """Let the command line's own parser read a command, and the recipe take its settings."""
+    program, verb, *rest = words
+    assert program == "everynet"
+    arguments = parsed(parser_of(verb), rest)
+    if verb != "run":
+        return None
+    return overridden(find(arguments.name), [w for w in arguments.settings if w != "data=PATH"])
+
+
+@pytest.mark.parametrize("file", sorted({entry.file for entry in entries()[0]}))
+def test_every_hint_of_every_recipe_can_be_followed(file):
+    for entry in (entry for entry in entries()[0] if entry.file == file):
+        recipe = find(entry.name)
+        hints = offered(recipe, entry.name)
+        assert len(hints) >= 3
+        verbs = [words[1] for words, _ in hints]
+        for verb in ("predict", "sample"):
+            plain = (None, getattr(Training, verb), getattr(Fitting, verb))
+            assert (verb in verbs) == (getattr(type(recipe), verb, None) not in plain)
+        for words, _ in hints:
+            again = check(words)
+            if again is None or again.name != entry.name:
+                continue
+            if "seed" in " ".join(words):
+                assert recipe.kind in ("training", "experiment")  # others compute the same again
+            if any(word.startswith("lr=") for word in words):
+                assert recipe.lr < again.lr <= HIGH[again.optimizer]
+
+
+@pytest.mark.parametrize("lr", ["3e30", "0.5"])
+def test_what_the_user_gave_is_kept(lr):
+    data = "/some where/my table.csv"
+    given = {"lr": lr, "data": data, "target": "kind of thing", "hidden": "4,4", "seed": "7"}
+    recipe = override(find("mlp"), given)
+    runs = [words for words, _ in offered(recipe, "mlp") if words[:3] == ["everynet", "run", "mlp"]]
+    assert len(runs) == 2  # the rate of the recipe, another seed; no other data
+    for words in runs:
+        again = check(words)
+        assert (again.data, again.target, again.hidden) == (data, "kind of thing", (4, 4))
+    assert check(runs[0]).lr == find("mlp").lr
+    assert (check(runs[1]).seed, check(runs[1]).lr) == (8, recipe.lr)
+
+
+def test_a_recipe_of_ones_own_keeps_its_file():
+    recipe = find(f"{MINE}:flowers")
+    hints = {words[1]: words for words, _ in offered(recipe, f"{MINE}:flowers")}
+    for verb in ("predict", "draw"):
+        assert hints[verb][-2:] == ["--file", str(MINE)]
+    assert hints["show"][2] == f"{MINE}:flowers"
+
+
+def test_no_rate_is_offered_where_it_is_high_or_unknown():
+    recipe = find("mlp")
+    cases = ((0.001, "adam", ["lr=0.003"]), (0.01, "adam", []), (0.3, "sgd", []),
+             (0.1, "sgd", ["lr=0.3"]))  # fmt: skip
+    for lr, optimizer, rates in cases:
+        changed = replace(recipe, lr=lr, optimizer=optimizer)
+        words = [word for words, _ in offered(changed, "mlp") for word in words]
+        assert [word for word in words if word.startswith("lr=")] == rates
+    assert "lr" not in setting_types(find("lif"))
+    assert not any("lr=" in word for words, _ in offered(find("lif"), "lif") for word in words)
+
+
+def test_the_last_seed_has_none_after_it():
+    recipe = replace(find("mlp"), seed=2**63 - 1)
+    assert not any("other random" in what for _, what in offered(recipe, "mlp"))
