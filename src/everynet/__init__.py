@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from everynet.experiments import Cell as Cell
     from everynet.experiments import Experiment as Experiment
     from everynet.experiments import Table as Table
+    from everynet.history import Watch
     from everynet.job import Result as Result
     from everynet.recipes import Fitting as Fitting
     from everynet.recipes import Recipe as Recipe
@@ -103,10 +104,22 @@ def run(
     compile: bool = False,
     jobs: int = 1,
     show: bool = False,
+    watch: Watch | None = None,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`."""
+    """Do all that a recipe says, in a new folder below `out`.
+
+    `watch` is called with each record as it is logged: `{"step": 7, "train_loss": 0.41}`.
+    """
+    _check_watch(watch)
     done: Result = import_module("everynet.runs").run(
-        recipe, out, device=device, precision=precision, compile=compile, jobs=jobs, show=show
+        recipe,
+        out,
+        device=device,
+        precision=precision,
+        compile=compile,
+        jobs=jobs,
+        show=show,
+        watch=watch,
     )
     return done
 
@@ -117,13 +130,24 @@ def resume(
     *,
     jobs: int = 1,
     show: bool = False,
+    watch: Watch | None = None,
     **fields: object,
 ) -> Result:
     """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
+    _check_watch(watch)
     found: Recipe = import_module("everynet.catalog").of_run(folder, file)
     found = import_module("everynet.settings").override(found, fields)
-    done: Result = import_module("everynet.runs").resume(found, folder, jobs=jobs, show=show)
+    done: Result = import_module("everynet.runs").resume(
+        found, folder, jobs=jobs, show=show, watch=watch
+    )
     return done
+
+
+def _check_watch(watch: object) -> None:
+    if watch is not None and not callable(watch):
+        raise import_module("everynet.errors").UserError(
+            f"watch ({watch!r:.60}) must be a function of one record, such as print"
+        )
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
