@@ -112,10 +112,10 @@ def _places(name: str, args: Sequence[Value], which: Which) -> tuple[int, ...]:
         if isinstance(i, bool) or not isinstance(i, int):
             raise TypeError(f"{name}: {word} ({which}) must be a number, or a tuple of numbers")
         if not -len(args) <= i < len(args):
-            given = "1 argument, number 0" if len(args) == 1 else f"{len(args)} arguments"
+            most = len(args) - 1
             raise ValueError(
-                f"{name}: {word} ({i}) must be from 0 to {len(args) - 1}, because the function was "
-                f"given {given}; they are counted from 0"
+                f"{name}: {word} ({i}) must be {f'from 0 to {most}' if most else '0'}, because the "
+                f"function was given {len(args)} argument{'s' * (most > 0)}, counted from 0"
             )
     from_left = tuple(i % len(args) for i in places)
     if len(set(from_left)) < len(places):

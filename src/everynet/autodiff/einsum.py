@@ -69,8 +69,8 @@ def explicit(subscripts: str, ndims: Sequence[int]) -> str:
     terms = left.split(",")
     if len(terms) != len(ndims):
         raise ValueError(
-            f"einsum: subscripts ({subscripts}) must name the indices of {len(ndims)} arrays, "
-            f"because so many were given; {len(terms)} stand there, with commas between them"
+            f"einsum: subscripts ({subscripts}) must name the indices of each array, one after the "
+            f"other with commas between them: {len(terms)} for {len(ndims)} given"
         )
     for term in (*terms, out):
         if strange := set(term.replace("...", "", 1)) - {*string.ascii_letters}:
@@ -100,7 +100,7 @@ def _dots(term: str, ndim: int, subscripts: str) -> int:
     named = len(term.replace("...", ""))
     if ndim < named or (ndim > named and "..." not in term):
         raise ValueError(
-            f"einsum: subscripts ({subscripts}) name {named} indices in {term or 'nothing'!r}, but "
-            f"that array has {ndim} axes: a letter for each, or ... for several"
+            f"einsum: subscripts ({subscripts}) must have a letter for each axis, or ... for "
+            f"several: {term!r} has {named} for an array of {ndim} axes"
         )
     return ndim - named
