@@ -131,7 +131,7 @@ def test_wrong_types(call, message):
         (lambda: ad.grad(X), r"grad must be given a function, not Var: .* take backward"),
         (lambda: ad.grad(ad.exp, (0.5,))(1.0), r"grad: argnums \(\(0.5,\)\) must be a number"),
         (lambda: ad.grad(ad.exp, "x")(1.0), r"grad: argnums \(x\) must be a number"),
-        (lambda: ad.einsum(X, [0, 1]), r"einsum: subscripts .* must be text such as \"ij,jk->ik\""),
+        (lambda: ad.einsum(X, [0, 1]), r"einsum: subscripts must be text such as .*, not Var"),
     ],
 )
 def test_types_that_no_signature_checks(unchecked, call, message):

@@ -64,7 +64,9 @@ def einsum(subscripts: str, *operands: Value, optimize: bool = True) -> Var:
 def explicit(subscripts: str, ndims: Sequence[int]) -> str:
     """The same subscripts with the letters of the result, and letters for an ellipsis."""
     if not isinstance(subscripts, str):
-        raise TypeError(f'einsum: subscripts ({subscripts!r:.40}) must be text such as "ij,jk->ik"')
+        raise TypeError(
+            f'einsum: subscripts must be text such as "ij,jk->ik", not {type(subscripts).__name__}'
+        )
     left, arrow, out = subscripts.replace(" ", "").partition("->")
     terms = left.split(",")
     if len(terms) != len(ndims):
