@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
-from jaxtyping import install_import_hook
+from jaxtyping import config, install_import_hook
 
 import tests.checker  # noqa: F401 -- the hook below looks it up by name
 
@@ -32,6 +32,14 @@ settings.load_profile("repeatable")
 SHOWN = 10
 SLOW = pytest.StashKey()
 WHY = "needs real data: EVERYNET_DATA is not set"
+
+
+@pytest.fixture
+def unchecked():
+    """Calls as a user makes them: nothing compares arguments with annotations first."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
 
 
 def pytest_runtest_setup(item):

@@ -15,10 +15,23 @@ from everynet.nearby import pass_over_broken_settings
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from everynet import autodiff as autodiff
+    from everynet import catalog as catalog
+    from everynet import data as data
+    from everynet import experiments as experiments
+    from everynet import metrics as metrics
+    from everynet import nn as nn
+    from everynet import plot as plot
+    from everynet import recipes as recipes
+    from everynet import runs as runs
+    from everynet import sweeps as sweeps
+    from everynet import zoo as zoo
+    from everynet.errors import UserError as UserError
     from everynet.experiments import Cell as Cell
     from everynet.experiments import Experiment as Experiment
     from everynet.experiments import Table as Table
-    from everynet.job import Result
+    from everynet.history import Watch
+    from everynet.job import Result as Result
     from everynet.recipes import Fitting as Fitting
     from everynet.recipes import Recipe as Recipe
     from everynet.recipes import Simulation as Simulation
@@ -33,14 +46,44 @@ __version__ = "0.1.0"
 
 pass_over_broken_settings()
 
-_MODULES = (
-    *("autodiff", "catalog", "data", "experiments", "metrics", "nn", "plot", "recipes", "runs"),
-    *("sweeps", "zoo"),
-)
+__all__ = [
+    "Batch",
+    "Cell",
+    "Data",
+    "Experiment",
+    "Fitting",
+    "Recipe",
+    "Result",
+    "Simulation",
+    "State",
+    "Table",
+    "Terms",
+    "Trained",
+    "Training",
+    "UserError",
+    "autodiff",
+    "catalog",
+    "data",
+    "experiments",
+    "load",
+    "metrics",
+    "nn",
+    "plot",
+    "recipe",
+    "recipes",
+    "resume",
+    "run",
+    "runs",
+    "sweep",
+    "sweeps",
+    "trained",
+    "zoo",
+]
+
 _WORDS = {
     **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
     **dict.fromkeys(("Cell", "Experiment", "Table"), "experiments"),
-    "Trained": "weights",
+    **{"Result": "job", "Trained": "weights", "UserError": "errors"},
     **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
 }
 
@@ -61,10 +104,22 @@ def run(
     compile: bool = False,
     jobs: int = 1,
     show: bool = False,
+    watch: Watch | None = None,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`."""
+    """Do all that a recipe says, in a new folder below `out`.
+
+    `watch` is called with each record as it is logged: `{"step": 7, "train_loss": 0.41}`.
+    """
+    _check_watch(watch)
     done: Result = import_module("everynet.runs").run(
-        recipe, out, device=device, precision=precision, compile=compile, jobs=jobs, show=show
+        recipe,
+        out,
+        device=device,
+        precision=precision,
+        compile=compile,
+        jobs=jobs,
+        show=show,
+        watch=watch,
     )
     return done
 
@@ -75,13 +130,24 @@ def resume(
     *,
     jobs: int = 1,
     show: bool = False,
+    watch: Watch | None = None,
     **fields: object,
 ) -> Result:
     """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
+    _check_watch(watch)
     found: Recipe = import_module("everynet.catalog").of_run(folder, file)
     found = import_module("everynet.settings").override(found, fields)
-    done: Result = import_module("everynet.runs").resume(found, folder, jobs=jobs, show=show)
+    done: Result = import_module("everynet.runs").resume(
+        found, folder, jobs=jobs, show=show, watch=watch
+    )
     return done
+
+
+def _check_watch(watch: object) -> None:
+    if watch is not None and not callable(watch):
+        raise import_module("everynet.errors").UserError(
+            f"watch ({watch!r:.60}) must be a function of one record, such as print"
+        )
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
@@ -136,9 +202,17 @@ def trained(folder: str | Path) -> Trained:
     return found
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a module or a class
-    if name in _MODULES:
-        return import_module(f"everynet.{name}")
-    if name in _WORDS:
-        return getattr(import_module(f"everynet.{_WORDS[name]}"), name)
-    raise AttributeError(f"module 'everynet' has no attribute {name!r}")
+if not TYPE_CHECKING:  # so that mypy finds a name that is not there
+
+    def __getattr__(name: str) -> object:
+        if name in _WORDS:
+            return getattr(import_module(f"everynet.{_WORDS[name]}"), name)
+        if name in __all__:
+            return import_module(f"everynet.{name}")
+        from everynet.words import no_attribute  # noqa: PLC0415 -- only a mistake needs it
+
+        raise no_attribute(__name__, name, __all__)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -293,6 +293,31 @@ def _followed(
     return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
 
 
+_NO_BLOCKS = {"NamedTuple", "Protocol", "TypedDict"}
+
+
+def blocks() -> dict[str, str]:
+    """The public classes of the zoo that are no recipes and no mere records, with their files.
+
+    Networks, estimators and simulators: what `everynet.zoo.NAME` gives.
+    """
+    texts = sources()
+    found: dict[str, str] = {}
+    for file, text in texts.items():
+        for name, cls in text["classes"].items() if file.startswith("zoo/") else ():
+            if name.startswith("_") or _NO_BLOCKS.intersection(cls["bases"]):
+                continue
+            if "kind" not in _followed(texts, file, name)[0]:
+                found.setdefault(name, file)  # who comes first keeps a name; a test wants one alone
+    return dict(sorted(found.items()))
+
+
+def block(name: str) -> type:
+    """That class; only its file is imported."""
+    found: type = getattr(_module(blocks()[name]), name)
+    return found
+
+
 def find(name: str) -> Recipe:
     """The recipe of that name in the zoo, or of a file outside it: `./mine.py` or `mine.py:name`.
 

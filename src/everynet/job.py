@@ -22,12 +22,14 @@ from everynet.distributed import World
 from everynet.ends import explained
 from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
+from everynet.history import Watch, columns, flat
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.metrics.summary import each_class
+from everynet.notebook import page
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
-from everynet.progress import Progress, Stop
+from everynet.progress import LIVE, Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
 from everynet.rehearsal import check_goal, check_whole, rehearse
@@ -63,6 +65,15 @@ class Result:
     reached: bool | None
     """Whether the goal was reached; None where none is claimed."""
     pictures: tuple[Path, ...]
+    history: dict[str, list[float]] = field(default_factory=dict, repr=False)
+    """metrics.jsonl as columns of one length: `step`, `train_loss`, `valid_accuracy` and so on."""
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the figures and the first pictures."""
+        goal = {True: "reached", False: "not reached"}
+        facts = {**self.metrics, "goal": goal[self.reached]} if self.reached is not None else {}
+        facts = {**(facts or self.metrics), "folder": self.folder}
+        return page(self.folder.name, facts, self.pictures)
 
 
 @dataclass
@@ -88,6 +99,11 @@ class Job:
     """Which weights are kept, in words."""
     each_class: Sequence[Sequence[str]] = ()
     """Precision and recall of every class on the test split, as rows of text with a header."""
+    watch: Watch | None = None
+    """Called with each record that is logged."""
+    _told: int = 0
+    """How many rows of the log it was called with, or came before this session."""
+    _told_at: float = 0.0
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -266,6 +282,7 @@ class Job:
         recipe, data, world = self.recipe, self.data, self.world
         eval_every = self.eval_every
         seen = self.log.evaluations
+        self._told = len(self.log.rows)
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
@@ -275,7 +292,7 @@ class Job:
             self.undrawn = self.undrawn or device.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
-            if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last:
+            if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last or self._tells_now():
                 self.log.flush(world)
             if self.progress.due():
                 shown = {name: value.item() for name, value in record.terms.items()}
@@ -285,6 +302,11 @@ class Job:
                 seen.append(self.look(state, deployed, best))
             if self.saves(step) or last:
                 self.save(state, deployed, best)
+            try:
+                self.tell()
+            except BaseException:
+                self.save(state, deployed, best)
+                raise
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
                 self.save(state, deployed, best)
@@ -295,6 +317,21 @@ class Job:
             if last:
                 break  # a cell may be stopped before its last step
         return best
+
+    def _tells_now(self) -> bool:
+        """Whether someone watches and has not been told of anything for a while."""
+        alone = self.watch is not None and self.world.size == 1  # several would have to agree
+        return alone and time.monotonic() - self._told_at >= LIVE
+
+    def tell(self) -> None:
+        """Call `watch` with what was logged since the last time."""
+        if self.watch is None or not self.world.writes:
+            return
+        for row in self.log.rows[self._told :]:
+            self._told += 1
+            self._told_at = time.monotonic()
+            with device.others_kept():
+                self.watch(flat(row))
 
     def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
         """Evaluate and log, and keep the weights if they are the best so far."""
@@ -456,7 +493,7 @@ class Job:
         self.log.add({"step": step, "test": dict(metrics)})
         pictures = self.draw_if_possible(model)
         put(self.folder, {"spec.json": as_json(self.described_data())})
-        page = card(
+        text = card(
             recipe,
             spec=self.data.spec,
             digest=self.data.digest,
@@ -474,8 +511,9 @@ class Job:
             each_class=self.each_class,
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
-        files.write(self.folder / "card.md", page.encode())
-        return Result(self.folder, dict(metrics), reached, pictures)
+        files.write(self.folder / "card.md", text.encode())
+        self.tell()
+        return Result(self.folder, dict(metrics), reached, pictures, columns(self.log.rows))
 
     def described_data(self) -> dict[str, Any]:
         """What the data is and all that was read so far: what spec.json holds."""

@@ -26,6 +26,7 @@ from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
 from everynet.experiments import Experiment
 from everynet.folders import as_json, described, read_environment, read_spec, resolved, setup_of
+from everynet.history import Watch
 from everynet.job import Job, Result
 from everynet.log import Log
 from everynet.manifest import put, read_json, sealed
@@ -52,14 +53,17 @@ def run(
     compile: bool = False,
     jobs: int = 1,
     show: bool = False,
+    watch: Watch | None = None,
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`.
 
-    `jobs` is how many cells of an experiment are trained at once; it changes no number.
+    `jobs` is how many cells of an experiment are trained at once; it changes no number. `watch` is
+    called with each record that is logged (see `everynet.history`); what it raises ends the run,
+    which is saved first and can be gone on with.
     """
     recipe = resolved(_with_name(recipe))
     setup = setup_for(recipe, device, precision, compile)
-    with _job(recipe, setup, show, jobs) as job:
+    with _job(recipe, setup, show, jobs, watch) as job:
         start, world = job.prepare(), job.world
         contents = {
             "recipe.json": as_json(described(recipe)),
@@ -96,11 +100,18 @@ def setup_for(
     return choose(device, precision, compile)
 
 
-def resume(recipe: Recipe, folder: str | Path, *, jobs: int = 1, show: bool = False) -> Result:
+def resume(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    jobs: int = 1,
+    show: bool = False,
+    watch: Watch | None = None,
+) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before."""
     folder = Path(folder)
     where = read_environment(folder)
-    with _job(recipe, setup_of(folder), show, jobs) as job:
+    with _job(recipe, setup_of(folder), show, jobs, watch) as job:
         if job.world.size != where["processes"]:
             raise UserError(
                 f"{folder} was made by {where['processes']} process(es) and cannot go on with "
@@ -217,7 +228,7 @@ def fitting(recipe: Recipe, folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
+def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | None) -> Iterator[Job]:
     """A job whose signals are caught and whose caller gets threads and random state back.
 
     Signals are the outermost: torchrun sends one while a lost process is still being named.
@@ -234,9 +245,11 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int) -> Iterator[Job]:
         progress = Progress(1, shown=show and world.writes)
         with telling(progress):
             if isinstance(recipe, Experiment):
-                yield Study(recipe, setup, world, progress, stop=stop, read=read, jobs=jobs)
+                yield Study(
+                    recipe, setup, world, progress, stop=stop, read=read, jobs=jobs, watch=watch
+                )
             else:
-                yield Job(recipe, setup, world, progress, stop=stop, read=read)
+                yield Job(recipe, setup, world, progress, stop=stop, read=read, watch=watch)
 
 
 def _check_jobs(recipe: Recipe, jobs: int) -> None:

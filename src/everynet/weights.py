@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -70,6 +71,14 @@ class Trained:
         """The description of the data that it was trained on."""
         found: Spec = _catalog().spec_of(self.path)
         return found
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: where it is, what made it, and the pictures of the run."""
+        from everynet.notebook import page, pictures_of  # noqa: PLC0415 -- only a notebook asks
+
+        facts = {"recipe": self.recipe, "path": self.path, "SHA-256": self.sha256}
+        facts = {name: text for name, text in facts.items() if text}
+        return page("Trained", facts, pictures_of(Path(self.path)) if self else ())
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by name, of a run or of a safetensors file."""

@@ -19,6 +19,12 @@ def nearest(word: str, known: Iterable[object]) -> str:
     return "; the nearest are " + ", ".join(close) if close else ""
 
 
+def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:
+    """What a module raises that finds its names when they are asked for."""
+    hint = "" if name.startswith("_") else nearest(name, known)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+
+
 def with_article(noun: str) -> str:
     """A noun with a or an before it."""
     return f"an {noun}" if noun[:1] in "aeiou" else f"a {noun}"

@@ -75,6 +75,27 @@ X = Var(np.ones((2, 3)))
         ),
         (lambda: ad.exp(1.0).backward(), r"backward of a leaf: .*must depend on a Var"),
         (lambda: ad.grad(ad.exp)(np.ones(3)), r"grad of a function with value of shape \(3,\)"),
+        (
+            lambda: ad.grad(ad.multiply, argnums=5)(1.0, 2.0),
+            r"grad: argnums \(5\) must be from 0 to 1, because the function was given 2 arguments",
+        ),
+        (
+            lambda: ad.grad(ad.exp, -2)(1.0),
+            r"grad: argnums \(-2\) must be 0, because .* 1 argument,",
+        ),
+        (
+            lambda: ad.grad(ad.add, (0, -2))(1.0, 2.0),
+            r"argnums \(\(0, -2\)\) must name each .* once",
+        ),
+        (lambda: ad.hessian(ad.exp, 1)(1.0), r"jacobian: argnum \(1\) must be 0"),
+        (lambda: ad.einsum("ij,jk", X), r"einsum: subscripts \(ij,jk\) .*: 2 for 1 given"),
+        (lambda: ad.einsum("i", X), r"einsum: .*: 'i' has 1 for an array of 2 axes"),
+        (lambda: ad.einsum("ijk", X), r"einsum: .*: 'ijk' has 3 for an array of 2 axes"),
+        (lambda: ad.einsum("i1", X), r"einsum: .* must hold letters, .*, not '1'"),
+        (lambda: ad.einsum("...j->j", X), r"einsum: .* must have \.\.\. in the result too"),
+        (lambda: ad.einsum("ij,jk", X, X), r"einsum of shapes \(2, 3\) and \(2, 3\): "),
+        (lambda: ad.norm(X, 2), r"norm: ord \(2\) of an array of shape \(2, 3\) must be None"),
+        (lambda: ad.norm(X, 3, -1), r"norm: ord \(3\) must be 1, 2 or infinity"),
     ],
 )
 def test_wrong_shapes_and_values(call, message):
@@ -96,9 +117,24 @@ def test_wrong_shapes_and_values(call, message):
         (lambda: np.add(X, 1, out=np.ones((2, 3))), r"add with out must be given arrays"),
         (lambda: np.add.reduce(X), r"add.reduce with a Var must be given arrays"),
         (lambda: X + "a", r"add of shape \(2, 3\)"),
+        (ad.grad(ad.exp), r"grad of a function must be given its arguments"),
     ],
 )
 def test_wrong_types(call, message):
+    with pytest.raises(TypeError, match=message):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ad.grad(X), r"grad must be given a function, not Var: .* take backward"),
+        (lambda: ad.grad(ad.exp, (0.5,))(1.0), r"grad: argnums \(\(0.5,\)\) must be a number"),
+        (lambda: ad.grad(ad.exp, "x")(1.0), r"grad: argnums \(x\) must be a number"),
+        (lambda: ad.einsum(X, [0, 1]), r"einsum: subscripts must be text such as .*, not Var"),
+    ],
+)
+def test_types_that_no_signature_checks(unchecked, call, message):
     with pytest.raises(TypeError, match=message):
         call()
 

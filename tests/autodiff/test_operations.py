@@ -42,6 +42,9 @@ CASES = {
     "sqrt": (ad.sqrt, (A,), np.sqrt),
     "sin": (ad.sin, (SIGNED,), np.sin),
     "cos": (ad.cos, (SIGNED,), np.cos),
+    "tan": (ad.tan, (SIGNED / 2,), np.tan),
+    "sinh": (ad.sinh, (SIGNED,), np.sinh),
+    "cosh": (ad.cosh, (SIGNED,), np.cosh),
     "tanh": (ad.tanh, (SIGNED,), np.tanh),
     "arctan": (ad.arctan, (SIGNED,), np.arctan),
     "absolute": (ad.abs, (SIGNED,), np.abs),
@@ -84,6 +87,35 @@ CASES = {
         (CUBE,),
         lambda x: x.min((0, 2))[:, None][None],
     ),
+    "norm": (ad.norm, (CUBE,), np.linalg.norm),
+    "norm of rows": (
+        lambda x: ad.norm(x, 2, axis=1, keepdims=True),
+        (CUBE,),
+        lambda x: np.linalg.norm(x, 2, axis=1, keepdims=True),
+    ),
+    "norm 1": (lambda x: ad.norm(x, 1, -1), (SIGNED,), lambda x: np.linalg.norm(x, 1, -1)),
+    "norm inf": (lambda x: ad.norm(x, np.inf), (ROW,), lambda x: np.linalg.norm(x, np.inf)),
+    **{
+        f"einsum {how}": (
+            lambda *xs, how=how: ad.einsum(how, *xs),
+            xs,
+            lambda *xs, how=how: np.einsum(how, *xs),
+        )
+        for how, xs in {
+            "ij,jk->ik": (A, CUBE[0]),
+            "ba , bA": (A, CUBE[0][:2, :3]),  # implicit: letters in order, capitals first
+            "ij->": (A,),
+            "i,j->ji": (ROW, A[0]),
+            "ii->i": (SYMMETRIC,),
+            "ii": (SYMMETRIC,),
+            "iji->j": (CUBE[:, :, :2],),
+            "ij,j,ik->k": (A, ROW, B),
+            "...j,j": (CUBE.swapaxes(1, 2), ROW),
+            "...i,...i->...": (CUBE, CUBE[:1, :1]),  # lengths of 1 are repeated
+            "ij,kj->ik": (A, B[:, :1]),
+            "i,i,i": (ROW, A[0], A[1]),
+        }.items()
+    },
     "matmul": (ad.matmul, (A, CUBE[0]), np.matmul),
     "matmul batch": (ad.matmul, (CUBE, CUBE.swapaxes(1, 2)), np.matmul),
     "matmul shared right": (ad.matmul, (CUBE, CUBE[1].T), np.matmul),
@@ -238,6 +270,40 @@ def test_gradient_by_a_symmetric_matrix_is_symmetric():
     np.testing.assert_allclose(ours, ours.T)
 
 
+TWICE = {
+    "tan": (ad.tan, torch.tan, (SIGNED / 2,)),
+    "sinh": (ad.sinh, torch.sinh, (SIGNED,)),
+    "cosh": (ad.cosh, torch.cosh, (SIGNED,)),
+    "norm": (ad.norm, torch.linalg.norm, (CUBE,)),
+    "einsum": (
+        lambda a, b: ad.einsum("bij,bkj->ik", a, b),
+        lambda a, b: torch.einsum("bij,bkj->ik", a, b),
+        (CUBE, CUBE[:, :2]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_second_derivatives_are_those_of_torch(name):
+    """d/dx of the sum of squares of df/dx, where f is the sum of squares of the function."""
+    ours, theirs, arrays = TWICE[name]
+    first = ad.grad(lambda *xs: ad.sum(ad.square(ours(*xs))))
+    second = ad.grad(lambda *xs: ad.sum(ad.square(first(*xs))))(*arrays)
+    xs = [torch.tensor(x, requires_grad=True) for x in arrays]
+    (once,) = torch.autograd.grad(theirs(*xs).square().sum(), xs[:1], create_graph=True)
+    (twice,) = torch.autograd.grad(once.square().sum(), xs[:1])
+    np.testing.assert_allclose(second, twice.numpy(), rtol=1e-10)
+
+
+def test_slope_of_a_length_of_zero_is_zero():
+    x = np.array([[0.0, 0.0], [3.0, 4.0]])
+    slopes = ad.grad(lambda x: ad.sum(ad.norm(x, axis=1)))(x)
+    np.testing.assert_allclose(slopes, [[0, 0], [0.6, 0.8]])
+    at_zero = torch.zeros(2, requires_grad=True)
+    torch.linalg.norm(at_zero).backward()
+    np.testing.assert_array_equal(slopes[0], at_zero.grad.numpy())
+
+
 def test_slopes_at_the_corners():
     for function, slope in ((ad.relu, 0), (ad.abs, 0), (lambda x: x**0, 0), (lambda x: x**2, 0)):
         assert ad.grad(function)(0.0) == slope
@@ -258,6 +324,8 @@ def test_large_numbers_do_not_overflow():
 
 def test_numpy_functions_take_vars():
     x = ad.Var(SIGNED)
+    np.testing.assert_allclose(np.linalg.norm(x).val, np.linalg.norm(SIGNED))
+    np.testing.assert_allclose(np.einsum("ij,ij", x, x, optimize=True).val, (SIGNED**2).sum())
     y = np.sum(np.where(x > 0, np.exp(x), np.concatenate([x[:1], x[1:]]) @ np.eye(3)))
     y.backward()
     np.testing.assert_allclose(x.grad, np.where(SIGNED > 0, np.exp(SIGNED), 1.0))

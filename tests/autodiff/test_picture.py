@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import everynet.autodiff as ad
 from everynet.autodiff import Var
+from everynet.autodiff.graph import SHOWN
 from everynet.autodiff.layout import place
 from everynet.autodiff.picture import BACKWARD, FORWARD, Drawing
 from everynet.autodiff.steps import Story
@@ -54,6 +56,31 @@ def test_svg_is_text_that_parses():
     assert root.tag.endswith("svg")
     assert "v4 = 14.78" in text  # letters stay letters
     assert text == ad.to_svg(example())
+
+
+def test_a_graph_and_a_computed_var_show_themselves():
+    y = example()
+    for shown in (y._repr_svg_(), ad.draw(y)._repr_svg_()):
+        assert ET.fromstring(shown).tag.endswith("svg")
+        assert shown == ad.to_svg(y)
+    assert Var(2.0)._repr_svg_() is None  # a leaf is its number
+    for _ in range(SHOWN):
+        y = -y
+    assert y._repr_svg_() is None  # too large to be shown unasked
+
+
+def test_texts_of_matrices_do_not_overprint():
+    w, x = Var([[1.5, -2.25], [0.125, 3.0]], name="W"), Var([[0.5], [-1.0]], name="x")
+    y = ad.sum(ad.tanh(w @ w @ x + np.array([[1.0], [2.0]])) * w)
+    figure = ad.draw(y)
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    texts = [text for text in figure.axes[0].texts if text.get_text()]
+    assert any("[[1.5 -2.25] [0.125 3]]" in text.get_text() for text in texts)
+    boxes = [text.get_window_extent() for text in texts]
+    for i, box in enumerate(boxes):
+        for j in range(i):
+            assert not box.overlaps(boxes[j]), (texts[i].get_text(), texts[j].get_text())
 
 
 def test_too_many_operations():

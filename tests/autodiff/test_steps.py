@@ -1,11 +1,13 @@
 """The graph in words: the table of the backward pass, and text for Graphviz."""
 
+import xml.etree.ElementTree as ET
+
 import numpy as np
 import pytest
 
 import everynet.autodiff as ad
 from everynet.autodiff import Var
-from everynet.autodiff.steps import Story, brief
+from everynet.autodiff.steps import HEADINGS, Story, brief
 
 
 def example():
@@ -54,6 +56,22 @@ def test_trace_of_arrays_agrees_with_backward():
     np.testing.assert_array_equal(seeded[0].so_far, np.full((4, 3), 2.0))
 
 
+def test_a_trace_shows_itself_as_a_table():
+    """At a prompt and in a notebook, without print; a matrix stays on its line."""
+    steps = ad.trace(ad.sum(Var(np.eye(2), name="<W>") @ np.ones((2, 2))))
+    assert repr(steps) == str(steps)
+    assert len(repr(steps).splitlines()) == 2 + len(steps)
+    table = ET.fromstring(steps._repr_html_())
+    rows = [[cell.text or "" for cell in row] for row in table]
+    assert rows[0] == list(HEADINGS)
+    assert rows[2][1:5] == [
+        "v1 = matmul(<W>, [[1 1] [1 1]])",
+        "[[1 1] [1 1]]",
+        "[[1 1] [1 1]]",
+        "<W>",
+    ]
+
+
 def test_names_are_given_or_counted():
     a, b = Var(1.0), Var(2.0, name="v1")
     y = ad.exp(a * b)
@@ -85,6 +103,8 @@ def test_dot_has_every_operation_and_every_edge():
         (-0.0, "0"),
         (1 / 3, "0.3333"),
         (np.array([1.0, 2.5]), "[1 2.5]"),
+        (np.array([[1.5, -2.0], [0.25, 3.0]]), "[[1.5 -2] [0.25 3]]"),
+        (np.ones((2, 1, 2)), "[[[1 1]] [[1 1]]]"),
         (np.ones((3, 4)), "3x4 |3.46|"),
         (Var(1e-9), "1e-09"),
         (7, "7"),

@@ -32,6 +32,7 @@ from everynet.autodiff.derivatives import (
     jvp,
     value_and_grad,
 )
+from everynet.autodiff.einsum import einsum
 from everynet.autodiff.elementwise import (
     absolute,
     add,
@@ -39,6 +40,7 @@ from everynet.autodiff.elementwise import (
     astype,
     clip,
     cos,
+    cosh,
     divide,
     exp,
     log,
@@ -48,9 +50,11 @@ from everynet.autodiff.elementwise import (
     negative,
     power,
     sin,
+    sinh,
     sqrt,
     square,
     subtract,
+    tan,
     tanh,
     where,
 )
@@ -58,7 +62,7 @@ from everynet.autodiff.graph import Op, Var, stop_gradient
 from everynet.autodiff.images import avg_pool2d, conv2d, max_pool2d
 from everynet.autodiff.linear import cholesky, matmul, solve
 from everynet.autodiff.modes import check_finite, enable_grad, no_grad
-from everynet.autodiff.reductions import logsumexp, max, mean, min, sum, var
+from everynet.autodiff.reductions import logsumexp, max, mean, min, norm, sum, var
 from everynet.autodiff.shaping import (
     broadcast_to,
     concatenate,
@@ -104,9 +108,11 @@ __all__ = [
     "concatenate",
     "conv2d",
     "cos",
+    "cosh",
     "cross_entropy",
     "divide",
     "draw",
+    "einsum",
     "enable_grad",
     "exp",
     "expand_dims",
@@ -132,6 +138,7 @@ __all__ = [
     "multiply",
     "negative",
     "no_grad",
+    "norm",
     "pad",
     "power",
     "relu",
@@ -139,6 +146,7 @@ __all__ = [
     "scatter",
     "sigmoid",
     "sin",
+    "sinh",
     "softmax",
     "softplus",
     "solve",
@@ -150,6 +158,7 @@ __all__ = [
     "subtract",
     "sum",
     "swapaxes",
+    "tan",
     "tanh",
     "to_dot",
     "to_svg",

@@ -50,9 +50,9 @@ class _Evaluated:
     def __init__(
         self, name: str, f: Callable[..., Value], args: Sequence[Value], which: Which
     ) -> None:
-        places = (which,) if isinstance(which, int) else which
+        places = _places(name, args, which)
         self.name = name
-        self.by = {i % len(args): _argument(name, args[i]) for i in places}
+        self.by = {i: _argument(name, args[i]) for i in places}
         self.nested = _nesting.depth > 0 or any(_is_tracked(args[i]) for i in places)
         _nesting.depth += 1
         try:
@@ -102,12 +102,38 @@ def _argument(name: str, x: Value) -> Var:
     return Identity.apply(x) if _is_tracked(x) else Var(val)
 
 
+def _places(name: str, args: Sequence[Value], which: Which) -> tuple[int, ...]:
+    """Which arguments to differentiate by, counted from the left."""
+    word = "argnum" if name == "jacobian" else "argnums"
+    places = (which,) if isinstance(which, int) else tuple(which)
+    if not args:
+        raise TypeError(f"{name} of a function must be given its arguments, and there is none")
+    for i in places:
+        if isinstance(i, bool) or not isinstance(i, int):
+            raise TypeError(f"{name}: {word} ({which}) must be a number, or a tuple of numbers")
+        if not -len(args) <= i < len(args):
+            most = len(args) - 1
+            raise ValueError(
+                f"{name}: {word} ({i}) must be {f'from 0 to {most}' if most else '0'}, because the "
+                f"function was given {len(args)} argument{'s' * (most > 0)}, counted from 0"
+            )
+    from_left = tuple(i % len(args) for i in places)
+    if len(set(from_left)) < len(places):
+        raise ValueError(f"{name}: {word} ({which}) must name each argument once")
+    return from_left
+
+
 def _is_tracked(x: Value) -> bool:
     return isinstance(x, Var) and x.requires_grad
 
 
 def value_and_grad(f: Callable[..., Value], argnums: Which = 0) -> Callable[..., Value]:
     """The function x -> (f(x), gradient of f at x), for a scalar f."""
+    if not callable(f):
+        raise TypeError(
+            f"grad must be given a function, not {type(f).__name__}: grad(lambda x: x * x)(3.0); "
+            "of a Var that is computed already take backward()"
+        )
 
     def evaluate(*args: Value) -> tuple[Value, Value]:
         at = _Evaluated("grad", f, args, argnums)

@@ -108,6 +108,27 @@ class Cos(Op):
     vjps = (lambda g, y, x: -g * np.sin(x),)
 
 
+class Tan(Op):
+    """y = tan x."""
+
+    forward = np.tan
+    vjps = (lambda g, y, x: g * (1 + y * y),)
+
+
+class Sinh(Op):
+    """y = (e^x - e^-x) / 2."""
+
+    forward = np.sinh
+    vjps = (lambda g, y, x: g * np.cosh(x),)
+
+
+class Cosh(Op):
+    """y = (e^x + e^-x) / 2."""
+
+    forward = np.cosh
+    vjps = (lambda g, y, x: g * np.sinh(x),)
+
+
 class Tanh(Op):
     """y = tanh x."""
 
@@ -247,6 +268,24 @@ def sin(x: Value) -> Var:
 def cos(x: Value) -> Var:
     """The cosine."""
     return Cos.apply(x)
+
+
+@implements(np.tan)
+def tan(x: Value) -> Var:
+    """The tangent."""
+    return Tan.apply(x)
+
+
+@implements(np.sinh)
+def sinh(x: Value) -> Var:
+    """The hyperbolic sine."""
+    return Sinh.apply(x)
+
+
+@implements(np.cosh)
+def cosh(x: Value) -> Var:
+    """The hyperbolic cosine."""
+    return Cosh.apply(x)
 
 
 @implements(np.tanh)

@@ -24,6 +24,7 @@ from everynet.autodiff.reverse import pullback, shapes, topological
 Rule: TypeAlias = Callable[..., Value]
 """rule(g, y, *args): the gradient by one argument, from the gradient g by the output y."""
 
+SHOWN = 40  # Ops of a graph that a notebook shows by itself
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
@@ -49,6 +50,14 @@ class Var(ArrayLike):
     def __repr__(self) -> str:
         by = f", creator={self.creator.name}" if self.creator else ""
         return f"Var({np.array2string(np.asarray(self.val), separator=', ', prefix='Var(')}{by})"
+
+    def _repr_svg_(self) -> str | None:
+        """What a notebook shows of a computed Var: its graph, unless that is large."""
+        if self.creator is None or len(topological(self)) > SHOWN:
+            return None
+        from everynet.autodiff.picture import to_svg  # noqa: PLC0415 -- matplotlib, which draws
+
+        return to_svg(self)
 
     def backward(self, seed: Value = None, create_graph: bool = False) -> None:
         """Add to `grad` of every Var that led here the gradient of this one, weighted by `seed`.

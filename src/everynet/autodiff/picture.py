@@ -99,7 +99,17 @@ class Drawing:
         return Box("op", var.creator.symbol or var.creator.name, added)
 
 
-def draw(y: Var, seed: Value = None) -> Figure:
+class Graph(Figure):
+    """The picture of a graph; a notebook shows it as SVG."""
+
+    def _repr_svg_(self) -> str:
+        text = io.StringIO()
+        with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "everynet"}):
+            self.savefig(text, format="svg", metadata={"Date": None})
+        return text.getvalue()
+
+
+def draw(y: Var, seed: Value = None) -> Graph:
     """The graph that led to y, with the gradient of y by everything in it.
 
     Above each edge stands the value that went forward along it, below it the gradient that came
@@ -122,7 +132,7 @@ def draw(y: Var, seed: Value = None) -> Figure:
     high = max(box.at[1] + box.height / 2 for box in boxes)
     legend = 4.0 * FONT
     width, height = max(right - left, 300.0) + 2 * MARGIN, high - low + 2 * MARGIN + legend
-    figure = Figure(figsize=(width / 72, height / 72))
+    figure = Graph(figsize=(width / 72, height / 72))
     axes = figure.add_axes((0, 0, 1, 1))
     axes.set_xlim(left - MARGIN, left - MARGIN + width)
     axes.set_ylim(low - MARGIN - legend, high + MARGIN)
@@ -136,10 +146,7 @@ def draw(y: Var, seed: Value = None) -> Figure:
 
 def to_svg(y: Var, seed: Value = None) -> str:
     """The picture of `draw` as the text of an SVG file."""
-    text = io.StringIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "everynet"}):
-        draw(y, seed).savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+    return draw(y, seed)._repr_svg_()
 
 
 def _draw_edges(axes: Axes, drawing: Drawing, routes: list[list[Point]]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from everynet.autodiff.arraylike import Axis, Value, implements
-from everynet.autodiff.elementwise import divide, multiply, subtract
+from everynet.autodiff.arraylike import Axis, Value, implements, value
+from everynet.autodiff.elementwise import absolute, divide, multiply, subtract
 from everynet.autodiff.graph import Op, Var
 
 
@@ -57,6 +57,23 @@ class Min(Op):
 
     forward = staticmethod(lambda x, axis, keepdims: np.min(x, axis=axis, keepdims=keepdims))
     vjps = (lambda g, y, x, axis, keepdims: _shared(g, y, x, axis),)
+
+
+class Norm(Op):
+    """y = (x_1^2 + ... + x_n^2)^(1/2), whose slopes are x / y; 0 where all of x is 0."""
+
+    symbol = "‖·‖"
+    vjps = (lambda g, y, x, axis, keepdims: _along(g, y, x, _kept(x, axis)),)
+
+    @staticmethod
+    def forward(x: Value, axis: Axis, keepdims: bool) -> Value:
+        return np.sqrt(np.sum(x * x, axis=axis, keepdims=keepdims))
+
+
+def _along(g: Value, y: Value, x: Value, kept: tuple[int, ...]) -> Value:
+    """The gradient times the direction of x, which 0 has none of."""
+    length = y.reshape(kept)
+    return g.reshape(kept) * x / np.where(length == 0, 1.0, length)
 
 
 class Logsumexp(Op):
@@ -114,3 +131,28 @@ def min(a: Value, axis: Axis = None, *, keepdims: bool = False) -> Var:
 def logsumexp(input: Value, dim: Axis, keepdim: bool = False) -> Var:
     """The log of the sum of exp over `dim`; large inputs do not overflow."""
     return Logsumexp.apply(input, dim, keepdim)
+
+
+@implements(np.linalg.norm)
+def norm(
+    x: Value, ord: float | str | None = None, axis: Axis = None, *, keepdims: bool = False
+) -> Var:
+    """The length of x over `axis`: the root of the sum of squares, with slope 0 at 0.
+
+    Of a vector `ord` may also be 1, the sum of sizes, or infinity, the largest of them.
+    """
+    if ord in (None, "fro"):
+        return Norm.apply(x, axis, keepdims)
+    if isinstance(axis, tuple) or (axis is None and np.ndim(value(x)) != 1):
+        raise ValueError(
+            f"norm: ord ({ord}) of an array of shape {np.shape(value(x))} must be None, because "
+            "norms of matrices other than the root of the sum of squares are not written yet; give "
+            "axis=-1 for the norm of each row"
+        )
+    if ord == 2:
+        return Norm.apply(x, axis, keepdims)
+    if ord == 1:
+        return sum(absolute(x), axis, keepdims=keepdims)
+    if ord == np.inf:
+        return max(absolute(x), axis, keepdims=keepdims)
+    raise ValueError(f"norm: ord ({ord}) must be 1, 2 or infinity; others are not written yet")

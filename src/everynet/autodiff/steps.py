@@ -9,6 +9,7 @@ import numpy as np
 from everynet.autodiff.arraylike import Value, value
 from everynet.autodiff.graph import Op, Var, seed_of
 from everynet.autodiff.reverse import pullback, topological
+from everynet.notebook import table
 
 HEADINGS = ("step", "operation", "value", "gradient", "goes to", "slope", "adds", "so far")
 
@@ -19,7 +20,8 @@ def brief(x: Value) -> str:
     if x.ndim == 0:
         return f"{x:.4g}"
     if x.size <= 4:
-        return np.array2string(x, formatter={"float_kind": lambda v: f"{v:.3g}"}, separator=" ")
+        text = np.array2string(x, formatter={"float_kind": lambda v: f"{v:.3g}"}, separator=" ")
+        return " ".join(text.split())  # on one line
     return f"{'x'.join(map(str, x.shape))} |{np.linalg.norm(x):.3g}|"
 
 
@@ -106,8 +108,11 @@ class Trace(tuple[Step, ...]):
 
     __slots__ = ()
 
-    def __str__(self) -> str:
-        rows, before = [HEADINGS], 0
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The lines of the table below its headings, as text."""
+        rows: list[tuple[str, ...]] = []
+        before = 0
         for s in self:
             new = s.step != before
             first = (
@@ -116,11 +121,19 @@ class Trace(tuple[Step, ...]):
             slope = "" if s.slope is None else brief(s.slope)
             rows.append((*first, s.goes_to, slope, brief(s.adds), brief(s.so_far)))
             before = s.step
+        return rows
+
+    def __repr__(self) -> str:
+        rows = [HEADINGS, *self.rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = [
             "  ".join(c.ljust(w) for c, w in zip(r, widths, strict=True)).rstrip() for r in rows
         ]
         return "\n".join([lines[0], "  ".join("-" * w for w in widths), *lines[1:]])
+
+    def _repr_html_(self) -> str:
+        """The table as a notebook shows it."""
+        return table(HEADINGS, self.rows)
 
 
 def trace(y: Var, seed: Value = None) -> Trace:

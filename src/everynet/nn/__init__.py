@@ -1,0 +1,53 @@
+"""Blocks that several networks share: layers, losses, optimisers, tables of layers."""
+
+from everynet.nn import schedules as schedules
+from everynet.nn.chunked_cross_entropy import chunked_cross_entropy as chunked_cross_entropy
+from everynet.nn.conv import ConvNormReLU as ConvNormReLU
+from everynet.nn.conv import ConvReLU as ConvReLU
+from everynet.nn.conv import he_start as he_start
+from everynet.nn.given import Given as Given
+from everynet.nn.heads import Head as Head
+from everynet.nn.heads import head as head
+from everynet.nn.layers import Layer as Layer
+from everynet.nn.layers import LayerTable as LayerTable
+from everynet.nn.layers import activations as activations
+from everynet.nn.layers import layer_table as layer_table
+from everynet.nn.lion import Lion as Lion
+from everynet.nn.recurrent import last_of as last_of
+from everynet.nn.recurrent import reversed_within as reversed_within
+from everynet.nn.recurrent import unrolled as unrolled
+from everynet.nn.row_sparse import RowAdagrad as RowAdagrad
+from everynet.nn.sampled_softmax import Candidates as Candidates
+from everynet.nn.sampled_softmax import importance_softmax as importance_softmax
+from everynet.nn.sampled_softmax import noise_contrastive as noise_contrastive
+from everynet.nn.sampled_softmax import sampled_softmax as sampled_softmax
+from everynet.nn.seen import Seen as Seen
+
+__all__ = [
+    "Candidates",
+    "ConvNormReLU",
+    "ConvReLU",
+    "Given",
+    "Head",
+    "Layer",
+    "LayerTable",
+    "Lion",
+    "RowAdagrad",
+    "Seen",
+    "activations",
+    "chunked_cross_entropy",
+    "he_start",
+    "head",
+    "importance_softmax",
+    "last_of",
+    "layer_table",
+    "noise_contrastive",
+    "reversed_within",
+    "sampled_softmax",
+    "schedules",
+    "unrolled",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -104,3 +104,9 @@ from everynet.plot.words import Bars as Bars
 from everynet.plot.words import along_lines as along_lines
 from everynet.plot.words import by_word as by_word
 from everynet.plot.words import filled_gaps as filled_gaps
+
+__all__ = [name for name, value in sorted(globals().items()) if callable(value)]
+
+
+def __dir__() -> list[str]:
+    return __all__

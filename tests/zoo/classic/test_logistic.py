@@ -15,8 +15,8 @@ from everynet.runs import run
 from everynet.types import UserError
 from everynet.zoo.classic.logistic import (
     RECIPES,
+    LogisticObjective,
     LogisticRegression,
-    Objective,
     TwoClasses,
     descend,
     newton,
@@ -31,7 +31,7 @@ def problem(seed=0, rows=40, features=3, l2=0.7):
     y = (x[:, 0] + 2 * noise > 0).double()
     y[:2] = torch.tensor([0.0, 1.0])
     theta = torch.randn(features + 1, generator=generator, dtype=torch.float64)
-    return Objective.of(x, y, l2), theta
+    return LogisticObjective.of(x, y, l2), theta
 
 
 def breast_cancer():
@@ -100,7 +100,7 @@ def test_a_newton_step_solves_the_linear_system():
 def test_newtons_line_search_tames_steps_that_overshoot():
     """With next to no penalty some whole steps raise J; those that are taken never do."""
     x, y = (torch.tensor(part) for part in breast_cancer())
-    objective = Objective.of(x, y.double(), 1e-6)
+    objective = LogisticObjective.of(x, y.double(), 1e-6)
     values, overshot = [], 0
     for theta, g in islice(newton(objective), 25):
         whole = torch.linalg.solve(objective.hessian(theta), g)

@@ -18,7 +18,7 @@ from everynet.zoo.classic.logistic import LogisticRegression
 from everynet.zoo.classic.softmax_regression import (
     RECIPES,
     ManyClasses,
-    Objective,
+    SoftmaxObjective,
     SoftmaxRegression,
     newton,
     solve,
@@ -32,7 +32,7 @@ def problem(seed=0, rows=50, features=3, classes=4, l2=0.7):
     y = torch.randint(classes, (rows,), generator=generator)
     y[:classes] = torch.arange(classes)
     theta = torch.randn(features + 1, classes, generator=generator, dtype=torch.float64)
-    return Objective.of(x, y, l2), theta
+    return SoftmaxObjective.of(x, y, l2), theta
 
 
 # ---------------------------------------------------------------------------------- the equations
@@ -89,7 +89,7 @@ def test_newtons_line_search_tames_steps_that_overshoot():
     """With next to no penalty some whole steps raise J; those that are taken never do."""
     x, y = load_breast_cancer(return_X_y=True)
     x = torch.tensor(StandardScaler().fit_transform(x))
-    objective = Objective.of(x, torch.tensor(y), 1e-8)
+    objective = SoftmaxObjective.of(x, torch.tensor(y), 1e-8)
     values, overshot = [], 0
     for theta, g in islice(newton(objective), 34):
         whole = solve(objective, (objective.x @ theta).softmax(dim=1), g)

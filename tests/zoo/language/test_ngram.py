@@ -24,7 +24,7 @@ from everynet.data.kinds import named
 from everynet.kernels.ngrams import counted, scored, since_start
 from everynet.types import UserError
 from everynet.zoo.language.ngram_model import NGram
-from everynet.zoo.language.smoothing import SMOOTHINGS, Settings
+from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 
 NLTK = json.loads(Path(__file__).with_name("nltk_scores.json").read_text())
 SENTENCES = NLTK["text"]
@@ -417,7 +417,7 @@ def test_it_has_the_perplexities_of_kenlm_on_the_penn_treebank():
     end, levels = vocabulary.index("\n"), None
     levels = counted(train, since_start(train, end), 5, len(vocabulary))
     for order, wanted in ((2, 185.70), (3, 148.28), (5, 141.19)):
-        weighed = SMOOTHINGS["modified-kneser-ney"](levels[:order], Settings())
+        weighed = SMOOTHINGS["modified-kneser-ney"](levels[:order], SmoothingSettings())
         logp, _ = scored(test, since_start(test, end), weighed.grams(levels[:order]), 0.0)
         assert round(math.exp(-logp.mean()), 2) == wanted
     model = recipe.fit(recipe.model(data), data)

@@ -21,7 +21,7 @@ from everynet.trainer import begin, evaluate
 from everynet.types import UserError
 from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
 from everynet.zoo.language.ngram_model import trigrams
-from everynet.zoo.language.rnn_lm import Lines, NextWord, TiedReader, _by_word
+from everynet.zoo.language.rnn_lm import ScoredLines, NextWord, TiedReader, _by_word
 from everynet.zoo.recurrent.lstm import LSTM
 
 WORDS = "the man pulled the cart and a horse pulled the man\nthe cart is a cart\n"
@@ -60,8 +60,8 @@ def test_dots_of_the_picture_are_the_trigrams_of_the_training_text(asked):
     counts = trigrams(stream, list(tokens.vocabulary))
     line = torch.tensor(tokens.encode("the man pulled a cart"))
     with torch.no_grad():
-        bars = _by_word(Lines(model, tokens), line, counts)
-        logp = Lines(model, tokens).logp(line[None])[0]
+        bars = _by_word(ScoredLines(model, tokens), line, counts)
+        logp = ScoredLines(model, tokens).logp(line[None])[0]
     beside = [one.beside for one in bars]
     sentence = counts.logprob(["the man pulled a cart"])  # from its start to its end
     assert beside == pytest.approx(np.exp(sentence[: len(bars)]).tolist())
@@ -174,7 +174,7 @@ def test_lines_of_a_length_sum_to_what_has_not_ended(asked):
     model, tokens, _ = asked
     pairs = torch.cartesian_prod(*[torch.arange(len(tokens))] * 2)
     with torch.no_grad():
-        logp = Lines(model, tokens).logp(pairs)[:, :2].sum(1)
+        logp = ScoredLines(model, tokens).logp(pairs)[:, :2].sum(1)
     assert logp.exp().sum().item() == pytest.approx(1.0)
 
 
@@ -193,7 +193,7 @@ def test_a_text_without_lines_scores_from_the_second_word_on():
 
 def test_a_new_word_is_a_rare_one_where_the_text_has_those():
     tokens, _ = spec_of("the <unk> pulled a <unk>\n")
-    lines = Lines(network(), tokens)
+    lines = ScoredLines(network(), tokens)
     assert lines.known(torch.tensor([0, 1])).tolist() == [tokens.index["<unk>"], 1]
     assert not {tokens.index["<unk>"], 0, tokens.index["\n"]} & {*lines.words().tolist()}
 
@@ -202,9 +202,9 @@ def test_long_lists_of_lines_are_scored_in_parts(asked, monkeypatch):
     model, tokens, _ = asked
     lines = torch.randint(len(tokens), (7, 4))
     with torch.no_grad():
-        whole = Lines(model, tokens).score(lines)
+        whole = ScoredLines(model, tokens).score(lines)
         monkeypatch.setattr("everynet.zoo.language.rnn_lm.LOGITS", 2 * 6 * len(tokens))
-        torch.testing.assert_close(Lines(model, tokens).score(lines), whole)
+        torch.testing.assert_close(ScoredLines(model, tokens).score(lines), whole)
 
 
 # ------------------------------------------------------------------------------------------- gaps
@@ -257,7 +257,7 @@ def test_a_missing_word_is_looked_for_at_every_place(asked):
         for place in range(5):
             for word in words:
                 made = torch.tensor([[*line[:place], word, *line[place:]]])
-                scores[place, word] = Lines(model, tokens).score(made).item()
+                scores[place, word] = ScoredLines(model, tokens).score(made).item()
     best = sorted(scores, key=lambda pair: -scores[pair])[:4]
     total = sum(map(math.exp, scores.values()))
     assert [(k, tokens.index[w]) for w, k, _ in answer["candidates"]] == best
@@ -366,7 +366,7 @@ def test_the_penn_treebank_recipes_are_as_published():
 
 def found_by(model, data, ngram, most=150):
     """How often the network and n-grams find a word that is missing from unseen lines; chance."""
-    lines = Lines(model.eval(), Tokens.of(data.spec))
+    lines = ScoredLines(model.eval(), Tokens.of(data.spec))
     unseen = lines.of_stream(data.splits["test"][0].long(), 4, 16)[:most]
     counts = find(ngram).fit(find(ngram).model(data), data)
     words = lines.words()
@@ -421,7 +421,7 @@ def test_pieces_of_words_know_what_is_pulled_and_not_pooled(tmp_path):
     recipe = replace(find("rnn-lm"), data="text8", tokens="bpe", vocabulary=8192)
     result = runs.run(replace(recipe, dropout=0.0, steps=1500, goal=""), tmp_path, device="cpu")
     model, tokens = everynet.load(result.folder), Tokens.of(recipe.dataset().spec)
-    lines = Lines(model.eval(), tokens)
+    lines = ScoredLines(model.eval(), tokens)
     with torch.no_grad():
         for line in ("the man {} the cart", "he was {} out of the water", "a cart {} by a horse"):
             pulled, pooled = (

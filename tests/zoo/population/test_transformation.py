@@ -19,7 +19,7 @@ from everynet.zoo.population.ensemble import (
 )
 from everynet.zoo.population.transformation import (
     RECIPES,
-    Chain,
+    EnsembleChain,
     Transformation,
     by_factors,
     by_weights,
@@ -92,7 +92,7 @@ def test_a_chain_encodes_what_the_last_population_decodes():
         Ensemble(n, d, radius=r, generator=seeded(n))
         for n, d, r in ((40, 2, 1.0), (50, 2, 1.5), (30, 1, 1.0))
     ]
-    chain, x = Chain(populations, [square, product]), ball(20, 2, generator=seeded(1))
+    chain, x = EnsembleChain(populations, [square, product]), ball(20, 2, generator=seeded(1))
     first, second, third = chain.rates(x)
     torch.testing.assert_close(first, populations[0].encode(x))
     squared = first @ populations[0].decoders(square)
@@ -108,14 +108,17 @@ def test_neurons_on_their_linear_part_hand_a_value_on_exactly():
         Ensemble(20, 2, tuning=RectifiedLinear(), intercepts=(-1, -1), generator=seeded(k))
         for k in range(3)
     ]
-    chain, x = Chain(populations, [quarter_turn, None], noise=0.0), ball(30, 2, generator=seeded(9))
+    chain, x = (
+        EnsembleChain(populations, [quarter_turn, None], noise=0.0),
+        ball(30, 2, generator=seeded(9)),
+    )
     assert relative_error(chain.values(x)[2], quarter_turn(x)) < 1e-6
 
 
 @pytest.mark.covers("P5")
 def test_three_populations_err_less_than_5_percent():
     populations = [Ensemble(300, d, generator=seeded(d)) for d in (1, 1, 1)]
-    chain, x = Chain(populations, [None, square]), ball(500, 1, generator=seeded(7))
+    chain, x = EnsembleChain(populations, [None, square]), ball(500, 1, generator=seeded(7))
     assert relative_error(chain.values(x)[2], x**2) < 0.05
 
 
@@ -137,7 +140,7 @@ def test_slope_by_hand():
 
 def test_a_function_between_each_two_populations():
     with pytest.raises(ValueError, match=r"functions \(2\) must be 1, one between each two of 2"):
-        Chain([Ensemble(9, 1), Ensemble(9, 1)], [None, None])
+        EnsembleChain([Ensemble(9, 1), Ensemble(9, 1)], [None, None])
 
 
 @pytest.mark.parametrize(

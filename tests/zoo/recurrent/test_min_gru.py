@@ -17,18 +17,18 @@ from everynet.trainer import begin
 from everynet.types import UserError
 from everynet.zoo.recurrent.min_gru import (
     REACH,
-    Block,
     BlockReader,
     ConvolvedMinGRU,
     MinGRU,
+    MinGRUBlock,
     gates,
 )
 
 CELLS = {
     "minGRU": lambda: MinGRU(4, 4),
     "convolved": lambda: ConvolvedMinGRU(4),
-    "block": lambda: Block(4, MinGRU(4, 4)),
-    "convolved block": lambda: Block(4, ConvolvedMinGRU(4), 3),
+    "block": lambda: MinGRUBlock(4, MinGRU(4, 4)),
+    "convolved block": lambda: MinGRUBlock(4, ConvolvedMinGRU(4), 3),
 }
 
 
@@ -43,7 +43,7 @@ def drawn(*shape):
 
 def reader(layers=2, vocabulary=7, size=4, dropout=0.0):
     torch.manual_seed(0)
-    blocks = [Block(size, ConvolvedMinGRU(size), 2, dropout) for _ in range(layers)]
+    blocks = [MinGRUBlock(size, ConvolvedMinGRU(size), 2, dropout) for _ in range(layers)]
     return BlockReader(vocabulary, size, blocks, dropout).double()
 
 

@@ -21,9 +21,9 @@ from everynet.types import UserError
 from everynet.zoo.recurrent.next_token import Reader
 from everynet.zoo.recurrent.rnn import (
     ALWAYS_ONE,
-    Adder,
     Adding,
     ConcatenatedForm,
+    PlainAdder,
     PreActivationForm,
     StateForm,
     as_torch,
@@ -513,7 +513,7 @@ class Sums(torch.nn.Module):
 
 def test_the_adder_reads_its_last_state_and_its_error_is_the_mean_square():
     torch.manual_seed(0)
-    net = Adder(2, 5).double()
+    net = PlainAdder(2, 5).double()
     form = StateForm(2, 5).double()
     with torch.no_grad():
         form.input.weight.copy_(net.rnn.weight_ih_l0)

@@ -17,7 +17,7 @@ from everynet.nn.layers import layer_table
 from everynet.runs import run
 from everynet.trainer import begin
 from everynet.types import Data, UserError
-from everynet.zoo.vision.cnn import CNN, Block
+from everynet.zoo.vision.cnn import CNN, ConvBlock
 from tests.data.either import inputs
 
 
@@ -82,14 +82,14 @@ def test_cnn_is_its_equations(training, size):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 10**6), side=st.sampled_from([2, 6, 9]))
 def test_pooling_first_changes_nothing_where_gains_are_positive(seed, side):
-    block = double(Block(2, 3, pools=True), seed).eval()
+    block = double(ConvBlock(2, 3, pools=True), seed).eval()
     x = torch.randn(2, 2, side, side, dtype=torch.float64)
     after = pooled(normed(convolved(x, block.conv.weight), block.norm, training=False).clamp(min=0))
     torch.testing.assert_close(block(x), after)
 
 
 def test_pooling_first_matters_where_a_gain_is_negative():
-    block = double(Block(2, 3, pools=True)).eval()
+    block = double(ConvBlock(2, 3, pools=True)).eval()
     block.norm.weight.data.neg_()
     x = torch.randn(2, 2, 6, 6, dtype=torch.float64)
     after = pooled(normed(convolved(x, block.conv.weight), block.norm, training=False).clamp(min=0))
@@ -98,8 +98,8 @@ def test_pooling_first_matters_where_a_gain_is_negative():
 
 def test_a_convolution_moves_with_the_image():
     """Off the borders, by any shift; after a pool only by an even one."""
-    block = double(Block(1, 4, pools=False)).eval()
-    pools = double(Block(1, 4, pools=True)).eval()
+    block = double(ConvBlock(1, 4, pools=False)).eval()
+    pools = double(ConvBlock(1, 4, pools=True)).eval()
     x = torch.randn(1, 1, 20, 20, dtype=torch.float64)
     moved = x.roll((1, 2), (2, 3))
     maps, others = block(x), block(moved)

@@ -13,7 +13,7 @@ from everynet.catalog import find
 from everynet.types import UserError
 from everynet.zoo.vision.receptive_cells import (
     BINS,
-    Row,
+    CellRow,
     _places,
     answer,
     centre_surround,
@@ -26,7 +26,7 @@ from everynet.zoo.vision.receptive_cells import (
     simple,
 )
 
-ROW = Row(41, 1.5, 1.6, 7, 2.0)
+ROW = CellRow(41, 1.5, 1.6, 7, 2.0)
 PHASES = torch.linspace(0, 2 * math.pi, 25, dtype=torch.float64)
 
 

@@ -45,7 +45,7 @@ from everynet.types import Batch, Data, History, Spec, UserError, nearest
 
 
 @dataclass(frozen=True)
-class Objective:
+class LogisticObjective:
     """J and its derivatives for one training set; the last column of x is ones."""
 
     x: Float[Tensor, "samples weights"]
@@ -56,10 +56,10 @@ class Objective:
     @staticmethod
     def of(
         x: Float[Tensor, "samples features"], y: Float[Tensor, " samples"], l2: float
-    ) -> Objective:
+    ) -> LogisticObjective:
         """The objective with an intercept."""
         penalty = torch.full_like(x[0], l2 / len(x))
-        return Objective(pad(x, (0, 1), value=1.0), y, pad(penalty, (0, 1)))
+        return LogisticObjective(pad(x, (0, 1), value=1.0), y, pad(penalty, (0, 1)))
 
     def value(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, ""]:
         loss = binary_cross_entropy_with_logits(self.x @ theta, self.y)
@@ -79,7 +79,7 @@ Iterates = Iterator[tuple[Float[Tensor, " weights"], Float[Tensor, " weights"]]]
 """theta and the gradient there, step after step."""
 
 
-def descend(objective: Objective) -> Iterates:
+def descend(objective: LogisticObjective) -> Iterates:
     """Gradient descent with the largest fixed step that cannot overshoot."""
     x, theta = objective.x, torch.zeros_like(objective.penalty)
     largest = torch.linalg.eigvalsh(x.T @ x)[-1] / (4 * len(x)) + objective.penalty.max()
@@ -89,7 +89,7 @@ def descend(objective: Objective) -> Iterates:
         theta = theta - g / largest  # (6)
 
 
-def newton(objective: Objective) -> Iterates:
+def newton(objective: LogisticObjective) -> Iterates:
     """Newton's method with a line search; ends where rounding leaves no step that lowers J."""
     theta, t = torch.zeros_like(objective.penalty), 1.0
     while t > 1e-10:
@@ -145,7 +145,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
                 "l2 (0) must be positive for these data, because a hyperplane separates the "
                 "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
             )
-        objective = Objective.of(x, index.to(x.dtype), self.l2)
+        objective = LogisticObjective.of(x, index.to(x.dtype), self.l2)
         theta, curve = converge(SOLVERS[self.solver](objective), self.tol, self.max_iter)
         self.coef_, self.intercept_ = form.give(theta[None, :-1]), form.give(theta[-1:])
         self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
@@ -236,7 +236,7 @@ class TwoClasses(Fitting[LogisticRegression]):
     def pictures(self, model: LogisticRegression, data: Data, history: History) -> Pictures:
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
         train_x, train_y = data.whole
-        objective = Objective.of(train_x.flatten(1).double(), train_y.double(), self.l2)
+        objective = LogisticObjective.of(train_x.flatten(1).double(), train_y.double(), self.l2)
         iterates = {
             "Newton's method": islice(newton(objective), 10),
             "gradient descent": islice(descend(objective), 3_000),

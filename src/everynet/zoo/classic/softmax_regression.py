@@ -42,7 +42,7 @@ from everynet.types import Batch, Data, History, Spec, UserError
 
 
 @dataclass(frozen=True)
-class Objective:
+class SoftmaxObjective:
     """J and its derivatives for one training set; the last column of x is ones."""
 
     x: Float[Tensor, "samples weights"]
@@ -54,10 +54,10 @@ class Objective:
     @staticmethod
     def of(
         x: Float[Tensor, "samples features"], y: Int[Tensor, " samples"], l2: float
-    ) -> Objective:
+    ) -> SoftmaxObjective:
         """The objective with an intercept for each class."""
         penalty = torch.full_like(x[0], l2 / len(x))
-        return Objective(
+        return SoftmaxObjective(
             pad(x, (0, 1), value=1.0), y, one_hot(y).to(x.dtype), pad(penalty, (0, 1))[:, None]
         )
 
@@ -86,7 +86,7 @@ MOST_PRODUCTS = 250
 
 
 def newton(
-    objective: Objective,
+    objective: SoftmaxObjective,
 ) -> Iterator[tuple[Float[Tensor, "weights classes"], Float[Tensor, "weights classes"]]]:
     """Theta and the gradient there, step after step; ends where rounding leaves no step down."""
     theta, t = objective.x.new_zeros(objective.x.shape[1], objective.targets.shape[1]), 1.0
@@ -102,7 +102,9 @@ def newton(
 
 
 def solve(
-    objective: Objective, p: Float[Tensor, "samples classes"], g: Float[Tensor, "weights classes"]
+    objective: SoftmaxObjective,
+    p: Float[Tensor, "samples classes"],
+    g: Float[Tensor, "weights classes"],
 ) -> Float[Tensor, "weights classes"]:
     """V with H[V] = g, by conjugate gradients, to an error that shrinks with |g|."""
     v, rest = torch.zeros_like(g), g
@@ -142,7 +144,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
                 "l2 (0) must be positive for these data, because hyperplanes separate some "
                 "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
             )
-        objective = Objective.of(x, index, self.l2)
+        objective = SoftmaxObjective.of(x, index, self.l2)
         theta, curve = converge(newton(objective), self.tol, self.max_iter)
         self.coef_, self.intercept_ = form.give(theta[:-1].T), form.give(theta[-1])
         self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)

@@ -35,7 +35,7 @@ from everynet.types import Batch, Data, History, Spec, UserError
 from everynet.words import shown
 from everynet.zoo.language import smoothing as ways
 from everynet.zoo.language.ngram_model import NEWLINE, NGram, check
-from everynet.zoo.language.smoothing import SMOOTHINGS, Settings
+from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +76,8 @@ class CountedWords(Fitting[NGram]):
         ways.check(self.smoothing, self._settings)
 
     @property
-    def _settings(self) -> Settings:
-        return Settings(self.k, self.discount, self.backoff)
+    def _settings(self) -> SmoothingSettings:
+        return SmoothingSettings(self.k, self.discount, self.backoff)
 
     def dataset(self) -> Data:
         data = load(
@@ -206,7 +206,7 @@ def _fills(model: NGram, row: Ints, candidates: int) -> dict[str, Any]:
 
 
 def _perplexities(
-    levels: Sequence[Counted], held: tuple[Ints, Ints], settings: Settings
+    levels: Sequence[Counted], held: tuple[Ints, Ints], settings: SmoothingSettings
 ) -> dict[str, Tensor]:
     """Of held-out text, for every smoothing and order; nan where it is infinite or not found."""
     found = {}

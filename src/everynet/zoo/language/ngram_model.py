@@ -35,7 +35,7 @@ from everynet.kernels.ngrams import Grams, Ints, counted, scored, since_start
 from everynet.types import UserError, nearest
 from everynet.words import shown
 from everynet.zoo.language import smoothing as ways
-from everynet.zoo.language.smoothing import SMOOTHINGS, Settings
+from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 
 NEWLINE = "\n"
 MOST = 9
@@ -84,7 +84,7 @@ class NGram(BaseEstimator):
 
     def fit(self, X: Array, y: Array = None, *, vocabulary: Sequence[str] | None = None) -> Self:
         check(self.order, self.smoothing)
-        settings = Settings(self.k, self.discount, self.backoff)
+        settings = SmoothingSettings(self.k, self.discount, self.backoff)
         ways.check(self.smoothing, settings)
         if vocabulary is None:
             number = _Numbers({arpa.UNKNOWN: 0, arpa.END: 1})

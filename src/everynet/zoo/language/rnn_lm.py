@@ -152,7 +152,7 @@ class NextWord(NextToken):
             raise UserError(f"candidates ({candidates}) must be at least 1")
         if tries < 0:
             raise UserError(f"tries ({tries}) must be at least 1, or 0, which tries every word")
-        lines = Lines(model, tokens)
+        lines = ScoredLines(model, tokens)
         answers: list[dict[str, Any]] = []
         for given in inputs:
             line = lines.known(given)
@@ -169,7 +169,7 @@ class NextWord(NextToken):
 
     def pictures(self, model: Reader, data: Data, history: History) -> Pictures:
         """Lines word by word, gaps that are filled, and a word missing nobody knows where."""
-        lines = Lines(model, Tokens.of(data.spec))
+        lines = ScoredLines(model, Tokens.of(data.spec))
         (stream,) = data.splits["valid"]
         counts = trigrams(data.splits["train"][0].cpu(), list(lines.tokens.vocabulary))
         chosen = lines.of_stream(stream.long(), 8, 12)
@@ -189,7 +189,7 @@ class NextWord(NextToken):
 
 
 @dataclass(frozen=True)
-class Lines:
+class ScoredLines:
     """A model asked about lines, each of which follows the end of another."""
 
     model: Reader
@@ -291,7 +291,7 @@ class Lines:
         return found or list(stream.split(least)[:3])
 
 
-def _by_word(lines: Lines, line: Tensor, counts: NGram) -> list[Bars]:
+def _by_word(lines: ScoredLines, line: Tensor, counts: NGram) -> list[Bars]:
     """Each word of a line, its probability by both models, and what was likeliest in its place."""
     whole = torch.cat([line.new_tensor(lines.ends), line])
     likely = lines.model(whole[None, :-1])[0][0].softmax(1)
@@ -304,7 +304,7 @@ def _by_word(lines: Lines, line: Tensor, counts: NGram) -> list[Bars]:
     return [Bars(say[word], p, f"{say[g]}  {b:.2f}", g == word, q) for word, p, g, b, q in rows]
 
 
-def _gap(lines: Lines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
+def _gap(lines: ScoredLines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
     """A line with a gap, the five words that fit it best, and the one that stood there."""
     rest = torch.cat([line[:place], line[place + 1 :]])
     tried = lines.proposed(rest, [place], TRIES)
@@ -315,7 +315,7 @@ def _gap(lines: Lines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
     return text, [Bars(say[word], share, "", word == true) for _, word, share in shown]
 
 
-def _missing(lines: Lines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
+def _missing(lines: ScoredLines, line: Tensor, place: int) -> tuple[str, list[Bars]]:
     """A line without one of its words, and the likeliest word of each place."""
     rest = torch.cat([line[:place], line[place + 1 :]])
     tried = lines.proposed(rest, range(len(rest) + 1), TRIES)

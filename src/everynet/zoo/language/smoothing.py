@@ -48,7 +48,7 @@ LARGEST = 5
 
 
 @dataclass(frozen=True)
-class Settings:
+class SmoothingSettings:
     """The numbers that some of the smoothings ask for."""
 
     k: float = 1.0
@@ -102,7 +102,7 @@ def _counts(levels: Sequence[Counted]) -> list[tuple[Counted, Ints, int]]:
 # ---------------------------------------------------------------------------- one order alone
 
 
-def maximum_likelihood(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """Nothing but what was seen."""
 
     def share(c: Ints | float, total: Reals | float) -> Reals:
@@ -111,7 +111,7 @@ def maximum_likelihood(levels: Sequence[Counted], settings: Settings) -> Weighed
     return _longest_alone(levels, share, lambda total: np.where(total > 0, 0.0, 1.0), 0.0)
 
 
-def add_k(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def add_k(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """As if every word had been seen k times more."""
     k, words = settings.k, len(levels[0].words) - 1
 
@@ -187,13 +187,13 @@ def _interpolated(
     return Weighed(p, weights[1:])
 
 
-def kneser_ney(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """One discount for all counts and orders; single words are left as they are."""
     d = np.array([0.0, *[settings.discount] * 3])
     return _interpolated(levels, adjusted(levels), [np.zeros(4), *[d] * (len(levels) - 1)], 0.0)
 
 
-def modified_kneser_ney(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """Three discounts for each order, found from the text, down to 1/V; lmplz of KenLM's."""
     a = adjusted(levels)
     discounts = [modified_discounts(one, n) for n, one in enumerate(a, 1)]
@@ -221,7 +221,7 @@ def good_turing(c: Ints, order: int) -> Reals:
     )
 
 
-def katz(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """Seen n-grams lose a share, which the others take as the shorter ones say."""
     words = len(levels[0].words) - 1
     p, weights, lower = [], [], np.array([1 / words])
@@ -248,7 +248,7 @@ def katz(levels: Sequence[Counted], settings: Settings) -> Weighed:
     return Weighed(p, weights[1:])
 
 
-def stupid_backoff(levels: Sequence[Counted], settings: Settings) -> Weighed:
+def stupid_backoff(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
     """Relative counts of the longest n-gram that was seen, each word less at a fixed price."""
     p = []
     for level, c, shorter in _counts(levels):
@@ -257,7 +257,7 @@ def stupid_backoff(levels: Sequence[Counted], settings: Settings) -> Weighed:
     return Weighed(p, weights, settings.backoff)
 
 
-SMOOTHINGS: dict[str, Callable[[Sequence[Counted], Settings], Weighed]] = {
+SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], Weighed]] = {
     "mle": maximum_likelihood,
     "add-k": add_k,
     "kneser-ney": kneser_ney,
@@ -272,7 +272,7 @@ def is_probability(smoothing: str) -> bool:
     return smoothing != "stupid-backoff"
 
 
-def check(smoothing: str, settings: Settings) -> None:
+def check(smoothing: str, settings: SmoothingSettings) -> None:
     """Refuse numbers that make no probability."""
     if smoothing == "add-k" and not 0 < settings.k < math.inf:
         raise UserError(f"k ({settings.k}) must be a positive number; without it there is mle")

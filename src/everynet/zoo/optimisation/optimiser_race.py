@@ -150,7 +150,7 @@ def spread(losses: Float[Tensor, " rows"], generator: torch.Generator) -> Float[
 
 
 @dataclass(frozen=True)
-class Network:
+class RacedNetwork:
     """What a rule did to the network at its best rate."""
 
     rate: float
@@ -264,7 +264,7 @@ class Race(Experiment):
             each = cross_entropy(begin(self.first(), data).model(x), y, reduction="none").double()
         return {"batch_variance": spread(each, generator), "loss_variance": each.var(correction=0)}
 
-    def networks(self, table: Table) -> dict[str, Network]:
+    def networks(self, table: Table) -> dict[str, RacedNetwork]:
         """What the best rate of each rule did to the network."""
         found = {}
         for rule in RULES:
@@ -272,7 +272,7 @@ class Race(Experiment):
             ends = {lr: self.losses(cell)[-1].item() for lr, cell in tried.items()}
             best = min(ends, key=ends.__getitem__)
             right = tried[best].test.get("accuracy", 0.0)  # only where every rate has diverged
-            found[rule] = Network(best, self.losses(tried[best]), right)
+            found[rule] = RacedNetwork(best, self.losses(tried[best]), right)
         return found
 
     def losses(self, cell: Cell) -> Float[Tensor, " windows"]:

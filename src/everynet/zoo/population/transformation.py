@@ -64,7 +64,7 @@ def multiplications(work: Callable[[], Tensor]) -> int:
     return int(counter.get_total_flops()) // 2  # (5) a multiplication and an addition each
 
 
-class Chain:
+class EnsembleChain:
     """Populations in sequence, each of which represents a function of what the last one does."""
 
     def __init__(
@@ -159,7 +159,7 @@ class Transformation(Simulation):
         self.require(self.stretch >= 1, "stretch", "at least 1")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        chain = Chain(
+        chain = EnsembleChain(
             [
                 Ensemble(self.neurons, 2, generator=generator),
                 Ensemble(self.neurons, 2, generator=generator),

@@ -93,7 +93,7 @@ class BothWays(nn.Module):
         return torch.cat([self.onward(x, lengths), self.backward(x, lengths)], 2)  # (3)
 
 
-class Stack(nn.Module):
+class RecurrentStack(nn.Module):
     """Maps words to the states of the last of several layers, with dropout between them."""
 
     def __init__(self, layers: Iterable[nn.Module], dropout: float = 0.0) -> None:
@@ -111,7 +111,7 @@ class Stack(nn.Module):
 
 def stacked(
     cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int, dropout: float = 0.0
-) -> Stack:
+) -> RecurrentStack:
     """Layers of torch's cells that read onward, backward or both ways."""
     made: list[nn.Module] = []
     for number in range(layers):
@@ -120,7 +120,7 @@ def stacked(
             CELLS[cell](size, hidden_size, batch_first=True) for _ in range(1 + (ways == "both"))
         ]
         made.append(WAYS[ways](*one))
-    return Stack(made, dropout)
+    return RecurrentStack(made, dropout)
 
 
 WAYS: Mapping[str, Any] = {"onward": Onward, "backward": Backward, "both": BothWays}
@@ -129,7 +129,7 @@ WAYS: Mapping[str, Any] = {"onward": Onward, "backward": Backward, "both": BothW
 class Tagger(nn.Module):
     """Maps sentences to the logits of a tag for every word."""
 
-    def __init__(self, vocabulary: int, embedding: int, reader: Stack, size: int) -> None:
+    def __init__(self, vocabulary: int, embedding: int, reader: RecurrentStack, size: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, embedding)
         self.reader = reader

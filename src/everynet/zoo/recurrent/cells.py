@@ -40,7 +40,7 @@ from everynet.zoo.recurrent.lstm_variants import (
     PeepholeLSTM,
     SigmoidLSTM,
 )
-from everynet.zoo.recurrent.min_gru import Block, MinGRU
+from everynet.zoo.recurrent.min_gru import MinGRU, MinGRUBlock
 
 HELD_OUT = 500
 """Sequences on which a network is judged."""
@@ -53,7 +53,9 @@ class MinGRUStack(nn.Module):
         super().__init__()
         size, blocks = hidden_size, range(3)
         self.entry = nn.Linear(input_size, size)
-        self.blocks = nn.ModuleList(Block(size, MinGRU(size, size), widening=1) for _ in blocks)
+        self.blocks = nn.ModuleList(
+            MinGRUBlock(size, MinGRU(size, size), widening=1) for _ in blocks
+        )
         self.norm = nn.LayerNorm(size)
 
     def forward(

@@ -88,7 +88,7 @@ class ConvolvedMinGRU(nn.Module):
         return states, torch.cat([h, seen[None, :, time:].flatten(2)], 2)
 
 
-class Block(nn.Module):
+class MinGRUBlock(nn.Module):
     """Adds to every vector what a recurrent layer made of all before it, then an MLP's answer."""
 
     def __init__(
@@ -199,7 +199,7 @@ class SelectiveCopy(Training[BlockReader]):
 
     def model(self, data: Data) -> BlockReader:
         size = self.hidden_size
-        blocks = [Block(size, MinGRU(size, size), self.widening) for _ in range(self.layers)]
+        blocks = [MinGRUBlock(size, MinGRU(size, size), self.widening) for _ in range(self.layers)]
         return BlockReader(len(data.spec["classes"]), size, blocks)
 
     def objective(self, model: BlockReader, batch: Batch) -> Terms:
@@ -295,9 +295,9 @@ class MinNextToken(NextToken):
         super().__post_init__()
         self.require(self.widening >= 1, "widening", "at least 1")
 
-    def layer(self) -> Block:
+    def layer(self) -> MinGRUBlock:
         size = self.hidden_size
-        return Block(size, ConvolvedMinGRU(size), self.widening, self.dropout)
+        return MinGRUBlock(size, ConvolvedMinGRU(size), self.widening, self.dropout)
 
     def model(self, data: Data) -> BlockReader:
         blocks = [self.layer() for _ in range(self.layers)]

@@ -156,7 +156,7 @@ class PlainNextToken(NextToken):
 # ------------------------------------------------------------------------------------------ adding
 
 
-class Adder(nn.Module):
+class PlainAdder(nn.Module):
     """Maps a sequence to one number, read off the last state; torch's layer is (1)."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
@@ -171,7 +171,7 @@ class Adder(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Adding(Training[Adder]):
+class Adding(Training[PlainAdder]):
     """Say the sum of the two numbers that are marked, one of them long ago."""
 
     length: int = 10
@@ -182,10 +182,10 @@ class Adding(Training[Adder]):
     def dataset(self) -> Data:
         return adding(self.length, self.batch_size, self.seed)
 
-    def model(self, data: Data) -> Adder:
-        return Adder(data.spec["shape"][1], self.hidden_size)
+    def model(self, data: Data) -> PlainAdder:
+        return PlainAdder(data.spec["shape"][1], self.hidden_size)
 
-    def objective(self, model: Adder, batch: Batch) -> Terms:
+    def objective(self, model: PlainAdder, batch: Batch) -> Terms:
         x, y = batch
         return {"mse": mse_loss(model(x), y)}  # (4)
 

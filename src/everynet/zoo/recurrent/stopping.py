@@ -43,7 +43,7 @@ ENOUGH = 5.0
 Drawn: TypeAlias = tuple[Int64[Tensor, "count longest"], Int64[Tensor, " count"]]
 
 
-class Chain(nn.Module):
+class SymbolChain(nn.Module):
     """Maps a symbol and a state to the next state, and that to logits of what comes next."""
 
     def __init__(self, symbols: int, hidden_size: int, said: int) -> None:
@@ -89,7 +89,7 @@ class EndSymbol(nn.Module):
 
     def __init__(self, symbols: int, hidden_size: int, longest: int) -> None:
         super().__init__()
-        self.chain = Chain(symbols, hidden_size, symbols + 1)
+        self.chain = SymbolChain(symbols, hidden_size, symbols + 1)
         self.symbols, self.longest = symbols, longest
 
     def log_prob(self, y: Int64[Tensor, "count time"]) -> Float[Tensor, " count"]:
@@ -122,7 +122,7 @@ class HaltUnit(nn.Module):
 
     def __init__(self, symbols: int, hidden_size: int, longest: int) -> None:
         super().__init__()
-        self.chain = Chain(symbols, hidden_size, symbols)
+        self.chain = SymbolChain(symbols, hidden_size, symbols)
         self.halt = nn.Linear(hidden_size, 1)  # v and d
         self.symbols, self.longest = symbols, longest
 
@@ -158,7 +158,7 @@ class SampledLength(nn.Module):
 
     def __init__(self, symbols: int, hidden_size: int, longest: int) -> None:
         super().__init__()
-        self.chain = Chain(symbols, hidden_size, symbols)
+        self.chain = SymbolChain(symbols, hidden_size, symbols)
         self.length = nn.Parameter(torch.zeros(longest))  # logits of 1 .. longest
         self.left = nn.Linear(1, hidden_size, bias=False)  # r
         self.symbols, self.longest = symbols, longest

@@ -30,7 +30,7 @@ from everynet.types import Data, UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
 
-class Block(nn.Module):
+class ConvBlock(nn.Module):
     """Maps images to feature maps, half as high and wide where it pools."""
 
     def __init__(self, channels: int, width: int, *, pools: bool) -> None:
@@ -58,7 +58,7 @@ class CNN(nn.Module):
         last = len(widths) - 1
         self.blocks = nn.Sequential(
             *(
-                Block(before, width, pools=number < last)
+                ConvBlock(before, width, pools=number < last)
                 for number, (before, width) in enumerate(pairwise((channels, *widths)))
             )
         )

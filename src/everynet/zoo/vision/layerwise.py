@@ -37,7 +37,7 @@ from everynet.types import Batch, Data, Terms, mix
 from everynet.zoo.optimisation.few_images import FewImages
 
 
-class Stack(nn.Module):
+class LayerwiseNet(nn.Module):
     """Maps images to logits through `depth` layers of sigmoids, with logits above each of them."""
 
     def __init__(self, inputs: int, hidden: int, classes: int, depth: int) -> None:
@@ -63,7 +63,7 @@ class Stack(nn.Module):
 
 
 def greedy_loss(
-    model: Stack, x: Float[Tensor, "batch ..."], y: Tensor, stage: int
+    model: LayerwiseNet, x: Float[Tensor, "batch ..."], y: Tensor, stage: int
 ) -> Float[Tensor, ""]:
     """The loss above layer `stage`; no gradient goes further down than that layer."""
     with torch.no_grad():
@@ -73,21 +73,21 @@ def greedy_loss(
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtOnce(FewImages[Stack]):
+class AtOnce(FewImages[LayerwiseNet]):
     """All layers of a stack by one gradient."""
 
     depth: int = 4
     hidden_size: int = 64
 
-    def model(self, data: Data) -> Stack:
+    def model(self, data: Data) -> LayerwiseNet:
         inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])
-        return Stack(inputs, self.hidden_size, classes, self.depth)
+        return LayerwiseNet(inputs, self.hidden_size, classes, self.depth)
 
     def stage(self, step: int) -> int:
         """The layer whose logits count after so many updates, from 1."""
         return self.depth
 
-    def objective(self, model: Stack, batch: Batch) -> Terms:
+    def objective(self, model: LayerwiseNet, batch: Batch) -> Terms:
         x, y = batch
         return {"cross_entropy": cross_entropy(model(x), y)}  # (4)
 
@@ -99,7 +99,7 @@ class Greedy(AtOnce):
     def stage(self, step: int) -> int:
         return min(self.depth, step * self.depth // self.steps + 1)
 
-    def step(self, state: State[Stack, nn.Module], batch: Batch) -> Terms:
+    def step(self, state: State[LayerwiseNet, nn.Module], batch: Batch) -> Terms:
         x, y = batch
         loss = greedy_loss(state.model, x, y, self.stage(state.step))
         state.descend(loss)

@@ -45,7 +45,7 @@ from everynet.metrics.meanings import meanings
 from everynet.plot import boxes_found, looked_at
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
-from everynet.zoo.vision.cnn import Block
+from everynet.zoo.vision.cnn import ConvBlock
 
 Edges = Float[Tensor, "batch 4"]
 EDGES = ("left", "top", "right", "bottom")
@@ -64,7 +64,7 @@ class Localiser(nn.Module):
         last = len(widths) - 1
         self.backbone = nn.Sequential(
             *(
-                Block(before, width, pools=number < last)
+                ConvBlock(before, width, pools=number < last)
                 for number, (before, width) in enumerate(pairwise((channels, *widths)))
             )
         )

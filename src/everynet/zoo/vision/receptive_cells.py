@@ -60,7 +60,7 @@ def centre_surround(x: Plane, y: Plane, s: float, k: float) -> Plane:
 
 
 @dataclass(frozen=True)
-class Row:
+class CellRow:
     """How a simple cell is made of centre-surround cells."""
 
     side: int
@@ -74,7 +74,7 @@ class Row:
     """Pixels from one to the next."""
 
 
-def simple(row: Row, angle: float, across: float = 0.0) -> Plane:
+def simple(row: CellRow, angle: float, across: float = 0.0) -> Plane:
     """The field of a simple cell that prefers lines at `angle`, moved `across` them by pixels."""
     x, y = _places(row.side)
     right, up = math.cos(angle), math.sin(angle)
@@ -215,7 +215,7 @@ class Cells(Simulation):
         return 2 * math.pi / frequency
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        row = Row(self.side, self.centre, self.surround, self.row, self.gap)
+        row = CellRow(self.side, self.centre, self.surround, self.row, self.gap)
         wave, built = self.wave(), [math.radians(angle) for angle in self.angles]
         angles = torch.arange(self.tried, dtype=torch.float64) * (math.pi / self.tried)
         fields = torch.stack([simple(row, angle) for angle in built])
