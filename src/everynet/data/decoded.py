@@ -20,7 +20,7 @@ import os
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -38,6 +38,7 @@ from everynet import cache, files
 from everynet.data import picture
 from everynet.data.paths import read_bytes
 from everynet.data.picture import MOST_BYTES
+from everynet.data.tally import Tally, reason
 from everynet.telling import count, say
 from everynet.types import CannotWrite, UserError
 from everynet.words import shown
@@ -48,6 +49,8 @@ LARGE = 2**30
 """Images that take at least so many bytes are kept in a file."""
 SETTLED = 2_000_000_000
 """Nanoseconds after which another change of a file bears another time, on any file system."""
+UNREAD = bytes(32)
+"""In the place of the SHA-256 of a file that cannot be read."""
 REMEDY = "free some space, or name a folder with more of it by XDG_CACHE_HOME"
 TEMPORARY = "free some space, or name a folder with more of it by TMPDIR"
 CLOSED = (
@@ -58,8 +61,11 @@ CLOSED = (
 
 Facts: TypeAlias = dict[str, Any]
 """What was found out about all pixels, as plain JSON."""
-Finish: TypeAlias = Callable[[Tensor], tuple[Facts, Tensor | None]]
-"""What is to be found out, and what each of the 256 levels becomes if it does not stay."""
+Finish: TypeAlias = Callable[[Tensor, Sequence[int]], tuple[Facts, Tensor | None]]
+"""What is to be found out of the pixels of these rows, those of files that could be read, and what
+each of the 256 levels becomes if it does not stay."""
+Read: TypeAlias = Callable[[Path, bytes], tuple[Tensor, Sequence[str]]]
+"""Makes pixels of a file, with notes on what was done to them."""
 Put: TypeAlias = Callable[[int, Tensor], None]
 """Puts the pixels of an image where they are kept."""
 
@@ -69,8 +75,10 @@ class Decoded:
     """All images of some files."""
 
     x: UInt8[Tensor, "images ..."]
+    rows: list[int]
+    """The places, among the files that were asked for, of those that could be read."""
     hashes: list[bytes]
-    """The SHA-256 of each file."""
+    """The SHA-256 of each of these."""
     facts: Facts
     mapped: bool
     """Whether they are in a file."""
@@ -139,18 +147,19 @@ class Seen:
         return file.shape
 
     def digests(self, paths: Sequence[Path]) -> list[bytes]:
-        """The SHA-256 of every file; those that are new are read."""
+        """The SHA-256 of every file, or UNREAD; those that are new are read."""
         for path in paths:
             self.probe(path)
         found = [self._files[self._name(path)] for path in paths]
         new = [n for n, file in enumerate(found) if not file.sha256]
 
         def read(n: int) -> None:
-            found[n].sha256 = hashlib.sha256(read_bytes(paths[n], MOST_BYTES)).hexdigest()
+            with suppress(UserError):  # decoding says what is wrong with it
+                found[n].sha256 = hashlib.sha256(read_bytes(paths[n], MOST_BYTES)).hexdigest()
 
         if new:
             _side_by_side(read, new, f"reading {shown(self.root)}")
-        return [bytes.fromhex(file.sha256) for file in found]
+        return [bytes.fromhex(file.sha256) or UNREAD for file in found]
 
     def keep(self) -> None:
         """Remember what was seen, if the cache can be written."""
@@ -173,8 +182,9 @@ class Seen:
 def decode_all(
     paths: Sequence[Path],
     shape: tuple[int, ...],
-    read: Callable[[Path, bytes], Tensor],
+    read: Read,
     seen: Seen,
+    tally: Tally,
     *,
     how: str,
     keep: bool,
@@ -182,21 +192,29 @@ def decode_all(
 ) -> Decoded:
     """What `read` makes of every file; `how` names all that decides it besides file and shape.
 
-    With `keep` it is made once and kept in the cache, else in memory.
+    With `keep` it is made once and kept in the cache, else in memory. Files that cannot be read are
+    left out and told to the tally; those of the cache are known by their contents.
     """
+    hashes = seen.digests(paths) if keep else []
+    work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}", tally.strict)
     if keep:
-        hashes = seen.digests(paths)
-        work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}")
         x, facts = _kept(_key(hashes, shape, how), work)
         seen.keep()
-        return Decoded(x, hashes, facts, mapped=True)
-    x = torch.empty((len(paths), *shape), dtype=torch.uint8)
-    hashes = _decode(paths, read, x.__setitem__)
-    facts, table = finish(x)
-    if table is not None:
-        for image in x:
-            image.copy_(table[image.long()])
-    return Decoded(x, hashes, facts, mapped=False)
+    else:
+        x = torch.empty(work.whole, dtype=torch.uint8)
+        hashes, outcome = _decode(work, x.__setitem__)
+        x, facts = _finished(work, outcome, x, x.__setitem__)
+    bad = dict(facts.get("bad", ()))
+    for row, why in bad.items():
+        tally.skip(paths[row], why)
+    for row, notes in facts.get("notes", ()):
+        tally.note(paths[row], notes)
+    rows = _others(len(paths), bad)
+    return Decoded(x, rows, [hashes[row] for row in rows], facts, mapped=keep)
+
+
+def _others(count: int, bad: Container[int]) -> list[int]:
+    return [row for row in range(count) if row not in bad]
 
 
 @dataclass(frozen=True)
@@ -205,10 +223,13 @@ class _Work:
 
     paths: Sequence[Path]
     hashes: Sequence[bytes]
+    """Where they are known."""
     shape: tuple[int, ...]
-    read: Callable[[Path, bytes], Tensor]
+    read: Read
     finish: Finish
     what: str
+    strict: bool
+    """Whether a file that cannot be read ends it all."""
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -220,24 +241,50 @@ def _key(hashes: Sequence[bytes], shape: Sequence[int], how: str) -> str:
     return hashlib.sha256(by.encode() + b"".join(hashes)).hexdigest()
 
 
-def _decode(
-    paths: Sequence[Path],
-    read: Callable[[Path, bytes], Tensor],
-    put: Put,
-    expected: Sequence[bytes] = (),
-    what: str = "",
-) -> list[bytes]:
-    """Decode every file and put it where it goes; the SHA-256 of each."""
+def _decode(work: _Work, put: Put) -> tuple[list[bytes], Facts]:
+    """Decode every file and put it where it goes; the SHA-256 of each, and what went otherwise."""
 
-    def one(row: int) -> bytes:
-        content = read_bytes(paths[row], MOST_BYTES)
-        sha = hashlib.sha256(content).digest()
-        if expected and sha != expected[row]:
-            raise UserError(f"{shown(paths[row])} has changed while it was read; try again")
-        put(row, read(paths[row], content))
-        return sha
+    def one(row: int) -> tuple[bytes, str, Sequence[str]]:
+        path, sha = work.paths[row], UNREAD
+        try:
+            content = read_bytes(path, MOST_BYTES)
+            sha = hashlib.sha256(content).digest()
+            pixels, notes = work.read(path, content)
+        except UserError as error:
+            if work.strict:
+                raise
+            why, notes = reason(path, error), ()
+        else:
+            why = ""
+            put(row, pixels)
+        if work.hashes and sha != work.hashes[row]:
+            raise UserError(f"{shown(path)} has changed while it was read; try again")
+        return sha, why, notes
 
-    return _side_by_side(one, range(len(paths)), what)
+    done = _side_by_side(one, range(len(work.paths)), work.what if work.hashes else "")
+    facts = {
+        "bad": [[row, why] for row, (_, why, _) in enumerate(done) if why],
+        "notes": [[row, notes] for row, (_, _, notes) in enumerate(done) if notes],
+    }
+    return [sha for sha, _, _ in done], {name: its for name, its in facts.items() if its}
+
+
+def _finished(work: _Work, outcome: Facts, x: Tensor, put: Put) -> tuple[Tensor, Facts]:
+    """All pixels without a gap where a file could not be read, and what was found out of them."""
+    bad = dict(outcome.get("bad", ()))
+    rows = _others(len(work.paths), bad)
+    if not rows:
+        why = f"{shown(work.paths[0])} {bad[0]}"
+        raise UserError(f"none of {len(bad):,} images can be read; the first: {why}")
+    for to, row in enumerate(rows):
+        if to != row:
+            put(to, x[row])
+    x = x[: len(rows)]
+    facts, table = work.finish(x, rows)
+    if table is not None:
+        for row, image in enumerate(x):
+            put(row, table[image.long()])
+    return x, facts | outcome
 
 
 def _side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> list[Any]:
@@ -294,9 +341,9 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
             if _sha256(path) != said["sha256"]:
                 return None
             files.write(beside, _sealed({**said, "mark": mark}))
-        return _mapped(path, whole), said["facts"]
+        return _mapped(path, whole, said["facts"]), said["facts"]
     except CannotWrite:
-        return _mapped(path, whole), said["facts"]
+        return _mapped(path, whole, said["facts"]), said["facts"]
     except OSError:
         return None
 
@@ -325,17 +372,16 @@ def _filled(path: Path, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
         def put(row: int, pixels: Tensor) -> None:
             room.put(row * each, pixels.contiguous().numpy().data.cast("B"))
 
-        _decode(work.paths, work.read, put, work.hashes, work.what)
-        x = _mapped(room.path, work.whole)
-        facts, table = work.finish(x)
-        if table is not None:
-            for row, image in enumerate(x):
-                put(row, table[image.long()])
+        _, outcome = _decode(work, put)
+        x, facts = _finished(work, outcome, _mapped(room.path, work.whole), put)
         return x, {"shape": work.whole, "sha256": _sha256(room.path), "facts": facts}
 
 
-def _mapped(path: Path, whole: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
+def _mapped(
+    path: Path, whole: tuple[int, ...], facts: Facts | None = None
+) -> UInt8[Tensor, "images ..."]:
     """Pixels that the system reads when they are looked at, and drops when it needs the room."""
+    whole = (whole[0] - len((facts or {}).get("bad", ())), *whole[1:])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch minds that nobody may write to them
         return torch.from_numpy(np.memmap(path, np.uint8, "r", shape=whole))

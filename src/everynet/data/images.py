@@ -22,10 +22,11 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from everynet import files
-from everynet.data import arrays, picture
+from everynet.data import arrays, looks, picture
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
 from everynet.device import constant
+from everynet.telling import say
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
 
@@ -83,7 +84,7 @@ def resize(
 def counts(x: UInt8[Tensor, "images channels ..."]) -> Int64[Tensor, "channels 256"]:
     """How often each level occurs in each channel; a large set is gone through in pieces."""
     found = torch.zeros(x.shape[1], 256, dtype=torch.int64)
-    for part in x.split(max(1, PIECE // x[0].numel())):
+    for part in x.split(max(1, PIECE // math.prod(x.shape[1:]))):
         for channel in range(x.shape[1]):
             found[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
     return found
@@ -166,10 +167,16 @@ def treated(
     train = parts["train"][0]
     if samples.counted and samples.counted.images is train:
         found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+        seen = samples.counted.looks
     else:
-        found = moments(train, samples.peak)
+        found, seen = moments(train, samples.peak), None
     spec = described(samples, kind, list(train.shape[1:]), *found)
     spec |= {"size": size, "peak": samples.peak}
+    spec["looks"] = looks.learned(train, samples.peak) if seen is None else seen
+    if samples.remarks:
+        spec["remarks"] = list(samples.remarks)
+        for line in samples.remarks:
+            say(f"{samples.name}: {line}")
     prepare = Standardize.of(spec)
     many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
     if samples.mapped or (many and train.dtype == torch.uint8):
