@@ -76,10 +76,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _answers(
     run: Asked,
-    model: Any,
+    model: Any,  # noqa: ANN401 -- a network or an estimator
     kind: Kind[Any],
-    inputs: Any,
-    given: dict[str, Any],  # noqa: ANN401
+    inputs: Any,  # noqa: ANN401 -- rows of a tensor, or a list
+    given: dict[str, Any],
 ) -> Iterator[dict[str, Any]]:
     """What the network says of each input, with a warning where it is unlike what it learned."""
     for start in range(0, len(inputs), AT_ONCE):
