@@ -193,7 +193,7 @@ def test_a_class_that_is_not_learned_and_no_images(tmp_path):
     with pytest.raises(UserError, match="class bee of test has no box in a training image; add"):
         read(tmp_path / "a")
     fill(tmp_path / "b", 0)
-    with pytest.raises(UserError, match="must have images in it, but has none"):
+    with pytest.raises(UserError, match="it holds no image; add some"):
         read(tmp_path / "b")
     with pytest.raises(UserError, match=r"data \(.*\) must be images with boxes: a folder of imag"):
         boxes.KIND.find(tmp_path / "b" / "boxes.csv")

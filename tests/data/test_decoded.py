@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from everynet import cache, files
-from everynet.data import decoded, folder, images, kinds
+from everynet.data import decoded, folder, images, kinds, seen
 from everynet.data.loading import load, samples
 from everynet.progress import Progress
 from everynet.telling import telling
@@ -31,7 +31,7 @@ LONG_AGO = 1_700_000_000
 def large(tmp_path, monkeypatch):
     """Every folder counts as large, in a cache of its own."""
     monkeypatch.setattr(decoded, "LARGE", 100)
-    monkeypatch.setattr(decoded, "SETTLED", 0)
+    monkeypatch.setattr(seen, "SETTLED", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -179,7 +179,7 @@ def test_a_file_that_was_touched_is_read_but_not_decoded_again(tmp_path, opened,
 
 
 def test_a_file_that_may_still_be_written_is_not_remembered(tmp_path, opened, monkeypatch):
-    monkeypatch.setattr(decoded, "SETTLED", 10**12)
+    monkeypatch.setattr(seen, "SETTLED", 10**12)
     place = photos(tmp_path)
     before = folder.read(place)
     opened.clear()

@@ -304,7 +304,7 @@ def test_a_folder_without_masks_and_one_with_nothing(tmp_path):
     with pytest.raises(UserError, match=r"a folder with images and masks.*looks like image data"):
         read(tmp_path)
     (tmp_path / "masks").mkdir()
-    with pytest.raises(UserError, match="must have images in it, but has none"):
+    with pytest.raises(UserError, match="it holds no image; add some"):
         read(tmp_path)
     (tmp_path / "a.csv").write_text("a,b\n")
     with pytest.raises(UserError, match=r"data \(.*a\.csv\) must be images with a class for each"):

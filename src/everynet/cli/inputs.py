@@ -35,7 +35,7 @@ def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]
     for word in words:
         if word == "-":
             with _standard_input(kind) as path:
-                for piece in _read([path], spec, kind):
+                for piece in _read([path], spec, kind, word):
                     names = [name.replace(str(path), "-") for name in piece.names]
                     error = piece.error.replace(str(path), "standard input")
                     yield Piece(names, piece.inputs, error)
@@ -46,22 +46,28 @@ def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]
             yield Piece([word], error=str(error))
             continue
         for start in range(0, len(files), kind.together):
-            yield from _read(files[start : start + kind.together], spec, kind)
+            yield from _read(files[start : start + kind.together], spec, kind, word)
 
 
-def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
-    """What files hold; where one of several is bad they are read in halves."""
+def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any], word: str) -> Iterator[Piece]:
+    """What files hold that a word stands for; where one of several is bad they go in halves."""
+    from everynet.data.paths import regular
     from everynet.types import UserError
 
     try:
-        yield Piece(*kind.read(files, spec))
+        for path in files:
+            if path.is_dir() and path != Path(word):  # a link in a folder might lead in a circle
+                regular(path)
+        piece = Piece(*kind.read(files, spec))
     except UserError as error:
         if len(files) == 1:
             yield Piece([str(files[0])], error=str(error))
             return
         half = len(files) // 2
-        yield from _read(files[:half], spec, kind)
-        yield from _read(files[half:], spec, kind)
+        yield from _read(files[:half], spec, kind, word)
+        yield from _read(files[half:], spec, kind, word)
+    else:
+        yield piece
 
 
 @contextmanager

@@ -64,9 +64,10 @@ def main(arguments: argparse.Namespace) -> int:
                     bad += [piece.error] if piece.error else []
                     odd += [f"{name}: {line['warning']}"] if "warning" in line else []
     if odd:
+        are = "is" if len(odd) == 1 else "are"
         print(
-            f"everynet: warning: {len(odd):,} of {asked:,} inputs are unlike what was learned; the "
-            f"first: {odd[0]}",
+            f"everynet: warning: {len(odd):,} of {asked:,} inputs {are} unlike what was learned; "
+            f"the first: {odd[0]}",
             file=sys.stderr,
         )
     if bad:

@@ -23,11 +23,12 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from everynet.data import looks
-from everynet.data.decoded import Decoded, Facts, Seen, decode_all, large
+from everynet.data.decoded import Decoded, decode_all, large
 from everynet.data.images import MARGIN, counts, resize
 from everynet.data.paths import unreadable
 from everynet.data.picture import SUFFIXES, Pixels, luma, noted, quiet
 from everynet.data.samples import Counted, Pair, Samples
+from everynet.data.seen import Facts, Seen
 from everynet.data.split import PARTS, by_hash
 from everynet.data.tally import LOOSE, Tally
 from everynet.types import UserError
@@ -198,7 +199,7 @@ def read(folder: Path, size: int = 0, strict: bool = False) -> Samples:
             train=len(parts["train"]),
             keep=large(len(everything), shape),
         )
-    parts = kept(parts, found.rows)
+        parts = kept(parts, found.rows)
     require(folder, parts, labels, tally)
     total, start = hashlib.sha256(), 0
     number = {label: row for row, label in enumerate(labels)}
@@ -226,12 +227,9 @@ def read(folder: Path, size: int = 0, strict: bool = False) -> Samples:
 def require(folder: Path, parts: Listing, labels: Sequence[str], tally: Tally) -> None:
     """Refuse a listing from which nothing could be learned."""
     trained = {label for label, _ in parts["train"]}
-    readable = " that can be read" if tally.skipped else ""
     for label in labels:
         if label not in trained:
-            raise UserError(
-                f"{shown(folder)}: class {shown(label)} has no training image{readable}; add some"
-            )
+            raise _none(folder, f"class {shown(label)} has no training image", tally)
     if len(labels) < 2:
         below = folder / labels[0]
         more = below.is_dir() and sum(path.is_dir() for path in entries(below)) > 1
@@ -240,9 +238,23 @@ def require(folder: Path, parts: Listing, labels: Sequence[str], tally: Tally) -
             + (f"give {shown(below)}, or " if more else "")
             + "add a subfolder with images of another"
         )
+    require_parts(folder, parts, tally)
+
+
+def require_parts(folder: Path, parts: Mapping[str, Sequence[F]], tally: Tally) -> None:
+    """Refuse parts of which one is empty."""
+    if not any(parts.values()):
+        raise _none(folder, "it holds no image", tally)
     for part, files in parts.items():
         if not files:
-            raise UserError(f"{shown(folder)}: the {part} part holds no image{readable}; add some")
+            raise _none(folder, f"the {part} part holds no image", tally)
+
+
+def _none(folder: Path, what: str, tally: Tally) -> UserError:
+    """Nothing is left, and where files were skipped, why."""
+    readable = " that can be read" if tally.skipped else ""
+    why = f" ({tally.lines[0]})" if tally.skipped else ""
+    return UserError(f"{shown(folder)}: {what}{readable}; add some{why}")
 
 
 def common_shape(paths: Sequence[Path], size: int, probe: Probe) -> tuple[int, int, int]:

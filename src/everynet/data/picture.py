@@ -166,7 +166,8 @@ def _plain(path: Path, image: Image.Image) -> tuple[Image.Image, Notes]:
         return image, ()
     if image.mode not in (*_GREY, *_COLOUR):
         raise UserError(f"{shown(path)} has colour mode {image.mode}; save it as grey or RGB")
-    plain, notes = "L" if image.mode in _GREY else "RGB", ()
+    plain = "L" if image.mode in _GREY else "RGB"
+    notes: Notes = ()
     if "transparency" in image.info or image.mode.endswith("A"):
         image = image.convert("RGBA")
         if image.getchannel("A").getextrema() != (255, 255):

@@ -85,7 +85,7 @@ class Tally:
             found.append(f"{count}: {', '.join(parts)}")
         for note, paths in self.noted.items():
             *words, done = NOTES[note]
-            names = [self._name(path) for path in paths]
+            names = [self._name(path) for path in sorted(paths)]
             found.append(f"{len(names):,} {words[len(names) > 1]} ({_first(names)}): {done}")
         return tuple(found)
 
@@ -94,7 +94,7 @@ class Tally:
             f"{self._name(path)}: {why.removeprefix('cannot be read: ')}"
             if sort is BROKEN
             else self._name(path)
-            for path, (its, why) in self.skipped.items()
+            for path, (its, why) in sorted(self.skipped.items())
             if its is sort
         ]
         return f"{len(names):,} {sort[len(names) > 1]} ({_first(names)})"

@@ -26,7 +26,7 @@ from torch import Tensor
 from everynet import files
 from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Seen, large
+from everynet.data.decoded import large
 from everynet.data.images import (
     asked,
     at_once,
@@ -35,11 +35,12 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
+from everynet.data.seen import Seen
 from everynet.data.split import PARTS
 from everynet.data.tally import Tally
 from everynet.plot.style import colour
@@ -75,13 +76,13 @@ class Boxes(Kind[Samples]):
         with picture.quiet():
             found = {part: _listed(root, tally, seen.probe) for part, root in roots.items()}
             parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
+            folder.require_parts(path, parts, tally)
             paths = [file for each in parts.values() for file, _ in each]
-            if not paths:
-                raise UserError(f"{shown(path)} must have images in it, but has none")
             shape = folder.common_shape(paths, size, seen.probe)
             read = folder.images_of(shape, seen, tally, keep=large(len(paths), shape))
             images = read(paths, len(parts["train"]))
         parts = folder.kept(parts, images.rows)
+        folder.require_parts(path, parts, tally)
         everything = [file for each in parts.values() for file in each]
         classes = _classes(path, parts)
         most = max(len(boxes) for _, boxes in everything)
@@ -143,7 +144,8 @@ class Boxes(Kind[Samples]):
             given += [file for file in inside if file.name != FILE]
         return super().files(given)
 
-    def odd(self, inputs: Tensor, spec: Spec) -> list[str]:
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
         return looks.odd(inputs, spec)
 
     def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:

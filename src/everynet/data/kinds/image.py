@@ -25,7 +25,7 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.over import Over
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
@@ -91,7 +91,8 @@ class Image(Kind[Samples]):
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
         return asked(paths, spec)
 
-    def odd(self, inputs: Tensor, spec: Spec) -> list[str]:
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
         return looks.odd(inputs, spec)
 
     def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:

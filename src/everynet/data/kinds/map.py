@@ -25,7 +25,7 @@ from torch import Tensor
 from everynet import files
 from everynet.data import arrays, folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Seen, large
+from everynet.data.decoded import large
 from everynet.data.images import (
     Standardize,
     asked,
@@ -36,12 +36,13 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.kinds.mask import at_once
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Counted, Pair, Samples
+from everynet.data.seen import Seen
 from everynet.data.tally import Tally
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
@@ -102,8 +103,7 @@ class Map(Kind[Maps]):
         tally, seen = Tally(path, strict), Seen(path)
         parts, split = paired.listing(path, *NAMES, tally, seen.probe)
         twos = [two for each in parts.values() for two in each]
-        if not twos:
-            raise UserError(f"{shown(path)} must have images in it, but has none")
+        folder.require_parts(path, parts, tally)
         for two in twos:
             paired.same_size(two, seen.probe)
         with picture.quiet():
@@ -112,6 +112,7 @@ class Map(Kind[Maps]):
             keep = large(len(twos), *shapes)
             readers = (folder.images_of(shape, seen, tally, keep=keep) for shape in shapes)
             parts, (first, second) = paired.decode(parts, *readers)
+        folder.require_parts(path, parts, tally)
         pairs = paired.split_up(parts, first.x, second.x)
         return Maps(
             shown(path),
@@ -165,7 +166,8 @@ class Map(Kind[Maps]):
     def files(self, paths: Sequence[str | Path]) -> list[Path]:
         return super().files(paired.asked_of(paths, *NAMES))
 
-    def odd(self, inputs: Tensor, spec: Spec) -> list[str]:
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
         return looks.odd(inputs, spec)
 
     def write(

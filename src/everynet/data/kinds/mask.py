@@ -26,13 +26,14 @@ from torch.nn.functional import interpolate
 from everynet import files
 from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Decoded, Facts, Seen, decode_all, large
+from everynet.data.decoded import Decoded, decode_all, large
 from everynet.data.images import Standardize, asked, check_size, resize, treated
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
+from everynet.data.seen import Facts, Seen
 from everynet.data.split import PARTS
 from everynet.data.tally import Tally
 from everynet.plot.style import CYCLE
@@ -87,8 +88,7 @@ class Mask(Kind[Masks]):
         tally, seen = Tally(path, strict), Seen(path)
         parts, split = paired.listing(path, *NAMES, tally, seen.probe)
         twos = [two for each in parts.values() for two in each]
-        if not twos:
-            raise UserError(f"{shown(path)} must have images in it, but has none")
+        folder.require_parts(path, parts, tally)
         for two in twos:
             paired.same_size(two, seen.probe)
 
@@ -111,6 +111,7 @@ class Mask(Kind[Masks]):
             keep = large(len(twos), shape, shape[1:])
             images = folder.images_of(shape, seen, tally, keep=keep)
             parts, (first, second) = paired.decode(parts, images, masks)
+        folder.require_parts(path, parts, tally)
         pairs = paired.split_up(parts, first.x, second.x)
         levels = tuple(second.facts["levels"])
         return Masks(
@@ -161,7 +162,8 @@ class Mask(Kind[Masks]):
     def files(self, paths: Sequence[str | Path]) -> list[Path]:
         return super().files(paired.asked_of(paths, *NAMES))
 
-    def odd(self, inputs: Tensor, spec: Spec) -> list[str]:
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
         return looks.odd(inputs, spec)
 
     def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
