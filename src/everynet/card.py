@@ -121,6 +121,7 @@ def card(
             if s.sha256 != digest
         ),
         f"| split | {cell(spec.get('split', 'none'))} |",
+        *(f"| note | {cell(line)} |" for line in spec.get("remarks", ())),
         f"| seed | {recipe.seed} |",
         f"| goal | {cell(verdict(recipe, reached))} |",
     ]

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,6 +147,86 @@ def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeyp
     assert "/" not in line
     typed(monkeypatch, b"")
     assert refused("predict", folder, "-") == "standard input is empty"
+
+
+def test_the_good_files_are_answered_and_the_bad_ones_named(call, digits, pictures):
+    """Cut short, no image, a folder of that name, and one that is not there."""
+    (pictures / "1a.png").write_bytes((pictures / "1.png").read_bytes()[:-20])
+    (pictures / "notes.txt").write_text("hello")
+    (pictures / "x.png").mkdir()
+    (pictures / "round").symlink_to(pictures)
+    code, out, error = call("predict", str(digits), "none.png", str(pictures))
+    found = answers(out)
+    assert code == 2
+    assert [Path(row["input"]).name for row in found] == [
+        "none.png", "0.png", "1.png", "1a.png", "2.png", "notes.txt", "round", "x.png",
+    ]  # fmt: skip
+    assert [row.get("class") for row in found] == [None, "0", "1", None, "2", None, None, None]
+    said = [row["error"].removeprefix(row["input"]) for row in found if "error" in row]
+    assert [line[:23] for line in said] == [
+        " must be a file, but is", " cannot be read: Trunca", " must be an image, its ",
+        " must be a file, but is", " must be a file, but is",
+    ]  # fmt: skip
+    assert all(row.keys() == {"input", "error"} for row in found if "error" in row)
+    assert error == (
+        "everynet: 5 of 8 inputs cannot be read; the first: none.png must be a file, but is not "
+        "there\n"
+    )
+
+
+def test_an_empty_folder_beside_a_good_file(call, digits, pictures, tmp_path):
+    (tmp_path / "empty").mkdir()
+    code, out, _ = call("predict", str(digits), str(tmp_path / "empty"), str(pictures / "1.png"))
+    first, second = answers(out)
+    assert (code, second["class"]) == (2, "1")
+    assert first == {"input": f"{tmp_path}/empty", "error": f"{tmp_path}/empty holds no file"}
+
+
+def test_more_images_than_are_asked_at_once_with_bad_ones_between(call, digits, pictures, tmp_path):
+    good = (pictures / "0.png").read_bytes()
+    folder = tmp_path / "many"
+    folder.mkdir()
+    for number in range(300):
+        (folder / f"{number:03}.png").write_bytes(good[:50] if number % 50 == 7 else good)
+    code, out, _ = call("predict", str(digits), str(folder))
+    found = answers(out)
+    assert code == 2
+    assert [Path(row["input"]).stem for row in found] == [f"{number:03}" for number in range(300)]
+    assert [n for n, row in enumerate(found) if "error" in row] == [7, 57, 107, 157, 207, 257]
+    assert {row["class"] for row in found if "error" not in row} == {"0"}
+
+
+def test_a_bad_table_between_good_ones(call, flowers, tmp_path):
+    """Files of other kinds are read together, and in halves until the bad one is found."""
+    paths = [table(flowers, tmp_path / f"{name}.csv") for name in "abcde"]
+    Path(paths[3]).write_text("a,b\n1,2\n")
+    code, out, error = call("predict", str(flowers[0]), *paths, "--file", str(MINE))
+    found = answers(out)
+    assert code == 2
+    assert [row["input"].rpartition("/")[2] for row in found] == [
+        *(f"{name}.csv:{k}" for name in "abc" for k in range(3)), "d.csv",
+        *(f"e.csv:{k}" for k in range(3)),
+    ]  # fmt: skip
+    assert "d.csv has no column" in found[9]["error"]
+    assert error.startswith("everynet: 1 of 13 inputs cannot be read; the first: ")
+
+
+def test_a_warning_where_black_and_white_are_swapped(call, digits, pictures):
+    pixels = 255 - np.asarray(Image.open(pictures / "0.png"))
+    Image.fromarray(pixels).save(pictures / "swapped.png")
+    code, out, error = call("predict", str(digits), str(pictures))
+    *good, swapped = answers(out)
+    assert code == 0
+    assert not any("warning" in row for row in good)
+    assert re.fullmatch(
+        r"its edge brightness \(0\.\d+, black being 0 and white 1\) is far from that of the images "
+        r"learned \(0\.\d+ to 0\.\d+\); light and dark seem to be swapped",
+        swapped["warning"],
+    )
+    assert error == (
+        "everynet: warning: 1 of 4 inputs is unlike what was learned; the first: "
+        f"{swapped['input']}: {swapped['warning']}\n"
+    )
 
 
 def test_runs_that_do_not_predict(refused, call):

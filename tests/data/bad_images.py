@@ -76,7 +76,7 @@ def pngs(folder, random):
     ]
     for number, (name, content) in enumerate(cases):
         data = _with(folder, random, number, "bad.png", content)
-        yield Mutant(name, data, {}, ("bad.png",), "image")
+        yield Mutant(name, data, {"strict": True}, ("bad.png",), "image")
 
 
 def jpgs(folder, random):
@@ -102,45 +102,13 @@ def jpgs(folder, random):
     ]
     for number, (name, content) in enumerate(cases):
         data = _with(folder, random, number, "bad.jpg", content, side=32)
-        yield Mutant(name, data, {}, ("bad.jpg",), "image")
+        yield Mutant(name, data, {"strict": True}, ("bad.jpg",), "image")
 
 
 def odd_images(folder, random):
-    colour, grey = noise(random, 8, 8, 3), noise(random, 8, 8)
-    clear = noise(random, 8, 8, 4)
-    palette = colour.convert("P")
-    palette.info["transparency"] = 0
-    pages = [noise(random, 8, 8) for _ in range(3)]
+    grey = noise(random, 8, 8)
     real = Image.fromarray(random.random((8, 8), dtype=np.float32))
     cases = (
-        ("transparent", "bad.png", save(clear, "PNG"), "transparent"),
-        ("grey and transparent", "bad.png", save(clear.convert("LA"), "PNG"), "transparent"),
-        (
-            "one transparent colour",
-            "bad.png",
-            save(colour, "PNG", transparency=colour.getpixel((0, 0))),
-            "transparent",
-        ),
-        (
-            "transparent palette",
-            "bad.gif",
-            save(palette, "GIF", transparency=palette.getpixel((0, 0))),
-            "transparent",
-        ),
-        (
-            "animation",
-            "bad.gif",
-            save(grey, "GIF", save_all=True, append_images=pages),
-            "one image",
-        ),
-        (
-            "moving png",
-            "bad.png",
-            save(grey, "PNG", save_all=True, append_images=pages),
-            "one image",
-        ),
-        ("pages", "bad.tif", save(grey, "TIFF", save_all=True, append_images=pages), "one image"),
-        ("cmyk", "bad.jpg", save(colour.convert("CMYK"), "JPEG"), "CMYK"),
         ("real numbers", "bad.tif", save(real, "TIFF"), "mode F"),
         ("32 bits", "bad.tif", save(grey.convert("I"), "TIFF"), "mode I"),
         ("another size", "bad.png", save(noise(random, 8, 9), "PNG"), "9x8"),
@@ -159,7 +127,7 @@ def odd_images(folder, random):
     for number, (name, file, content, *words) in enumerate(cases):
         data = _with(folder, random, number, file, content)
         first = file.split(".", maxsplit=1)[0].split("\n", maxsplit=1)[0]
-        yield Mutant(name, data, {"size": 0}, (first, *words), "image")
+        yield Mutant(name, data, {"size": 0, "strict": True}, (first, *words), "image")
 
 
 def _giant_bmp(good):
@@ -190,22 +158,19 @@ def folders(folder, random):
     place = _good_folder(new("empty class"), random)
     (place / "emu").mkdir()
     yield case("empty class", place, "emu", "no training image")
-    place = _good_folder(new("nested"), random)
-    (place / "cat" / "more").mkdir()
-    yield case("nested", place, "more", "folder")
     place = _good_folder(new("folder called png"), random)
     (place / "cat" / "x.png").mkdir()
-    yield case("folder called png", place, "x.png", "folder")
+    yield case("folder called png", place, "x.png", "folder", strict=True)
     place = _good_folder(new("broken link"), random)
     (place / "cat" / "link.png").symlink_to(place / "nowhere.png")
-    yield case("broken link", place, "link.png", "not there")
+    yield case("broken link", place, "link.png", "not there", strict=True)
     place = _good_folder(new("link to itself"), random)
     (place / "cat" / "loop.png").symlink_to(place / "cat" / "loop.png")
-    yield case("link to itself", place, "loop.png")
+    yield case("link to itself", place, "loop.png", strict=True)
     if hasattr(os, "mkfifo"):
         place = _good_folder(new("pipe"), random)
         os.mkfifo(place / "cat" / "pipe.png")
-        yield case("pipe", place, "pipe.png", "something else")
+        yield case("pipe", place, "pipe.png", "something else", strict=True)
         os.mkfifo(folder / "pipe.csv")
         yield Mutant(
             "pipe as csv", str(folder / "pipe.csv"), {"target": "y"}, ("pipe.csv",), "table"

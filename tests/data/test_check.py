@@ -37,7 +37,9 @@ def test_a_folder_with_everything_wrong(tmp_path):
     assert len(report.unreadable) == 2
     assert "a.png" in report.unreadable[0]
     assert len(report.duplicates) == 12
-    assert report.refused == report.unreadable[0]
+    assert report.refused == ""
+    assert report.remarks[0].startswith("2 of 21 files were skipped: 2 cannot be read (train/dog/a")
+    assert check(tmp_path, strict=True).refused == report.unreadable[0]
     text = str(report)
     assert "duplicate  and 2 more" in text
     assert f"duplicate  {tmp_path}/train/cat/0.png = {tmp_path}/valid/cat/0.png" in text
@@ -101,7 +103,8 @@ def test_every_mutant_is_reported_and_none_is_good(tmp_path):
         ):
             continue
         try:
-            report = check(case.data, target=str(case.arguments.get("target", "")))
+            strict = {"strict": True} if "strict" in case.arguments else {}
+            report = check(case.data, target=str(case.arguments.get("target", "")), **strict)
         except UserError:
             continue
         if report.good or not str(report).replace("\n", "").isprintable():

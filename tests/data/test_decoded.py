@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from everynet import cache, files
-from everynet.data import decoded, folder, images, kinds
+from everynet.data import decoded, folder, images, kinds, seen
 from everynet.data.loading import load, samples
 from everynet.progress import Progress
 from everynet.telling import telling
@@ -31,7 +31,7 @@ LONG_AGO = 1_700_000_000
 def large(tmp_path, monkeypatch):
     """Every folder counts as large, in a cache of its own."""
     monkeypatch.setattr(decoded, "LARGE", 100)
-    monkeypatch.setattr(decoded, "SETTLED", 0)
+    monkeypatch.setattr(seen, "SETTLED", 0)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
@@ -173,17 +173,17 @@ def test_a_file_that_was_touched_is_read_but_not_decoded_again(tmp_path, opened,
     before = folder.read(place)
     os.utime(place / "cat" / "3.png", (LONG_AGO, LONG_AGO))
     opened.clear()
-    monkeypatch.setattr(folder, "decode", None)
+    monkeypatch.setattr(folder, "noted", None)
     same(folder.read(place), before)
     assert {*opened} == {"3.png"}
 
 
 def test_a_file_that_may_still_be_written_is_not_remembered(tmp_path, opened, monkeypatch):
-    monkeypatch.setattr(decoded, "SETTLED", 10**12)
+    monkeypatch.setattr(seen, "SETTLED", 10**12)
     place = photos(tmp_path)
     before = folder.read(place)
     opened.clear()
-    monkeypatch.setattr(folder, "decode", None)
+    monkeypatch.setattr(folder, "noted", None)
     same(folder.read(place), before)
     assert len({*opened}) == 20
 
@@ -276,7 +276,7 @@ def test_damaged_pixels_are_decoded_again(damage, tmp_path, opened, monkeypatch)
     for part, x in expected.items():
         assert torch.equal(again.parts[part][0], x)
     opened.clear()
-    monkeypatch.setattr(folder, "decode", None)
+    monkeypatch.setattr(folder, "noted", None)
     folder.read(place)
     assert not opened, "what was decoded again is good"
 
@@ -297,7 +297,7 @@ def test_pixels_that_were_only_touched_are_looked_through_once(tmp_path, monkeyp
     os.utime(kept()[".u8"], (LONG_AGO, LONG_AGO))
     looks, real = [], decoded._sha256
     monkeypatch.setattr(decoded, "_sha256", lambda path: looks.append(path) or real(path))
-    monkeypatch.setattr(folder, "decode", None)
+    monkeypatch.setattr(folder, "noted", None)
     for _ in range(3):
         same(folder.read(place), before)
     assert len(looks) == 1
@@ -412,7 +412,7 @@ def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path):
     path = place / "dog" / "5.png"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"5\.png"):
-        folder.read(place)
+        folder.read(place, strict=True)
     assert [*cache.pixels().iterdir()] == []
 
 
@@ -431,10 +431,10 @@ def test_a_file_that_changes_between_two_looks_is_refused(tmp_path, monkeypatch)
 
 
 def test_two_at_once_decode_once(tmp_path, monkeypatch):
-    place, real = photos(tmp_path), folder.decode
+    place, real = photos(tmp_path), folder.noted
     seen, both, found = [], threading.Barrier(2), []
     monkeypatch.setattr(
-        folder, "decode", lambda *given: seen.append(time.sleep(0.005)) or real(*given)
+        folder, "noted", lambda *given: seen.append(time.sleep(0.005)) or real(*given)
     )
     screens = [Screen(), Screen()]
 

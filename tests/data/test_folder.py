@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from everynet.data import decoded, folder, picture
+from everynet.data.tally import Tally
 from everynet.types import UserError
 
 from .either import load
@@ -42,11 +43,11 @@ def test_every_image_arrives_once_with_its_label_and_unchanged(tmp_path):
 
 def test_places_follow_from_the_names_and_stay_when_files_are_added(tmp_path):
     fill(tmp_path)
-    before, sentence = folder.listing(tmp_path)
+    before, sentence = folder.listing(tmp_path, Tally(tmp_path))
     where = {file: part for part, files in before.items() for file in files}
     fill(tmp_path, count=60)
     fill(tmp_path, classes=("emu",))
-    after, _ = folder.listing(tmp_path)
+    after, _ = folder.listing(tmp_path, Tally(tmp_path))
     later = {file: part for part, files in after.items() for file in files}
     assert len(later) == 140
     assert all(later[file] == part for file, part in where.items())

@@ -225,7 +225,6 @@ BAD = {
     "binary file": (tree, {"bad/0.txt": b"a\nb\0"}, r"0\.txt must be text, but line 2 holds"),
     "latin 1 file": (tree, {"bad/0.txt": b"B\xe4ume"}, r"0\.txt: line 1 is not UTF-8 text"),
     "other file": (tree, {"bad/z.png": b"\x89PNG"}, r"z\.png must end in \.txt"),
-    "folder in a class": (tree, {"bad/more/0.txt": "a"}, r"more must be a file of its class"),
     "loose file": (tree, {"0.txt": "a"}, r"0\.txt must lie in a subfolder"),
 }  # fmt: skip
 

@@ -274,8 +274,8 @@ BAD = {
         r"images/3\.png must be the only one of its name, up to the ending",
     ),
     "a folder among the images": (
-        lambda folder: (folder / "images" / "more").mkdir(),
-        r"images/more must be an image, but is a folder",
+        lambda folder: (folder / "images" / "more.png").mkdir(),
+        r"images/more\.png must be a file, but is a folder",
     ),
     "something else among the images": (
         lambda folder: [(folder / b / "notes.txt").write_text("x") for b in ("images", "masks")],
@@ -290,9 +290,9 @@ def test_what_is_wrong_is_one_line_with_the_name_of_the_file(tmp_path, case):
     spoil, message = BAD[case]
     spoil(tmp_path)
     with pytest.raises(UserError, match=message) as caught:
-        read(tmp_path)
+        read(tmp_path, strict=True)
     assert "\n" not in str(caught.value)
-    report = check(tmp_path, kind="mask")
+    report = check(tmp_path, kind="mask", strict=True)
     assert not report.good
     assert str(caught.value) in str(report)
 
@@ -304,7 +304,7 @@ def test_a_folder_without_masks_and_one_with_nothing(tmp_path):
     with pytest.raises(UserError, match=r"a folder with images and masks.*looks like image data"):
         read(tmp_path)
     (tmp_path / "masks").mkdir()
-    with pytest.raises(UserError, match="must have images in it, but has none"):
+    with pytest.raises(UserError, match="it holds no image; add some"):
         read(tmp_path)
     (tmp_path / "a.csv").write_text("a,b\n")
     with pytest.raises(UserError, match=r"data \(.*a\.csv\) must be images with a class for each"):
@@ -323,10 +323,11 @@ def test_a_look_over_goes_on_past_what_is_wrong(tmp_path):
         "255": 30,
     }
     cut("masks/2.png")(tmp_path)
-    grey("masks/3.png", 9, 10)(tmp_path)
     report = check(tmp_path)
-    assert len(report.unreadable) == 2
-    assert sum(report.sizes.values()) == 28
+    assert len(report.unreadable) == 1
+    assert sum(report.sizes.values()) == 29
+    grey("masks/3.png", 9, 10)(tmp_path)
+    assert "masks/3.png (10x9) must be as large as" in check(tmp_path).refused
     Image.fromarray(made["0.png"][0]).save(tmp_path / "images" / "1.png")
     for number in range(30):
         Image.fromarray(made["0.png"][0]).save(tmp_path / "images" / f"{number}.png")

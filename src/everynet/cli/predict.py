@@ -5,22 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from everynet.cli import pairs
+from everynet.cli.inputs import gathered, joined, pieces
 from everynet.cli.resume import add_run
 
 if TYPE_CHECKING:
     from everynet.cli.trained import Asked
     from everynet.data import Kind
-    from everynet.types import Spec
 
 HELP = "ask a trained network about files; JSON lines out"
 AT_ONCE = 256
-STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
-"""How files begin: standard input has no name that would tell what it is."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -38,26 +36,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print one object for each input."""
+    """Print one object for each input: the answer, or what is wrong with a file."""
     from everynet.cli.trained import Asked
     from everynet.settings import verb_arguments
+    from everynet.types import UserError
 
     run = Asked.of(arguments)
-    words = [word for word in arguments.inputs if _is_setting(word)]
-    given = verb_arguments(run.recipe.predict, pairs(words))
+    settings = [word for word in arguments.inputs if _is_setting(word)]
+    given = verb_arguments(run.recipe.predict, pairs(settings))
     kind = run.kind("predict")
     model = run.model()
-    paths = [word for word in arguments.inputs if word not in words]
+    words = [word for word in arguments.inputs if word not in settings]
+    if not words:
+        raise UserError("inputs must name at least one file")
+    asked, bad, odd = 0, [], []
     with run.fitting():
-        names, inputs = read(paths, run.spec, kind)
-    with run.computing():
-        for start in range(0, len(names), AT_ONCE):
-            chunk = slice(start, start + AT_ONCE)
-            answers = run.recipe.predict(model, run.placed(inputs[chunk]), run.spec, **given)
-            for name, answer in zip(names[chunk], answers, strict=True):
-                line = {"input": name, **_written(answer, name, kind, run)}
-                print(json.dumps(line, allow_nan=False))
+        for found in gathered(pieces(words, run.spec, kind), AT_ONCE):
+            if found[0].error and not asked and len(found) == 1:  # nothing else is asked
+                raise UserError(found[0].error)
+            answers = _answers(run, model, kind, joined(found), given)
+            for piece in found:
+                for name in piece.names:
+                    line = {"error": piece.error} if piece.error else next(answers)
+                    line = _written({"input": name, **line}, name, kind, run)
+                    print(json.dumps(line, allow_nan=False))
+                    asked += 1
+                    bad += [piece.error] if piece.error else []
+                    odd += [f"{name}: {line['warning']}"] if "warning" in line else []
+    if odd:
+        are = "is" if len(odd) == 1 else "are"
+        print(
+            f"everynet: warning: {len(odd):,} of {asked:,} inputs {are} unlike what was learned; "
+            f"the first: {odd[0]}",
+            file=sys.stderr,
+        )
+    if bad:
+        raise UserError(f"{len(bad):,} of {asked:,} inputs cannot be read; the first: {bad[0]}")
     return 0
+
+
+def _answers(
+    run: Asked,
+    model: Any,  # noqa: ANN401 -- a network or an estimator
+    kind: Kind[Any],
+    inputs: Any,  # noqa: ANN401 -- rows of a tensor, or a list
+    given: dict[str, Any],
+) -> Iterator[dict[str, Any]]:
+    """What the network says of each input, with a warning where it is unlike what it learned."""
+    for start in range(0, len(inputs), AT_ONCE):
+        chunk = inputs[start : start + AT_ONCE]
+        warnings = kind.odd(chunk, run.spec)
+        with run.computing():
+            answers = run.recipe.predict(model, run.placed(chunk), run.spec, **given)
+        for answer, warning in zip(answers, warnings, strict=True):
+            yield {**answer, "warning": warning} if warning else dict(answer)
 
 
 def _is_setting(word: str) -> bool:
@@ -75,25 +107,3 @@ def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> 
         else:
             line[key] = value
     return line
-
-
-def read(inputs: Sequence[str], spec: Spec, kind: Kind[Any]) -> tuple[list[str], Any]:
-    """The inputs with a name for each; `-` stands for a file on standard input."""
-    import tempfile
-
-    from everynet.types import UserError
-
-    if "-" not in inputs:
-        return kind.read(inputs, spec)
-    if inputs.count("-") > 1:
-        raise UserError("- must stand for standard input once: it can be read only once")
-    with tempfile.TemporaryDirectory() as folder:
-        content = sys.stdin.buffer.read()
-        found = (end for end, start in STARTS.items() if content.startswith(start))
-        path = Path(folder) / f"input{next(found, kind.suffix)}"
-        path.write_bytes(content)
-        try:
-            names, rows = kind.read([str(path) if name == "-" else name for name in inputs], spec)
-        except UserError as error:
-            raise UserError(str(error).replace(str(path), "standard input")) from error
-    return [name.replace(str(path), "-") for name in names], rows

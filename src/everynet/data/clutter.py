@@ -113,6 +113,7 @@ def in_clutter(samples: Samples, size: int, fragments: int) -> Samples:
         split=f"{samples.split}; each image lies in clutter that was generated from a fixed seed",
         classes=samples.classes,
         task="detection",
+        remarks=samples.remarks,
     )
 
 

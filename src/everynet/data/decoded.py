@@ -2,31 +2,25 @@
 
     pixels/KEY.u8           all images, one after another
     pixels/KEY.json         their shape and SHA-256, and what was found out about them
-    pixels/files-ROOT.json  SHA-256 and shape of each image file of a folder
 
 KEY is the SHA-256 of all that decides the pixels: the contents of the files and their order, the
-shape, how they are read, and with what. A file is read again when its size, times or inode are not
-those remembered. Pixels are taken from the cache if they are as they were when they were written:
-their size, times and inode, or else every byte of them. In doubt they are decoded again.
+shape, how they are read, and with what. Pixels are taken from the cache if they are as they were
+when they were written: their size, times and inode, or else every byte of them. In doubt they are
+decoded again.
 """
 
 from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import math
-import os
 import tempfile
-import time
 import warnings
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import PIL
@@ -35,10 +29,11 @@ from jaxtyping import UInt8
 from torch import Tensor
 
 from everynet import cache, files
-from everynet.data import picture
 from everynet.data.paths import read_bytes
 from everynet.data.picture import MOST_BYTES
-from everynet.telling import count, say
+from everynet.data.seen import REMEDY, UNREAD, Facts, Mark, Seen, sealed, side_by_side, unsealed
+from everynet.data.tally import Tally, reason
+from everynet.telling import say
 from everynet.types import CannotWrite, UserError
 from everynet.words import shown
 
@@ -46,9 +41,6 @@ VERSION = 1
 """To be raised when what is made of the same files changes."""
 LARGE = 2**30
 """Images that take at least so many bytes are kept in a file."""
-SETTLED = 2_000_000_000
-"""Nanoseconds after which another change of a file bears another time, on any file system."""
-REMEDY = "free some space, or name a folder with more of it by XDG_CACHE_HOME"
 TEMPORARY = "free some space, or name a folder with more of it by TMPDIR"
 CLOSED = (
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.ENOENT),
@@ -56,10 +48,11 @@ CLOSED = (
 )
 """Why a cache cannot be written to that no room would help."""
 
-Facts: TypeAlias = dict[str, Any]
-"""What was found out about all pixels, as plain JSON."""
-Finish: TypeAlias = Callable[[Tensor], tuple[Facts, Tensor | None]]
-"""What is to be found out, and what each of the 256 levels becomes if it does not stay."""
+Finish: TypeAlias = Callable[[Tensor, Sequence[int]], tuple[Facts, Tensor | None]]
+"""What is to be found out of the pixels of these rows, those of files that could be read, and what
+each of the 256 levels becomes if it does not stay."""
+Read: TypeAlias = Callable[[Path, bytes], tuple[Tensor, Sequence[str]]]
+"""Makes pixels of a file, with notes on what was done to them."""
 Put: TypeAlias = Callable[[int, Tensor], None]
 """Puts the pixels of an image where they are kept."""
 
@@ -69,8 +62,10 @@ class Decoded:
     """All images of some files."""
 
     x: UInt8[Tensor, "images ..."]
+    rows: list[int]
+    """The places, among the files that were asked for, of those that could be read."""
     hashes: list[bytes]
-    """The SHA-256 of each file."""
+    """The SHA-256 of each of these."""
     facts: Facts
     mapped: bool
     """Whether they are in a file."""
@@ -81,100 +76,12 @@ def large(images: int, *shapes: Sequence[int]) -> bool:
     return images * sum(map(math.prod, shapes)) >= LARGE
 
 
-# ------------------------------------------------------------------------- files that were read
-
-
-class Mark(NamedTuple):
-    """What tells that a file is the one it was, without reading it."""
-
-    size: int
-    modified: int  # ns
-    changed: int  # ns; nothing can set it back
-    inode: int
-
-    @staticmethod
-    def of(path: Path) -> Mark:
-        """As the system has it now."""
-        now = os.stat(path)
-        return Mark(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino)
-
-
-@dataclass
-class _File:
-    mark: Mark
-    shape: tuple[int, int, int]
-    sha256: str = ""
-
-
-class Seen:
-    """Shape and SHA-256 of the image files of a folder, remembered while they stay the same."""
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        name = hashlib.sha256(os.fsencode(os.path.abspath(root))).hexdigest()
-        self.path = cache.pixels() / f"files-{name}.json"
-        self._begun = time.time_ns()
-        self._new = False
-        self._known: dict[str, list[Any]] = (_unsealed(self.path) or {}).get("files", {})
-        self._files: dict[str, _File] = {}
-
-    def _name(self, path: Path) -> str:
-        return str(path).removeprefix(str(self.root)).lstrip(os.sep)
-
-    def probe(self, path: Path) -> tuple[int, int, int]:
-        """Height, width and channels of an image file, which is opened only if it is new."""
-        name = self._name(path)
-        if name in self._files:
-            return self._files[name].shape
-        try:
-            mark = Mark.of(path)
-        except OSError:
-            return picture.probe(path)  # says what is wrong with it
-        if (known := self._known.get(name)) and (*known[:4],) == mark:
-            file = _File(mark, (known[4], known[5], known[6]), known[7])
-        else:
-            file = _File(mark, picture.probe(path))
-            self._new = True
-        self._files[name] = file
-        return file.shape
-
-    def digests(self, paths: Sequence[Path]) -> list[bytes]:
-        """The SHA-256 of every file; those that are new are read."""
-        for path in paths:
-            self.probe(path)
-        found = [self._files[self._name(path)] for path in paths]
-        new = [n for n, file in enumerate(found) if not file.sha256]
-
-        def read(n: int) -> None:
-            found[n].sha256 = hashlib.sha256(read_bytes(paths[n], MOST_BYTES)).hexdigest()
-
-        if new:
-            _side_by_side(read, new, f"reading {shown(self.root)}")
-        return [bytes.fromhex(file.sha256) for file in found]
-
-    def keep(self) -> None:
-        """Remember what was seen, if the cache can be written."""
-        if not self._new:
-            return
-        old = self._begun - SETTLED
-        held = {
-            name: [*file.mark, *file.shape, file.sha256]
-            for name, file in self._files.items()
-            if file.sha256 and max(file.mark.modified, file.mark.changed) < old
-        }
-        with suppress(CannotWrite):  # then they are read again
-            files.make_folder(self.path.parent, REMEDY)
-            files.write(self.path, _sealed({"files": held}))
-
-
-# --------------------------------------------------------------------------------- their pixels
-
-
 def decode_all(
     paths: Sequence[Path],
     shape: tuple[int, ...],
-    read: Callable[[Path, bytes], Tensor],
+    read: Read,
     seen: Seen,
+    tally: Tally,
     *,
     how: str,
     keep: bool,
@@ -182,21 +89,29 @@ def decode_all(
 ) -> Decoded:
     """What `read` makes of every file; `how` names all that decides it besides file and shape.
 
-    With `keep` it is made once and kept in the cache, else in memory.
+    With `keep` it is made once and kept in the cache, else in memory. Files that cannot be read are
+    left out and told to the tally; those of the cache are known by their contents.
     """
+    hashes = seen.digests(paths) if keep else []
+    work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}", tally.strict)
     if keep:
-        hashes = seen.digests(paths)
-        work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}")
         x, facts = _kept(_key(hashes, shape, how), work)
         seen.keep()
-        return Decoded(x, hashes, facts, mapped=True)
-    x = torch.empty((len(paths), *shape), dtype=torch.uint8)
-    hashes = _decode(paths, read, x.__setitem__)
-    facts, table = finish(x)
-    if table is not None:
-        for image in x:
-            image.copy_(table[image.long()])
-    return Decoded(x, hashes, facts, mapped=False)
+    else:
+        x = torch.empty(work.whole, dtype=torch.uint8)
+        hashes, outcome = _decode(work, x.__setitem__)
+        x, facts = _finished(work, outcome, x, x.__setitem__)
+    bad = dict(facts.get("bad", ()))
+    for row, why in bad.items():
+        tally.skip(paths[row], why)
+    for row, notes in facts.get("notes", ()):
+        tally.note(paths[row], notes)
+    rows = _others(len(paths), bad)
+    return Decoded(x, rows, [hashes[row] for row in rows], facts, mapped=keep)
+
+
+def _others(count: int, bad: Container[int]) -> list[int]:
+    return [row for row in range(count) if row not in bad]
 
 
 @dataclass(frozen=True)
@@ -205,10 +120,13 @@ class _Work:
 
     paths: Sequence[Path]
     hashes: Sequence[bytes]
+    """Where they are known."""
     shape: tuple[int, ...]
-    read: Callable[[Path, bytes], Tensor]
+    read: Read
     finish: Finish
     what: str
+    strict: bool
+    """Whether a file that cannot be read ends it all."""
 
     @property
     def whole(self) -> tuple[int, ...]:
@@ -220,39 +138,50 @@ def _key(hashes: Sequence[bytes], shape: Sequence[int], how: str) -> str:
     return hashlib.sha256(by.encode() + b"".join(hashes)).hexdigest()
 
 
-def _decode(
-    paths: Sequence[Path],
-    read: Callable[[Path, bytes], Tensor],
-    put: Put,
-    expected: Sequence[bytes] = (),
-    what: str = "",
-) -> list[bytes]:
-    """Decode every file and put it where it goes; the SHA-256 of each."""
+def _decode(work: _Work, put: Put) -> tuple[list[bytes], Facts]:
+    """Decode every file and put it where it goes; the SHA-256 of each, and what went otherwise."""
 
-    def one(row: int) -> bytes:
-        content = read_bytes(paths[row], MOST_BYTES)
-        sha = hashlib.sha256(content).digest()
-        if expected and sha != expected[row]:
-            raise UserError(f"{shown(paths[row])} has changed while it was read; try again")
-        put(row, read(paths[row], content))
-        return sha
-
-    return _side_by_side(one, range(len(paths)), what)
-
-
-def _side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> list[Any]:
-    """The work of every row, on all cores; whoever listens is told how far it is."""
-    done: list[Any] = []
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    def one(row: int) -> tuple[bytes, str, Sequence[str]]:
+        path, sha = work.paths[row], UNREAD
         try:
-            for result in pool.map(work, rows):
-                done.append(result)
-                if what:
-                    count(what, len(done), len(rows))
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return done
+            content = read_bytes(path, MOST_BYTES)
+            sha = hashlib.sha256(content).digest()
+            pixels, notes = work.read(path, content)
+        except UserError as error:
+            if work.strict:
+                raise
+            why, notes = reason(path, error), ()
+        else:
+            why = ""
+            put(row, pixels)
+        if work.hashes and sha != work.hashes[row]:
+            raise UserError(f"{shown(path)} has changed while it was read; try again")
+        return sha, why, notes
+
+    done = side_by_side(one, range(len(work.paths)), work.what if work.hashes else "")
+    facts = {
+        "bad": [[row, why] for row, (_, why, _) in enumerate(done) if why],
+        "notes": [[row, notes] for row, (_, _, notes) in enumerate(done) if notes],
+    }
+    return [sha for sha, _, _ in done], {name: its for name, its in facts.items() if its}
+
+
+def _finished(work: _Work, outcome: Facts, x: Tensor, put: Put) -> tuple[Tensor, Facts]:
+    """All pixels without a gap where a file could not be read, and what was found out of them."""
+    bad = dict(outcome.get("bad", ()))
+    rows = _others(len(work.paths), bad)
+    if not rows:
+        why = f"{shown(work.paths[0])} {bad[0]}"
+        raise UserError(f"none of {len(bad):,} images can be read; the first: {why}")
+    for to, row in enumerate(rows):
+        if to != row:
+            put(to, x[row])
+    x = x[: len(rows)]
+    facts, table = work.finish(x, rows)
+    if table is not None:
+        for row, image in enumerate(x):
+            put(row, table[image.long()])
+    return x, facts | outcome
 
 
 def _kept(key: str, work: _Work) -> tuple[Tensor, Facts]:
@@ -285,7 +214,7 @@ def _kept(key: str, work: _Work) -> tuple[Tensor, Facts]:
 def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Facts] | None:
     """Pixels that were kept, if they are beyond doubt."""
     path, beside = folder / f"{key}.u8", folder / f"{key}.json"
-    said = _unsealed(beside)
+    said = unsealed(beside)
     if said is None or said["key"] != key or said["shape"] != [*whole]:
         return None
     try:
@@ -293,10 +222,10 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
         if (*said["mark"],) != mark:  # something touched it: look at every byte
             if _sha256(path) != said["sha256"]:
                 return None
-            files.write(beside, _sealed({**said, "mark": mark}))
-        return _mapped(path, whole), said["facts"]
+            files.write(beside, sealed({**said, "mark": mark}))
+        return _mapped(path, whole, said["facts"]), said["facts"]
     except CannotWrite:
-        return _mapped(path, whole), said["facts"]
+        return _mapped(path, whole, said["facts"]), said["facts"]
     except OSError:
         return None
 
@@ -308,7 +237,7 @@ def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, 
         left.unlink(missing_ok=True)
     try:
         x, said = _filled(path, work, remedy)
-        files.write(beside, _sealed({**said, "key": key, "mark": Mark.of(path)}))
+        files.write(beside, sealed({**said, "key": key, "mark": Mark.of(path)}))
     except CannotWrite:
         for half in (path, beside):
             if half.is_file():
@@ -325,17 +254,16 @@ def _filled(path: Path, work: _Work, remedy: str) -> tuple[Tensor, Facts]:
         def put(row: int, pixels: Tensor) -> None:
             room.put(row * each, pixels.contiguous().numpy().data.cast("B"))
 
-        _decode(work.paths, work.read, put, work.hashes, work.what)
-        x = _mapped(room.path, work.whole)
-        facts, table = work.finish(x)
-        if table is not None:
-            for row, image in enumerate(x):
-                put(row, table[image.long()])
+        _, outcome = _decode(work, put)
+        x, facts = _finished(work, outcome, _mapped(room.path, work.whole), put)
         return x, {"shape": work.whole, "sha256": _sha256(room.path), "facts": facts}
 
 
-def _mapped(path: Path, whole: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
+def _mapped(
+    path: Path, whole: tuple[int, ...], facts: Facts | None = None
+) -> UInt8[Tensor, "images ..."]:
     """Pixels that the system reads when they are looked at, and drops when it needs the room."""
+    whole = (whole[0] - len((facts or {}).get("bad", ())), *whole[1:])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch minds that nobody may write to them
         return torch.from_numpy(np.memmap(path, np.uint8, "r", shape=whole))
@@ -344,21 +272,3 @@ def _mapped(path: Path, whole: tuple[int, ...]) -> UInt8[Tensor, "images ..."]:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _sealed(value: Facts) -> bytes:
-    """JSON that starts with a line that tells whether the rest is whole."""
-    body = json.dumps(value).encode()
-    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
-
-
-def _unsealed(path: Path) -> Facts | None:
-    """What was sealed, if it is there and whole."""
-    try:
-        seal, _, body = path.read_bytes().partition(b"\n")
-    except OSError:
-        return None
-    if hashlib.sha256(body).hexdigest().encode() != seal:
-        return None
-    found: Facts = json.loads(body)
-    return found

@@ -1,17 +1,20 @@
 """A folder of images with one subfolder for each class.
 
-    photos/cat/1.jpg   photos/dog/1.jpg               split by hash of class and file name
+    photos/cat/1.jpg   photos/dog/2024/1.jpg          split by hash of class and file name
     photos/train/cat/1.jpg   photos/test/cat/9.jpg    split as the folders say
 
 Where there is a subfolder `train` the split is the user's: `val`, `valid` or `validation` and
-`test` beside it are honoured, and one that is not there is taken from `train` by hash. Names
-that begin with a dot are passed over; any other file in a class must be an image.
+`test` beside it are honoured, and one that is not there is taken from `train` by hash. Folders
+within a class belong to it. Names that begin with a dot are passed over without a word; any other
+file that is no image, or cannot be read, is skipped and counted (see `tally.py`). A link to a file
+is followed, and below a class a link to a folder is not, because it might lead round in a circle.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,16 +22,22 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.decoded import Decoded, Seen, decode_all, large
+from everynet.data import looks
+from everynet.data.decoded import Decoded, decode_all, large
 from everynet.data.images import MARGIN, counts, resize
 from everynet.data.paths import unreadable
-from everynet.data.picture import Pixels, decode, luma, quiet
+from everynet.data.picture import SUFFIXES, Pixels, luma, noted, quiet
 from everynet.data.samples import Counted, Pair, Samples
+from everynet.data.seen import Facts, Seen
 from everynet.data.split import PARTS, by_hash
+from everynet.data.tally import LOOSE, Tally
 from everynet.types import UserError
 from everynet.words import shown
 
 _VALID = ("val", "valid", "validation")
+_PARTS = {"train": "train", "training": "train", "test": "test", "testing": "test"}
+_PARTS |= dict.fromkeys(_VALID, "valid")
+"""What folders are called that can be nothing but parts, where all are, in whatever case."""
 _LITTER = frozenset({"thumbs.db", "desktop.ini", "__macosx"})
 MOST_CLASSES = 10_000
 
@@ -49,23 +58,42 @@ def entries(folder: Path) -> list[Path]:
     return [p for p in found if not p.name.startswith(".") and p.name.lower() not in _LITTER]
 
 
-def _class_folders(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The class and path of every file, folder by folder."""
+def walk(folder: Path) -> Iterator[Path]:
+    """Every file in a folder and in the folders below it, in the order of the names.
+
+    A link to a folder and a folder that is called like an image are given as if they were files:
+    who reads them finds that they are none.
+    """
+    waiting = entries(folder)[::-1]
+    while waiting:
+        path = waiting.pop()
+        try:
+            below = path.is_dir() and not path.is_symlink() and path.suffix.lower() not in SUFFIXES
+        except OSError as error:
+            raise unreadable(path, error) from None
+        if below:
+            waiting += entries(path)[::-1]
+        else:
+            yield path
+
+
+def _class_folders(folder: Path, tally: Tally) -> Iterator[tuple[str, Path]]:
+    """The class and path of every file, class by class."""
     inside = entries(folder)
     loose = [path for path in inside if not path.is_dir()]
-    if loose:
-        raise UserError(
-            f"{shown(loose[0])} must lie in a subfolder of {shown(folder)} that names its class"
-        )
     if not inside:
         raise UserError(f"{shown(folder)} must hold one subfolder for each class, but is empty")
-    if len(inside) > MOST_CLASSES:
+    for path in loose:
+        why = f"must lie in a subfolder of {shown(folder)} that names its class"
+        if len(loose) == len(inside):
+            raise UserError(f"{shown(path)} {why}")
+        tally.files += 1
+        tally.skip(path, why, LOOSE if path.suffix.lower() in SUFFIXES else None)
+    if len(inside) - len(loose) > MOST_CLASSES:
         raise UserError(f"{shown(folder)} must have at most {MOST_CLASSES:,} classes")
     for subfolder in inside:
-        for path in entries(subfolder):
-            if path.is_dir():
-                raise UserError(f"{shown(path)} must be a file of its class, but is a folder")
-            yield subfolder.name, path
+        if subfolder not in tally.skipped:
+            yield from ((subfolder.name, path) for path in walk(subfolder))
 
 
 def classes(folder: Path) -> tuple[str, ...]:
@@ -78,9 +106,14 @@ def classes(folder: Path) -> tuple[str, ...]:
 def roots(folder: Path) -> tuple[bool, dict[str, Path]]:
     """Whether the user made the split, and the folder that each part is in."""
     inside = {path.name: path for path in entries(folder) if path.is_dir()}
-    if "train" not in inside:
-        if inside and set(inside) <= {*_VALID, "test"}:
+    if all(name.lower() in _PARTS for name in inside):  # Train beside Test is no class
+        known = [_PARTS[name.lower()] for name in inside]
+        if "train" in known and len(set(known)) == len(known):
+            found = dict(zip(known, inside.values(), strict=True))
+            return True, {part: found[part] for part in PARTS if part in found}
+        if known and "train" not in known:
             raise UserError(f"{shown(folder)} must have a subfolder train beside its other parts")
+    if "train" not in inside:
         return False, {"train": folder}
     other = sorted(set(inside) - {"train", "test", *_VALID})
     if other:
@@ -89,18 +122,42 @@ def roots(folder: Path) -> tuple[bool, dict[str, Path]]:
             f"{shown(folder)} has a subfolder train"
         )
     valid = [name for name in _VALID if name in inside]
-    if len(valid) > 1:
-        raise UserError(f"{shown(folder)} must have one of {' and '.join(valid)}, not both")
-    found = {"train": inside["train"]}
-    found |= {"valid": inside[valid[0]]} if valid else {}
-    return True, found | ({"test": inside["test"]} if "test" in inside else {})
+    raise UserError(f"{shown(folder)} must have one of {' and '.join(valid)}, not both")
 
 
-def listing(folder: Path) -> tuple[Listing, str]:
-    """Every image by its part, and one sentence that says how the parts were made."""
+def listing(
+    folder: Path, tally: Tally, look: Callable[[Path], object] | None = None
+) -> tuple[Listing, str]:
+    """Every image by its part, and one sentence that says how the parts were made.
+
+    Those that cannot be looked at are told to the tally and have no part.
+    """
     own, found = roots(folder)
-    parts: Listing = {part: list(_class_folders(root)) for part, root in found.items()}
-    return complete(parts, own, lambda file: f"{file[0]}/{file[1].name}", "class and file name")
+    parts: Listing = {
+        part: [
+            file
+            for file in _class_folders(root, tally)
+            if look is None or tally.takes(file[1], look)
+        ]
+        for part, root in found.items()
+    }
+    above = found.values()
+    return complete(parts, own, lambda file: named(file[1], above), "class and file name")
+
+
+def named(path: Path, roots: Iterable[Path]) -> str:
+    """A file as it is called in that of the folders in which it is."""
+    root = next(root for root in roots if path.is_relative_to(root))
+    return path.relative_to(root).as_posix()
+
+
+def kept(parts: Mapping[str, Sequence[F]], rows: Sequence[int]) -> dict[str, list[F]]:
+    """What is left of all parts where only these rows, counted through all of them, are."""
+    wanted, start, left = set(rows), 0, {}
+    for part, files in parts.items():
+        left[part] = [file for row, file in enumerate(files, start) if row in wanted]
+        start += len(files)
+    return left
 
 
 def complete(
@@ -125,30 +182,35 @@ def complete(
     return {**parts, **taken}, f"{start} hash of {what}, {said}"
 
 
-def read(folder: Path, size: int = 0) -> Samples:
+def read(folder: Path, size: int = 0, strict: bool = False) -> Samples:
     """The images of a folder; they must be of one size, unless `size` brings them to one."""
-    parts, split = listing(folder)
-    labels = classes(folder)
-    require(folder, parts, labels)
-    everything = [path for files in parts.values() for _, path in files]
-    seen = Seen(folder)
+    tally, seen = Tally(folder, strict), Seen(folder)
     with quiet():
+        parts, split = listing(folder, tally, seen.probe)
+        labels = classes(folder)
+        require(folder, parts, labels, tally)
+        everything = [path for files in parts.values() for _, path in files]
         shape = common_shape(everything, size, seen.probe)
         found = decode_images(
             everything,
             shape,
             seen,
+            tally,
             train=len(parts["train"]),
             keep=large(len(everything), shape),
         )
+        parts = kept(parts, found.rows)
+    require(folder, parts, labels, tally)
     total, start = hashlib.sha256(), 0
     number = {label: row for row, label in enumerate(labels)}
     pairs: dict[str, Pair] = {}
+    above = roots(folder)[1].values()
     for part, files in parts.items():
         y = torch.tensor([number[label] for label, _ in files], dtype=torch.int64)
         pairs[part] = (found.x[start : start + len(files)], y)
-        for (label, path), sha in zip(files, found.hashes[start:], strict=False):
-            total.update(f"{part}/{label}/{path.name} ".encode("utf-8", "surrogateescape") + sha)
+        for (_, path), sha in zip(files, found.hashes[start:], strict=False):
+            name = f"{part}/{named(path, above)} "
+            total.update(name.encode("utf-8", "surrogateescape") + sha)
         start += len(files)
     return Samples(
         name=shown(folder),
@@ -157,26 +219,42 @@ def read(folder: Path, size: int = 0) -> Samples:
         split=split,
         classes=tuple(shown(label) for label in labels),
         mapped=found.mapped,
-        counted=Counted(pairs["train"][0], found.facts["counts"]),
+        counted=Counted(pairs["train"][0], found.facts["counts"], found.facts.get("looks")),
+        remarks=tally.lines,
     )
 
 
-def require(folder: Path, parts: Listing, labels: Sequence[str]) -> None:
+def require(folder: Path, parts: Listing, labels: Sequence[str], tally: Tally) -> None:
     """Refuse a listing from which nothing could be learned."""
     trained = {label for label, _ in parts["train"]}
     for label in labels:
         if label not in trained:
-            raise UserError(
-                f"{shown(folder)}: class {shown(label)} has no training image; add some"
-            )
+            raise _none(folder, f"class {shown(label)} has no training image", tally)
     if len(labels) < 2:
+        below = folder / labels[0]
+        more = below.is_dir() and sum(path.is_dir() for path in entries(below)) > 1
         raise UserError(
-            f"{shown(folder)}: one class ({shown(labels[0])}) is not enough to learn from; add a "
-            "subfolder with images of another"
+            f"{shown(folder)}: one class ({shown(labels[0])}) is not enough to learn from; "
+            + (f"give {shown(below)}, or " if more else "")
+            + "add a subfolder with images of another"
         )
+    require_parts(folder, parts, tally)
+
+
+def require_parts(folder: Path, parts: Mapping[str, Sequence[F]], tally: Tally) -> None:
+    """Refuse parts of which one is empty."""
+    if not any(parts.values()):
+        raise _none(folder, "it holds no image", tally)
     for part, files in parts.items():
         if not files:
-            raise UserError(f"{shown(folder)}: the {part} part holds no image; add some")
+            raise _none(folder, f"the {part} part holds no image", tally)
+
+
+def _none(folder: Path, what: str, tally: Tally) -> UserError:
+    """Nothing is left, and where files were skipped, why."""
+    readable = " that can be read" if tally.skipped else ""
+    why = f" ({tally.lines[0]})" if tally.skipped else ""
+    return UserError(f"{shown(folder)}: {what}{readable}; add some{why}")
 
 
 def common_shape(paths: Sequence[Path], size: int, probe: Probe) -> tuple[int, int, int]:
@@ -197,20 +275,40 @@ def decode_images(
     paths: Sequence[Path],
     shape: tuple[int, int, int],
     seen: Seen,
+    tally: Tally,
     *,
     train: int,
     keep: bool,
     margin: int = MARGIN,
 ) -> Decoded:
-    """Every image in one tensor, brought to one shape, and the levels of the first `train`."""
+    """Every image in one tensor, brought to one shape; what is found out is of training images."""
+
+    def one(path: Path, content: bytes) -> tuple[Tensor, Sequence[str]]:
+        pixels, notes = noted(path, content)
+        return fit(pixels, shape, path, margin), notes
+
+    def finish(x: UInt8[Tensor, "images ..."], rows: Sequence[int]) -> tuple[Facts, None]:
+        x = x[: bisect_left(rows, train)]
+        return {"counts": counts(x).tolist(), "looks": looks.learned(x, 255.0)}, None
+
     return decode_all(
         paths,
         shape,
-        lambda path, content: fit(decode(path, content), shape, path, margin),
+        one,
         seen,
+        tally,
         how=f"images, margin {margin}, train {train}",
         keep=keep,
-        finish=lambda x: ({"counts": counts(x[:train]).tolist()}, None),
+        finish=finish,
+    )
+
+
+def images_of(
+    shape: tuple[int, int, int], seen: Seen, tally: Tally, *, keep: bool
+) -> Callable[[list[Path], int], Decoded]:
+    """What decodes images of which so many are for training, the rest being settled."""
+    return lambda paths, train: decode_images(
+        paths, shape, seen, tally, train=train, keep=keep, margin=0
     )
 
 

@@ -22,11 +22,12 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from everynet import files
-from everynet.data import arrays, picture
+from everynet.data import arrays, looks, picture
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
 from everynet.data.whole import all_parts, described_by
 from everynet.device import constant
+from everynet.telling import say
 from everynet.types import Batch, Spec, UserError
 from everynet.words import shown
 
@@ -169,15 +170,22 @@ def treated(
 ) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
     """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
     train = parts["train"][0]
+    remarks = samples.remarks
     if by is not None:
         spec = described_by(by, samples, train.shape[1:])
     else:
         if samples.counted and samples.counted.images is train:
             found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+            seen = samples.counted.looks
         else:
-            found = moments(train, samples.peak)
+            found, seen = moments(train, samples.peak), None
         spec = described(samples, kind, list(train.shape[1:]), *found)
         spec |= {"size": size, "peak": samples.peak}
+        spec["looks"] = looks.learned(train, samples.peak) if seen is None else seen
+        if remarks:
+            spec["remarks"] = list(remarks)
+    for line in remarks:
+        say(f"{samples.name}: {line}")
     prepare = Standardize(spec["mean"], spec["std"], samples.peak)
     many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
     if samples.mapped or (many and train.dtype == torch.uint8):

@@ -3,14 +3,14 @@
     scans/images/1.png   scans/masks/1.png                   split by hash of the image's file name
     scans/train/images/1.png   scans/train/masks/1.png       split as the folders say
 
-Two files belong together that have the same name up to its ending. Which folders there may be
-beside `train` is said in `folder.py`.
+Two files belong together that have the same name up to its ending, and the same folders before it.
+Which folders there may be beside `train` is said in `folder.py`. A file that is no image or cannot
+be read is skipped and counted, and the one that belongs to it is left out.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -18,10 +18,14 @@ from typing import TypeAlias
 from torch import Tensor
 
 from everynet.data import picture
-from everynet.data.folder import Probe, complete, entries, roots
+from everynet.data.decoded import Decoded
+from everynet.data.folder import Probe, complete, kept, named, roots, walk
+from everynet.data.over import Over
 from everynet.data.paths import read_bytes
+from everynet.data.picture import MOST_BYTES
 from everynet.data.report import Report
 from everynet.data.split import PARTS
+from everynet.data.tally import Tally
 from everynet.types import UserError
 from everynet.words import shown
 
@@ -38,11 +42,15 @@ def there(folder: Path, *names: str) -> bool:
         return False
 
 
-def listing(folder: Path, first: str, second: str) -> tuple[Listing, str]:
+def listing(
+    folder: Path, first: str, second: str, tally: Tally, look: Callable[[Path], object]
+) -> tuple[Listing, str]:
     """Every two files by their part, and one sentence that says how the parts were made."""
     own, found = roots(folder)
-    parts = {part: _matched(root, first, second) for part, root in found.items()}
-    return complete(parts, own, lambda two: two[0].name, "the image's file name")
+    with picture.quiet():
+        parts = {part: _matched(root, first, second, tally, look) for part, root in found.items()}
+    above = [root / first for root in found.values()]
+    return complete(parts, own, lambda two: named(two[0], above), "the image's file name")
 
 
 def asked_of(paths: Sequence[str | Path], first: str, second: str) -> list[Path]:
@@ -51,28 +59,57 @@ def asked_of(paths: Sequence[str | Path], first: str, second: str) -> list[Path]
     return [p / first if (p / first).is_dir() and (p / second).is_dir() else p for p in given]
 
 
-def _matched(root: Path, first: str, second: str) -> list[Two]:
-    images, others = _by_stem(root, first), _by_stem(root, second)
-    for stem, path in images.items():
-        if stem not in others:
-            raise UserError(f"{shown(path)} must have a file of the same name in {second}")
-    for stem, path in others.items():
-        if stem not in images:
-            raise UserError(f"{shown(path)} must have a file of the same name in {first}")
-    return [(images[stem], others[stem]) for stem in images]
+def _matched(
+    root: Path, first: str, second: str, tally: Tally, look: Callable[[Path], object]
+) -> list[Two]:
+    images, others = (_by_stem(root, name, tally, look) for name in (first, second))
+    for mine, its, where in ((images, others, second), (others, images, first)):
+        for stem, path in mine.items():
+            if path and stem not in its:
+                raise UserError(f"{shown(path)} must have a file of the same name in {where}")
+    return [
+        (image, other)
+        for stem, image in images.items()
+        if image and (other := others.get(stem)) is not None
+    ]
 
 
-def _by_stem(root: Path, name: str) -> dict[str, Path]:
+def _by_stem(
+    root: Path, name: str, tally: Tally, look: Callable[[Path], object]
+) -> dict[Path, Path | None]:
+    """Files by their names without the ending; None for one that is skipped."""
     if not (root / name).is_dir():
         raise UserError(f"{shown(root)} must have a folder {name} in it")
-    found: dict[str, Path] = {}
-    for path in entries(root / name):
-        if path.is_dir():
-            raise UserError(f"{shown(path)} must be an image, but is a folder")
-        if path.stem in found:
+    found: dict[Path, Path | None] = {}
+    for path in walk(root / name):
+        stem = path.relative_to(root / name).with_suffix("")
+        if not tally.takes(path, look):
+            found.setdefault(stem, None)
+            continue
+        if found.get(stem):
             raise UserError(f"{shown(path)} must be the only one of its name, up to the ending")
-        found[path.stem] = path
+        found[stem] = path
     return found
+
+
+def decode(
+    parts: Listing, *columns: Callable[[list[Path], int], Decoded]
+) -> tuple[Listing, list[Decoded]]:
+    """The images and what belongs to them, less those of which either cannot be decoded.
+
+    Each column decodes files, so many of which are for training. Where one of the second cannot be
+    decoded, both begin again without it: what was found out of the first was of it, too.
+    """
+    while True:
+        made: list[Decoded] = []
+        for column, read in enumerate(columns):
+            paths = [two[column] for twos in parts.values() for two in twos]
+            made.append(read(paths, len(parts["train"])))
+            parts = kept(parts, made[-1].rows)
+            if column and len(made[-1].rows) < len(paths):
+                break
+        else:
+            return parts, made
 
 
 def same_size(two: Two, probe: Probe) -> None:
@@ -85,13 +122,15 @@ def same_size(two: Two, probe: Probe) -> None:
         )
 
 
-def digest(parts: Listing, hashes: Sequence[Sequence[bytes]]) -> str:
+def digest(
+    folder: Path, parts: Listing, names: tuple[str, str], hashes: Sequence[Sequence[bytes]]
+) -> str:
     """SHA-256 of the names and contents of all files; `hashes` are those of first and second."""
-    total = hashlib.sha256()
-    named = [(part, two) for part, twos in parts.items() for two in twos]
-    for (part, two), shas in zip(named, zip(*hashes, strict=True), strict=True):
-        name = f"{part}/{two[0].name} {two[1].name} "
-        total.update(name.encode("utf-8", "surrogateescape") + b"".join(shas))
+    above = [[root / name for root in roots(folder)[1].values()] for name in names]
+    total, everything = hashlib.sha256(), [(part, two) for part in parts for two in parts[part]]
+    for (part, two), shas in zip(everything, zip(*hashes, strict=True), strict=True):
+        said = " ".join(named(*each) for each in zip(two, above, strict=True))
+        total.update(f"{part}/{said} ".encode("utf-8", "surrogateescape") + b"".join(shas))
     return total.hexdigest()
 
 
@@ -104,25 +143,18 @@ def split_up(parts: Listing, *tensors: Tensor) -> dict[str, tuple[Tensor, ...]]:
     return found
 
 
-def look_over(parts: Listing, report: Report, read: Callable[[Path, bytes], object]) -> None:
+def look_over(
+    parts: Listing, report: Report, tally: Tally, read: Callable[[Path, bytes], object]
+) -> None:
     """Read every file and go on past what is wrong; `read` decodes what belongs to an image."""
-    report.counts = {part: len(parts[part]) for part in PARTS}
-    sizes: Counter[str] = Counter()
-    seen: dict[bytes, tuple[str, str]] = {}
+    over = Over(tally)
     for part in PARTS:
         for two in parts[part]:
             try:
                 same_size(two, picture.probe)
-                pixels = picture.read(two[0])
-                with picture.quiet():
-                    read(two[1], read_bytes(two[1], picture.MOST_BYTES))
             except UserError as error:
-                report.unreadable.append(str(error))
-                continue
-            height, width, channels = pixels.shape
-            sizes[f"{width}x{height} {'grey' if channels == 1 else 'colour'}"] += 1
-            key = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
-            first, where = seen.setdefault(key, (part, shown(two[0])))
-            if first != part:
-                report.duplicates.append((where, shown(two[0])))
-    report.sizes = dict(sizes.most_common())
+                report.refused = report.refused or str(error)
+            with picture.quiet():
+                if tally.can(two[1], lambda path: read(path, read_bytes(path, MOST_BYTES))):
+                    over.image(part, two[0])
+    over.tell(report)

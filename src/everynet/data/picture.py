@@ -1,8 +1,10 @@
 """One image file as whole numbers: height x width x 1 or 3, from 0 to 255.
 
 Grey, colour, palette and 16-bit files are read (16-bit ones in steps of 257), and turned as their
-orientation tag says. Transparent pixels, animations and other colour spaces are refused, because
-what they look like on paper is for the user to say.
+orientation tag says. CMYK becomes RGB by Pillow's plain rule, (1 - C)(1 - K) and so on, without the
+profile of a press. Transparent pixels are put on white, and of several frames or pages the first is
+taken; both are told as notes, so that whoever reads many files can say how many. Real numbers and
+32 bits are refused, because which of them is white is for the user to say.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TypeAlias
 
 import numpy as np
 from jaxtyping import UInt8
@@ -26,6 +28,9 @@ SUFFIXES = frozenset(
     {".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".pgm", ".ppm", ".pnm"}
 )
 _GREY = ("1", "L", "LA", "I;16", "I;16B", "I;16L", "I;16N")
+_COLOUR = ("RGB", "RGBA", "P", "PA", "CMYK", "YCbCr")
+FRAMES, CLEAR = "frames", "clear"
+"""Notes: the first of several frames was taken; transparent pixels were put on white."""
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF", "PPM")
 MOST_BYTES = 2**28
 MOST_PIXELS = 40_000_000
@@ -43,6 +48,7 @@ _TURNED = {
 """What each value of the orientation tag asks for."""
 
 Pixels = UInt8[np.ndarray, "height width channels"]
+Notes: TypeAlias = tuple[str, ...]
 
 
 @contextmanager
@@ -55,35 +61,44 @@ def quiet() -> Iterator[None]:
 
 def decode(path: Path, content: bytes) -> Pixels:
     """The pixels of an image file of that content, or one line that says why not."""
+    return noted(path, content)[0]
+
+
+def noted(path: Path, content: bytes) -> tuple[Pixels, Notes]:
+    """The pixels, and what was done to them that is worth a word."""
     return _decoded(path, content, _plain)
 
 
 def levels(path: Path, content: bytes) -> UInt8[np.ndarray, "height width"]:
     """The grey levels or the numbers in the palette of a mask, as they stand in the file."""
-    return _decoded(path, content, _numbered)[:, :, 0]
+    return _decoded(path, content, _numbered)[0][:, :, 0]
 
 
 def _decoded(
-    path: Path, content: bytes, plain: Callable[[Path, Image.Image], Image.Image]
-) -> Pixels:
+    path: Path, content: bytes, plain: Callable[[Path, Image.Image], tuple[Image.Image, Notes]]
+) -> tuple[Pixels, Notes]:
     try:
         image = _open(path, content)
         if image.format == "PNG":
             # Pillow looks at the checksums of the pixels only here.
             _open(path, content).verify()
         turn = _TURNED.get(_orientation(image))
+        # A phone's jpg may carry more pictures (MPO); the first is the one that was taken.
+        several = image.format != "MPO" and getattr(image, "is_animated", False)
+        deep = _deep(image)
         image.load()
-        image = plain(path, image)
+        image, notes = plain(path, image)
         image = image if turn is None else image.transpose(turn)
         pixels = np.asarray(image)
-        if image.mode.startswith("I;16"):
+        if deep:
             pixels = (pixels.astype(np.uint32) + 128) // 257
         pixels = pixels.astype(np.uint8)
     except UserError:
         raise
     except Exception as error:  # decoders raise whatever a damaged file leads them to
         raise unreadable(path, error) from None
-    return pixels if pixels.ndim == 3 else pixels[:, :, None]
+    notes = (FRAMES, *notes) if several else notes
+    return pixels if pixels.ndim == 3 else pixels[:, :, None], notes
 
 
 def read(path: Path) -> Pixels:
@@ -112,7 +127,7 @@ def probe(path: Path) -> tuple[int, int, int]:
         raise
     except Exception as error:  # decoders raise whatever a damaged file leads them to
         raise unreadable(path, error) from None
-    return height, width, 1 if image.mode in _GREY else 3
+    return height, width, 1 if image.mode in _GREY or _deep(image) else 3
 
 
 def _open(path: Path, content: bytes | IO[bytes]) -> Image.Image:
@@ -130,10 +145,12 @@ def _open(path: Path, content: bytes | IO[bytes]) -> Image.Image:
             f"{shown(path)} ({width}x{height}) must have at most {MOST_PIXELS:,} pixels and sides "
             f"of at most {MOST_SIDE:,}"
         )
-    # A phone's jpg may carry more pictures (MPO); the first is the one that was taken.
-    if image.format != "MPO" and getattr(image, "n_frames", 1) > 1:
-        raise UserError(f"{shown(path)} must hold one image, not an animation or several pages")
     return image
+
+
+def _deep(image: Image.Image) -> bool:
+    """Whether grey levels go up to 65,535."""
+    return image.mode.startswith("I;16") or (image.format == "PPM" and image.mode == "I")
 
 
 def _orientation(image: Image.Image) -> int:
@@ -143,31 +160,34 @@ def _orientation(image: Image.Image) -> int:
     return int(image.getexif().get(0x0112, 1))
 
 
-def _plain(path: Path, image: Image.Image) -> Image.Image:
+def _plain(path: Path, image: Image.Image) -> tuple[Image.Image, Notes]:
     """The image as 8-bit grey, 16-bit grey or RGB."""
-    if image.mode.startswith("I;16"):
-        return image
-    if image.mode not in (*_GREY, "RGB", "RGBA", "P", "PA"):
+    if _deep(image):
+        return image, ()
+    if image.mode not in (*_GREY, *_COLOUR):
         raise UserError(f"{shown(path)} has colour mode {image.mode}; save it as grey or RGB")
+    plain = "L" if image.mode in _GREY else "RGB"
+    notes: Notes = ()
     if "transparency" in image.info or image.mode.endswith("A"):
-        solid = image.convert("RGBA")
-        if solid.getchannel("A").getextrema() != (255, 255):
-            raise UserError(
-                f"{shown(path)} has transparent pixels; put it on a background and save it without"
-            )
-        return solid.convert("RGB").convert("L" if image.mode in _GREY else "RGB")
-    return image.convert("L" if image.mode in _GREY else "RGB")
+        image = image.convert("RGBA")
+        if image.getchannel("A").getextrema() != (255, 255):
+            white = Image.new("RGBA", image.size, "white")
+            image, notes = Image.alpha_composite(white, image), (CLEAR,)
+        image = image.convert("RGB")
+    return image.convert(plain), notes
 
 
-def _numbered(path: Path, image: Image.Image) -> Image.Image:
+def _numbered(path: Path, image: Image.Image) -> tuple[Image.Image, Notes]:
     """The image as whole numbers that are no colours."""
+    if getattr(image, "is_animated", False):
+        raise UserError(f"{shown(path)} must hold one mask, not an animation or several pages")
     if image.mode not in ("1", "L", "P") or image.format in ("JPEG", "MPO", "WEBP"):
         what = image.format if image.mode in ("1", "L", "P") else f"colour mode {image.mode}"
         raise UserError(
             f"{shown(path)} ({what}) must be a PNG in 8-bit grey or with a palette, because its "
             "levels are classes"
         )
-    return image.convert("L") if image.mode == "1" else image
+    return image.convert("L") if image.mode == "1" else image, ()
 
 
 def luma(pixels: UInt8[np.ndarray, "height width 3"]) -> UInt8[np.ndarray, "height width 1"]:

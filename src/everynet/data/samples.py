@@ -19,10 +19,12 @@ Array = NDArray[Any]
 
 
 class Counted(NamedTuple):
-    """How often each level occurs in each channel of some images."""
+    """How often each level occurs in each channel of some images, and what else is known."""
 
     images: Tensor
     levels: Sequence[Sequence[int]]
+    looks: Spec | None = None
+    """What they look like as a whole, see `looks.py`; None where it was not kept."""
 
 
 @dataclass(frozen=True)

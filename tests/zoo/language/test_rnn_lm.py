@@ -21,7 +21,7 @@ from everynet.trainer import begin, evaluate
 from everynet.types import UserError
 from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
 from everynet.zoo.language.ngram_model import trigrams
-from everynet.zoo.language.rnn_lm import ScoredLines, NextWord, TiedReader, _by_word
+from everynet.zoo.language.rnn_lm import NextWord, ScoredLines, TiedReader, _by_word
 from everynet.zoo.recurrent.lstm import LSTM
 
 WORDS = "the man pulled the cart and a horse pulled the man\nthe cart is a cart\n"

@@ -43,6 +43,8 @@ class Kind(Generic[S]):
     """What the user's files of this kind are, to go on from "must be": words of a refusal."""
     suffix: ClassVar[str] = ""
     """How a file of it ends, where standard input does not say."""
+    together: ClassVar[int] = 256
+    """So many files are read at once; if one is bad, they are read in halves until it is found."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
@@ -69,6 +71,14 @@ class Kind(Generic[S]):
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""
         raise NotImplementedError  # every kind says it
+
+    def files(self, paths: Sequence[str | Path]) -> list[Path]:
+        """What `predict` is given, file by file: what is wrong with one is said of it alone."""
+        return expanded(paths)
+
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        """For each of what `read` gave, why it is far from what was learned; "" if it is not."""
+        return [""] * len(inputs)
 
     def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- by kind
         """Write what `sample` or `predict` made, as `path` with an ending; the files written."""
@@ -120,17 +130,19 @@ def matching(path: Path) -> Kind[Any] | None:
 
 def files_in(paths: Sequence[str | Path]) -> list[Path]:
     """Every file that was named, and every file in a folder that was named."""
-    from everynet.data.folder import entries  # noqa: PLC0415 -- pillow only where it is needed
-
     if not paths:
         raise UserError("inputs must name at least one file")
+    return [regular(path) for path in expanded(paths)]
+
+
+def expanded(paths: Sequence[str | Path]) -> list[Path]:
+    """What was named, with the files of a folder in its place; they need not be any good."""
+    from everynet.data.folder import walk  # noqa: PLC0415 -- pillow only where it is needed
+
     found: list[Path] = []
     for given in [Path(path) for path in paths]:  # no map(): a kind of that name hides it here
-        if kind_of_path(given) != "folder":
-            found.append(regular(given))
-            continue
-        inside = entries(given)
+        inside = [*walk(given)] if kind_of_path(given) == "folder" else [given]
         if not inside:
             raise UserError(f"{shown(given)} holds no file")
-        found += files_in(inside)
+        found += inside
     return found

@@ -24,9 +24,9 @@ from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from everynet import files
-from everynet.data import folder, paired, picture
+from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Seen, large
+from everynet.data.decoded import large
 from everynet.data.images import (
     asked,
     at_once,
@@ -35,12 +35,14 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
+from everynet.data.seen import Seen
 from everynet.data.split import PARTS
+from everynet.data.tally import Tally
 from everynet.data.whole import all_parts, chosen, like, unknown
 from everynet.plot.style import colour
 from everynet.types import Data, Spec, UserError
@@ -61,34 +63,30 @@ class Boxes(Kind[Samples]):
     name: ClassVar[str] = "boxes"
     about: ClassVar[str] = f"images with boxes: a folder of images with a {FILE} in it"
     suffix: ClassVar[str] = ".png"
+    together: ClassVar[int] = 1
 
     def matches(self, path: Path) -> bool:
         return paired.there(path, FILE)
 
-    def find(self, path: Path, *, size: int = 0) -> Samples:
+    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Samples:
         check_size(size)
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         own, roots = folder.roots(path)
-        seen = Seen(path)
-        found = {part: _listed(root, seen.probe) for part, root in roots.items()}
-        parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
+        tally, seen = Tally(path, strict), Seen(path)
+        with picture.quiet():
+            found = {part: _listed(root, tally, seen.probe) for part, root in roots.items()}
+            parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
+            folder.require_parts(path, parts, tally)
+            paths = [file for each in parts.values() for file, _ in each]
+            shape = folder.common_shape(paths, size, seen.probe)
+            read = folder.images_of(shape, seen, tally, keep=large(len(paths), shape))
+            images = read(paths, len(parts["train"]))
+        parts = folder.kept(parts, images.rows)
+        folder.require_parts(path, parts, tally)
         everything = [file for each in parts.values() for file in each]
-        if not everything:
-            raise UserError(f"{shown(path)} must have images in it, but has none")
         classes = _classes(path, parts)
         most = max(len(boxes) for _, boxes in everything)
-        paths = [file for file, _ in everything]
-        with picture.quiet():
-            shape = folder.common_shape(paths, size, seen.probe)
-            images = folder.decode_images(
-                paths,
-                shape,
-                seen,
-                train=len(parts["train"]),
-                keep=large(len(paths), shape),
-                margin=0,
-            )
         y, total = _targets(everything, classes, most), hashlib.sha256()
         named = [(part, *file) for part, each in parts.items() for file in each]
         for (part, file, boxes), sha in zip(named, images.hashes, strict=True):
@@ -106,7 +104,8 @@ class Boxes(Kind[Samples]):
             classes=classes,
             task="detection",
             mapped=images.mapped,
-            counted=Counted(pairs["train"][0], images.facts["counts"]),
+            counted=Counted(pairs["train"][0], images.facts["counts"], images.facts.get("looks")),
+            remarks=tally.lines,
         )
 
     def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Samples:
@@ -167,11 +166,18 @@ class Boxes(Kind[Samples]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        return asked(self.files(paths), spec, margin=0)
+
+    def files(self, paths: Sequence[str | Path]) -> list[Path]:
         given: list[Path] = []
         for path in map(Path, paths):
             inside = folder.entries(path) if (path / FILE).exists() else [path]
             given += [file for file in inside if file.name != FILE]
-        return asked(given, spec, margin=0)
+        return super().files(given)
+
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
+        return looks.odd(inputs, spec)
 
     def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
         """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""
@@ -200,20 +206,18 @@ class Boxes(Kind[Samples]):
             name: {part: int((samples.parts[part][1][..., 0] == k).sum()) for part in PARTS}
             for k, name in enumerate(samples.classes)
         }
+        report.remarks = list(samples.remarks)
 
     def line(self, spec: Spec) -> str:
         shape = "x".join(map(str, spec["shape"]))
         return f"{spec['name']}: images of {shape} with boxes of {len(spec['classes'])} classes"
 
 
-def _listed(root: Path, probe: folder.Probe) -> list[File]:
-    """Every image of a folder with its boxes."""
+def _listed(root: Path, tally: Tally, probe: folder.Probe) -> list[File]:
+    """Every image of a folder that can be read with its boxes."""
     paths = {path.name: path for path in folder.entries(root) if path.name != FILE}
-    for path in paths.values():
-        if path.is_dir():
-            raise UserError(f"{shown(path)} must be an image, but is a folder")
+    good = {name for name, path in paths.items() if tally.takes(path, probe)}
     boxes: dict[str, list[Box]] = {name: [] for name in paths}
-    sizes: dict[str, tuple[int, int]] = {}
     listed = root / FILE
     text = read_bytes(listed, MOST_BYTES).decode("utf-8-sig", errors="replace")
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
@@ -237,13 +241,11 @@ def _listed(root: Path, probe: folder.Probe) -> list[File]:
             name = cells["image"].strip()
             if name not in paths:
                 raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
-            if name not in sizes:
-                with picture.quiet():
-                    sizes[name] = probe(paths[name])[:2]
-            boxes[name].append(_box(place, cells, *sizes[name]))
+            if name in good:
+                boxes[name].append(_box(place, cells, *probe(paths[name])[:2]))
     except csv.Error as error:
         raise UserError(f"{shown(listed)}:{rows.line_num}: {error}") from None
-    return [(path, boxes[name]) for name, path in paths.items()]
+    return [(path, boxes[name]) for name, path in paths.items() if name in good]
 
 
 def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:

@@ -7,8 +7,6 @@ are written as PNG files, with all of them on one sheet.
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,7 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from everynet.data import arrays, folder, picture
+from everynet.data import arrays, folder, looks, picture
 from everynet.data.augment import Augment
 from everynet.data.images import (
     ARRAYS,
@@ -29,12 +27,14 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
+from everynet.data.over import Over
 from everynet.data.paths import kind as kind_of_path
-from everynet.data.paths import read_bytes, regular
+from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples
 from everynet.data.split import PARTS
+from everynet.data.tally import Tally
 from everynet.data.whole import (
     all_parts,
     chosen,
@@ -58,16 +58,17 @@ class Image(Kind[Samples]):
         "or 4-D x and a y"
     )
     suffix: ClassVar[str] = ".png"
+    together: ClassVar[int] = 1
 
     def matches(self, path: Path) -> bool:
         if kind_of_path(path) == "folder":
             return any(inside.is_dir() for inside in folder.entries(path))
         return path.suffix.lower() == ".npz" and arrays.rank(path) in (3, 4)
 
-    def find(self, path: Path, *, size: int = 0) -> Samples:
+    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Samples:
         check_size(size)
         if kind_of_path(path) == "folder":
-            return folder.read(path, size)
+            return folder.read(path, size, strict)
         if path.suffix.lower() not in ARRAYS:
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         samples = arrays.read(regular(path))
@@ -135,6 +136,10 @@ class Image(Kind[Samples]):
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
         return asked(paths, spec)
 
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
+        return looks.odd(inputs, spec)
+
     def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:
         """Images in the colours of the data: each a PNG, and where there are several a sheet."""
         return written_images(Standardize.of(spec).undone(made.detach().cpu()), path)
@@ -144,7 +149,7 @@ class Image(Kind[Samples]):
             return super().check(path, **options)
         report = Report(shown(path), kind="images")
         try:
-            _check_folder(path, report)
+            _check_folder(path, report, Tally(path, bool(options.get("strict"))))
         except UserError as error:
             report.refused = str(error)
         return report
@@ -157,34 +162,24 @@ class Image(Kind[Samples]):
         return f"{spec['name']}: images of {shape}, {len(spec['classes'])} classes"
 
 
-def _check_folder(path: Path, report: Report) -> None:
-    parts, report.split = folder.listing(path)
+def _check_folder(path: Path, report: Report, tally: Tally) -> None:
+    over = Over(tally)
+    with picture.quiet():
+        parts, report.split = folder.listing(path, tally, picture.probe)
+        for part in PARTS:
+            for label, file in parts[part]:
+                over.image(part, file, label)
+    over.tell(report)
     report.task = "classification"
-    report.counts = {part: len(parts[part]) for part in PARTS}
     report.classes = {
-        shown(name): dict(Counter(part for part in PARTS for its, _ in parts[part] if its == name))
+        shown(name): {part: over.counts[part][name] for part in PARTS}
         for name in folder.classes(path)
     }
-    sizes: Counter[str] = Counter()
-    seen: dict[bytes, tuple[str, str]] = {}
-    for part in PARTS:
-        for _, file in parts[part]:
-            try:
-                with picture.quiet():
-                    picture.probe(file)
-                    pixels = picture.decode(file, read_bytes(file, picture.MOST_BYTES))
-            except UserError as error:
-                report.unreadable.append(str(error))
-                continue
-            height, width, channels = pixels.shape
-            sizes[f"{width}x{height} {'grey' if channels == 1 else 'colour'}"] += 1
-            key = hashlib.sha256(f"{pixels.shape}".encode() + pixels.tobytes()).digest()
-            first, where = seen.setdefault(key, (part, shown(file)))
-            if first != part:
-                report.duplicates.append((where, shown(file)))
-    report.sizes = dict(sizes.most_common())
-    report.refused = report.unreadable[0] if report.unreadable else ""
-    folder.require(path, parts, folder.classes(path))
+    left = {
+        part: [file for file in files if file[1] not in tally.skipped]
+        for part, files in parts.items()
+    }
+    folder.require(path, left, folder.classes(path), tally)
 
 
 KIND = Image()

@@ -25,6 +25,7 @@ from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
 from everynet.data.split import PARTS, rows
+from everynet.data.tally import Tally
 from everynet.data.tokens import NAMES, SENTENCE, Tokens
 from everynet.data.whole import ALL, all_parts, chosen, described_by, numbers, unknown
 from everynet.samplers import Batch, Buckets, flattened
@@ -264,7 +265,7 @@ def _whole(path: Path) -> str:
 
 
 def _folder(path: Path) -> Labelled:
-    listed, split = folder.listing(path)
+    listed, split = folder.listing(path, Tally(path, strict=True))
     for part in PARTS:
         for _, file in listed[part]:
             if file.suffix.lower() != ".txt":
@@ -273,7 +274,8 @@ def _folder(path: Path) -> Labelled:
         part: ([_whole(file) for _, file in found], [label for label, _ in found])
         for part, found in listed.items()
     }
-    keys = (f"{part}/{label}/{file.name}" for part in PARTS for label, file in listed[part])
+    above = folder.roots(path)[1].values()
+    keys = (f"{part}/{folder.named(file, above)}" for part in PARTS for _, file in listed[part])
     everything = (text for part in PARTS for text in parts[part][0])
     return Labelled(
         name=shown(path),

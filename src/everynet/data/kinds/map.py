@@ -23,9 +23,9 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from everynet import files
-from everynet.data import arrays, folder, paired, picture
+from everynet.data import arrays, folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Seen, large
+from everynet.data.decoded import large
 from everynet.data.images import (
     Standardize,
     asked,
@@ -36,16 +36,19 @@ from everynet.data.images import (
     treated,
     written_images,
 )
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.kinds.mask import at_once
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Counted, Pair, Samples
+from everynet.data.seen import Seen
+from everynet.data.tally import Tally
 from everynet.data.whole import all_parts, chosen, levels, like, of_arrays
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
 
+NAMES = ("inputs", "targets")
 RANGE = ("target_mean", "target_std", "target_low", "target_high")
 
 
@@ -86,42 +89,42 @@ class Map(Kind[Maps]):
         "same names, or an npz with an x and a 4-D y"
     )
     suffix: ClassVar[str] = ".png"
+    together: ClassVar[int] = 1
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
             return arrays.rank(path, "y") == 4
-        return paired.there(path, "inputs", "targets")
+        return paired.there(path, *NAMES)
 
-    def find(self, path: Path, *, size: int = 0) -> Maps:
+    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Maps:
         check_size(size)
         if path.suffix.lower() == ".npz":
             return _arrays(regular(path))
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
-        parts, split = paired.listing(path, "inputs", "targets")
+        tally, seen = Tally(path, strict), Seen(path)
+        parts, split = paired.listing(path, *NAMES, tally, seen.probe)
         twos = [two for each in parts.values() for two in each]
-        if not twos:
-            raise UserError(f"{shown(path)} must have images in it, but has none")
-        seen, train = Seen(path), len(parts["train"])
+        folder.require_parts(path, parts, tally)
         for two in twos:
             paired.same_size(two, seen.probe)
         with picture.quiet():
-            columns = [*zip(*twos, strict=True)]
+            columns = zip(*twos, strict=True)
             shapes = [folder.common_shape(its, size, seen.probe) for its in columns]
             keep = large(len(twos), *shapes)
-            first, second = (
-                folder.decode_images(its, shape, seen, train=train, keep=keep, margin=0)
-                for its, shape in zip(columns, shapes, strict=True)
-            )
+            readers = (folder.images_of(shape, seen, tally, keep=keep) for shape in shapes)
+            parts, (first, second) = paired.decode(parts, *readers)
+        folder.require_parts(path, parts, tally)
         pairs = paired.split_up(parts, first.x, second.x)
         return Maps(
             shown(path),
             {part: (its[0], its[1]) for part, its in pairs.items()},
-            paired.digest(parts, (first.hashes, second.hashes)),
+            paired.digest(path, parts, NAMES, (first.hashes, second.hashes)),
             split,
             mapped=first.mapped,
-            counted=Counted(pairs["train"][0], first.facts["counts"]),
+            counted=Counted(pairs["train"][0], first.facts["counts"], first.facts.get("looks")),
             target_counted=Counted(pairs["train"][1], second.facts["counts"]),
+            remarks=tally.lines,
         )
 
     def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Maps:
@@ -194,7 +197,14 @@ class Map(Kind[Maps]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
-        return asked(paired.asked_of(paths, "inputs", "targets"), spec, margin=0)
+        return asked(paired.asked_of(paths, *NAMES), spec, margin=0)
+
+    def files(self, paths: Sequence[str | Path]) -> list[Path]:
+        return super().files(paired.asked_of(paths, *NAMES))
+
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
+        return looks.odd(inputs, spec)
 
     def write(
         self, made: Float[Tensor, "maps channels height width"], spec: Spec, path: Path
@@ -216,9 +226,10 @@ class Map(Kind[Maps]):
             return super().check(path, **options)
         report = Report(shown(path), kind="images with images", task="regression")
         try:
-            parts, report.split = paired.listing(path, "inputs", "targets")
-            paired.look_over(parts, report, picture.decode)
-            if not report.unreadable:
+            tally = Tally(path, bool(options.get("strict")))
+            parts, report.split = paired.listing(path, *NAMES, tally, picture.probe)
+            paired.look_over(parts, report, tally, picture.decode)
+            if not report.refused:
                 self.find(path, **options)
         except UserError as error:
             report.refused = str(error)

@@ -10,6 +10,7 @@ as PNG files with a palette, whose numbers are the classes.
 from __future__ import annotations
 
 import io
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +24,24 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from everynet import files
-from everynet.data import folder, paired, picture
+from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
-from everynet.data.decoded import Facts, Seen, decode_all, large
+from everynet.data.decoded import Decoded, decode_all, large
 from everynet.data.images import Standardize, asked, check_size, resize, treated
-from everynet.data.kinds import Kind
+from everynet.data.kinds import Inputs, Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
+from everynet.data.seen import Facts, Seen
 from everynet.data.split import PARTS
+from everynet.data.tally import Tally
 from everynet.data.whole import all_parts, chosen, like
 from everynet.plot.style import CYCLE
 from everynet.types import Batch, Data, Spec, UserError
 from everynet.words import shown
 
+NAMES = ("images", "masks")
 MOST_CLASSES = 64
 PIXELS_AT_ONCE = 2**20
 """So many pixels of a split are evaluated at once."""
@@ -73,46 +77,54 @@ class Mask(Kind[Masks]):
         "have the same names"
     )
     suffix: ClassVar[str] = ".png"
+    together: ClassVar[int] = 1
 
     def matches(self, path: Path) -> bool:
-        return paired.there(path, "images", "masks")
+        return paired.there(path, *NAMES)
 
-    def find(self, path: Path, *, size: int = 0) -> Masks:
+    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Masks:
         check_size(size)
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
-        parts, split = paired.listing(path, "images", "masks")
+        tally, seen = Tally(path, strict), Seen(path)
+        parts, split = paired.listing(path, *NAMES, tally, seen.probe)
         twos = [two for each in parts.values() for two in each]
-        if not twos:
-            raise UserError(f"{shown(path)} must have images in it, but has none")
-        seen, train = Seen(path), len(parts["train"])
+        folder.require_parts(path, parts, tally)
         for two in twos:
             paired.same_size(two, seen.probe)
-        images, masks = ([two[n] for two in twos] for n in (0, 1))
-        with picture.quiet():
-            shape = folder.common_shape(images, size, seen.probe)
-            keep = large(len(twos), shape, shape[1:])
-            first = folder.decode_images(images, shape, seen, train=train, keep=keep, margin=0)
-            second = decode_all(
-                masks,
+
+        def masks(paths: list[Path], train: int) -> Decoded:
+            return decode_all(
+                paths,
                 shape[1:],
-                lambda file, content: _fitted(picture.levels(file, content), size),
+                lambda file, content: (_fitted(picture.levels(file, content), size), ()),
                 seen,
+                tally,
                 how=f"masks, size {size}, train {train}",
                 keep=keep,
-                finish=lambda y: _classed(path, y, masks, train),
+                finish=lambda y, rows: _classed(
+                    path, y, [paths[row] for row in rows], bisect_left(rows, train)
+                ),
             )
+
+        with picture.quiet():
+            shape = folder.common_shape([two[0] for two in twos], size, seen.probe)
+            keep = large(len(twos), shape, shape[1:])
+            images = folder.images_of(shape, seen, tally, keep=keep)
+            parts, (first, second) = paired.decode(parts, images, masks)
+        folder.require_parts(path, parts, tally)
         pairs = paired.split_up(parts, first.x, second.x)
         levels = tuple(second.facts["levels"])
         return Masks(
             name=shown(path),
             parts={part: (its[0], its[1]) for part, its in pairs.items()},
-            digest=paired.digest(parts, (first.hashes, second.hashes)),
+            digest=paired.digest(path, parts, NAMES, (first.hashes, second.hashes)),
             split=split,
             classes=_names(path, levels),
             mapped=first.mapped,
-            counted=Counted(pairs["train"][0], first.facts["counts"]),
+            counted=Counted(pairs["train"][0], first.facts["counts"], first.facts.get("looks")),
             levels=levels,
+            remarks=tally.lines,
         )
 
     def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Masks:
@@ -187,7 +199,14 @@ class Mask(Kind[Masks]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
-        return asked(paired.asked_of(paths, "images", "masks"), spec, margin=0)
+        return asked(paired.asked_of(paths, *NAMES), spec, margin=0)
+
+    def files(self, paths: Sequence[str | Path]) -> list[Path]:
+        return super().files(paired.asked_of(paths, *NAMES))
+
+    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
+        assert isinstance(inputs, Tensor)
+        return looks.odd(inputs, spec)
 
     def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
         """Each mask as a PNG with a palette, whose numbers are the classes."""
@@ -209,9 +228,10 @@ class Mask(Kind[Masks]):
     def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
         report = Report(shown(path), kind="images with masks", task="segmentation")
         try:
-            parts, report.split = paired.listing(path, "images", "masks")
-            paired.look_over(parts, report, picture.levels)
-            if not report.unreadable:
+            tally = Tally(path, bool(options.get("strict")))
+            parts, report.split = paired.listing(path, *NAMES, tally, picture.probe)
+            paired.look_over(parts, report, tally, picture.levels)
+            if not report.refused:
                 self.count(self.find(path, **options), report)
         except UserError as error:
             report.refused = str(error)
@@ -258,6 +278,8 @@ def _classed(
     path: Path, y: UInt8[Tensor, "masks height width"], paths: Sequence[Path], train: int
 ) -> tuple[Facts, UInt8[Tensor, 256]]:
     """The levels of the first `train` masks, and the class that each of them becomes."""
+    if not train:
+        raise UserError(f"{shown(path)}: no training mask can be read; add some")
     held = present(y)
     for row in (held.sum(1) > MOST_CLASSES).nonzero()[:1, 0].tolist():
         raise UserError(

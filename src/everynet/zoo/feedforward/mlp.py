@@ -153,6 +153,8 @@ class Supervised(Training[MLP]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Images are brought to `size` x `size` pixels; 0 leaves them as they are."""
+    strict: bool = False
+    """Of a folder, refuse a file that cannot be read instead of skipping and counting it."""
     sizes: tuple[int, ...] = ()
     """Inputs, units of each hidden layer, outputs; empty takes both ends from the data."""
     hidden: tuple[int, ...] = (64,)
@@ -171,6 +173,7 @@ class Supervised(Training[MLP]):
             task=self.task,
             drop=self.drop,
             size=self.size,
+            strict=self.strict,
         )
         spec = data.spec
         if self.sizes and self.sizes[0] != math.prod(spec["shape"]):

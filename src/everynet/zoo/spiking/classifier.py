@@ -29,6 +29,8 @@ class SpikingClassification(Training[M]):
     """A known set of images, or a folder with one subfolder for each class."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
+    strict: bool = False
+    """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     hidden: tuple[int, ...] = (200,)
     """Units of each spiking layer."""
     duration: float = 0.025
@@ -52,6 +54,7 @@ class SpikingClassification(Training[M]):
             batch_size=self.batch_size,
             seed=self.seed,
             holdout=self.holdout,
+            strict=self.strict,
         )
 
     def sizes(self, spec: Spec) -> tuple[int, ...]:

@@ -63,6 +63,8 @@ class ImageClassification(Training[M]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
+    strict: bool = False
+    """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     pixels: float = 0.0
     """Training images are moved by up to so many pixels along each axis."""
     degrees: float = 0.0
@@ -116,6 +118,7 @@ class ImageClassification(Training[M]):
             seed=self.seed,
             holdout=self.holdout,
             size=self.size,
+            strict=self.strict,
         )
         if data.spec["task"] != "classification":
             raise UserError(

@@ -135,6 +135,8 @@ class OneObject(Training[Localiser]):
     """Images with one box each, or images with a class each, which are laid in clutter."""
     size: int = 64
     """Side of the images in pixels: others are brought to it, or laid on a canvas so large."""
+    strict: bool = False
+    """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     fragments: int = 8
     """Pieces of other images that lie around each image with a class and no box."""
     widths: tuple[int, ...] = (12, 24, 48, 48)
@@ -156,10 +158,11 @@ class OneObject(Training[Localiser]):
         moved = affine(pixels=self.pixels, scale=self.scale)
         augment = moved if self.pixels or self.scale else None
         given = {"batch_size": self.batch_size, "seed": self.seed, "augment": augment}
-        found = samples(self.data, kind=("boxes", "image"), size=self.size)
+        files = {"size": self.size, "strict": self.strict}
+        found = samples(self.data, kind=("boxes", "image"), **files)
         if found.task == "detection":
             self._check(found.parts.values())
-            return load(self.data, kind="boxes", size=self.size, **given)  # type: ignore[arg-type]  # typed above
+            return load(self.data, kind="boxes", **files, **given)  # type: ignore[arg-type]  # typed above
         if found.task != "classification":
             raise UserError(
                 f"data ({self.data}) must be images with one box or one class each, because both "

@@ -200,6 +200,8 @@ class Segmentation(Training[SameUNet]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
+    strict: bool = False
+    """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     width: int = 8
     """Feature maps of the uppermost level; each level below has twice as many."""
     depth: int = 3
@@ -234,6 +236,7 @@ class Segmentation(Training[SameUNet]):
             seed=self.seed,
             holdout=self.holdout,
             size=self.size,
+            strict=self.strict,
             augment=self.augment(),
         )
 

@@ -107,6 +107,8 @@ class Tomography(Training[Corrected]):
     """A known set, or a folder with inputs (back-projections) and targets (true images) in it."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
+    strict: bool = False
+    """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     width: int = 8
     """Feature maps of the uppermost level; each level below has twice as many."""
     depth: int = 3
@@ -127,6 +129,7 @@ class Tomography(Training[Corrected]):
             batch_size=self.batch_size,
             seed=self.seed,
             size=self.size,
+            strict=self.strict,
             augment=symmetries() if self.mirror else None,
         )
         _, height, width = data.spec["shape"]
