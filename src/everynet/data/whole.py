@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from everynet.data.decoded import Decoded
     from everynet.data.npz import Array
     from everynet.data.samples import Samples
+    from everynet.data.seen import Seen
+    from everynet.data.tally import Tally
 
 ALL, TEST = "all of it judges, and none of it was learned", "its test part judges"
 F = TypeVar("F")
@@ -104,12 +106,15 @@ def unknown(label: str, spec: Spec, name: str) -> UserError:
 # ------------------------------------------------------------------------------------- images
 
 
-def like(paths: Sequence[Path], root: Path, spec: Spec, margin: int) -> Decoded:
-    """Images in the shape of those that were learned, still as they are stored."""
-    from everynet.data import folder, picture  # noqa: PLC0415 -- they import this file's users
-    from everynet.data.decoded import Seen, large  # noqa: PLC0415
+def like(paths: Sequence[Path], seen: Seen, tally: Tally, spec: Spec, margin: int) -> Decoded:
+    """Images in the shape of those that were learned, still as they are stored.
 
-    seen, shape = Seen(root), tuple(spec["shape"])
+    Those that cannot be read are told to the tally; there is none where no image is left.
+    """
+    from everynet.data import folder, picture  # noqa: PLC0415 -- they import this file's users
+    from everynet.data.decoded import large  # noqa: PLC0415
+
+    shape = tuple(spec["shape"])
     with picture.quiet():
         for path in () if spec["size"] else paths:
             height, width, _ = seen.probe(path)
@@ -119,7 +124,9 @@ def like(paths: Sequence[Path], root: Path, spec: Spec, margin: int) -> Decoded:
                     "the images that were learned; save it so"
                 )
         keep = large(len(paths), shape)
-        return folder.decode_images(paths, shape, seen, train=1, keep=keep, margin=margin)
+        made = folder.decode_images(paths, shape, seen, tally, train=1, keep=keep, margin=margin)
+    folder.require_parts(tally.root, {"test": made.rows}, tally)
+    return made
 
 
 def levels(path: Path, x: Tensor, spec: Spec) -> Tensor:

@@ -112,14 +112,17 @@ class Boxes(Kind[Samples]):
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         own, roots = folder.roots(path)
-        listed = {part: _listed(root, Seen(path).probe) for part, root in roots.items()}
+        tally, seen = Tally(path), Seen(path)
+        with picture.quiet():
+            listed = {part: _listed(root, tally, seen.probe) for part, root in roots.items()}
         parts, _ = folder.complete(listed, own, lambda file: file[0].name, "the file name")
         files, split = chosen(parts, own, path)
         for _, boxes in files:
             for label, _ in boxes:
                 if label not in spec["classes"]:
                     raise unknown(label, spec, shown(path))
-        x = like([file for file, _ in files], path, spec, 0)
+        x = like([file for file, _ in files], seen, tally, spec, 0)
+        files = [files[row] for row in x.rows]
         most = max(len(boxes) for _, boxes in files)
         return Samples(
             name=shown(path),
@@ -129,6 +132,7 @@ class Boxes(Kind[Samples]):
             classes=tuple(spec["classes"]),
             task="detection",
             mapped=x.mapped,
+            remarks=tally.lines,
             judged=True,
         )
 

@@ -33,6 +33,7 @@ from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples
+from everynet.data.seen import Seen
 from everynet.data.split import PARTS
 from everynet.data.tally import Tally
 from everynet.data.whole import (
@@ -77,17 +78,20 @@ class Image(Kind[Samples]):
         return samples
 
     def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Samples:
+        remarks: tuple[str, ...] = ()
         if kind_of_path(path) == "folder":
-            listed, _ = folder.listing(path)
+            tally, seen = Tally(path), Seen(path)
+            with picture.quiet():
+                listed, _ = folder.listing(path, tally, seen.probe)
             files, split = chosen(listed, folder.roots(path)[0], path)
             known = numbers(spec, shown(path))
             for label, _ in files:
                 if shown(label) not in known:
                     raise unknown(shown(label), spec, shown(path))
-            x = like([file for _, file in files], path, spec, MARGIN)
-            y = torch.tensor([known[shown(label)] for label, _ in files])
+            x = like([file for _, file in files], seen, tally, spec, MARGIN)
+            y = torch.tensor([known[shown(files[row][0])] for row in x.rows])
             classes, peak, mapped = tuple(known), 255.0, x.mapped
-            pair = (x.x, y)
+            pair, remarks = (x.x, y), tally.lines
         else:
             if path.suffix.lower() not in ARRAYS:
                 raise UserError(f"data ({shown(path)}) must be {self.about}")
@@ -104,6 +108,7 @@ class Image(Kind[Samples]):
             peak=peak,
             task="classification" if classes else "regression",
             mapped=mapped,
+            remarks=remarks,
             judged=True,
         )
 

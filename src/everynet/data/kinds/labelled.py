@@ -129,7 +129,8 @@ class LabelledTexts(Kind[Labelled]):
 
     def whole(self, path: Path, spec: Spec) -> Labelled:
         if kind_of_path(path) == "folder":
-            files, split = chosen(folder.listing(path)[0], folder.roots(path)[0], path)
+            listed, _ = folder.listing(path, Tally(path, strict=True))
+            files, split = chosen(listed, folder.roots(path)[0], path)
             rows_, each = [(label, _whole(file)) for label, file in files], "file"
         else:
             (rows_, _), split, each = self._listed(path), ALL, "line"

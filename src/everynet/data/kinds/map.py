@@ -136,20 +136,31 @@ class Map(Kind[Maps]):
                     f"x (shape {tuple(x.shape)})"
                 )
             pair, peak, mapped = (levels(path, x, spec), y), spec["peak"], False
+            remarks: tuple[str, ...] = ()
         else:
             if kind_of_path(path) != "folder":
                 raise UserError(f"data ({shown(path)}) must be {self.about}")
-            listed, _ = paired.listing(path, "inputs", "targets")
+            tally, seen = Tally(path), Seen(path)
+            listed, _ = paired.listing(path, *NAMES, tally, seen.probe)
             twos, split = chosen(listed, folder.roots(path)[0], path)
-            seen = Seen(path)
             for two in twos:
                 paired.same_size(two, seen.probe)
-            inputs, targets = (
-                like([two[n] for two in twos], path, spec | {"shape": shape}, 0)
-                for n, shape in enumerate((spec["shape"], spec["target_shape"]))
-            )
-            pair, peak, mapped = (inputs.x, targets.x), 255.0, inputs.mapped
-        return Maps(shown(path), all_parts(pair), "", split, peak=peak, mapped=mapped, judged=True)
+            inputs = like([first for first, _ in twos], seen, tally, spec, 0)
+            seconds = [twos[row][1] for row in inputs.rows]
+            targets = like(seconds, seen, tally, spec | {"shape": spec["target_shape"]}, 0)
+            x = inputs.x if len(targets.rows) == len(seconds) else inputs.x[targets.rows]
+            pair, peak, mapped = (x, targets.x), 255.0, inputs.mapped
+            remarks = tally.lines
+        return Maps(
+            name=shown(path),
+            parts=all_parts(pair),
+            digest="",
+            split=split,
+            peak=peak,
+            mapped=mapped,
+            remarks=remarks,
+            judged=True,
+        )
 
     def data(
         self,

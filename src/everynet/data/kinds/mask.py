@@ -130,12 +130,13 @@ class Mask(Kind[Masks]):
     def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Masks:
         if kind_of_path(path) != "folder":
             raise UserError(f"data ({shown(path)}) must be {self.about}")
-        listed, _ = paired.listing(path, "images", "masks")
+        tally, seen = Tally(path), Seen(path)
+        listed, _ = paired.listing(path, *NAMES, tally, seen.probe)
         twos, split = chosen(listed, folder.roots(path)[0], path)
-        seen = Seen(path)
         for two in twos:
             paired.same_size(two, seen.probe)
-        x = like([image for image, _ in twos], path, spec, 0)
+        x = like([image for image, _ in twos], seen, tally, spec, 0)
+        twos = [twos[row] for row in x.rows]
         side, shape = spec["size"], tuple(spec["shape"][1:])
         number = {level: k for k, level in enumerate(spec["levels"])}
         y = torch.zeros(len(twos), *shape, dtype=torch.uint8)
@@ -158,6 +159,7 @@ class Mask(Kind[Masks]):
             split=split,
             classes=tuple(spec["classes"]),
             mapped=x.mapped,
+            remarks=tally.lines,
             levels=tuple(spec["levels"]),
             judged=True,
         )
