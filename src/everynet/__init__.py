@@ -56,15 +56,23 @@ def run(
     recipe: Recipe,
     out: str | Path = "runs",
     *,
+    data: object = None,
     device: str = "auto",
     precision: str = "auto",
     compile: bool = False,
     jobs: int = 1,
     show: bool = False,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`."""
+    """Do all that a recipe says, in a new folder below `out`; `data` may be (X, y) in memory."""
     done: Result = import_module("everynet.runs").run(
-        recipe, out, device=device, precision=precision, compile=compile, jobs=jobs, show=show
+        recipe,
+        out,
+        data=data,
+        device=device,
+        precision=precision,
+        compile=compile,
+        jobs=jobs,
+        show=show,
     )
     return done
 
@@ -73,15 +81,30 @@ def resume(
     folder: str | Path,
     file: str | Path | None = None,
     *,
+    data: object = None,
     jobs: int = 1,
     show: bool = False,
     **fields: object,
 ) -> Result:
-    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
+    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo.
+
+    `data` is where its data lies now, or that which was given in memory.
+    """
     found: Recipe = import_module("everynet.catalog").of_run(folder, file)
     found = import_module("everynet.settings").override(found, fields)
-    done: Result = import_module("everynet.runs").resume(found, folder, jobs=jobs, show=show)
+    done: Result = import_module("everynet.runs").resume(
+        found, folder, data=data, jobs=jobs, show=show
+    )
     return done
+
+
+def draw(
+    folder: str | Path, file: str | Path | None = None, *, data: object = None
+) -> tuple[Path, ...]:
+    """Draw the pictures of a run again; `data` as for `resume`."""
+    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
+    drawn: tuple[Path, ...] = import_module("everynet.runs").draw(found, folder, data=data)
+    return drawn
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
@@ -113,9 +136,9 @@ def sweep(
     return done
 
 
-def trained(folder: str | Path) -> Trained:
-    """A run, or a .safetensors file, to be given to a recipe: `recipe("fgsm", of=trained(run))`."""
-    found: Trained = import_module("everynet.catalog").trained(folder)
+def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
+    """A run to be asked, `trained(run).predict(X)`, or given to a recipe: `of=trained(run)`."""
+    found: Trained = import_module("everynet.catalog").trained(folder, file)
     return found
 
 

@@ -34,7 +34,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def plain_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe as recipe.json holds them."""
-    return {n: vars(v) if isinstance(v, Trained) else v for n, v in settings(recipe).items()}
+    return {n: v.plain if isinstance(v, Trained) else v for n, v in settings(recipe).items()}
 
 
 def setting_docs(recipe: Recipe) -> dict[str, str]:
@@ -161,8 +161,8 @@ def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def verb_arguments(method: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of a verb that were given as text, in the types of its signature."""
+def verb_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a verb, text among them, in the types of its signature."""
     known = verb_settings(method)
     for name in given:
         if name not in known:
@@ -170,4 +170,9 @@ def verb_arguments(method: Callable[..., Any], given: Mapping[str, str]) -> dict
             raise UserError(
                 f"{verb} has no setting {name}" + (nearest(name, known) or "; it takes none")
             )
-    return {name: convert(name, text, known[name][0]) for name, text in given.items()}
+    return {
+        name: convert(name, value, kind)
+        if isinstance(value, str) and kind is not str
+        else _checked(name, tuple(value) if isinstance(value, list) else value, kind)
+        for name, value, kind in ((n, v, known[n][0]) for n, v in given.items())
+    }

@@ -13,12 +13,12 @@ from everynet.cli import pairs
 from everynet.cli.resume import add_run
 
 if TYPE_CHECKING:
-    from everynet.cli.trained import Asked
+    from everynet.asked import Asked
+    from everynet.cli.trained import Out
     from everynet.data import Kind
     from everynet.types import Spec
 
 HELP = "ask a trained network about files; JSON lines out"
-AT_ONCE = 256
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
 """How files begin: standard input has no name that would tell what it is."""
 
@@ -39,24 +39,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input."""
-    from everynet.cli.trained import Asked
+    from everynet.cli.trained import Out, asked
     from everynet.settings import verb_arguments
 
-    run = Asked.of(arguments)
+    run = asked(arguments)
+    out = Out(arguments.out, run.recipe.name)
     words = [word for word in arguments.inputs if _is_setting(word)]
     given = verb_arguments(run.recipe.predict, pairs(words))
     kind = run.kind("predict")
-    model = run.model()
+    run.model()  # what is wrong with it is said before the inputs are read
     paths = [word for word in arguments.inputs if word not in words]
     with run.fitting():
         names, inputs = read(paths, run.spec, kind)
-    with run.computing():
-        for start in range(0, len(names), AT_ONCE):
-            chunk = slice(start, start + AT_ONCE)
-            answers = run.recipe.predict(model, run.placed(inputs[chunk]), run.spec, **given)
-            for name, answer in zip(names[chunk], answers, strict=True):
-                line = {"input": name, **_written(answer, name, kind, run)}
-                print(json.dumps(line, allow_nan=False))
+    for name, answer in zip(names, run.answers(inputs, given), strict=True):
+        with run.fitting():
+            line = {"input": name, **_written(answer, name, kind, run, out)}
+        print(json.dumps(line, allow_nan=False))
     return 0
 
 
@@ -65,12 +63,14 @@ def _is_setting(word: str) -> bool:
     return bool(equals) and name.isidentifier() and not Path(word).exists()
 
 
-def _written(answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked) -> dict[str, Any]:
+def _written(
+    answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked, out: Out
+) -> dict[str, Any]:
     """An answer with the names of files in the place of what is no plain value."""
     line: dict[str, Any] = {}
     for key, value in answer.items():
         if hasattr(value, "shape"):
-            paths = kind.write(value[None], run.spec, run.place(f"{run.stem(name)}-{key}"))
+            paths = kind.write(value[None], run.spec, out.place(f"{out.stem(name)}-{key}"))
             line[key] = str(paths[0])
         else:
             line[key] = value

@@ -23,6 +23,7 @@ from everynet.types import Spec, UserError, nearest
 from everynet.words import shown
 
 if TYPE_CHECKING:
+    from everynet.data.given import Given, Part
     from everynet.types import Data
 
 S = TypeVar("S")
@@ -43,6 +44,10 @@ class Kind(Generic[S]):
     """What the user's files of this kind are, to go on from "must be": words of a refusal."""
     suffix: ClassVar[str] = ""
     """How a file of it ends, where standard input does not say."""
+    in_memory: ClassVar[str] = ""
+    """What a caller may hold of this kind, to go on from "must be"; empty where it is nothing."""
+    of_texts: ClassVar[bool] = False
+    """Whether a string that a network is asked about is a text, not the name of a file."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
@@ -52,6 +57,14 @@ class Kind(Generic[S]):
         """The samples in the user's files; a subclass may take options."""
         raise NotImplementedError  # every kind says it
 
+    def hold(self, given: Given) -> S | None:
+        """The samples that a caller holds in memory, None where they are of another kind."""
+        return None
+
+    def ask(self, x: Part, spec: Spec) -> Inputs:
+        """What `predict` is given in memory, treated as in training."""
+        raise UserError(f"inputs of {self.name} data must be in files; name them")
+
     def data(self, samples: S, *, batch_size: int, seed: int = 0) -> Data:
         """Samples treated and described; a subclass may take options."""
         raise NotImplementedError  # every kind says it
@@ -59,6 +72,10 @@ class Kind(Generic[S]):
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""
         raise NotImplementedError  # every kind says it
+
+    def undone(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
+        """What `sample` or `predict` made, in the units of the data."""
+        return made
 
     def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- by kind
         """Write what `sample` or `predict` made, as `path` with an ending; the files written."""

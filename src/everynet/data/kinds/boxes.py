@@ -27,8 +27,10 @@ from everynet import files
 from everynet.data import folder, paired, picture
 from everynet.data.augment import Augment
 from everynet.data.decoded import Seen, large
+from everynet.data.given import Part
 from everynet.data.images import (
     asked,
+    asked_array,
     at_once,
     check_size,
     resize,
@@ -141,6 +143,9 @@ class Boxes(Kind[Samples]):
             inside = folder.entries(path) if (path / FILE).exists() else [path]
             given += [file for file in inside if file.name != FILE]
         return asked(given, spec, margin=0)
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return asked_array(x, spec, margin=0)
 
     def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
         """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""
