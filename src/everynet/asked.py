@@ -19,7 +19,7 @@ from everynet.device import Setup, choose
 from everynet.folders import read_spec
 from everynet.recipes import Fitting, Recipe, Training
 from everynet.runs import fitting, load
-from everynet.settings import verb_arguments
+from everynet.settings import typed, verb_arguments
 from everynet.types import Spec, UserError, mix
 from everynet.words import shown, with_article
 
@@ -106,13 +106,13 @@ class Asked:
                 found = self.recipe.predict(model, some, self.spec, **settings)
             yield from found
 
-    def made(self, seed: int | None, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
-        """What the network makes; the seed is that of the run where none is given."""
-        make = self.verb("sample")
-        seed = self.recipe.seed if seed is None else seed
+    def made(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
+        """What the network makes; `seed` is that of the run where none is given."""
+        make, left = self.verb("sample"), dict(settings)
+        seed = typed("seed", left.pop("seed", self.recipe.seed), int)
         if not 0 <= seed < 2**63:
             raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
-        given, model = verb_arguments(make, settings), self.model()
+        given, model = verb_arguments(make, left), self.model()
         with self.computing():
             return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
 
@@ -130,8 +130,7 @@ class Asked:
 
     def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
         """What the network makes, in the units of its data: tensors or texts."""
-        left = dict(settings)
-        made = self.made(left.pop("seed", None), left)
+        made = self.made(settings)
         with self.fitting():
             return self.kind("sample").undone(made, self.spec)
 

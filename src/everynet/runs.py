@@ -189,6 +189,15 @@ def draw(recipe: Recipe, folder: str | Path, *, data: object = None) -> tuple[Pa
             return job.draw(model)
 
 
+def elsewhere(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
+    """The recipe of a run whose data was moved, if that is what it was."""
+    job = Job(with_data(recipe, absolute(data)), choose("cpu"), World(), folder=Path(folder))
+    job.data = job.recipe.dataset()
+    job.check_read()
+    moved: Recipe = job.recipe
+    return moved
+
+
 def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a network or an estimator
     """The trained model of a run, ready to use; a simulation's result, an experiment's table.
 

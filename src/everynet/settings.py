@@ -105,10 +105,7 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
                 f"{recipe.name or type(recipe).__name__} has no setting {name}"
                 + nearest(name, kinds)
             )
-        if isinstance(value, str) and kinds[name] is not str:
-            value = convert(name, value, kinds[name])  # noqa: PLW2901 -- typed from here on
-        value = tuple(value) if isinstance(value, list) else value  # noqa: PLW2901 -- from JSON
-        values[name] = _checked(name, value, kinds[name])
+        values[name] = typed(name, value, kinds[name])
     changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
     order = tuple(name for name in kinds if name in changed | set(recipe.changed))
     return replace(recipe, **values, changed=order)
@@ -170,9 +167,11 @@ def verb_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> dict
             raise UserError(
                 f"{verb} has no setting {name}" + (nearest(name, known) or "; it takes none")
             )
-    return {
-        name: convert(name, value, kind)
-        if isinstance(value, str) and kind is not str
-        else _checked(name, tuple(value) if isinstance(value, list) else value, kind)
-        for name, value, kind in ((n, v, known[n][0]) for n, v in given.items())
-    }
+    return {name: typed(name, value, known[name][0]) for name, value in given.items()}
+
+
+def typed(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
+    """The value of a setting, or that which a text says, in its type."""
+    if isinstance(value, str) and kind is not str:
+        return convert(name, value, kind)
+    return _checked(name, tuple(value) if isinstance(value, list) else value, kind)

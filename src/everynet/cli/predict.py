@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="INPUT or key=value",
         nargs="+",
-        help="files, folders, or - for standard input; settings of `everynet show`",
+        help="files, folders, or - for standard input; settings of `everynet show`; data=PATH, if "
+        "the recipe reads its data again and that was moved",
     )
     add_computing(parser, "where what is made is written, if it is no text (a new folder)")
 
@@ -42,10 +43,11 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.cli.trained import Out, asked
     from everynet.settings import verb_arguments
 
-    run = asked(arguments)
-    out = Out(arguments.out, run.recipe.name)
     words = [word for word in arguments.inputs if _is_setting(word)]
-    given = verb_arguments(run.recipe.predict, pairs(words))
+    settings = pairs(words)
+    run = asked(arguments, moved=settings.pop("data", ""))
+    out = Out(arguments.out, run.recipe.name)
+    given = verb_arguments(run.recipe.predict, settings)
     kind = run.kind("predict")
     run.model()  # what is wrong with it is said before the inputs are read
     paths = [word for word in arguments.inputs if word not in words]

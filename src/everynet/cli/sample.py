@@ -24,13 +24,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Write samples and print where they are; text is printed too."""
     from everynet.cli.trained import Out, asked
-    from everynet.settings import convert
 
     run = asked(arguments)
     run.verb("sample")
-    kind, words = run.kind("sample"), pairs(arguments.settings)
-    seed = convert("seed", words.pop("seed"), int) if "seed" in words else None
-    made = run.made(seed, words)
+    kind = run.kind("sample")
+    made = run.made(pairs(arguments.settings))
     with run.fitting():
         paths = kind.write(made, run.spec, Out(arguments.out, run.recipe.name).place("samples"))
     if isinstance(made, list):

@@ -19,12 +19,14 @@ def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
     parser.add_argument("--out", metavar="FILE|DIR", help=out)
 
 
-def asked(arguments: argparse.Namespace) -> Asked:
-    """The run that a command names."""
+def asked(arguments: argparse.Namespace, moved: str = "") -> Asked:
+    """The run that a command names, whose data may have been moved."""
     from everynet.asked import Asked
     from everynet.catalog import of_run
+    from everynet.runs import elsewhere
 
     recipe = of_run(arguments.run, arguments.file)
+    recipe = elsewhere(recipe, arguments.run, moved) if moved else recipe
     return Asked.about(recipe, Path(arguments.run), arguments.device, arguments.precision)
 
 

@@ -66,7 +66,8 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         y = given.y
         if isinstance(y, Columns) or (isinstance(y, np.ndarray) and y.ndim != 1):
             raise UserError(f"y ({described(y)}) must hold one value for each row of X")
-        cells = np.array(y, object) if isinstance(y, list) else y
+        truths = isinstance(y, np.ndarray) and y.dtype.kind == "b"
+        cells = np.array([*map(str, y)], object) if truths or isinstance(y, list) else y
         table = Columns((*table.names, target), (*table.cells, cells), table.categories)
     file = _file(given.short, table.names, len(table), digest=given.digest)
     with _rows_for_lines():

@@ -25,6 +25,7 @@ from torch.nn.functional import interpolate, pad
 from everynet import files
 from everynet.data import arrays, picture
 from everynet.data.given import Array, Part
+from everynet.data.given import described as written
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
 from everynet.device import constant
@@ -214,7 +215,7 @@ def asked_array(
     """Images that are held in memory, treated as those of `spec` were."""
     path = Path("inputs")
     if not isinstance(x, np.ndarray):
-        raise UserError(f"inputs ({type(x).__name__}) must be images, or the names of files")
+        raise UserError(f"inputs ({written(x)}) must be images, or the names of files")
     return _seen(path, _fitting(path, x, spec), spec["peak"], spec, margin)
 
 
