@@ -26,10 +26,9 @@ def unseen():
         yield
 
 
-def small(name="mlp", **fields):
-    return everynet.recipe(
-        name, **{"steps": 6, "batch_size": 16, "hidden": (4,), "schedule": "constant", **fields}
-    )
+def small(**fields):
+    given = {"steps": 6, **fields, "batch_size": 16, "hidden": (4,), "schedule": "constant"}
+    return everynet.recipe("mlp", **given)
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +69,7 @@ def test_others_are_refused_and_so_is_none(run, capsys):
     with pytest.raises(UserError, match=r"was given in memory, which no run keeps; give it again"):
         everynet.resume(run, steps=9)
     with pytest.raises(UserError, match=r"has changed since the run began: its SHA-256 is \w{12}"):
-        everynet.resume(run, data="iris", steps=9)
+        everynet.resume(run, data="xor", steps=9)
     for verb in ("resume", "draw"):
         assert main([verb, str(run)]) == 2
         out, error = capsys.readouterr()
@@ -94,11 +93,11 @@ def test_asking_needs_no_data(run):
 
 
 def test_a_name_or_a_path_may_be_given_too(tmp_path):
-    done = everynet.run(small(), tmp_path, data="iris", device="cpu")
-    assert everynet.trained(done.folder).recipe.data == "iris"
+    done = everynet.run(small(), tmp_path, data="xor", device="cpu")
+    assert everynet.trained(done.folder).recipe.data == "xor"
 
 
-def test_images_texts_and_an_estimator(tmp_path):
+def test_images_and_an_estimator(tmp_path):
     images = RANDOM.integers(0, 256, (30, 8, 8), dtype=np.uint8)
     found = everynet.run(small(), tmp_path, data=(images, [*"ab"] * 15), device="cpu").folder
     (answer,) = everynet.trained(found).predict(images[:1])

@@ -44,15 +44,8 @@ def write(path, add=0):
 
 
 def small(data="a.csv", **fields):
-    given = {
-        "steps": 3,
-        **fields,
-        "batch_size": 16,
-        "hidden": (4,),
-        "target": "w",
-        "schedule": "constant",
-    }
-    return everynet.recipe("mlp", data=data, **given)
+    given = {"steps": 3, **fields, "batch_size": 16, "hidden": (4,), "schedule": "constant"}
+    return everynet.recipe("mlp", data=data, target="w", **given)
 
 
 def stored(folder):
