@@ -99,6 +99,7 @@ def run(
     recipe: Recipe,
     out: str | Path = "runs",
     *,
+    data: object = None,
     device: str = "auto",
     precision: str = "auto",
     compile: bool = False,
@@ -106,7 +107,7 @@ def run(
     show: bool = False,
     watch: Watch | None = None,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`.
+    """Do all that a recipe says, in a new folder below `out`; `data` may be (X, y) in memory.
 
     `watch` is called with each record as it is logged: `{"step": 7, "train_loss": 0.41}`.
     """
@@ -114,6 +115,7 @@ def run(
     done: Result = import_module("everynet.runs").run(
         recipe,
         out,
+        data=data,
         device=device,
         precision=precision,
         compile=compile,
@@ -128,17 +130,21 @@ def resume(
     folder: str | Path,
     file: str | Path | None = None,
     *,
+    data: object = None,
     jobs: int = 1,
     show: bool = False,
     watch: Watch | None = None,
     **fields: object,
 ) -> Result:
-    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo."""
+    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo.
+
+    `data` is where its data lies now, or that which was given in memory.
+    """
     _check_watch(watch)
     found: Recipe = import_module("everynet.catalog").of_run(folder, file)
     found = import_module("everynet.settings").override(found, fields)
     done: Result = import_module("everynet.runs").resume(
-        found, folder, jobs=jobs, show=show, watch=watch
+        found, folder, data=data, jobs=jobs, show=show, watch=watch
     )
     return done
 
@@ -148,6 +154,15 @@ def _check_watch(watch: object) -> None:
         raise import_module("everynet.errors").UserError(
             f"watch ({watch!r:.60}) must be a function of one record, such as print"
         )
+
+
+def draw(
+    folder: str | Path, file: str | Path | None = None, *, data: object = None
+) -> tuple[Path, ...]:
+    """Draw the pictures of a run again; `data` as for `resume`."""
+    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
+    drawn: tuple[Path, ...] = import_module("everynet.runs").draw(found, folder, data=data)
+    return drawn
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
@@ -196,9 +211,9 @@ def sweep(
     return done
 
 
-def trained(folder: str | Path) -> Trained:
-    """A run, or a .safetensors file, to be given to a recipe: `recipe("fgsm", of=trained(run))`."""
-    found: Trained = import_module("everynet.catalog").trained(folder)
+def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
+    """A run to be asked, `trained(run).predict(X)`, or given to a recipe: `of=trained(run)`."""
+    found: Trained = import_module("everynet.catalog").trained(folder, file)
     return found
 
 

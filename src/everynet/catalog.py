@@ -24,6 +24,7 @@ from everynet.errors import UserError
 from everynet.words import written
 
 if TYPE_CHECKING:
+    from everynet.asked import Asked
     from everynet.recipes import Recipe
     from everynet.weights import Trained
 
@@ -547,11 +548,31 @@ def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: AN
 # ----------------------------------------------------------------------- a run that is given
 
 
-def trained(folder: str | Path) -> Trained:
-    """A run, or a file of weights, to be given to a recipe."""
+def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
+    """A run, or a file of weights, to be asked or given to a recipe."""
     from everynet.weights import Trained  # noqa: PLC0415
 
-    return Trained(str(folder)).resolved("trained")
+    return Trained(str(folder), file=str(file or "")).resolved("trained")
+
+
+def asked(recipe: Recipe, folder: str) -> Asked:
+    """A run that is asked something, where `auto` says."""
+    from everynet.asked import Asked  # noqa: PLC0415 -- imports torch
+
+    return Asked.about(recipe, Path(folder))
+
+
+def network(recipe: Recipe, folder: str) -> Any:  # noqa: ANN401 -- a network or an estimator
+    """The trained model of a run, which must have one."""
+    from everynet.runs import load  # noqa: PLC0415 -- imports torch
+    from everynet.words import with_article  # noqa: PLC0415
+
+    if not hasattr(recipe, "predict"):
+        raise UserError(
+            f"{folder} is a run of {recipe.name}, {with_article(recipe.kind)}, which has no model; "
+            "everynet.load gives its result"
+        )
+    return load(recipe, Path(folder))
 
 
 def weighed(path: str, setting: str) -> tuple[str, str]:

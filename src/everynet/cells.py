@@ -27,14 +27,14 @@ from everynet.device import Setup
 from everynet.distributed import World
 from everynet.errors import Missing
 from everynet.experiments import Cell, Experiment, stacked
-from everynet.folders import as_json, described, read_spec, resolved
+from everynet.folders import as_json, described, read_spec, resolved, what
 from everynet.job import Job, Result, check_figures
 from everynet.log import Log, NonFiniteAt, seconds
 from everynet.manifest import parsed, put
 from everynet.manifest import read as read_sealed
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, recording
-from everynet.recipes import State, Training
+from everynet.recipes import Recipe, State, Training
 from everynet.trainer import check_room, evaluate, finite
 from everynet.types import Data, NonFinite, UserError
 
@@ -215,7 +215,7 @@ def train_cell(
         files.sweep(folder)
         about = as_json(described(recipe))
         begun = files.exists(folder / "recipe.json")
-        if begun and read_sealed(folder / "recipe.json") != about:
+        if begun and not _same(recipe, folder / "recipe.json", about):
             raise UserError(
                 f"{folder} was begun with other settings, or by other code; run the experiment anew"
             )
@@ -227,6 +227,14 @@ def train_cell(
             where, spec = read_sealed(run / "environment.json"), as_json(job.described_data())
             put(folder, {"environment.json": where, "spec.json": spec, "recipe.json": about})
         start()
+
+
+def _same(recipe: Recipe, path: Path, about: bytes) -> bool:
+    """Whether a cell was begun by the same recipe, wherever its data was then."""
+    old, new = (parsed(content, path) for content in (read_sealed(path), about))
+    for each in (old, new):
+        each["settings"] = what(recipe, each["settings"])
+    return bool(old == new)
 
 
 def tidy_cell(run: Path, name: str) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from everynet.card import FORMAT
+from everynet.data.paths import absolute
 from everynet.device import PRECISIONS, Setup, choose
 from everynet.experiments import Experiment
 from everynet.manifest import read_json
 from everynet.recipes import Recipe
-from everynet.settings import plain_settings, settings
+from everynet.settings import override, plain_settings, settings
 from everynet.sweeps import Sweep
 from everynet.types import UserError
 from everynet.weights import Trained
@@ -42,10 +43,37 @@ def described(recipe: Recipe) -> dict[str, Any]:
 
 
 def resolved(recipe: Recipe) -> Recipe:
-    """The recipe with what each run it was given holds now."""
-    given = {n: v for n, v in settings(recipe).items() if isinstance(v, Trained) and v}
-    held: dict[str, Any] = {name: value.resolved(name) for name, value in given.items()}
+    """The recipe with what each run it was given holds now, and with absolute paths."""
+    held: dict[str, Any] = {}
+    for name, value in settings(recipe).items():
+        if isinstance(value, Trained) and value:
+            held[name] = value.resolved(name)
+        elif isinstance(value, Path) and value != Path():
+            held[name] = value.absolute()
+        elif isinstance(value, str) and name in recipe.sources:
+            held[name] = absolute(value)
+    if isinstance(recipe, Sweep):
+        held["base"] = resolved(recipe.base)
     return replace(recipe, **held)
+
+
+def with_data(recipe: Recipe, data: str) -> Recipe:
+    """The recipe with other data, or the same in another place; of a sweep in all of its cells."""
+    if isinstance(recipe, Sweep):
+        base = override(recipe.base, {"data": data})
+        return replace(recipe, base=base)  # type: ignore[arg-type]  # of the class it was
+    return override(recipe, {"data": data})
+
+
+def what(recipe: Recipe, stored: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as recipe.json has them, but for where data, files and runs are.
+
+    What these hold is noted by its SHA-256 in spec.json, and compared there.
+    """
+    mine = settings(recipe)
+    places = {n for n, v in mine.items() if isinstance(v, Path) or n in recipe.sources}
+    kept = {name: value for name, value in stored.items() if name not in places}
+    return {n: v.get("sha256") if isinstance(v, dict) else v for n, v in kept.items()}
 
 
 def read_environment(folder: Path) -> dict[str, Any]:

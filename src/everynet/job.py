@@ -524,12 +524,15 @@ class Job:
         """Refuse to go on where something that was read has changed since the run began."""
         known = read_spec(self.folder)
         old = {entry["name"]: entry["sha256"] for entry in known["read"]}
-        changed = [s.name for s in self.read if old.get(s.name, s.sha256) != s.sha256]
-        if changed or known["digest"] != self.data.digest:
-            what = f" ({changed[0]})" if changed else ""
-            raise UserError(
-                f"the data of {self.folder}{what} has changed since the run began: start anew"
-            )
+        sums = [(s.name, s.sha256, old.get(s.name, s.sha256)) for s in self.read]
+        sums.append((self.data.spec.get("name", ""), self.data.digest, known["digest"]))
+        for name, now, then in sums:
+            if now != then:
+                raise UserError(
+                    f"the data of {self.folder} ({name}) has changed since the run began: its "
+                    f"SHA-256 is {now[:12]}..., not {then[:12]}...; start anew, or name the set "
+                    "where it is with data="
+                )
 
     def draw_if_possible(self, model: object) -> tuple[Path, ...]:
         """The pictures; a run is kept though those of a recipe of one's own cannot be drawn."""

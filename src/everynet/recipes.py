@@ -98,6 +98,8 @@ class Recipe:
     kind: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     """The kind of data that samples are written as, where it is not that of the data."""
+    sources: ClassVar[tuple[str, ...]] = ("data",)
+    """Settings that name a known set, or the user's own files, where these are text."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can be computed
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
     captions: ClassVar[Mapping[str, str]] = {}

@@ -22,10 +22,21 @@ import torch
 
 from everynet import checkpoint, device, files
 from everynet.card import environment
+from everynet.data.given import PREFIX, Given, given, holding, is_held
+from everynet.data.paths import absolute
 from everynet.device import DEVICES, PRECISIONS, Setup, choose
 from everynet.distributed import World, joined
-from everynet.experiments import Experiment
-from everynet.folders import as_json, described, read_environment, read_spec, resolved, setup_of
+from everynet.experiments import Experiment, named_cells
+from everynet.folders import (
+    as_json,
+    described,
+    read_environment,
+    read_spec,
+    resolved,
+    setup_of,
+    what,
+    with_data,
+)
 from everynet.history import Watch
 from everynet.job import Job, Result
 from everynet.log import Log
@@ -38,6 +49,7 @@ from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.rehearsal import check_whole
 from everynet.settings import plain_settings
 from everynet.study import Study, load_table
+from everynet.sweeps import Sweep
 from everynet.telling import telling
 from everynet.trainer import check_room
 from everynet.types import Data, Failure, UserError
@@ -48,6 +60,7 @@ def run(
     recipe: Recipe,
     out: str | Path = "runs",
     *,
+    data: object = None,
     device: str = "auto",
     precision: str = "auto",
     compile: bool = False,
@@ -57,13 +70,15 @@ def run(
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`.
 
-    `jobs` is how many cells of an experiment are trained at once; it changes no number. `watch` is
-    called with each record that is logged (see `everynet.history`); what it raises ends the run,
-    which is saved first and can be gone on with.
+    `data` is a name or a path in the place of the recipe's own, or what the caller holds: (X, y) or
+    X (see `data/given.py`). `jobs` is how many cells of an experiment are trained at once; it
+    changes no number. `watch` is called with each record that is logged (see `everynet.history`);
+    what it raises ends the run, which is saved first and can be gone on with.
     """
+    recipe, held = _on(recipe, data)
     recipe = resolved(_with_name(recipe))
     setup = setup_for(recipe, device, precision, compile)
-    with _job(recipe, setup, show, jobs, watch) as job:
+    with holding(held), _job(recipe, setup, show, jobs, watch) as job:
         start, world = job.prepare(), job.world
         contents = {
             "recipe.json": as_json(described(recipe)),
@@ -104,14 +119,19 @@ def resume(
     recipe: Recipe,
     folder: str | Path,
     *,
+    data: object = None,
     jobs: int = 1,
     show: bool = False,
     watch: Watch | None = None,
 ) -> Result:
-    """Go on with a run from its newest good checkpoint, computed as it was before."""
+    """Go on with a run from its newest good checkpoint, computed as it was before.
+
+    `data` says where its data is now, or holds it; its SHA-256 must be what it was.
+    """
     folder = Path(folder)
     where = read_environment(folder)
-    with _job(recipe, setup_of(folder), show, jobs, watch) as job:
+    recipe, held = _on(recipe, data, again=True)
+    with holding(held), _job(recipe, setup_of(folder), show, jobs, watch) as job:
         if job.world.size != where["processes"]:
             raise UserError(
                 f"{folder} was made by {where['processes']} process(es) and cannot go on with "
@@ -147,8 +167,8 @@ def _check_same(recipe: Recipe, folder: Path) -> None:
     """Refuse to go on with an experiment whose cells would be other ones."""
     if not isinstance(recipe, Experiment):
         return
-    old = read_json(folder / "recipe.json")["settings"]
-    for name, value in json.loads(as_json(plain_settings(recipe))).items():
+    old = what(recipe, read_json(folder / "recipe.json")["settings"])
+    for name, value in what(recipe, json.loads(as_json(plain_settings(recipe)))).items():
         if value != old.get(name):
             raise UserError(
                 f"{name} ({written(value)}) must stay {written(old.get(name))}, because the cells "
@@ -156,23 +176,37 @@ def _check_same(recipe: Recipe, folder: Path) -> None:
             )
 
 
-def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
-    """Draw the pictures of a run again."""
+def draw(recipe: Recipe, folder: str | Path, *, data: object = None) -> tuple[Path, ...]:
+    """Draw the pictures of a run again; `data` as for `resume`."""
     folder = Path(folder)
+    recipe, held = _on(recipe, data, again=True)
     job = Job(recipe, choose("cpu"), World(), folder=folder)
-    with device.computing(job.setup), drawing():
+    with holding(held), device.computing(job.setup), drawing():
+        if isinstance(recipe, Experiment) and data is not None:
+            job.data = next(iter(named_cells(recipe).values())).dataset()
+            job.check_read()
         if isinstance(recipe, Simulation | Experiment):
             result = load(recipe, folder)
             with fitting(recipe, folder):
                 figures = recipe.pictures(result)
             return job.write_pictures(figures)
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
-        data = recipe.dataset()  # type: ignore[attr-defined]  # the two kinds that have data
-        job.data = data.to(job.setup.device, dtype)
+        found: Data = recipe.dataset()  # type: ignore[attr-defined]  # the kinds that have data
+        job.data = found.to(job.setup.device, dtype)
+        job.check_read()
         job.log = Log.of(folder)
         model = load(recipe, folder)
         with fitting(recipe, folder):
             return job.draw(model)
+
+
+def elsewhere(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
+    """The recipe of a run whose data was moved, if that is what it was."""
+    job = Job(with_data(recipe, absolute(data)), choose("cpu"), World(), folder=Path(folder))
+    job.data = job.recipe.dataset()
+    job.check_read()
+    moved: Recipe = job.recipe
+    return moved
 
 
 def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a network or an estimator
@@ -252,6 +286,19 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | Non
                 yield Job(recipe, setup, world, progress, stop=stop, read=read, watch=watch)
 
 
+def _on(recipe: Recipe, data: object, *, again: bool = False) -> tuple[Recipe, Given | None]:
+    """The recipe on the data that a caller names or holds, and what is held."""
+    if data is None:
+        return recipe, None
+    if isinstance(data, str | Path):
+        return with_data(recipe, absolute(str(data))), None
+    held = given(data)
+    origin = recipe.base if isinstance(recipe, Sweep) else recipe
+    if again and str(getattr(origin, "data", "")).startswith(PREFIX):
+        return recipe, held  # `load` compares the two
+    return with_data(recipe, held.name), held
+
+
 def _check_jobs(recipe: Recipe, jobs: int) -> None:
     """Refuse processes where there is nothing to share out."""
     if jobs < 1:
@@ -260,6 +307,11 @@ def _check_jobs(recipe: Recipe, jobs: int) -> None:
         raise UserError(
             f"jobs ({jobs}) must be 1, because {recipe.name} is {with_article(recipe.kind)}, "
             "which has no cells to share out; leave it out"
+        )
+    if jobs > 1 and is_held():
+        raise UserError(
+            f"jobs ({jobs}) must be 1 with data in memory, which other processes cannot see; leave "
+            "it out, or write the data to a file"
         )
 
 

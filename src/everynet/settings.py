@@ -36,7 +36,7 @@ def settings(recipe: Recipe) -> dict[str, Any]:
 
 def plain_settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe as recipe.json holds them."""
-    return {n: vars(v) if isinstance(v, Trained) else v for n, v in settings(recipe).items()}
+    return {n: v.plain if isinstance(v, Trained) else v for n, v in settings(recipe).items()}
 
 
 def setting_docs(recipe: Recipe) -> dict[str, str]:
@@ -108,10 +108,7 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     for name, value in given.items():
         if name not in kinds:
             raise UserError(_unknown(recipe, name, value))
-        if isinstance(value, str) and kinds[name] is not str:
-            value = convert(name, value, kinds[name])  # noqa: PLW2901 -- typed from here on
-        value = tuple(value) if isinstance(value, list) else value  # noqa: PLW2901 -- from JSON
-        values[name] = _checked(name, value, kinds[name])
+        values[name] = typed(name, value, kinds[name])
     changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
     order = tuple(name for name in kinds if name in changed | set(recipe.changed))
     return replace(recipe, **values, changed=order)
@@ -179,8 +176,8 @@ def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     }
 
 
-def verb_arguments(method: Callable[..., Any], given: Mapping[str, str]) -> dict[str, Any]:
-    """The settings of a verb that were given as text, in the types of its signature."""
+def verb_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a verb, text among them, in the types of its signature."""
     known = verb_settings(method)
     for name in given:
         if name not in known:
@@ -188,4 +185,11 @@ def verb_arguments(method: Callable[..., Any], given: Mapping[str, str]) -> dict
             raise UserError(
                 f"{verb} has no setting {name}" + (nearest(name, known) or "; it takes none")
             )
-    return {name: convert(name, text, known[name][0]) for name, text in given.items()}
+    return {name: typed(name, value, known[name][0]) for name, value in given.items()}
+
+
+def typed(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
+    """The value of a setting, or that which a text says, in its type."""
+    if isinstance(value, str) and kind is not str:
+        return convert(name, value, kind)
+    return _checked(name, tuple(value) if isinstance(value, list) else value, kind)

@@ -1,4 +1,7 @@
-"""A run, or a file of weights, that a recipe is given: `of=RUN`, `start=weights.safetensors`.
+"""A run, or a file of weights: to be asked, or given to a recipe, `of=RUN`, `start=w.safetensors`.
+
+    trained = everynet.trained("runs/lenet-...")
+    trained.predict(["one.png", "two.png"])    trained.model    trained.recipe    trained.spec
 
 What it is worth follows from the SHA-256 of its weights: two paths with the same weights are equal,
 and a run that is gone on with refuses weights that have changed since. Left empty it is false.
@@ -6,13 +9,14 @@ and a run that is gone on with refuses weights that have changed since. Left emp
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import Tensor
 
     from everynet.recipes import Recipe
     from everynet.types import Spec
@@ -20,11 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """Where the weights are, what they are, and the name of the recipe that made them."""
+    """Where the weights are, what they are, and the name of the recipe that made them.
+
+    Recipe, network and description are read when they are first asked for, and kept.
+    """
 
     path: str = ""
     sha256: str = ""
-    recipe: str = ""
+    made_by: str = ""
+    file: str = field(default="", repr=False)
+    """The file of the recipe, where that is not of the zoo and the caller trusts it."""
 
     def __str__(self) -> str:
         return self.path
@@ -52,21 +61,29 @@ class Trained:
                 f"{setting} ({self.path}) must hold the weights it held when the run began, but "
                 f"their SHA-256 is now {sha256[:12]}..., not {self.sha256[:12]}...; start anew"
             )
-        return replace(self, sha256=sha256, recipe=recipe)
+        return replace(self, path=str(Path(self.path).absolute()), sha256=sha256, made_by=recipe)
 
     @property
-    def source(self) -> Recipe:
+    def plain(self) -> dict[str, str]:
+        """What recipe.json holds of it."""
+        return {"path": self.path, "sha256": self.sha256, "recipe": self.made_by}
+
+    @cached_property
+    def recipe(self) -> Recipe:
         """The recipe of the run, with its settings."""
-        found: Recipe = _catalog().of_run(self.path)
+        found: Recipe = _catalog().of_run(self.path, self.file or None)
         return found
 
-    @property
-    def model(self) -> nn.Module:
-        """The trained network of the run, in eval mode."""
-        found: nn.Module = _catalog().load(self.path)
-        return found
+    @cached_property
+    def model(self) -> Any:  # noqa: ANN401 -- a network, or an estimator
+        """The trained network of the run, in eval mode; the same one each time."""
+        return self.load()
 
-    @property
+    def load(self) -> Any:  # noqa: ANN401 -- a network, or an estimator
+        """The trained network of the run as it was kept, for whoever changes it."""
+        return _catalog().network(self.recipe, self.path)
+
+    @cached_property
     def spec(self) -> Spec:
         """The description of the data that it was trained on."""
         found: Spec = _catalog().spec_of(self.path)
@@ -79,6 +96,28 @@ class Trained:
         facts = {"recipe": self.recipe, "path": self.path, "SHA-256": self.sha256}
         facts = {name: text for name, text in facts.items() if text}
         return page("Trained", facts, pictures_of(Path(self.path)) if self else ())
+
+    def predict(self, inputs: object, **settings: object) -> list[dict[str, Any]]:
+        """What the network says of each input, one dictionary for each, as `everynet predict` does.
+
+        Inputs are names of files and folders, an array, a frame or texts. Of a network that reads
+        texts a string is one; a file is then named by a Path. `input` in an answer is the name of
+        the file, or the number of the row.
+        """
+        found: list[dict[str, Any]] = self._asked.predict(inputs, settings)
+        return found
+
+    def sample(self, **settings: object) -> Any:  # noqa: ANN401 -- as the recipe makes them
+        """What a generative network makes, as `everynet sample` does: tensors or texts.
+
+        Settings such as `n=` are those that `everynet show` names, and `seed=`. Images have values
+        from 0 to 1, and rows the units of the data.
+        """
+        return self._asked.sample(settings)
+
+    @cached_property
+    def _asked(self) -> Any:  # noqa: ANN401 -- from a layer above
+        return _catalog().asked(self.recipe, self.path)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by name, of a run or of a safetensors file."""

@@ -79,7 +79,7 @@ def test_what_it_is_worth_is_its_weights(mlp, tmp_path):
     assert here == there
     assert hash(here) == hash(there)
     assert here.path != there.path
-    assert (here.recipe, len(here.sha256)) == ("mlp-xor", 64)
+    assert (here.made_by, len(here.sha256)) == ("mlp-xor", 64)
     assert here != Trained()
     assert here != replace(there, sha256="0" * 64)
     assert here != str(mlp)
@@ -90,7 +90,7 @@ def test_what_it_is_worth_is_its_weights(mlp, tmp_path):
 
 def test_a_run_gives_its_recipe_network_and_description(mlp):
     given = everynet.trained(mlp)
-    assert (given.source.name, given.source.steps) == ("mlp-xor", 5)
+    assert (given.recipe.name, given.recipe.steps) == ("mlp-xor", 5)
     assert not given.model.training
     assert given.spec["name"] == "xor"
     assert given.tensors().keys() == given.model.state_dict().keys()
@@ -104,9 +104,9 @@ def test_it_is_written_as_its_path_and_comes_back_from_recipe_json(mlp, tmp_path
     assert recipe.changed == ("steps", "start", "hidden")
     folder = runs.run(recipe, tmp_path).folder
     stored = json.loads((folder / "recipe.json").read_text())["settings"]["start"]
-    assert stored == vars(everynet.trained(mlp))
+    assert stored == everynet.trained(mlp).plain
     again = everynet.catalog.of_run(folder)
-    assert vars(again.start) == stored
+    assert again.start.plain == stored
     assert again.changed == recipe.changed
     card = (folder / "card.md").read_text()
     assert f"start={mlp}" in card

@@ -13,7 +13,9 @@ HELP = "go on with a run after a stop, a kill or a crash; or longer"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and how long."""
     add_run(parser)
-    parser.add_argument("settings", metavar="steps=N", nargs="*", help="how long in all")
+    parser.add_argument(
+        "settings", metavar="steps=N", nargs="*", help="how long in all; data=PATH, if it was moved"
+    )
     add_jobs(parser)
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
 
@@ -27,17 +29,21 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Go on with it and say what it reached."""
     for name in pairs(arguments.settings):
-        if name not in ("steps", "epochs"):
+        if name not in ("steps", "epochs", "data"):
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
+    longer = [word for word in arguments.settings if not word.startswith("data=")]
+    moved = pairs(arguments.settings).get("data")
     from everynet.catalog import of_run
     from everynet.cli.run import ending
     from everynet.cli.sweep import report
+    from everynet.folders import with_data
     from everynet.runs import resume
     from everynet.sweeps import Sweep
 
     show = not arguments.quiet
-    recipe = overridden(of_run(arguments.run, arguments.file), arguments.settings, show=show)
-    result = resume(recipe, arguments.run, jobs=arguments.jobs, show=show)
+    recipe = of_run(arguments.run, arguments.file)
+    recipe = overridden(with_data(recipe, moved) if moved else recipe, longer, show=show)
+    result = resume(recipe, arguments.run, data=moved, jobs=arguments.jobs, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if speaks():
         said = (

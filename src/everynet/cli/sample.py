@@ -23,24 +23,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write samples and print where they are; text is printed too."""
-    import torch
+    from everynet.cli.trained import Out, asked
 
-    from everynet.cli.trained import Asked
-    from everynet.settings import convert, verb_arguments
-    from everynet.types import UserError, mix
-
-    run = Asked.of(arguments)
-    make, kind = run.verb("sample"), run.kind("sample")
-    words = pairs(arguments.settings)
-    seed = convert("seed", words.pop("seed", str(run.recipe.seed)), int)
-    if not 0 <= seed < 2**63:
-        raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
-    given = verb_arguments(make, words)
-    model = run.model()
-    with run.computing():
-        made = make(model, run.spec, torch.Generator().manual_seed(mix(seed)), **given)
+    run = asked(arguments)
+    run.verb("sample")
+    kind = run.kind("sample")
+    made = run.made(pairs(arguments.settings))
     with run.fitting():
-        paths = kind.write(made, run.spec, run.place("samples"))
+        paths = kind.write(made, run.spec, Out(arguments.out, run.recipe.name).place("samples"))
     if isinstance(made, list):
         for one in made:
             if isinstance(one, str):

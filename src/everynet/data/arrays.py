@@ -41,6 +41,13 @@ def read(path: Path, target: str = "") -> Samples:
             )
         arrays = held(path)
         found, names = pairs(path, arrays), arrays.get("classes")
+    return made(path, found, names, digest(path, target))
+
+
+def made(
+    path: Path, found: Mapping[str, tuple[Array, Array]], names: Array | None, digest: str
+) -> Samples:
+    """The samples in the arrays of some parts."""
     for part, (x, y) in found.items():
         if y.ndim != 1 or x.ndim == 0 or len(x) != len(y):
             raise UserError(
@@ -64,7 +71,7 @@ def read(path: Path, target: str = "") -> Samples:
     return Samples(
         name=shown(path),
         parts=samples,
-        digest=digest(path, target),
+        digest=digest,
         split=split,
         classes=classes,
         features=tuple(f"x{column}" for column in range(shape[1])) if len(shape) == 2 else (),

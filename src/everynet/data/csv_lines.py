@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -46,6 +47,11 @@ class Written:
     def __str__(self) -> str:
         name = self.encoding.removesuffix("-sig").upper()
         return f"{SEPARATORS[self.separator]}-separated, {name}"
+
+    def hashed(self) -> hashlib._Hash:
+        """SHA-256 of the file, to which more can be added."""
+        with self.path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256")
 
     def chunks(self) -> Iterator[Lines]:
         """The rows below the header, some thousand at a time."""

@@ -8,7 +8,6 @@ rest for validation, by a hash of the row numbers; of real targets about so many
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,18 +35,40 @@ _SPLITS = {
 
 def read(path: Path, target: str, task: str = "", drop: Sequence[str] = ()) -> Samples:
     """The table of a csv file, without the columns of `drop`."""
-    if task and task not in TASKS:
-        raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
     file = written(path)
+    found = forms.surveyed(file, chosen(file, target, drop))
+    values = forms.gathered(file, found)
+    return made(file, found, values, task, drop)
+
+
+def chosen(file: Written, target: str, drop: Sequence[str]) -> list[str]:
+    """The names of the columns that are learned from, and last that of the target."""
     _check_names(file, target, drop)
     names = [name for name in file.header if name != target and name not in set(drop)]
     if not names:
-        raise UserError(f"{shown(path)} must have columns besides its target {shown(target)}")
-    found = forms.surveyed(file, [*names, target])
-    values = forms.gathered(file, found)
+        raise UserError(f"{shown(file.path)} must have columns besides its target {shown(target)}")
+    return [*names, target]
+
+
+def made(
+    file: Written,
+    found: list[Treatment],
+    values: list[Values],
+    task: str,
+    drop: Sequence[str],
+    *,
+    real: bool | None = None,
+) -> Samples:
+    """A table of columns that were read, the last of which is the target.
+
+    `real` says whether numbers of the target are real ones; None looks how they are written.
+    """
+    path, target = file.path, found[-1]["name"]
+    if task and task not in TASKS:
+        raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
     if not len(values[-1].numbers):
         raise UserError(f"{shown(path)} must have rows below its header")
-    y, classes = _answers(file, found.pop(), values.pop(), task)
+    y, classes = _answers(file, found.pop(), values.pop(), task, real)
     guessed = not task
     task = "classification" if classes else "regression"
     which = _parts(y, task)
@@ -66,7 +87,7 @@ def read(path: Path, target: str, task: str = "", drop: Sequence[str] = ()) -> S
     return Samples(
         name=shown(path),
         parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
-        digest=_digest(path, target, task, drop),
+        digest=_digest(file, target, task, drop),
         split=_SPLITS[task],
         classes=classes,
         features=tuple(forms.features(kept)),
@@ -102,7 +123,7 @@ def judged(
     file = written(path)
     _check_names(file, target, ())
     form = forms.surveyed(file, [target])
-    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task)
+    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task, None)
     return asked(path, treatments), y, classes
 
 
@@ -130,7 +151,7 @@ def _check_names(file: Written, target: str, drop: Sequence[str]) -> None:
 
 
 def _answers(
-    file: Written, found: Treatment, values: Values, task: str
+    file: Written, found: Treatment, values: Values, task: str, real: bool | None
 ) -> tuple[Shaped[Tensor, " rows"], tuple[str, ...]]:
     """The target as classes with their names, or as real numbers and no names."""
     name, given = found["name"], values.numbers
@@ -160,7 +181,9 @@ def _answers(
             f"{place} holds {len(kinds):,} different numbers, too many to be classes; "
             "task=regression learns the number"
         )
-    if task == TASKS[0] or (not task and whole and few and not _written_real(file, name)):
+    if not task and whole and few and real is None:
+        real = _written_real(file, name)
+    if task == TASKS[0] or (not task and whole and few and not real):
         words = [str(int(kind)) if whole else repr(float(kind)) for kind in kinds]
         return torch.from_numpy(codes.astype(np.int64)), tuple(words)
     return torch.from_numpy(given.astype(np.float64)), ()
@@ -207,10 +230,9 @@ def _parts(y: Shaped[Tensor, " rows"], task: str) -> dict[str, Tensor]:
     return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
 
 
-def _digest(path: Path, target: str, task: str, drop: Sequence[str]) -> str:
+def _digest(file: Written, target: str, task: str, drop: Sequence[str]) -> str:
     """SHA-256 of a file and of what is learned of it from what."""
-    with path.open("rb") as stream:
-        total = hashlib.file_digest(stream, "sha256")
+    total = file.hashed()
     for part in (target, task, *drop):
         total.update(part.encode("utf-8", "surrogateescape") + b"\0")
     return total.hexdigest()

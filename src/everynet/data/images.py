@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int64, Shaped, UInt8
 from PIL import Image
@@ -23,6 +24,8 @@ from torch.nn.functional import interpolate, pad
 
 from everynet import files
 from everynet.data import arrays, looks, picture
+from everynet.data.given import Array, Part
+from everynet.data.given import described as written
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, described
 from everynet.data.whole import all_parts, described_by
@@ -214,13 +217,31 @@ def asked(
 
 
 def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels height width"]:
-    channels, height, width = spec["shape"]
+    channels = spec["shape"][0]
     if path.suffix.lower() in ARRAYS:
-        x, peak = _levels(path, spec), spec["peak"]
+        x, peak = _fitting(path, arrays.first(path), spec), spec["peak"]
     else:
         pixels, peak = picture.read(path), 255.0
         pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
         x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
+    return _seen(path, x, peak, spec, margin)
+
+
+def asked_array(
+    x: Part, spec: Spec, margin: int = MARGIN
+) -> Float[Tensor, "rows channels height width"]:
+    """Images that are held in memory, treated as those of `spec` were."""
+    path = Path("inputs")
+    if not isinstance(x, np.ndarray):
+        raise UserError(f"inputs ({written(x)}) must be images, or the names of files")
+    return _seen(path, _fitting(path, x, spec), spec["peak"], spec, margin)
+
+
+def _seen(
+    path: Path, x: Tensor, peak: float, spec: Spec, margin: int
+) -> Float[Tensor, "rows channels height width"]:
+    """Images of the size that was learned, standardised."""
+    channels, height, width = spec["shape"]
     x = resize(x, spec["size"], margin) if spec["size"] else x
     if list(x.shape[1:]) != spec["shape"]:
         raise UserError(
@@ -230,9 +251,9 @@ def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels 
     return Standardize(spec["mean"], spec["std"], peak).images(x)
 
 
-def _levels(path: Path, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+def _fitting(path: Path, array: Array, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
     """Images out of an array, whole numbers from 0 to the peak if such were learned."""
-    x, peak = arrays.as_samples(path, "x", arrays.first(path)), spec["peak"]
+    x, peak = arrays.as_samples(path, "x", array), spec["peak"]
     if x.dim() != 4 or not len(x):
         raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
     low, high = float(x.min()), float(x.max())

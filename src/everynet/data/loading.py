@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from everynet.data import kinds, sets, store
+from everynet.data.given import Given, held
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.whole import test_of
@@ -74,6 +75,8 @@ def _found(
             raise _refused(data, wanted, known.kind)
         _check_options(chosen, data, options)
         return chosen, _noted(known.make(count) if known.make else store.samples(known))
+    if name == "memory":
+        return _in_memory(held(str(data)), wanted, options)
     path = Path(data)
     there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
     named = str(data) and (os.sep in str(data) or path.suffix or kind_of_path(path))
@@ -91,6 +94,23 @@ def _found(
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
     return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
+
+
+def _in_memory(
+    given: Given, wanted: list[Kind[Any]], options: Mapping[str, Any]
+) -> tuple[Kind[Any], Any]:
+    """The first kind that takes what the caller holds, and the samples."""
+    for kind in wanted:
+        if not kind.in_memory:
+            continue
+        found = kind.hold(given, **_taken(kind.hold, options))
+        if found is not None:
+            _check_options(kind, given.short, options)
+            return kind, _noted(found)
+    ways = ", or ".join(kind.in_memory for kind in wanted if kind.in_memory)
+    if not ways:
+        raise UserError(f"data ({given}) must be in files: {wanted[0].about}")
+    raise UserError(f"data ({given}) must be {ways}")
 
 
 def _known(data: str | Path) -> sets.Known | None:

@@ -20,6 +20,20 @@ def kind(path: Path) -> str:
         raise unreadable(path, error) from None
 
 
+def absolute(data: str) -> str:
+    """A path, or two with a comma between them, from the root; any other name as it is."""
+    from everynet.data import names  # noqa: PLC0415 -- the sets are not needed to read a file
+
+    if not data or data.partition(":")[0] in names():
+        return data
+    if kind(Path(data)):
+        return str(Path(data).absolute())
+    parts = [Path(part) for part in data.split(",")]
+    whole = [str(part.absolute()) for part in parts]
+    alone = any("," in part for part in whole)  # then no comma could tell them apart
+    return data if alone or not all(map(kind, parts)) else ",".join(whole)
+
+
 def regular(path: Path) -> Path:
     """The path, if it leads to an ordinary file: reading a pipe or a device might never end."""
     found = kind(path)

@@ -187,7 +187,7 @@ def test_a_run_is_attacked_in_the_units_of_its_pixels(digits):
     assert eps in recipe.epsilons[1:]
     assert float(change.abs().max()) == pytest.approx(eps, abs=1e-6)
     assert -1e-6 <= float(result["changed"].min()) <= float(result["changed"].max()) <= 1 + 1e-6
-    source, model = recipe.of.source, recipe.of.model
+    source, model = recipe.of.recipe, recipe.of.model
     x, y = next(iter(source.dataset().test))
     with torch.no_grad():
         right = (model(x[:100]).argmax(1) == y[:100]).double().mean()

@@ -23,6 +23,7 @@ from everynet.types import Spec, UserError, nearest
 from everynet.words import shown
 
 if TYPE_CHECKING:
+    from everynet.data.given import Given, Part
     from everynet.types import Data
 
 S = TypeVar("S")
@@ -45,6 +46,10 @@ class Kind(Generic[S]):
     """How a file of it ends, where standard input does not say."""
     together: ClassVar[int] = 256
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
+    in_memory: ClassVar[str] = ""
+    """What a caller may hold of this kind, to go on from "must be"; empty where it is nothing."""
+    of_texts: ClassVar[bool] = False
+    """Whether a string that a network is asked about is a text, not the name of a file."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
@@ -79,6 +84,18 @@ class Kind(Generic[S]):
     def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
         """For each of what `read` gave, why it is far from what was learned; "" if it is not."""
         return [""] * len(inputs)
+
+    def hold(self, given: Given) -> S | None:
+        """The samples that a caller holds in memory, None where they are of another kind."""
+        return None
+
+    def ask(self, x: Part, spec: Spec) -> Inputs:
+        """What `predict` is given in memory, treated as in training."""
+        raise UserError(f"inputs of {self.name} data must be in files; name them")
+
+    def undone(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
+        """What `sample` or `predict` made, in the units of the data."""
+        return made
 
     def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- by kind
         """Write what `sample` or `predict` made, as `path` with an ending; the files written."""

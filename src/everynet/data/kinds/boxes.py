@@ -27,8 +27,10 @@ from everynet import files
 from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
 from everynet.data.decoded import large
+from everynet.data.given import Part
 from everynet.data.images import (
     asked,
+    asked_array,
     at_once,
     check_size,
     resize,
@@ -182,6 +184,9 @@ class Boxes(Kind[Samples]):
     def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
         assert isinstance(inputs, Tensor)
         return looks.odd(inputs, spec)
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return asked_array(x, spec, margin=0)
 
     def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
         """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""

@@ -11,16 +11,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from everynet.data import arrays, folder, looks, picture
 from everynet.data.augment import Augment
+from everynet.data.given import Given, Part
 from everynet.data.images import (
     ARRAYS,
     MARGIN,
     Standardize,
     asked,
+    asked_array,
     at_once,
     check_size,
     resize,
@@ -60,6 +63,9 @@ class Image(Kind[Samples]):
     )
     suffix: ClassVar[str] = ".png"
     together: ClassVar[int] = 1
+    in_memory: ClassVar[str] = (
+        "(X, y) with images X, N x H x W or with 1 or 3 channels, and a class for each"
+    )
 
     def matches(self, path: Path) -> bool:
         if kind_of_path(path) == "folder":
@@ -112,6 +118,18 @@ class Image(Kind[Samples]):
             judged=True,
         )
 
+    def hold(self, given: Given) -> Samples | None:
+        x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
+        if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
+            return None
+        return arrays.made(Path(given.short), {"train": (x, y)}, None, given.digest)
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return asked_array(x, spec)
+
+    def undone(self, made: Tensor, spec: Spec) -> Tensor:
+        return Standardize.of(spec).undone(made.detach().cpu())
+
     def data(
         self,
         samples: Samples,
@@ -147,7 +165,7 @@ class Image(Kind[Samples]):
 
     def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:
         """Images in the colours of the data: each a PNG, and where there are several a sheet."""
-        return written_images(Standardize.of(spec).undone(made.detach().cpu()), path)
+        return written_images(self.undone(made, spec), path)
 
     def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
         if kind_of_path(path) != "folder":

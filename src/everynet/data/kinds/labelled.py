@@ -17,10 +17,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from everynet.data import folder, texts
+from everynet.data.given import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
@@ -105,6 +107,8 @@ class LabelledTexts(Kind[Labelled]):
         "for each class"
     )
     suffix: ClassVar[str] = ".txt"
+    in_memory: ClassVar[str] = "(texts, classes), two lists of as many"
+    of_texts: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".tsv":
@@ -136,6 +140,17 @@ class LabelledTexts(Kind[Labelled]):
             (rows_, _), split, each = self._listed(path), ALL, "line"
         part = ([text for _, text in rows_], [label for label, _ in rows_])
         return Labelled(shown(path), all_parts(part), "", split, each=each, judged=True)
+
+    def hold(self, given: Given) -> Labelled | None:
+        y = given.y.tolist() if isinstance(given.y, np.ndarray) else given.y
+        if not isinstance(given.x, list) or not isinstance(y, list):
+            return None
+        labels = [str(label).strip() for label in y]
+        return divided(list(zip(labels, texts_of(given.x), strict=True)), given.short)
+
+    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+        tokens = Tokens.of(spec)
+        return [torch.tensor(tokens.encode(text)) for text in texts_of(x)]
 
     def data(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+from everynet.data.given import Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.texts import cut, read
 from everynet.types import Spec, UserError
@@ -18,6 +19,7 @@ class Lines(Kind[Any]):
     name: ClassVar[str] = "lines"
     about: ClassVar[str] = "lines of text: one file in UTF-8"
     suffix: ClassVar[str] = ".txt"
+    of_texts: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         return False  # a text is what it looks like
@@ -33,6 +35,9 @@ class Lines(Kind[Any]):
             names += [f"{path}:{number}" for number, _ in found]
             lines += [line for _, line in found]
         return names, lines
+
+    def ask(self, x: Part, spec: Spec) -> list[str]:
+        return [text.strip() for text in texts_of(x)]
 
     def line(self, spec: Spec) -> str:
         return f"{spec['name']}: text, {spec['shape'][0]:,} different words"

@@ -12,7 +12,7 @@ from black at `target_low` to white at `target_high`, and as npy with the exact 
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,9 +26,11 @@ from everynet import files
 from everynet.data import arrays, folder, looks, paired, picture
 from everynet.data.augment import Augment
 from everynet.data.decoded import large
+from everynet.data.given import Array, Given, Part
 from everynet.data.images import (
     Standardize,
     asked,
+    asked_array,
     check_size,
     counted_moments,
     counts,
@@ -90,6 +92,7 @@ class Map(Kind[Maps]):
     )
     suffix: ClassVar[str] = ".png"
     together: ClassVar[int] = 1
+    in_memory: ClassVar[str] = "(X, Y) with as many images Y, N x channels x H x W"
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
@@ -162,6 +165,19 @@ class Map(Kind[Maps]):
             judged=True,
         )
 
+    def hold(self, given: Given) -> Maps | None:
+        x, y = given.x, given.y
+        if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or x.ndim < 3:
+            return None
+        return _made(Path(given.short), {"train": (x, y)}, given.digest)
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return asked_array(x, spec, margin=0)
+
+    def undone(self, made: Tensor, spec: Spec) -> Tensor:
+        values: Tensor = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]
+        return values
+
     def data(
         self,
         samples: Maps,
@@ -221,7 +237,7 @@ class Map(Kind[Maps]):
         self, made: Float[Tensor, "maps channels height width"], spec: Spec, path: Path
     ) -> list[Path]:
         """Pictures, and all values in the units of the targets as one npy."""
-        values = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]
+        values = self.undone(made, spec)
         low, high = spec["target_low"], spec["target_high"]
         grey = values if values.shape[1] in (1, 3) else values[:, :1]
         pictures = written_images(
@@ -271,7 +287,11 @@ def _range(
 
 def _arrays(path: Path) -> Maps:
     """The samples of an npz with x and a 4-D y."""
-    found = arrays.pairs(path, arrays.held(path))
+    return _made(path, arrays.pairs(path, arrays.held(path)), arrays.digest(path))
+
+
+def _made(path: Path, found: Mapping[str, tuple[Array, Array]], digest: str) -> Maps:
+    """The samples in the arrays of some parts."""
     parts: dict[str, Pair] = {}
     for part, (x, y) in found.items():
         images = arrays.as_samples(path, f"x of {part}", x)
@@ -299,7 +319,7 @@ def _arrays(path: Path) -> Maps:
     return Maps(
         shown(path),
         made,
-        arrays.digest(path),
+        digest,
         split,
         peak=255.0 if whole else 1.0,
         rows=rows,

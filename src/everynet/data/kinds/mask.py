@@ -27,7 +27,8 @@ from everynet import files
 from everynet.data import folder, looks, paired, picture
 from everynet.data.augment import Augment
 from everynet.data.decoded import Decoded, decode_all, large
-from everynet.data.images import Standardize, asked, check_size, resize, treated
+from everynet.data.given import Part
+from everynet.data.images import Standardize, asked, asked_array, check_size, resize, treated
 from everynet.data.kinds import Inputs, Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
@@ -163,6 +164,9 @@ class Mask(Kind[Masks]):
             levels=tuple(spec["levels"]),
             judged=True,
         )
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return asked_array(x, spec, margin=0)
 
     def data(
         self,

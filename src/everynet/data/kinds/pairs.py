@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from everynet.data import texts
+from everynet.data.given import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.kinds.labelled import sort_of
 from everynet.data.report import Report
@@ -79,6 +81,8 @@ class TextPairs(Kind[Pairs]):
         "pairs of texts: two files of as many lines, written a.en,a.de, or a .tsv with two columns"
     )
     suffix: ClassVar[str] = ".txt"
+    in_memory: ClassVar[str] = "(sources, targets), two lists of as many texts"
+    of_texts: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         if len(texts.two(path)) == 2:
@@ -99,6 +103,16 @@ class TextPairs(Kind[Pairs]):
     def whole(self, path: Path, spec: Spec) -> Pairs:
         left, right = (list(side) for side in zip(*self._listed(path), strict=True))
         return Pairs(shown(path), all_parts((left, right)), "", ALL, judged=True)
+
+    def hold(self, given: Given) -> Pairs | None:
+        if not isinstance(given.x, list) or not isinstance(given.y, list):
+            return None
+        both = texts_of(given.x), texts_of(given.y)
+        return divided(list(zip(*both, strict=True)), given.short)
+
+    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+        tokens = Tokens.of(spec)
+        return [torch.tensor(tokens.encode(text)) for text in texts_of(x)]
 
     def data(
         self,

@@ -16,13 +16,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
 from everynet import files
-from everynet.data import arrays, csv_table
+from everynet.data import arrays, csv_table, frames
 from everynet.data.columns import plain
+from everynet.data.given import Given, Part
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
@@ -44,6 +46,7 @@ class Table(Kind[Samples]):
     name: ClassVar[str] = "table"
     about: ClassVar[str] = "a table: a csv with a header, an npy, or an npz with a 2-D x and a y"
     suffix: ClassVar[str] = ".csv"
+    in_memory: ClassVar[str] = "(X, y) with a table X, or a frame, of which target= names a column"
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
@@ -93,6 +96,16 @@ class Table(Kind[Samples]):
             judged=True,
         )
 
+    def hold(
+        self, given: Given, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
+    ) -> Samples | None:
+        if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
+            return None
+        return frames.samples(given, target, task, drop)
+
+    def ask(self, x: Part, spec: Spec) -> Tensor:
+        return _standardised(frames.asked(x, spec), spec)
+
     def data(
         self, samples: Samples, *, batch_size: int, seed: int = 0, by: Spec | None = None
     ) -> Data:
@@ -126,12 +139,17 @@ class Table(Kind[Samples]):
             names += [f"{path}:{row}" for row in range(len(rows[-1]))]
         return names, torch.cat(rows)
 
+    def undone(
+        self, made: Float[Tensor, "rows columns"], spec: Spec
+    ) -> Float64[Tensor, "rows columns"]:
+        mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
+        return made.detach().cpu().double() * std + mean
+
     def write(self, made: Float[Tensor, "rows columns"], spec: Spec, path: Path) -> list[Path]:
         """Rows in the units of the data, as csv; points in the plane as a picture too."""
         if path.suffix not in ("", ".csv"):
             raise UserError(f"--out ({shown(path)}) must end in .csv, because rows were made")
-        mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
-        values = made.detach().cpu().double() * std + mean
+        values = self.undone(made, spec)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(spec["features"])
@@ -176,6 +194,12 @@ def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
             f"{shown(path)} {tuple(x.shape)} must have {spec['shape'][0]} columns: "
             + shown(", ".join(spec["features"]))
         )
+    return _standardised(x, spec)
+
+
+def _standardised(
+    x: Float64[Tensor, "rows features"], spec: Spec
+) -> Float64[Tensor, "rows features"]:
     mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
     return (x - mean) / std
 

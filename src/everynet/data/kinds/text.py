@@ -20,6 +20,7 @@ from torch import Tensor
 
 from everynet import files
 from everynet.data import bpe
+from everynet.data.given import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
@@ -67,6 +68,8 @@ class Text(Kind[LongText]):
     name: ClassVar[str] = "text"
     about: ClassVar[str] = "a text: one file in UTF-8"
     suffix: ClassVar[str] = ".txt"
+    in_memory: ClassVar[str] = "a list of texts, which are joined by line ends"
+    of_texts: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         try:
@@ -89,6 +92,15 @@ class Text(Kind[LongText]):
     def whole(self, path: Path, spec: Spec) -> LongText:
         text = decoded(read_bytes(path, MOST_BYTES), path)
         return LongText(str(path), all_parts(text), "", ALL, judged=True)
+
+    def hold(self, given: Given) -> LongText | None:
+        if not isinstance(given.x, list) or given.y is not None:
+            return None
+        return LongText(given.short, {"whole": "\n".join(given.x)}, given.digest)
+
+    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+        tokens = Tokens.of(spec)
+        return [_asked(tokens, text) for text in texts_of(x)]
 
     def data(
         self,

@@ -198,7 +198,7 @@ class ImageClassification(Training[M]):
 
 def check_image_run(of: Trained, because: str) -> None:
     """Refuse a run that is not of a network that tells images apart."""
-    source, spec = of.source, of.spec
+    source, spec = of.recipe, of.spec
     told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
     if source.kind != "training" or not told:
         raise UserError(
@@ -209,10 +209,10 @@ def check_image_run(of: Trained, because: str) -> None:
 
 def image_run(of: Trained) -> tuple[nn.Module, Data]:
     """The network of a run, in float64, and its data, which must be what it was."""
-    data = of.source.dataset()  # type: ignore[attr-defined]  # a training has data
+    data = of.recipe.dataset()  # type: ignore[attr-defined]  # a training has data
     if data.spec != of.spec:
         raise UserError(f"of ({of}) must find its data as it was, but that has changed")
-    return of.model.double(), data
+    return of.load().double(), data
 
 
 def _as_photographed(x: Tensor, spec: Spec) -> Tensor:

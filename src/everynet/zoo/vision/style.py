@@ -274,7 +274,7 @@ class StyleTransfer(Training[Picture]):
 
     def _looked_at(self) -> Spec:
         """What the images are that the network of `of` was trained on."""
-        spec, source = self.of.spec, self.of.source
+        spec, source = self.of.spec, self.of.recipe
         told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
         if source.kind != "training" or not told or spec["shape"][0] not in (1, 3):
             raise UserError(
@@ -290,7 +290,7 @@ class StyleTransfer(Training[Picture]):
         if self.features == "vgg19":
             network: nn.Module = published()
         elif self.of:
-            network, spec = self.of.model, self._looked_at()
+            network, spec = self.of.load(), self._looked_at()
         else:
             network, spec = _trained_here(self.training, self.maps)
             network = deepcopy(network)
@@ -300,7 +300,7 @@ class StyleTransfer(Training[Picture]):
         if not styles:
             raise UserError(
                 f"of ({self.of}) must be the run of a network with feature maps behind activation "
-                f"functions, because these are compared, and {self.of.source.name} shows none of a "
+                f"functions, because these are compared, and {self.of.recipe.name} shows none of a "
                 f"picture of size {self.size}; try a run of cnn-cifar"
             )
         return Seen(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)

@@ -136,6 +136,8 @@ def features(lesson: Lesson) -> dict[str, Tensor]:
 class Pupil(Lesson):
     """Learn from a few labels, by what a lesson left."""
 
+    sources: ClassVar[tuple[str, ...]] = ("data", "source")
+
     freeze: bool = False
     """Keep the features as they are and learn the logits alone."""
     lesson: int = 0
@@ -180,6 +182,7 @@ class Transfer(Experiment):
     """A few labels of new classes: from scratch, on frozen features, and fine-tuned."""
 
     tests: ClassVar[bool] = True
+    sources: ClassVar[tuple[str, ...]] = ("data", "source")
     captions: ClassVar[Mapping[str, str]] = {
         "labels": (
             "Left, accuracy by the number of labels: who had a lesson in other classes needs far "
