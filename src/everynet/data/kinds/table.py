@@ -113,6 +113,7 @@ class Table(Kind[Samples]):
 
     def count(self, samples: Samples, report: Report) -> None:
         count_rows(samples, report)
+        report.often_equal = True
         report.facts |= samples.facts
         report.remarks = list(samples.remarks)
 
