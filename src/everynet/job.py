@@ -21,6 +21,7 @@ from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
+from everynet.keeping import Keeping
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.plot import learning_curve
@@ -59,6 +60,8 @@ class Result:
     reached: bool | None
     """Whether the goal was reached; None where none is claimed."""
     pictures: tuple[Path, ...]
+    weights: str = ""
+    """Which weights were kept and why, in words; empty where none were learned by steps."""
 
 
 @dataclass
@@ -80,6 +83,7 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    keeping: Keeping = field(default_factory=lambda: Keeping(None))
     weights: str = ""
     """Which weights are kept, in words."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -150,6 +154,7 @@ class Job:
                 "schedule (plateau) must be another where holdout is false, because no rows are "
                 "left that could tell when learning stops; try one-cycle"
             )
+        self.keeping = Keeping.of(recipe, self.data)
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_room(recipe, self.data, copies=2)
@@ -191,21 +196,32 @@ class Job:
         if state.step == 0:
             self.save(state, deployed, best)
         self.progress.first_step = state.step
+        self.keeping.replay(self.log.evaluations)
         try:
-            best = self.loop(state, deployed, best)
+            if not self.tired():  # it may have ended before
+                best = self.loop(state, deployed, best)
         except NonFiniteAt as bad:
             self.explain(bad.step)
         self.progress.close()
         if not self.world.writes:
             return Result(self.folder, {}, None, ())
-        self.weights = f"of step {recipe.steps:,}, the last"
+        return self.judged(state, deployed, best, lost)
+
+    def judged(self, state: State, deployed: nn.Module, best: Best, lost: str) -> Result:
+        """Put the weights that are kept into the network, and ask the test split about them."""
+        recipe, seen = self.recipe, self.log.evaluations
+        self.weights = self.keeping.told(seen, best.best_step, state.step, recipe.steps)
         if best.best_step >= 0:
-            self.weights = f"of step {best.best_step:,}, the best on the validation split"
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
         metrics = evaluate(recipe, deployed, self.data.test, self.setup)
-        return self.finish(recipe.steps, metrics, deployed)
+        return self.finish(state.step, metrics, deployed)
+
+    def tired(self) -> bool:
+        """Whether patience is at its end, in every process alike."""
+        waits = self.keeping.patience > 0
+        return waits and self.world.any(self.keeping.tired, self.setup.device)
 
     def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
@@ -268,6 +284,7 @@ class Job:
             if step % eval_every == 0 or last:
                 self.log.flush(world)
                 seen.append(self.look(state, deployed, best))
+                last = last or self.tired()
             if self.saves(step) or last:
                 self.save(state, deployed, best)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
@@ -292,14 +309,10 @@ class Job:
             row["said"] = text
         self.log.add(row)
         self.note_time(step)
-        judge = recipe.judge() if self.data.chooses else None
-        settles = judge is None and self.data.own and self.data.chooses and bool(recipe.goal)
-        if settles:
-            judge = recipe.goals()[0]  # nobody knows yet whether the last are the best
-        if judge is not None:
-            merit, first = judge.merit(found), best.best_step < 0
-            # A rate that falls betters what few rows cannot tell apart: then the later are kept.
-            if first or merit > best.best_value or (settles and merit == best.best_value):
+        if self.keeping.judge is not None:
+            merit, first = self.keeping.weigh(found), best.best_step < 0
+            as_good = self.keeping.later and merit == best.best_value
+            if first or merit > best.best_value or as_good:
                 best.best_step, best.best_value = step, merit
                 self.keep(deployed, best)
         return row
@@ -457,7 +470,7 @@ class Job:
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
         files.write(self.folder / "card.md", page.encode())
-        return Result(self.folder, dict(metrics), reached, pictures)
+        return Result(self.folder, dict(metrics), reached, pictures, self.weights)
 
     def described_data(self) -> dict[str, Any]:
         """What the data is and all that was read so far: what spec.json holds."""
