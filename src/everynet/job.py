@@ -21,8 +21,10 @@ from everynet.device import Setup
 from everynet.distributed import World
 from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
+from everynet.keeping import Keeping
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
+from everynet.pace import DRAWING
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
@@ -59,6 +61,8 @@ class Result:
     reached: bool | None
     """Whether the goal was reached; None where none is claimed."""
     pictures: tuple[Path, ...]
+    weights: str = ""
+    """Which weights were kept and why, in words; empty where none were learned by steps."""
 
 
 @dataclass
@@ -80,8 +84,11 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    keeping: Keeping = field(default_factory=lambda: Keeping(None))
     weights: str = ""
     """Which weights are kept, in words."""
+    shown: dict[str, float] = field(default_factory=dict)
+    """The terms that were shown last."""
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -150,6 +157,7 @@ class Job:
                 "schedule (plateau) must be another where holdout is false, because no rows are "
                 "left that could tell when learning stops; try one-cycle"
             )
+        self.keeping = Keeping.of(recipe, self.data)
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_room(recipe, self.data, copies=2)
@@ -189,23 +197,43 @@ class Job:
             self.tidy(best)
             files.cut(self.folder / "metrics.jsonl", self.log.length)
         if state.step == 0:
-            self.save(state, deployed, best)
-        self.progress.first_step = state.step
+            with self.progress.pace.apart("save"):
+                self.save(state, deployed, best)
+        pace, rows = self.progress.pace, self.data.rows
+        pace.every, pace.drawing = {"save": self.save_every}, DRAWING
+        pace.after = {"look": rows("test") / max(1, rows("valid"))}
+        self.progress.bound = recipe.patience > 0
+        self.keeping.replay(self.log.evaluations)
         try:
-            best = self.loop(state, deployed, best)
+            if not self.tired():  # it may have ended before
+                best = self.loop(state, deployed, best)
+            if not self.world.writes:
+                return Result(self.folder, {}, None, ())
+            return self.judged(state, deployed, best, lost)
         except NonFiniteAt as bad:
             self.explain(bad.step)
-        self.progress.close()
-        if not self.world.writes:
-            return Result(self.folder, {}, None, ())
-        self.weights = f"of step {recipe.steps:,}, the last"
+            raise
+        finally:
+            self.progress.close()
+
+    def judged(self, state: State, deployed: nn.Module, best: Best, lost: str) -> Result:
+        """Put the weights that are kept into the network, and ask the test split about them."""
+        recipe, seen = self.recipe, self.log.evaluations
+        self.weights = self.keeping.told(seen, best.best_step, state.step, recipe.steps)
         if best.best_step >= 0:
-            self.weights = f"of step {best.best_step:,}, the best on the validation split"
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
-        metrics = evaluate(recipe, deployed, self.data.test, self.setup)
-        return self.finish(recipe.steps, metrics, deployed)
+        with self.progress.pace.apart("end"):
+            metrics = evaluate(recipe, deployed, self.data.test, self.setup)
+            result = self.finish(state.step, metrics, deployed)
+        self.progress.end(state.step, self.shown, self.before + time.monotonic() - self.begun)
+        return result
+
+    def tired(self) -> bool:
+        """Whether patience is at its end, in every process alike."""
+        waits = self.keeping.patience > 0
+        return waits and self.world.any(self.keeping.tired, self.setup.device)
 
     def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
@@ -251,6 +279,10 @@ class Job:
         recipe, data, world = self.recipe, self.data, self.world
         eval_every = self.eval_every
         seen = self.log.evaluations
+        pace = self.progress.pace
+        pace.every = {**pace.every, "look": eval_every}
+        pace.guess = {"look": self.worth_of_a_look()}
+        self.progress.begin(state.step)
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
@@ -262,14 +294,20 @@ class Job:
                 self.log.pending.append(record)
             if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last:
                 self.log.flush(world)
-            if self.progress.due():
-                shown = {name: value.item() for name, value in record.terms.items()}
-                self.progress.show(step, shown)
+            pace.tick(step)
             if step % eval_every == 0 or last:
                 self.log.flush(world)
-                seen.append(self.look(state, deployed, best))
+                with pace.apart("look"):
+                    seen.append(self.look(state, deployed, best))
+                self.progress.newest = self.newest(seen[-1]["valid"])
+                last = last or self.tired()
             if self.saves(step) or last:
-                self.save(state, deployed, best)
+                with pace.apart("save"):
+                    self.save(state, deployed, best)
+            if self.progress.due() or (last and self.progress.shown):
+                self.shown = {name: value.item() for name, value in record.terms.items()}
+                if self.progress.moves or not last:
+                    self.progress.show(step, self.shown, last=last)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
                 self.save(state, deployed, best)
@@ -280,6 +318,18 @@ class Job:
             if last:
                 break  # a cell may be stopped before its last step
         return best
+
+    def worth_of_a_look(self) -> float:
+        """How many updates an evaluation takes, roughly: without the way back, a third of them."""
+        data = self.data
+        epoch = data.steps_per_epoch / max(1, data.rows("train")) or 1 / data.batch_size
+        return max(1.0, data.rows("valid") * epoch) / 3
+
+    def newest(self, found: Mapping[str, float]) -> str:
+        """The figure of an evaluation that a person waits for: the goal's, or the first."""
+        names = [goal.metric for goal in self.recipe.goals() if goal.metric in found]
+        name = next(iter((*names, *found)), "")
+        return f"valid {name} {found[name]:.4g}" if name else ""
 
     def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
         """Evaluate and log, and keep the weights if they are the best so far."""
@@ -292,14 +342,10 @@ class Job:
             row["said"] = text
         self.log.add(row)
         self.note_time(step)
-        judge = recipe.judge() if self.data.chooses else None
-        settles = judge is None and self.data.own and self.data.chooses and bool(recipe.goal)
-        if settles:
-            judge = recipe.goals()[0]  # nobody knows yet whether the last are the best
-        if judge is not None:
-            merit, first = judge.merit(found), best.best_step < 0
-            # A rate that falls betters what few rows cannot tell apart: then the later are kept.
-            if first or merit > best.best_value or (settles and merit == best.best_value):
+        if self.keeping.judge is not None:
+            merit, first = self.keeping.weigh(found), best.best_step < 0
+            as_good = self.keeping.later and merit == best.best_value
+            if first or merit > best.best_value or as_good:
                 best.best_step, best.best_value = step, merit
                 self.keep(deployed, best)
         return row
@@ -457,7 +503,7 @@ class Job:
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
         files.write(self.folder / "card.md", page.encode())
-        return Result(self.folder, dict(metrics), reached, pictures)
+        return Result(self.folder, dict(metrics), reached, pictures, self.weights)
 
     def described_data(self) -> dict[str, Any]:
         """What the data is and all that was read so far: what spec.json holds."""
