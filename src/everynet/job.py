@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from everynet import checkpoint, device, files
+from everynet import checkpoint, device, files, remarks
 from everynet.card import card, sayings
 from everynet.checkpoint import Best
 from everynet.device import Setup
@@ -30,7 +30,7 @@ from everynet.plot.style import drawn, png
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
-from everynet.settings import settings
+from everynet.settings import override, settings
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -87,6 +87,8 @@ class Job:
     keeping: Keeping = field(default_factory=lambda: Keeping(None))
     weights: str = ""
     """Which weights are kept, in words."""
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of the data and of what came of it."""
     shown: dict[str, float] = field(default_factory=dict)
     """The terms that were shown last."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -131,13 +133,20 @@ class Job:
             return self.simulate
         if isinstance(recipe, Fitting):
             self.data = self._read().to(self.setup.device, self.setup.dtype)
+            self.tell(remarks.of_data(self.data, recipe))
             return self.fit
         state = self.build()
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
             torch.set_num_threads(self.setup.threads)
-        self.progress.steps = recipe.steps
+        self.progress.steps = self.recipe.steps
         return lambda: self.train(state)
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Say what a person should know, and write it into the card."""
+        for line in lines:
+            self.notes.append(line)
+            self.progress.say_once(line)
 
     def _read(self) -> Data:
         """The data; a signal meanwhile ends it at once, because large images take minutes."""
@@ -150,8 +159,13 @@ class Job:
 
     def build(self) -> State:
         """The state of a training before its first update, on its data."""
-        recipe = self.recipe
         self.data = self._read()
+        if self.folder == Path():  # a run that goes on keeps what it began with
+            found = self.recipe.suited(self.data)
+            self.recipe = override(self.recipe, found)
+            self.tell(remarks.of_suited(found))
+        recipe = self.recipe
+        self.tell(remarks.of_data(self.data, recipe))
         if recipe.schedule == "plateau" and not self.data.chooses:
             raise UserError(
                 "schedule (plateau) must be another where holdout is false, because no rows are "
@@ -480,6 +494,8 @@ class Job:
         """Log the test figures, draw, and write the card."""
         recipe = self.recipe
         check_figures(metrics, step)
+        if self.data.own:
+            self.tell(remarks.of_figures(metrics))
         goals = () if recipe.changed else recipe.goals()
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
         self.log.add({"step": step, "test": dict(metrics)})
@@ -499,6 +515,7 @@ class Job:
             ),
             read=self.read,
             weights=self.weights,
+            notes=self.notes,
             drawn=[path.stem for path in pictures],
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )

@@ -315,6 +315,9 @@ class Watch:
         return self._factors[bisect_right(self._steps, step) - 1]
 
 
+_LOOKS = 100
+
+
 @dataclass(frozen=True, kw_only=True)
 class Training(Recipe, Generic[M, X]):
     """A network that learns by descending a gradient."""
@@ -380,6 +383,16 @@ class Training(Recipe, Generic[M, X]):
     def dataset(self) -> Data:
         """The data, in three splits."""
         return Data.none()
+
+    def suited(self, data: Data) -> dict[str, Any]:
+        """Settings that follow from the user's own data where they were left open.
+
+        Asked once, when a run begins: they are said, and kept in recipe.json. A hundred evaluations
+        are enough however short an epoch is, because each may write a checkpoint.
+        """
+        every, epoch = self.steps // _LOOKS, data.steps_per_epoch
+        short = data.own and not self.eval_every and 0 < epoch < every
+        return {"eval_every": every} if short else {}
 
     def model(self, data: Data) -> M:
         """The network, built from the fields and `data.spec`."""

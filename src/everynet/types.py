@@ -90,6 +90,8 @@ class Data:
     """Whether `valid` was held out of training, so that it can choose the weights."""
     own: bool = False
     """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of them before learning, a line each."""
     eval_batch_size: int = 1000
     mapped: bool = False
     """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""

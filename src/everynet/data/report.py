@@ -7,6 +7,7 @@ classes, sizes, samples that are in two parts at once, and what `load` would ref
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,6 +18,9 @@ from everynet.data.split import PARTS
 
 _MOST = 10
 """So many lines of a kind are written out."""
+_FEW = 3
+RARE = 20
+"""A class in fewer than one of so many training samples is rare."""
 _DIGEST = 16  # bytes of a row's sum, held for all rows at once
 
 
@@ -78,6 +82,23 @@ def _some(word: str, found: list[str]) -> list[str]:
     return [f"{word} {line}" for line in found[:_MOST]] + more
 
 
+def rare(counts: Mapping[str, int]) -> str:
+    """Which classes are so rare that naming the others always looks good; empty for none."""
+    total = sum(counts.values())
+    least = min(
+        total / RARE, total / max(1, len(counts)) / 2
+    )  # of many classes none need be common
+    found = [f"{name} ({count:,})" for name, count in counts.items() if count < least]
+    if not found:
+        return ""
+    more = f" and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
+    return (
+        f"rare among {total:,} training samples: {', '.join(found[:_FEW])}{more}; accuracy says "
+        "little of them, look at balanced_accuracy; class_weight=balanced lets all classes count "
+        "alike where a recipe has it"
+    )
+
+
 def count_rows(samples: Samples, report: Report) -> None:
     """Put what a table or a set of images holds into a report."""
     report.task, report.split = samples.task, samples.split
@@ -94,6 +115,8 @@ def count_rows(samples: Samples, report: Report) -> None:
             name: {part: counts[part][label] for part in PARTS}
             for label, name in enumerate(samples.classes)
         }
+        few = rare({name: parts["train"] for name, parts in report.classes.items()})
+        report.remarks += [few] if few else []
     report.duplicates = _equal_rows(samples)
 
 
