@@ -98,7 +98,7 @@ class Asked:
     def answers(
         self, inputs: Sequence[Any] | Tensor, settings: Mapping[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        """What the network says of each input, and a warning where that is unlike what it learned."""
+        """What the network says of each input; and a warning where that is unlike all it knows."""
         model, kind = self.model(), self.kind("predict")
         for start in range(0, len(inputs), AT_ONCE):
             some = inputs[start : start + AT_ONCE]

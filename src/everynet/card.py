@@ -101,14 +101,16 @@ def card(
     parameters: int | None = None,
     read: Iterable[Source] = (),
     weights: str = "",
+    notes: Iterable[str] = (),
     drawn: Collection[str] = (),
     each_class: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
-    `read` is all that was read, the data included; `weights` says of which step they are;
-    `each_class` is a table of text, its header first;
+    `read` is all that was read, the data included; `weights` says of which step they are, `notes`
+    what a person should know of the data and of what came of it; `each_class` is a table of text,
+    its header first;
     `more` is what an experiment says of its cells, or the text that a network made.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
@@ -129,6 +131,7 @@ def card(
         lines.append(f"| parameters | {parameters:,} |")
     if weights:
         lines.append(f"| weights | {cell(weights)} |")
+    lines += [f"| note | {cell(note)} |" for note in notes]
     known = {"everynet": where["everynet"], "Python": where["python"], **where["versions"]}
     versions = ", ".join(f"{name} {version}" for name, version in known.items())
     lines += [

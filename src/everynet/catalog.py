@@ -461,9 +461,10 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
     from dataclasses import replace  # noqa: PLC0415
 
     from everynet.recipes import Goal  # noqa: PLC0415 -- imports torch
-    from everynet.settings import override, setting_types  # noqa: PLC0415
+    from everynet.settings import came_later, override, setting_types  # noqa: PLC0415
 
-    if missing := [name for name in setting_types(recipe) if name not in stored["settings"]]:
+    known = {*stored["settings"], *came_later(recipe)}
+    if missing := [name for name in setting_types(recipe) if name not in known]:
         raise UserError(
             f"{path} has no setting {missing[0]}, because it was changed or another version of "
             "everynet wrote it; run the recipe anew, or use that version"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from everynet import checkpoint, device, files
+from everynet import checkpoint, device, files, remarks
 from everynet.card import card, sayings
 from everynet.checkpoint import Best
 from everynet.device import Setup
@@ -23,17 +23,19 @@ from everynet.ends import explained
 from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.history import Watch, columns, flat
+from everynet.keeping import Keeping
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.metrics.summary import each_class
 from everynet.notebook import page
+from everynet.pace import DRAWING
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
 from everynet.progress import LIVE, Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
 from everynet.rehearsal import check_goal, check_whole, rehearse
-from everynet.settings import settings
+from everynet.settings import override, settings
 from everynet.trainer import (
     PICTURES,
     begin,
@@ -65,6 +67,8 @@ class Result:
     reached: bool | None
     """Whether the goal was reached; None where none is claimed."""
     pictures: tuple[Path, ...]
+    weights: str = ""
+    """Which weights were kept and why, in words; empty where none were learned by steps."""
     history: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """metrics.jsonl as columns of one length: `step`, `train_loss`, `valid_accuracy` and so on."""
 
@@ -95,6 +99,7 @@ class Job:
     """All that was read so far."""
     undrawn: tuple[object, ...] = ()
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
+    keeping: Keeping = field(default_factory=lambda: Keeping(None))
     weights: str = ""
     """Which weights are kept, in words."""
     each_class: Sequence[Sequence[str]] = ()
@@ -104,6 +109,10 @@ class Job:
     _told: int = 0
     """How many rows of the log it was called with, or came before this session."""
     _told_at: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    """What a person should know of the data and of what came of it."""
+    shown: dict[str, float] = field(default_factory=dict)
+    """The terms that were shown last."""
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -146,13 +155,20 @@ class Job:
             return self.simulate
         if isinstance(recipe, Fitting):
             self.data = self._read().to(self.setup.device, self.setup.dtype)
+            self.tell(remarks.of_data(self.data, recipe))
             return self.fit
         state = self.build()
         if self.folder == Path():  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, state.model)
             torch.set_num_threads(self.setup.threads)
-        self.progress.steps = recipe.steps
+        self.progress.steps = self.recipe.steps
         return lambda: self.train(state)
+
+    def tell(self, lines: Iterable[str]) -> None:
+        """Say what a person should know, and write it into the card."""
+        for line in lines:
+            self.notes.append(line)
+            self.progress.say_once(line)
 
     def _read(self) -> Data:
         """The data; a signal meanwhile ends it at once, because large images take minutes."""
@@ -165,14 +181,20 @@ class Job:
 
     def build(self) -> State:
         """The state of a training before its first update, on its data."""
-        recipe = self.recipe
-        check_whole(recipe)
+        check_whole(self.recipe)
         self.data = self._read()
+        if self.folder == Path():  # a run that goes on keeps what it began with
+            found = self.recipe.suited(self.data)
+            self.recipe = override(self.recipe, found)
+            self.tell(remarks.of_suited(found))
+        recipe = self.recipe
+        self.tell(remarks.of_data(self.data, recipe))
         if recipe.schedule == "plateau" and not self.data.chooses:
             raise UserError(
                 "schedule (plateau) must be another where holdout is false, because no rows are "
                 "left that could tell when learning stops; try one-cycle"
             )
+        self.keeping = Keeping.of(recipe, self.data)
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_room(recipe, self.data, copies=2)
@@ -214,29 +236,49 @@ class Job:
             self.tidy(best)
             files.cut(self.folder / "metrics.jsonl", self.log.length)
         if state.step == 0:
-            self.save(state, deployed, best)
-        self.progress.first_step = state.step
+            with self.progress.pace.apart("save"):
+                self.save(state, deployed, best)
+        pace, rows = self.progress.pace, self.data.rows
+        pace.every, pace.drawing = {"save": self.save_every}, DRAWING
+        pace.after = {"look": rows("test") / max(1, rows("valid"))}
+        self.progress.bound = recipe.patience > 0
+        self.keeping.replay(self.log.evaluations)
         try:
-            best = self.loop(state, deployed, best)
+            if not self.tired():  # it may have ended before
+                best = self.loop(state, deployed, best)
+            if not self.world.writes:
+                return Result(self.folder, {}, None, ())
+            return self.judged(state, deployed, best, lost)
         except NonFiniteAt as bad:
             self.explain(bad.step)
-        self.progress.close()
-        if not self.world.writes:
-            return Result(self.folder, {}, None, ())
-        self.weights = f"of step {recipe.steps:,}, the last"
+            raise
+        finally:
+            self.progress.close()
+
+    def judged(self, state: State, deployed: nn.Module, best: Best, lost: str) -> Result:
+        """Put the weights that are kept into the network, and ask the test split about them."""
+        recipe, seen = self.recipe, self.log.evaluations
+        self.weights = self.keeping.told(seen, best.best_step, state.step, recipe.steps)
         if best.best_step >= 0:
-            self.weights = f"of step {best.best_step:,}, the best on the validation split"
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
-        return self.finish(recipe.steps, self.judged(deployed), deployed)
+        with self.progress.pace.apart("end"):
+            result = self.finish(state.step, self.figures(deployed), deployed)
+        self.progress.end(state.step, self.shown, self.before + time.monotonic() - self.begun)
+        return result
 
-    def judged(self, model: object) -> dict[str, float]:
+    def figures(self, model: object) -> dict[str, float]:
         """The figures on the test split; those of each class are for the card."""
         outputs = measured(self.recipe, model, self.data.test, self.setup)
         self.each_class = each_class(outputs, self.data.spec.get("classes", ()))
-        figures: dict[str, float] = self.recipe.summarise(outputs)
-        return figures
+        found: dict[str, float] = self.recipe.summarise(outputs)
+        return found
+
+    def tired(self) -> bool:
+        """Whether patience is at its end, in every process alike."""
+        waits = self.keeping.patience > 0
+        return waits and self.world.any(self.keeping.tired, self.setup.device)
 
     def _lost(self, best: Best, deployed: nn.Module) -> str:
         """What is wrong with the best weights, which are then put aside; mostly nothing."""
@@ -283,6 +325,10 @@ class Job:
         eval_every = self.eval_every
         seen = self.log.evaluations
         self._told = len(self.log.rows)
+        pace = self.progress.pace
+        pace.every = {**pace.every, "look": eval_every}
+        pace.guess = {"look": self.worth_of_a_look()}
+        self.progress.begin(state.step)
         records = train(recipe, state, data, history=seen, setup=self.setup, world=world)
         for record in records:
             step, last = record.step, record.step == self.until
@@ -294,19 +340,25 @@ class Job:
                 self.log.pending.append(record)
             if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last or self._tells_now():
                 self.log.flush(world)
-            if self.progress.due():
-                shown = {name: value.item() for name, value in record.terms.items()}
-                self.progress.show(step, shown)
+            pace.tick(step)
             if step % eval_every == 0 or last:
                 self.log.flush(world)
-                seen.append(self.look(state, deployed, best))
+                with pace.apart("look"):
+                    seen.append(self.look(state, deployed, best))
+                self.progress.newest = self.newest(seen[-1]["valid"])
+                last = last or self.tired()
             if self.saves(step) or last:
-                self.save(state, deployed, best)
+                with pace.apart("save"):
+                    self.save(state, deployed, best)
             try:
-                self.tell()
+                self.report()
             except BaseException:
                 self.save(state, deployed, best)
                 raise
+            if self.progress.due() or (last and self.progress.shown):
+                self.shown = {name: value.item() for name, value in record.terms.items()}
+                if self.progress.moves or not last:
+                    self.progress.show(step, self.shown, last=last)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
                 self.save(state, deployed, best)
@@ -323,7 +375,7 @@ class Job:
         alone = self.watch is not None and self.world.size == 1  # several would have to agree
         return alone and time.monotonic() - self._told_at >= LIVE
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """Call `watch` with what was logged since the last time."""
         if self.watch is None or not self.world.writes:
             return
@@ -332,6 +384,18 @@ class Job:
             self._told_at = time.monotonic()
             with device.others_kept():
                 self.watch(flat(row))
+
+    def worth_of_a_look(self) -> float:
+        """How many updates an evaluation takes, roughly: without the way back, a third of them."""
+        data = self.data
+        epoch = data.steps_per_epoch / max(1, data.rows("train")) or 1 / data.batch_size
+        return max(1.0, data.rows("valid") * epoch) / 3
+
+    def newest(self, found: Mapping[str, float]) -> str:
+        """The figure of an evaluation that a person waits for: the goal's, or the first."""
+        names = [goal.metric for goal in self.recipe.goals() if goal.metric in found]
+        name = next(iter((*names, *found)), "")
+        return f"valid {name} {found[name]:.4g}" if name else ""
 
     def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
         """Evaluate and log, and keep the weights if they are the best so far."""
@@ -344,14 +408,10 @@ class Job:
             row["said"] = text
         self.log.add(row)
         self.note_time(step)
-        judge = recipe.judge() if self.data.chooses else None
-        settles = judge is None and self.data.own and self.data.chooses and bool(recipe.goal)
-        if settles:
-            judge = recipe.goals()[0]  # nobody knows yet whether the last are the best
-        if judge is not None:
-            merit, first = judge.merit(found), best.best_step < 0
-            # A rate that falls betters what few rows cannot tell apart: then the later are kept.
-            if first or merit > best.best_value or (settles and merit == best.best_value):
+        if self.keeping.judge is not None:
+            merit, first = self.keeping.weigh(found), best.best_step < 0
+            as_good = self.keeping.later and merit == best.best_value
+            if first or merit > best.best_value or as_good:
                 best.best_step, best.best_value = step, merit
                 self.keep(deployed, best)
         return row
@@ -450,7 +510,7 @@ class Job:
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
         self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
-        return self.finish(1, self.judged(model), model)
+        return self.finish(1, self.figures(model), model)
 
     def simulate(self) -> Result:
         """Compute the result of a simulation and keep it."""
@@ -486,6 +546,8 @@ class Job:
         """Log the test figures, draw, and write the card."""
         recipe = self.recipe
         check_figures(metrics, step)
+        if self.data.own:
+            self.tell(remarks.of_figures(metrics))
         goals = () if recipe.changed else recipe.goals()
         if goals:
             check_goal(recipe, metrics)
@@ -507,13 +569,15 @@ class Job:
             ),
             read=self.read,
             weights=self.weights,
+            notes=self.notes,
             drawn=[path.stem for path in pictures],
             each_class=self.each_class,
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
         files.write(self.folder / "card.md", text.encode())
-        self.tell()
-        return Result(self.folder, dict(metrics), reached, pictures, columns(self.log.rows))
+        self.report()
+        history = columns(self.log.rows)
+        return Result(self.folder, dict(metrics), reached, pictures, self.weights, history)
 
     def described_data(self) -> dict[str, Any]:
         """What the data is and all that was read so far: what spec.json holds."""

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line on a terminal, a plain line in a log."""
+"""What a person sees while a run goes on: a line that moves, or now and then one in a log."""
 
 from __future__ import annotations
 
@@ -8,16 +8,20 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from types import FrameType
-from typing import TextIO
+from typing import Any, TextIO
 
 from everynet.errors import Stopped
+from everynet.pace import Pace
 from everynet.words import printable
 
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log
+FIRST = 1.0  # seconds before the first line in a log
+NOTEBOOK = 120  # characters of a line in a notebook
 
 
 def duration(seconds: float) -> str:
@@ -36,41 +40,83 @@ class Progress:
     steps: int
     shown: bool = False
     stream: TextIO = field(default_factory=lambda: sys.stderr or io.StringIO())
-    first_step: int = 0
+    pace: Pace = field(default_factory=Pace)
     unit: str = "step"
     before: str = ""
     """What the line begins with, such as the cell of an experiment."""
+    newest: str = ""
+    """The figure of the newest evaluation."""
+    bound: bool = False
+    """Whether the run may end before its last step."""
     said: set[str] = field(default_factory=set)
     """What is said once however often it comes up, over all cells."""
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
+    _any: bool = False
     _live: bool = False
     _counted: str = ""
+    _handle: Any = None  # IPython's, which is no dependency of ours
+
+    @property
+    def moves(self) -> bool:
+        """Whether a line can be written over: on a terminal, and in a notebook."""
+        return self.stream.isatty() or display_of_notebook() is not None
 
     def due(self) -> bool:
         """Whether enough time has passed for another line."""
         if not self.shown:
             return False
-        return time.monotonic() - self._last >= (LIVE if self.stream.isatty() else PLAIN)
+        passed = time.monotonic() - self._last
+        return passed >= LIVE and (self.moves or passed >= (PLAIN if self._any else FIRST))
 
-    def show(self, step: int, values: Mapping[str, float]) -> None:
-        """Print step, terms, rate and time left."""
+    def begin(self, step: int) -> None:
+        """Updates begin now, after so many."""
+        self.pace.begin(step)
         self._last = time.monotonic()
-        rate = (step - self.first_step) / max(self._last - self._begun, 1e-9)
-        left = (self.steps - step) / rate if rate > 0 else 0.0
-        terms = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
-        speed = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+
+    def show(self, step: int, values: Mapping[str, float], *, last: bool = False) -> None:
+        """Print step, terms, newest figure, rate and time left, also after the last step."""
+        left = self.pace.left(step, step if last else self.steps)
+        most = "at most " * (self.bound and not last)
+        self._show(step, values, "" if left is None else f"{most}{duration(left)} left")
+
+    def end(self, step: int, values: Mapping[str, float], seconds: float) -> None:
+        """Print the last line: the last step, and how long all of it took."""
+        if self.shown:
+            self._show(step, values, f"in {duration(seconds)}")
+            self.close()
+
+    def _show(self, step: int, values: Mapping[str, float], ends: str) -> None:
+        self._last, self._any = time.monotonic(), True
+        each = self.pace.each(step)
+        rate = 1 / each if each else 0.0
+        speed = "" if not rate else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
         counted = f"{self.before}{self.unit} {step:,}/{self.steps:,}"
-        line = "  ".join(filter(None, (counted, terms, speed, f"{duration(left)} left")))
-        if self.stream.isatty():
+        terms = [f"{name} {value:.4g}" for name, value in values.items()]
+        width = self._width() if self.moves else sys.maxsize
+        while True:
+            line = "  ".join(filter(None, (counted, *terms, self.newest, speed, ends)))
+            if len(line) <= width or not terms:
+                break
+            terms.pop()  # what is left of the time is worth more than one more term
+        if self.moves:
             self._move(line)
         else:
             self._write(printable(line) + "\n")
 
+    def _width(self) -> int:
+        return shutil.get_terminal_size().columns - 1 if self.stream.isatty() else NOTEBOOK
+
     def _move(self, line: str) -> None:
-        width = shutil.get_terminal_size().columns - 1
-        self._live = True
-        self._write("\r" + printable(line)[:width].ljust(width))
+        width, text = self._width(), printable(line)
+        display = None if self.stream.isatty() else display_of_notebook()
+        if display is None:
+            self._live = True
+            self._write("\r" + text[:width].ljust(width))
+        elif self._handle is None:
+            self._handle = display({"text/plain": text[:width]}, raw=True, display_id=True)
+        else:
+            self._handle.update({"text/plain": text[:width]}, raw=True)
 
     def count(self, what: str, done: int, total: int) -> None:
         """Say how far something is that comes before the first step."""
@@ -80,14 +126,13 @@ class Progress:
         if first:
             self.close()
             self._counted, self._begun = what, now
-        if not self.stream.isatty():
+        if not self.moves:
             self._write(f"{printable(what)}: {total:,} files\n" if first else "")
         elif first or done == total or now - self._last >= LIVE:
             self._last, left = now, (now - self._begun) / done * (total - done)
             self._move(f"{done:,}/{total:,} files, {duration(left)} left: {what}")
         if done == total:
             self.close()
-            self._begun = now
 
     def say(self, line: str) -> None:
         """Print one line of its own, if anything is shown."""
@@ -103,6 +148,7 @@ class Progress:
 
     def close(self) -> None:
         """End a live line, so that what follows begins at the left."""
+        self._handle = None
         if self._live:
             self._live = False
             self._write("\n")
@@ -113,6 +159,18 @@ class Progress:
             self.stream.flush()
         except (OSError, ValueError):  # closed or full: the run is worth more than what it says
             self.shown = False
+
+
+def display_of_notebook() -> Callable[..., Any] | None:
+    """What shows something in the notebook that this process computes for; None elsewhere.
+
+    Nothing is imported that is not there: without IPython there is no notebook.
+    """
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    if shell is None or not hasattr(shell, "kernel"):
+        return None
+    found: Callable[..., Any] = import_module("IPython.display").display
+    return found
 
 
 @dataclass

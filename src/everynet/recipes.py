@@ -66,12 +66,22 @@ class Goal:
             goals.append(Goal(match[1], match[2], float(match[3])))
         return tuple(goals)
 
+    def check(self, metrics: Mapping[str, float]) -> None:
+        """Refuse figures among which the one that this clause names is not."""
+        if self.metric not in metrics:
+            raise UserError(
+                f"goal ({self.metric}) must name a figure that the recipe gives, which are "
+                f"{', '.join(metrics) or 'none'}"
+            )
+
     def reached(self, metrics: Mapping[str, float]) -> bool:
         """Whether the figures meet this clause."""
+        self.check(metrics)
         return _COMPARE[self.relation](metrics[self.metric], self.value)
 
     def merit(self, metrics: Mapping[str, float]) -> float:
         """A number that is larger the better the figures are."""
+        self.check(metrics)
         value = metrics[self.metric]
         if self.relation == "==":
             return -abs(value - self.value)
@@ -81,6 +91,11 @@ class Goal:
 def fact(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
     """A field that says something of a recipe and is no setting: it cannot be overridden."""
     return field(default=default, metadata={"setting": False})
+
+
+def later(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
+    """A setting that run folders may lack: those older than it were made as with its default."""
+    return field(default=default, metadata={"later": True})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -276,8 +291,8 @@ def make_optimizer(
 class Watch:
     """What plateau makes of the evaluations: each is looked at once, as the history grows."""
 
-    def __init__(self, history: History, judge: Goal, patience: int) -> None:
-        self.history, self.judge, self.patience = history, judge, patience
+    def __init__(self, history: History, judge: Goal, waits: int) -> None:
+        self.history, self.judge, self.waits = history, judge, waits
         self._best, self._since, self._seen = -math.inf, 0, 0
         self._last: Mapping[str, Any] | None = None
         self._steps, self._factors = [-1], [1.0]
@@ -289,7 +304,7 @@ class Watch:
         return self._seen == 0 or history[self._seen - 1] is self._last
 
     def factor(self, step: int) -> float:
-        """A tenth for each `patience` evaluations without progress, up to `step`."""
+        """A tenth for each `waits` evaluations without progress, up to `step`."""
         while self._seen < len(self.history):
             self._last = self.history[self._seen]
             self._seen += 1
@@ -298,11 +313,14 @@ class Watch:
             value = self.judge.merit(self._last["valid"])
             self._since = 0 if value > self._best else self._since + 1
             self._best = max(self._best, value)
-            if self._since >= self.patience:
+            if self._since >= self.waits:
                 self._since = 0
                 self._steps.append(self._last["step"])
                 self._factors.append(self._factors[-1] / 10)
         return self._factors[bisect_right(self._steps, step) - 1]
+
+
+_LOOKS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -333,6 +351,8 @@ class Training(Recipe, Generic[M, X]):
     """Steps between evaluations; 0 is once an epoch, or a twentieth of the run."""
     save_every: int = 0
     """Steps between checkpoints; 0 is at each evaluation."""
+    patience: int = later(0)
+    """Evaluations in a row without a better one that end the run; 0 never does."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
 
@@ -343,7 +363,7 @@ class Training(Recipe, Generic[M, X]):
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
-    patience: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
+    waits: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
     known_optimizers: ClassVar[Collection[str]] = OPTIMIZERS  # more where `optimizers` makes them
 
     def __post_init__(self) -> None:
@@ -358,6 +378,7 @@ class Training(Recipe, Generic[M, X]):
         self.require(self.warmup >= 0, "warmup", "at least 0")
         self.require(self.eval_every >= 0, "eval_every", "at least 0")
         self.require(self.save_every >= 0, "save_every", "at least 0")
+        self.require(self.patience >= 0, "patience", "at least 0")
         for name, known in (("optimizer", self.known_optimizers), ("schedule", SCHEDULES)):
             value = getattr(self, name)
             self.require(value in known, name, "one we have" + nearest(value, known))
@@ -367,6 +388,16 @@ class Training(Recipe, Generic[M, X]):
     def dataset(self) -> Data:
         """The data, in three splits."""
         return Data.none()
+
+    def suited(self, data: Data) -> dict[str, Any]:
+        """Settings that follow from the user's own data where they were left open.
+
+        Asked once, when a run begins: they are said, and kept in recipe.json. A hundred evaluations
+        are enough however short an epoch is, because each may write a checkpoint.
+        """
+        every, epoch = self.steps // _LOOKS, data.steps_per_epoch
+        short = data.own and not self.eval_every and 0 < epoch < every
+        return {"eval_every": every} if short else {}
 
     def model(self, data: Data) -> M:
         """The network, built from the fields and `data.spec`."""
@@ -390,7 +421,7 @@ class Training(Recipe, Generic[M, X]):
         assert judge is not None  # __post_init__ asks for a goal
         watch: Watch | None = vars(self).get("_watch")
         if watch is None or not watch.goes_on(history):
-            watch = Watch(history, judge, self.patience)
+            watch = Watch(history, judge, self.waits)
             object.__setattr__(self, "_watch", watch)  # frozen, but what is remembered is no field
         return rising * max(self.floor, watch.factor(step))
 

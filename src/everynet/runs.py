@@ -81,7 +81,7 @@ def run(
     with holding(held), _job(recipe, setup, show, jobs, watch) as job:
         start, world = job.prepare(), job.world
         contents = {
-            "recipe.json": as_json(described(recipe)),
+            "recipe.json": as_json(described(job.recipe)),
             "environment.json": as_json(environment(job.setup, world.size)),
             "spec.json": as_json(job.described_data()),
             "metrics.jsonl": b"",

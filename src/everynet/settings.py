@@ -29,6 +29,11 @@ def setting_types(recipe: Recipe | type[Recipe]) -> dict[str, Any]:
     return {f.name: hints[f.name] for f in fields(cls) if f.name not in facts}
 
 
+def came_later(recipe: Recipe) -> set[str]:
+    """The settings that older run folders lack."""
+    return {f.name for f in fields(recipe) if f.metadata.get("later", False)}
+
+
 def settings(recipe: Recipe) -> dict[str, Any]:
     """The settings of a recipe with their values."""
     return {name: getattr(recipe, name) for name in setting_types(recipe)}

@@ -124,6 +124,11 @@ class Sweep(Experiment):
             raise UserError(
                 "steps must have one value with halving, which trains for parts of it; keep one"
             )
+        if self.base.patience or "patience" in self.values:
+            raise UserError(
+                "patience must be 0 in a sweep, whose cells are compared after the same number of "
+                "steps; leave it out, and end what learns little early with --halving"
+            )
         if not self.base.goal and type(self.base).metrics is not Training.metrics:
             raise UserError(
                 f"{self.base.name} must have a goal to be swept, because its metrics are not its "

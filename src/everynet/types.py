@@ -92,6 +92,8 @@ class Data:
     """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
     judged: bool = False
     """Whether they only judge a network that has learned: no batch is drawn for training."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of them before learning, a line each."""
     eval_batch_size: int = 1000
     mapped: bool = False
     """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""

@@ -41,15 +41,16 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     (folder,) = Path("runs").iterdir()
     lines = out.splitlines()
     assert re.fullmatch(r"flowers: cross_entropy \d.\d+", lines[0])
-    assert lines[1] == "goal: cross_entropy <= 10: reached"
-    assert lines[2] == f"pictures: {folder}/pictures (empty.png, learning-curve.png)"
-    assert lines[3] == "try next:"
-    assert len(lines) == 7
-    assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[4:])
-    assert f"everynet predict {folder} FILE" in lines[4]
-    assert f"--file {MINE} " in lines[4]
-    assert "data=" in lines[5]  # the learning rate is high enough as it is
-    assert "everynet show" in lines[6]
+    assert re.fullmatch(r"weights of step \d+ of \d+: best valid cross_entropy \S+", lines[1])
+    assert lines[2] == "goal: cross_entropy <= 10: reached"
+    assert lines[3] == f"pictures: {folder}/pictures (empty.png, learning-curve.png)"
+    assert lines[4] == "try next:"
+    assert len(lines) == 8
+    assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[5:])
+    assert f"everynet predict {folder} FILE" in lines[5]
+    assert f"--file {MINE} " in lines[5]
+    assert "data=" in lines[6]  # the learning rate is high enough as it is
+    assert "everynet show" in lines[7]
     assert str(folder) in error  # the first line says where it goes
 
 
@@ -302,7 +303,7 @@ def test_runs_side_by_side(call, made):
     assert rows["figures"][2:] == ["test", "test"]
     assert rows["cross_entropy"][1] == f"{log(first)[-1]['test']['cross_entropy']:.6g}"
     assert "optimizer" not in rows
-    assert out.endswith("14 settings are the same in all\n")
+    assert out.endswith("15 settings are the same in all\n")
 
 
 def test_runs_of_different_recipes(call, made):

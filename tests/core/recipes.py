@@ -98,7 +98,7 @@ class Plateau(Small):
     schedule: str = "plateau"
     eval_every: int = 1
     steps: int = 24
-    patience = 1
+    waits = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,6 +388,17 @@ class Rare(Small):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Patient(Dropout):
+    """Ends early: its rate is so high that it soon learns nothing better."""
+
+    steps: int = 100
+    lr: float = 0.3
+    eval_every: int = 2
+    save_every: int = 3
+    patience: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
 class Raises(Small):
     """Fails in one of several processes."""
 
@@ -413,6 +424,7 @@ RECIPES = {
     "drawing": Drawing(),
     "coming": Coming(),
     "rare": Rare(),
+    "patient": Patient(),
     "killed": Killed(),
     "endless": Small(steps=10_000_000, save_every=100),
     "raises": Raises(),

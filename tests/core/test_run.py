@@ -166,16 +166,17 @@ def test_a_terminal_gets_one_live_line_and_a_log_plain_lines(tmp_path):
     assert "left" in second
 
 
-def test_a_line_is_due_every_ten_seconds_in_a_log(monkeypatch, tmp_path):
+def test_a_line_is_due_after_a_second_and_then_every_ten_in_a_log(monkeypatch, tmp_path):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
     with (tmp_path / "log").open("w") as log:
-        progress = Progress(steps=10, shown=True, stream=log, _begun=0.0, _last=0.0)
+        progress = Progress(steps=10, shown=True, stream=log, _last=0.0)
         dues = []
-        for now[0] in (9.0, 10.0):
+        for now[0] in (0.5, 1.0, 10.5, 11.0):
             dues.append(progress.due())
-        progress.show(1, {})
-        assert dues == [False, True]
+            if dues[-1]:
+                progress.show(1, {})
+        assert dues == [False, True, False, True]
         assert not progress.due()
     assert not Progress(steps=10, shown=False).due()
 

@@ -212,6 +212,25 @@ def test_a_comma_that_may_be_of_thousands_is_not_guessed(tmp_path):
         table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
 
 
+def test_another_column_with_decimal_commas_tells_how_a_file_is_written(tmp_path):
+    rows = [f"1,{i:03};{i},5;{'xy'[i % 2]}" for i in range(40)]
+    x, _ = whole(table.read(write(tmp_path, "a;b;tree\n" + "\n".join(rows)), "tree"))
+    assert x[7].tolist() == [1.007, 7.5]
+
+
+@pytest.mark.parametrize("gap", ["", ";NA"])
+def test_points_beside_decimal_commas_may_be_of_thousands_and_are_not_guessed(tmp_path, gap):
+    """999 and then 1.000, which is one more."""
+    rows = [f"{f'{990 + i:,}'.replace(',', '.')};{i},5;{'xy'[i % 2]}" for i in range(40)]
+    rows += [f"NA;1,5;{'xy'[i % 2]}" for i in range(2)] if gap else []
+    said = r"column a, line 12 \(1.000\) can be read in two ways; write 1000 or 1,000"
+    with pytest.raises(UserError, match=said):
+        table.read(write(tmp_path, "a;b;tree\n" + "\n".join(rows)), "tree")
+    rows[5] = "99.5;0,5;x"  # plainly a decimal point: this column is written in another way
+    x, _ = whole(table.read(write(tmp_path, "a;b;tree\n" + "\n".join(rows)), "tree"))
+    assert x[10][:2].tolist() == [1.0, 10.5] or x[10][0] == 1.0
+
+
 # ------------------------------------------------------------------------------- forms of columns
 
 

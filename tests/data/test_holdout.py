@@ -76,9 +76,9 @@ def test_the_last_weights_are_kept_and_the_card_says_so(tmp_path):
                                     "batch_size": "8", "schedule": "constant"})  # fmt: skip
     chosen = runs.run(recipe, tmp_path).folder
     folder = runs.run(replace(recipe, holdout=False), tmp_path).folder
-    assert "the best on the validation split |" in (chosen / "card.md").read_text()
+    assert " of 20: best valid loss " in (chosen / "card.md").read_text()
     card = (folder / "card.md").read_text()
-    assert "| weights | of step 20, the last |" in card
+    assert "| weights | of step 20, the last, because holdout=false leaves no rows that" in card
     assert "holdout=false: the rows for validation are trained on as well" in card
     assert not list((folder / "checkpoints").glob("best-*"))
     assert everynet.catalog.spec_of(folder)["split"].startswith("as published; holdout=false")
@@ -108,5 +108,5 @@ def test_on_ones_own_files_validation_chooses_whatever_the_schedule(tmp_path):
     known = override(find("lenet").tiny(), small)
     own = override(known, {"data": str(tmp_path / "photos"), "size": "32"})
     cards = [(runs.run(each, tmp_path).folder / "card.md").read_text() for each in (known, own)]
-    assert "| weights | of step 6, the last |" in cards[0]
-    assert "the best on the validation split |" in cards[1]
+    assert "| weights | of step 6, the last, because the rate falls to its end (sch" in cards[0]
+    assert " of 6: best valid accuracy " in cards[1]

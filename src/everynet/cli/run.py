@@ -119,6 +119,8 @@ def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
 
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
     yield f"{recipe.name}: {figures}"
+    if result.weights:
+        yield f"weights {result.weights}"
     yield f"goal: {verdict(recipe, result.reached)}"
     names = ", ".join(path.name for path in result.pictures)
     yield f"pictures: {result.folder / 'pictures'} ({names})" if names else "pictures: none"

@@ -38,6 +38,7 @@ OTHER, UNSAID = "other", "missing"
 # A point may stand between thousands where that is plain: 1.234,5 or 1.234.567, but not 1.234.
 _COMMAS = re.compile(r"[+-]?(\d+(,\d+)?|\d{1,3}(\.\d{3})+,\d+|\d{1,3}(\.\d{3}){2,})([eE][+-]?\d+)?")
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_POINTS_OF_THOUSANDS = re.compile(r"[+-]?\d{1,3}(\.\d{3})+")
 _DATE = re.compile(
     r"(?:(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})[./](\d{1,2})[./](\d{4}))"
     r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
@@ -70,6 +71,16 @@ class _Seen:
     dates: Counter[str] = field(default_factory=Counter)
     plain_commas: int = 0
     """Cells with a comma that cannot be one of thousands."""
+    pointed: tuple[int, str] | None = None
+    """The first cell with a point, while every such point may be one of thousands."""
+    plain_points: bool = False
+    """Whether some cell has a point that cannot."""
+
+    @property
+    def of_commas(self) -> bool:
+        """Whether these are plainly numbers with decimal commas."""
+        return bool(self.plain_commas) and self.points < self.filled == self.commas
+
     first: dict[str, tuple[int, str]] = field(default_factory=dict)
     """For each form, the first cell that is not of it, with its line."""
 
@@ -81,7 +92,8 @@ def surveyed(file: Written, names: Sequence[str]) -> list[Treatment]:
     for lines in file.chunks():
         for name in names:
             _look(seen[name], [cells[where[name]] for _, cells in lines], lines)
-    return [_decided(file, name, seen[name]) for name in names]
+    of_commas = any(one.of_commas for one in seen.values())  # a file is written in one way
+    return [_decided(file, name, seen[name], of_commas) for name in names]
 
 
 def _look(seen: _Seen, cells: list[str], lines: Lines) -> None:
@@ -93,7 +105,12 @@ def _look(seen: _Seen, cells: list[str], lines: Lines) -> None:
             seen.commas += len(cells) - len(pointed)
             seen.first.setdefault("date", (lines[0][0], cells[0]))
             if pointed:
-                seen.first.setdefault("comma", (lines[pointed[0]][0], cells[pointed[0]]))
+                first = lines[pointed[0]][0], cells[pointed[0]]
+                seen.first.setdefault("comma", first)
+                seen.pointed = seen.pointed or first
+                seen.plain_points = seen.plain_points or not all(
+                    _POINTS_OF_THOUSANDS.fullmatch(cells[place].strip()) for place in pointed
+                )
             return
     except ValueError:
         pass
@@ -109,11 +126,18 @@ def _look(seen: _Seen, cells: list[str], lines: Lines) -> None:
         seen.points += count * points
         seen.commas += count * commas
         seen.plain_commas += count * ("," in bare and commas and not _THOUSANDS.fullmatch(bare))
+        if points and "." in bare and not _POINTS_OF_THOUSANDS.fullmatch(bare):
+            seen.plain_points = True
         for order in orders:
             seen.dates[order] += count
         for form, fits in (("number", points), ("comma", commas), ("date", bool(orders))):
             if not fits:
                 strange[form].add(cell)
+    if not seen.pointed and not seen.plain_points:
+        seen.pointed = next(
+            ((number, cell) for (number, _), cell in zip(lines, cells, strict=True) if "." in cell),
+            None,
+        )
     for form, others in strange.items():
         if others and form not in seen.first:
             seen.first[form] = next(
@@ -147,19 +171,18 @@ def _seconds(cell: str, order: str) -> float | None:
     return (moment - datetime(1970, 1, 1)).total_seconds()
 
 
-def _decided(file: Written, name: str, seen: _Seen) -> Treatment:
+def _decided(file: Written, name: str, seen: _Seen, of_commas: bool) -> Treatment:
+    """What a column is; `of_commas` where another column plainly has decimal commas."""
     place = f"{shown(file.path)}: column {shown(name)}"
     if not seen.filled:
         return {"name": name, "form": "empty"}
     if seen.points == seen.filled:
+        if of_commas and seen.pointed and not seen.plain_points:
+            raise _two_ways(place, *seen.pointed, ".")
         return {"name": name, "form": "number", "decimal": "."}
     if seen.commas == seen.filled:
-        if not seen.plain_commas:
-            line, cell = seen.first["number"]
-            raise UserError(
-                f"{place}, line {line} ({shown(cell, 40)}) can be read in two ways; write "
-                f"{cell.strip().replace(',', '')} or {cell.strip().replace(',', '.', 1)}"
-            )
+        if not seen.plain_commas and not of_commas:
+            raise _two_ways(place, *seen.first["number"], ",")
         return {"name": name, "form": "number", "decimal": ","}
     orders = [order for order, count in seen.dates.items() if count == seen.filled]
     if len(orders) > 1:
@@ -180,6 +203,14 @@ def _decided(file: Written, name: str, seen: _Seen) -> Treatment:
                 file, line, name, cell, what, f", or the column out with drop={shown(name)}"
             )
     return {"name": name, "form": "category"}
+
+
+def _two_ways(place: str, line: int, cell: str, sign: str) -> UserError:
+    bare, decimal = cell.strip(), "," if sign == "." else "."
+    return UserError(
+        f"{place}, line {line} ({shown(cell, 40)}) can be read in two ways; write "
+        f"{bare.replace(sign, '')} or {bare.replace(sign, decimal, 1)}"
+    )
 
 
 def _unlike(  # noqa: PLR0917 -- all of it is said

@@ -49,7 +49,12 @@ def load(
     if not holdout:
         found = _all_but_test(found)
     made = chosen.data(found, batch_size=batch_size, seed=seed, **_taken(chosen.data, options))
-    return replace(made, chooses=holdout, own=_known(data) is None)
+    return replace(made, chooses=holdout, own=is_own(data))
+
+
+def is_own(data: str | Path) -> bool:
+    """Whether a setting names the user's own files: no set is known by that name."""
+    return _known(data) is None
 
 
 def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401

@@ -7,8 +7,10 @@ classes, sizes, samples that are in two parts at once, and what `load` would ref
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from everynet.data.samples import Samples
@@ -16,6 +18,10 @@ from everynet.data.split import PARTS
 
 _MOST = 10
 """So many lines of a kind are written out."""
+_FEW = 3
+RARE = 20
+"""A class in fewer than one of so many training samples is rare."""
+_DIGEST = 16  # bytes of a row's sum, held for all rows at once
 
 
 @dataclass
@@ -36,6 +42,8 @@ class Report:
     """What else is worth saying, by name."""
     duplicates: list[tuple[str, str]] = field(default_factory=list)
     """Pairs of equal samples that lie in two parts."""
+    often_equal: bool = False
+    """Whether equal samples are no fault: rows of a few short columns often are."""
     unreadable: list[str] = field(default_factory=list)
     """One line for each file that cannot be read."""
     remarks: list[str] = field(default_factory=list)
@@ -46,7 +54,8 @@ class Report:
     @property
     def good(self) -> bool:
         """Whether nothing at all was found wrong."""
-        return not (self.duplicates or self.unreadable or self.refused)
+        copied = self.duplicates and not self.often_equal
+        return not (copied or self.unreadable or self.refused)
 
     def __str__(self) -> str:
         lines = [f"{self.path}: {self.kind}" + (f", {self.task}" if self.task else "")]
@@ -73,6 +82,23 @@ def _some(word: str, found: list[str]) -> list[str]:
     return [f"{word} {line}" for line in found[:_MOST]] + more
 
 
+def rare(counts: Mapping[str, int]) -> str:
+    """Which classes are so rare that naming the others always looks good; empty for none."""
+    total = sum(counts.values())
+    least = min(
+        total / RARE, total / max(1, len(counts)) / 2
+    )  # of many classes none need be common
+    found = [f"{name} ({count:,})" for name, count in counts.items() if count < least]
+    if not found:
+        return ""
+    more = f" and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
+    return (
+        f"rare among {total:,} training samples: {', '.join(found[:_FEW])}{more}; accuracy says "
+        "little of them, look at balanced_accuracy; class_weight=balanced lets all classes count "
+        "alike where a recipe has it"
+    )
+
+
 def count_rows(samples: Samples, report: Report) -> None:
     """Put what a table or a set of images holds into a report."""
     report.task, report.split = samples.task, samples.split
@@ -89,19 +115,22 @@ def count_rows(samples: Samples, report: Report) -> None:
             name: {part: counts[part][label] for part in PARTS}
             for label, name in enumerate(samples.classes)
         }
+        few = rare({name: parts["train"] for name, parts in report.classes.items()})
+        report.remarks += [few] if few else []
     report.duplicates = _equal_rows(samples)
 
 
 def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
-    """Rows with the same features in two parts."""
-    seen: dict[bytes, tuple[str, str]] = {}
-    found = []
-    for part in PARTS:
+    """Rows with the same features in two parts: those of later parts, each with the first of it."""
+    names, sums, parts = [], [], []
+    for number, part in enumerate(PARTS):
         x = samples.parts[part][0].numpy()
-        numbers = samples.rows[part].tolist() if part in samples.rows else range(len(x))
-        for number, sample in zip(numbers, x, strict=True):
-            name = f"row {number} of {part}"
-            first, where = seen.setdefault(hashlib.sha256(sample.tobytes()).digest(), (part, name))
-            if first != part:
-                found.append((where, name))
-    return found
+        names.append(samples.rows[part].numpy() if part in samples.rows else np.arange(len(x)))
+        parts.append(np.full(len(x), number))
+        digests = (hashlib.blake2b(row.tobytes(), digest_size=_DIGEST).digest() for row in x)
+        sums.append(np.fromiter(digests, f"V{_DIGEST}", len(x)))
+    row, part_of = np.concatenate(names), np.concatenate(parts)
+    _, first, group = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
+    twin = first[group]
+    found = np.flatnonzero(part_of != part_of[twin])
+    return [tuple(f"row {row[n]} of {PARTS[part_of[n]]}" for n in (twin[k], k)) for k in found]

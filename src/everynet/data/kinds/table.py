@@ -32,7 +32,6 @@ from everynet.data.samples import Samples, described
 from everynet.data.whole import ALL, all_parts, described_by, of_arrays, renumbered
 from everynet.plot import scatter
 from everynet.plot.style import png
-from everynet.telling import say
 from everynet.types import Data, Spec, UserError
 from everynet.words import shown
 
@@ -121,15 +120,13 @@ class Table(Kind[Samples]):
         spec = described(samples, "table", [x.shape[1]], mean.tolist(), std.tolist())
         if samples.columns:
             spec["columns"] = list(samples.columns)
-        for line in samples.remarks:
-            say(f"{samples.name}: {line}")
         if samples.task == "regression":
             target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
             if not all(map(math.isfinite, target.values())):
                 raise UserError(f"{samples.name}: the target has values too large to learn from")
             spec |= target
         splits = {part: ((x - mean) / std, y) for part, (x, y) in samples.parts.items()}
-        return Data(splits, spec, batch_size, seed, samples.digest)
+        return Data(splits, spec, batch_size, seed, samples.digest, notes=samples.remarks)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
         names: list[str] = []
@@ -163,8 +160,9 @@ class Table(Kind[Samples]):
 
     def count(self, samples: Samples, report: Report) -> None:
         count_rows(samples, report)
+        report.often_equal = True
         report.facts |= samples.facts
-        report.remarks = list(samples.remarks)
+        report.remarks += samples.remarks
 
     def line(self, spec: Spec) -> str:
         return f"{spec['name']}: {spec['task']} from {spec['shape'][0]} columns"

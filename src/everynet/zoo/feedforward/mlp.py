@@ -32,9 +32,11 @@ from everynet import plot
 from everynet.data import built_in, load
 from everynet.metrics import chosen, classified, confusion, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
-from everynet.recipes import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
+MOST_STEPS = 10_000
+"""As many updates are made of one's own accord: some ten seconds, for a small table."""
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
@@ -45,6 +47,9 @@ ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 class MLP(nn.Module):
     """Maps samples of any shape, flattened, to the last of `sizes` outputs: logits or numbers."""
+
+    class_weights: Float[Tensor, " classes"] | None
+    """How much each class counts while it learns; None: as often as it occurs."""
 
     def __init__(self, sizes: Sequence[int], activation: str = "relu") -> None:
         super().__init__()
@@ -57,6 +62,7 @@ class MLP(nn.Module):
             raise UserError(
                 f"activation ({activation}) must be one we have{nearest(activation, ACTIVATIONS)}"
             )
+        self.register_buffer("class_weights", None, persistent=False)
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in pairwise(sizes))
         self.activation = ACTIVATIONS[activation]()
 
@@ -161,6 +167,23 @@ class Supervised(Training[MLP]):
     """Units of each hidden layer, where `sizes` is empty; empty makes a single layer."""
     activation: str = "relu"
     """relu, tanh, sigmoid or gelu."""
+    class_weight: str = later("")
+    """balanced lets all classes count alike while learning; empty: as often as they occur."""
+    passes: int = later(0)
+    """Times to go over a table of one's own, where `steps` is less and was not changed; 0: none."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.class_weight in ("", "balanced"), "class_weight", "empty or balanced")
+        self.require(self.passes >= 0, "passes", "at least 0")
+
+    def suited(self, data: Data) -> dict[str, Any]:
+        """Enough steps for `passes`, at most `MOST_STEPS`, over a table of the user's own."""
+        steps = min(self.passes * data.steps_per_epoch, MOST_STEPS)
+        table = data.own and data.spec["kind"] == "table" and "steps" not in self.changed
+        if not table or steps <= self.steps:
+            return super().suited(data)
+        return {"steps": steps} | super(Supervised, replace(self, steps=steps)).suited(data)
 
     def dataset(self) -> Data:
         data = load(
@@ -187,21 +210,35 @@ class Supervised(Training[MLP]):
                 f"{self.data} asks for: 1 for a number or two classes, else one for each class"
             )
         if spec["task"] != "regression":
-            return data
+            return replace(data, spec=spec | self._weights(data))
+        self.require(not self.class_weight, "class_weight", "empty, because a number is learned")
         mean, std = spec["target_mean"], spec["target_std"] or 1.0
         splits = {part: (x, (t - mean) / std) for part, (x, t) in data.splits.items()}
         return replace(data, splits=splits)
+
+    def _weights(self, data: Data) -> dict[str, list[float]]:
+        """Weights n / (K n_k) for each of K classes, of n training samples n_k in class k."""
+        if not self.class_weight:
+            return {}
+        counts = torch.bincount(data.splits["train"][1], minlength=len(data.spec["classes"]))
+        return {"class_weights": (counts.sum() / (len(counts) * counts.double())).tolist()}
 
     def model(self, data: Data) -> MLP:
         spec = data.spec
         sizes = self.sizes or (math.prod(spec["shape"]), *self.hidden, _outputs(spec))
         if spec and spec["task"] == "regression":
             return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
-        return MLP(sizes, self.activation)
+        net = MLP(sizes, self.activation)
+        if weights := spec.get("class_weights"):
+            net.class_weights = torch.tensor(weights)
+        return net
 
     def objective(self, model: MLP, batch: Batch) -> Terms:
         x, t = batch
-        return {"loss": loss(model(x), t)}  # (3)
+        if model.class_weights is None:
+            return {"loss": loss(model(x), t)}  # (3)
+        each = loss(model(x), t, reduction="none")
+        return {"loss": (model.class_weights[t] * each).mean()}
 
     def metrics(self, model: MLP, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
@@ -253,6 +290,7 @@ class Supervised(Training[MLP]):
             sizes=(),
             hidden=tuple(min(n, 8) for n in self.hidden),
             steps=min(self.steps, 4),
+            passes=0,
             batch_size=min(self.batch_size, 8),
         )
 
@@ -295,6 +333,7 @@ RECIPES = {
     "mlp": Supervised(
         hidden=(128,),
         steps=2000,
+        passes=200,
         lr=3e-3,
         schedule="one-cycle",
         goal="accuracy >= 0.96",

@@ -6,7 +6,7 @@
     v_inf   = k sigma^2 / (lambda (2 - k lambda))                     (4)  floor of a constant k
     v_t     ~ c^2 sigma^2 / ((2 c lambda - 1) t),  k_t ~ c / t        (5)  harmonic, 2 c lambda > 1
     m_inf   = theta_0 prod_t (1 - k_t lambda)                         (6)  what is left of the start
-    k_T     = k_0 / 10^n after n times `patience` looks without a best  (7)  plateau
+    k_T     = k_0 / 10^n after n times `waits` looks without a best   (7)  plateau
 
 xi_t has mean 0 and variance 1. (3) follows from (1) and (2) because xi_t and theta_t are
 independent, and (4) is where (3) stands still. Robbins and Monro ask for two things. With

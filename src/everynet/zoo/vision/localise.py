@@ -40,7 +40,7 @@ from everynet.data.augment import affine
 from everynet.data.clutter import in_clutter
 from everynet.data.images import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
-from everynet.data.loading import load, samples
+from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
 from everynet.plot import boxes_found, looked_at
 from everynet.recipes import Goal, Pictures, Training
@@ -169,7 +169,9 @@ class OneObject(Training[Localiser]):
                 "are learned; try digits"
             )
         self.require(self.size >= 16, "size", "at least 16, because images are laid in clutter")
-        return BOXES.data(in_clutter(found, self.size, self.fragments), size=self.size, **given)  # type: ignore[arg-type]  # typed above
+        found = in_clutter(found, self.size, self.fragments)
+        made = BOXES.data(found, size=self.size, **given)  # type: ignore[arg-type]  # typed above
+        return replace(made, own=is_own(self.data))
 
     def _check(self, parts: Any) -> None:  # noqa: ANN401 -- pairs of tensors
         counts = torch.cat([(boxes[..., 0] >= 0).sum(1) for _, boxes in parts])

@@ -1,0 +1,133 @@
+"""The multilayer perceptron on tables of one's own: weights of classes, steps, and what is said."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from sklearn.utils.class_weight import compute_class_weight
+from torch.nn.functional import cross_entropy
+
+from everynet import runs
+from everynet.catalog import find, of_run
+from everynet.data import check
+from everynet.settings import override
+from everynet.types import UserError
+from everynet.zoo.feedforward.mlp import MOST_STEPS, RECIPES
+
+
+def table(path, rows, label):
+    random = np.random.default_rng(0)
+    values = random.normal(size=(rows, 2))
+    lines = [f"{a:.4f},{b:.4f},{label(n)}" for n, (a, b) in enumerate(values)]
+    path.write_text("a,b,label\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def uneven(tmp_path):
+    return table(tmp_path / "uneven.csv", 400, lambda n: "few" if n % 40 == 0 else "xy"[n % 2])
+
+
+def recipe(path, **given):
+    return override(find("mlp"), {"data": path, "target": "label", **given})
+
+
+# ----------------------------------------------------------------------------- weights of classes
+
+
+def test_balanced_weights_are_those_of_scikit_learn(uneven):
+    data = recipe(uneven, class_weight="balanced").dataset()
+    y = data.splits["train"][1].numpy()
+    theirs = compute_class_weight("balanced", classes=np.arange(3), y=y)
+    assert data.spec["classes"] == ["few", "x", "y"]
+    assert data.spec["class_weights"] == pytest.approx(theirs.tolist())
+    assert "class_weights" not in recipe(uneven).dataset().spec
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_only_the_loss_in_training_is_weighted(tmp_path, classes):
+    path = table(tmp_path / "a.csv", 200, lambda n: "pqr"[n % 9 % classes])
+    weighted = recipe(path, class_weight="balanced")
+    data = weighted.dataset()
+    net = weighted.model(data).double()
+    x, t = data.splits["train"]
+    z = net(x)
+    logits = torch.cat([torch.zeros_like(z), z], 1) if classes == 2 else z
+    weights = torch.tensor(data.spec["class_weights"], dtype=torch.float64)
+    # Over all training rows the weights sum to their number, so that both means are the same.
+    wanted = cross_entropy(logits, t, weight=weights)
+    torch.testing.assert_close(weighted.objective(net, (x, t))["loss"], wanted, rtol=1e-6, atol=0)
+    plain = cross_entropy(logits, t, reduction="none")
+    torch.testing.assert_close(weighted.metrics(net, (x, t))["loss"], plain)
+    assert not torch.allclose(wanted, plain.mean())
+
+
+def test_a_run_with_weights_is_read_again(uneven, tmp_path):
+    given = override(recipe(uneven, class_weight="balanced"), {"steps": 3, "hidden": (4,)})
+    result = runs.run(given, tmp_path / "runs")
+    again = of_run(result.folder)
+    assert again.class_weight == "balanced"
+    net = runs.load(again, result.folder)
+    assert net.class_weights.tolist() == pytest.approx(again.dataset().spec["class_weights"])
+    assert "class_weights" not in net.state_dict()  # a run without has the same tensors
+
+
+def test_weights_that_mean_nothing(tmp_path):
+    with pytest.raises(UserError, match=r"class_weight \(even\) must be empty or balanced"):
+        replace(RECIPES["mlp"], class_weight="even")
+    path = table(tmp_path / "a.csv", 100, lambda n: f"{n}.5")
+    said = r"class_weight \(balanced\) must be empty, because a number is learned"
+    with pytest.raises(UserError, match=said):
+        recipe(path, class_weight="balanced").dataset()
+
+
+# ------------------------------------------------------------------------- what follows from data
+
+
+def test_steps_follow_from_the_rows_of_ones_own_table(tmp_path):
+    path = table(tmp_path / "a.csv", 1500, lambda n: "xy"[n % 2])
+    given = recipe(path)
+    data = given.dataset()
+    assert data.steps_per_epoch == 16
+    assert given.suited(data) == {"steps": 3200, "eval_every": 32}
+    assert override(given, {"batch_size": 8}).suited(replace(data, batch_size=8)) == {
+        "steps": MOST_STEPS
+    }
+    assert override(given, {"passes": 0}).suited(data) == {"eval_every": 20}
+    assert override(given, {"steps": 1000, "eval_every": 7}).suited(data) == {}
+
+
+def test_known_sets_are_trained_as_ever():
+    for name in RECIPES:
+        known = replace(RECIPES[name], data="wine", sizes=())
+        assert known.suited(known.dataset()) == {}
+
+
+def test_passes_must_be_a_count():
+    with pytest.raises(UserError, match=r"passes \(-1\) must be at least 0"):
+        replace(RECIPES["mlp"], passes=-1)
+
+
+def test_what_was_taken_from_the_data_is_said_and_kept(uneven, tmp_path, capsys):
+    given = replace(recipe(uneven, hidden=(4,)), steps=30, passes=10)
+    result = runs.run(given, tmp_path / "runs", show=True)
+    about = json.loads((result.folder / "recipe.json").read_text())
+    taken = "taken from the data: steps=40"
+    assert about["settings"]["steps"] == 40
+    assert "steps" in about["changed"]
+    assert taken in capsys.readouterr().err
+    page = (result.folder / "card.md").read_text()
+    assert f"| note | {taken} |" in page
+    assert "steps=40" in page[page.index("| repeat with") :].partition("\n")[0]
+    rare = "rare among 288 training samples: few (7); accuracy says little of them"
+    assert rare in page
+    assert of_run(result.folder).suited(given.dataset()) == {}
+
+
+def test_data_check_says_which_class_is_rare(uneven):
+    report = check(uneven, target="label")
+    assert report.good
+    assert any(line.startswith("rare among 288 training samples: few (7)")
+               for line in report.remarks)  # fmt: skip
