@@ -104,7 +104,7 @@ def test_what_cannot_judge_is_refused_in_one_line(trained, refused, tmp_path):
     assert "steps must stay as it was in the run: evaluate takes data and target" in refused(
         "evaluate", run, "steps=3"
     )
-    assert "must be a setting written name=value" in refused("evaluate", run, "other.csv")
+    assert "other.csv must be written data=other.csv" in refused("evaluate", run, "other.csv")
     assert "there is no run folder runs/none" in refused("evaluate", "runs/none")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
-from everynet.cli import pairs, table
+from everynet.cli import UsageError, pairs, table
 from everynet.cli.resume import add_run
 
 HELP = "judge a trained network on labelled files, or on its test split again"
@@ -36,6 +36,9 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.judging import judge
     from everynet.metrics.meanings import meaning
 
+    for word in arguments.settings:
+        if "=" not in word:
+            raise UsageError(f"{word} must be written data={word}: the files to judge by")
     recipe = of_run(arguments.run, arguments.file)
     found = judge(
         recipe,
