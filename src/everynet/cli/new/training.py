@@ -77,6 +77,7 @@ class Mine(Training[nn.Sequential]):
         axes = figure.add_subplot()
         largest = float(abs(weights).max())
         shown = axes.imshow(weights, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto")
+        axes.locator_params(integer=True)
         axes.set_xlabel("feature")
         axes.set_ylabel("hidden unit")
         figure.colorbar(shown, label="weight")
