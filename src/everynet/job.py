@@ -28,6 +28,7 @@ from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.metrics.summary import each_class
 from everynet.notebook import page
+from everynet.own import resuming
 from everynet.pace import DRAWING
 from everynet.plot import learning_curve
 from everynet.plot.style import drawn, png
@@ -362,10 +363,9 @@ class Job:
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:
                 self.save(state, deployed, best)
-                raise Stopped(
-                    f"stopped at step {step:,} and saved; go on with: everynet resume "
-                    f"{self.folder}", self.stop.signal or 15,
-                )  # fmt: skip
+                again = resuming(self.folder, source_file(recipe))
+                line = f"stopped at step {step:,} and saved; go on with: {again}"
+                raise Stopped(line, self.stop.signal or 15)
             if last:
                 break  # a cell may be stopped before its last step
         return best
@@ -525,8 +525,8 @@ class Job:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """A computation that is done or not: a signal ends it at once."""
-        again = f"stopped before it was done; do it again with: everynet resume {self.folder}"
-        self.stop.at_once = again
+        again = resuming(self.folder, source_file(self.recipe))
+        self.stop.at_once = f"stopped before it was done; do it again with: {again}"
         try:
             yield
         finally:

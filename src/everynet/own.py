@@ -40,6 +40,14 @@ def _ours(at: TracebackType) -> bool:
     return module in ("__main__", "everynet") or module.startswith("everynet.")
 
 
+def resuming(folder: object, file: str) -> str:
+    """The command that goes on with a run; where a file of the user's made it, with that file."""
+    import shlex  # noqa: PLC0415 -- only a stop needs it
+
+    named = FILES.get(os.path.realpath(file), file)
+    return shlex.join(["everynet", "resume", str(folder), *(["--file", named] if file else [])])
+
+
 def defined(cls: type) -> str:
     """`./mine.py line 12`, where a class of the user's begins; its name where no file is known."""
     import inspect  # noqa: PLC0415 -- only a mistake needs it

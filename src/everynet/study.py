@@ -15,6 +15,7 @@ from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
 from everynet.job import Job, Result
 from everynet.log import Log, seconds
+from everynet.own import resuming
 from everynet.progress import Progress
 from everynet.recipes import Training
 from everynet.types import Stopped, UserError
@@ -86,9 +87,10 @@ class Study(Job):
                 if self.progress.due():
                     self.progress.show(done, {})
         except Stopped as stopped:
+            again = resuming(self.folder, source_file(self.recipe))
             raise Stopped(
                 f"stopped with {done} of {len(todo)} cells done and the rest saved; go on with: "
-                f"everynet resume {self.folder}", stopped.code - 128,
+                f"{again}", stopped.code - 128,
             ) from None  # fmt: skip
         finally:
             self.progress.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
+from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -73,7 +74,7 @@ def _drawn(curves: Mapping[str, Mapping[str, Curve]], names: list[str], split: s
 
 def _legend(drawn: Figure) -> None:
     """One legend below all panels: each run once, whichever panels it is in."""
-    lines = {}
+    lines: dict[str, Artist] = {}
     for axes in drawn.axes:
         for line in axes.get_lines():
             lines.setdefault(str(line.get_label()), line)

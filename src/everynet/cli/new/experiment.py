@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from matplotlib.figure import Figure
@@ -33,7 +34,7 @@ class Wave(Training[nn.Sequential]):
 
     def objective(self, model: nn.Sequential, batch: Batch) -> Terms:
         """Without a set of data the batch is empty, and what is learned from is made here."""
-        x = 2 * torch.rand(64, 1, device=model[0].weight.device) - 1
+        x = 2 * torch.rand(64, 1, device=next(model.parameters()).device) - 1
         return {"mse": (model(x) - torch.sin(4 * x)).square().mean()}
 
 
@@ -47,7 +48,7 @@ class Mine(Experiment):
     updates: int = 300
     """Updates of each."""
 
-    def cells(self) -> dict[str, Training]:
+    def cells(self) -> dict[str, Training[Any, Any]]:
         """Named trainings; each has a folder of its own inside that of the run."""
         return {
             f"hidden={size}": Wave(hidden=size, steps=self.updates, seed=self.seed)

@@ -57,7 +57,7 @@ class Mine(Simulation):
         """Figures of matplotlib by name (optional)."""
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()
-        axes.plot(result["time"], result["speed"])
+        axes.plot(result["time"].numpy(), result["speed"].numpy())
         axes.axhline(self.gravity / self.drag, linestyle=":", color="black")
         axes.set_xlabel("time (s)")
         axes.set_ylabel("speed (m/s)")

@@ -72,11 +72,12 @@ class Mine(Training[nn.Sequential]):
 
     def pictures(self, model: nn.Sequential, data: Data, history: History) -> dict[str, Figure]:
         """Figures of matplotlib by name; the learning curve is drawn anyway."""
-        weights = model[0].weight.detach().cpu()
+        weights = next(model.parameters()).detach().cpu().numpy()  # of the first layer
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()
-        largest = float(weights.abs().max())
+        largest = float(abs(weights).max())
         shown = axes.imshow(weights, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto")
+        axes.locator_params(integer=True)
         axes.set_xlabel("feature")
         axes.set_ylabel("hidden unit")
         figure.colorbar(shown, label="weight")
