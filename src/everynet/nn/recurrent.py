@@ -21,6 +21,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
+from everynet.nn.entrance import require_sequences
+
 Tensors = Sequence[Tensor]
 Pairs = Iterable[tuple[Tensor, Tensor]]
 Layer = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -146,9 +148,9 @@ def unrolled(
 
     Under autocast all is computed in the precision of the weights.
     """
-    batch, time, _ = x.shape
-    if time == 0:
-        raise ValueError("x must be of at least 1 time, because a cell gives nothing without input")
+    name = type(step).__name__.strip("_").replace("Step", " cell")
+    require_sequences(name, x, weight, weight.shape[1])
+    batch = len(x)
     wanted = step.numbers * weights[0].shape[1]
     if state is None:
         state = weight.new_zeros(1, batch, wanted)

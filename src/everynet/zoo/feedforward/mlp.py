@@ -32,6 +32,7 @@ from everynet import plot
 from everynet.data import built_in, load
 from everynet.metrics import chosen, classified, confusion, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
+from everynet.nn.entrance import require_samples
 from everynet.recipes import Goal, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 
@@ -67,6 +68,8 @@ class MLP(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch outputs"]:
+        first: Any = self.layers[0]  # a Linear
+        require_samples(type(self).__name__, x, first.weight, first.in_features)
         z: Tensor = self.layers[-1](self.hidden(x)[-1])  # (2)
         return z
 

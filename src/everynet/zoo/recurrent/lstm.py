@@ -37,6 +37,7 @@ from torch.nn.functional import linear, pad
 from everynet.data.tokens import Tokens
 from everynet.device import seeded_by
 from everynet.kernels import linear_recurrence
+from everynet.nn.entrance import require_sequences
 from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
 from everynet.recipes import Pictures
@@ -65,6 +66,7 @@ class LSTM(nn.Module):
         x: Float[Tensor, "batch time input"],
         state: Float[Tensor, "1 batch state"] | None = None,
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
+        require_sequences("LSTM", x, self.cell.all_weights[0][0], self.cell.input_size)
         given = None
         if state is not None:
             h, c = state.chunk(2, 2)

@@ -31,6 +31,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data.sequences import REMEMBERED, selective_copy
 from everynet.data.tokens import Tokens
 from everynet.kernels import linear_recurrence
+from everynet.nn.entrance import require_sequences
 from everynet.plot import Panel, gate_maps, gate_rows, memory_curves, panels, swapped_map
 from everynet.recipes import Pictures, Training
 from everynet.samplers import IGNORED
@@ -54,6 +55,7 @@ class MinGRU(nn.Module):
         x: Float[Tensor, "batch time input"],
         h: Float[Tensor, "1 batch hidden"] | None = None,
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch hidden"]]:
+        require_sequences("MinGRU", x, self.gate.weight, self.gate.in_features)
         exact = self.gate.weight.dtype  # under autocast too: 1 - z needs more than 8 bits
         z = self.gate(x).to(exact).sigmoid()  # (1)
         c = self.candidate(x).to(exact)  # (2)

@@ -32,6 +32,7 @@ from torch.nn.functional import mse_loss
 
 from everynet.data.sequences import adding
 from everynet.experiments import Experiment, Table
+from everynet.nn.entrance import require_sequences
 from everynet.plot import Panel, panels
 from everynet.recipes import Pictures, State, Training
 from everynet.types import Batch, Data, Terms
@@ -52,6 +53,8 @@ class StateForm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "batch hidden"] | None = None
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
+        name = type(self).__name__
+        require_sequences(name, x, self.input.weight, self.input.in_features)
         u = self.input(x)
         h = torch.zeros_like(u[:, 0]) if h is None else h
         states = []
@@ -79,6 +82,8 @@ class PreActivationForm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], a: Float[Tensor, "batch hidden"] | None = None
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
+        name = type(self).__name__
+        require_sequences(name, x, self.input.weight, self.input.in_features)
         u = self.input(x)
         a = torch.zeros_like(u[:, 0]) if a is None else a
         sums = []
@@ -107,6 +112,8 @@ class ConcatenatedForm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "batch hidden"] | None = None
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
+        features = self.both.in_features - self.hidden_size
+        require_sequences("ConcatenatedForm", x, self.both.weight, features)
         h = x.new_zeros(len(x), self.hidden_size) if h is None else h
         states = []
         for now in x.unbind(1):

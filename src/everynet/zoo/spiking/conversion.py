@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from everynet.metrics import accuracy, classified
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.entrance import require_samples
 from everynet.plot.panels import Panel, panels
 from everynet.recipes import Pictures
 from everynet.types import Batch, Data, History
@@ -48,6 +49,7 @@ class RateNetwork(nn.Module):
         nn.init.normal_(self.input.weight, std=2 / math.sqrt(inputs))
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
+        require_samples("RateNetwork", x, self.input.weight, self.input.in_features)
         h = self.rate(self.input(x.flatten(1))) / SCALE  # (3)
         logits: Tensor = self.output(h)  # (5)
         return logits

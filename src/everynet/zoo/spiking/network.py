@@ -26,6 +26,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from numpy.typing import NDArray
@@ -56,15 +57,20 @@ class CSR(Protocol):
 
 
 class LIFNetwork:
-    """Neurons joined by weights[j, i], from j to i; computed in the precision of the weights."""
+    """Neurons joined by weights[j, i], from j to i; computed in the precision of the weights.
+
+    All times are in seconds: `tau_s` of the synapses, `tau_m` of the membranes, `tau_ref` of the
+    rest after a spike, and `delay` from a spike to its effect (0.005, 0.02, 0.002 are usual). A
+    weight is in seconds too: a spike adds weight / tau_s to the input, whose threshold is 1.
+    """
 
     def __init__(
         self,
-        weights: Float[Tensor, "from to"] | CSR,  # s
+        weights: Float[Tensor, "from to"] | CSR | NDArray[Any],  # s; an array of any numbers
         tau_s: float,  # s
         tau_m: float,  # s
         tau_ref: float,  # s
-        delay: float | Tensor = 0.0,  # s; for each synapse: as the weights, or as their values
+        delay: float | Tensor | NDArray[Any] = 0.0,  # s; of each synapse: as the weights, or values
     ) -> None:
         require(0 < tau_s < math.inf, "tau_s", tau_s, "s", "a positive time")
         self.neuron = LIF(tau_m, tau_ref)
@@ -110,8 +116,10 @@ class LIFNetwork:
         poisson_weight: float = 0.01,
         device: torch.device | str | None = None,
     ) -> Recording[NetworkState]:
-        """Run from rest, or on from the state another run ended in.
+        """Run from rest, or on from the state another run ended in, for `duration` s by `dt` s.
 
+        `current` has no dimension and fires a neuron above 1: a number, one for each neuron, or a
+        row of them for each step. The recording has `times` in s and the `neurons` that fired.
         `poisson_rate` is in Hz and `poisson_weight` in s, so that 100 Hz are a mean input of 1. The
         generator gives the key of the random numbers; a continued run keeps the key of its state.
         """
@@ -172,10 +180,24 @@ def _moved(state: NetworkState, device: torch.device, dtype: torch.dtype) -> Net
     )
 
 
+def _as_tensor(given: Any) -> Any:  # noqa: ANN401 -- what is no dense array stays as it is
+    """Dense numbers as a tensor, in double precision unless they are single."""
+    if not isinstance(given, list | tuple | np.ndarray):
+        return given
+    array = np.asarray(given)
+    require(array.dtype.kind in "fiub", "weights", array.dtype, "type", "numbers")
+    return torch.from_numpy(array.astype(np.float32 if array.dtype == np.float32 else np.float64))
+
+
 def _wired(
-    weights: Tensor | CSR, delay: float | Tensor
+    weights: Any,  # noqa: ANN401 -- a tensor, an array, or compressed rows
+    delay: Any,  # noqa: ANN401 -- a number, a tensor or an array
 ) -> tuple[Wiring, float | Float[Tensor, " synapses"]]:
     """The weights, checked, as the kernel wants them, and the delay or the one of each synapse."""
+    weights, delay = _as_tensor(weights), _as_tensor(delay)
+    known = hasattr(weights, "shape")
+    kind = type(weights).__name__
+    require(known, "weights", kind, "type", "a square array, or compressed rows as scipy's csr")
     size = tuple(weights.shape)
     square = len(size) == 2 and size[0] == size[1] and size[0] > 0
     shape = " x ".join(map(str, size))

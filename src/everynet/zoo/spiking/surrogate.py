@@ -43,6 +43,7 @@ from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.entrance import require_samples
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
 from everynet.recipes import Pictures
@@ -65,9 +66,9 @@ class SpikingNetwork(nn.Module):
         unit: Unit = Unit(),  # noqa: B008 -- a tuple
     ) -> None:
         super().__init__()
-        if len(sizes) < 3:
+        if isinstance(sizes, int) or len(sizes) < 3:
             raise ValueError(
-                f"sizes ({list(sizes)}) must have inputs, hidden units and outputs, because the "
+                f"sizes ({sizes}) must have inputs, hidden units and outputs, because the "
                 "output does not fire; give at least three numbers"
             )
         self.steps, self.unit = steps, unit
@@ -78,6 +79,8 @@ class SpikingNetwork(nn.Module):
         self.layers = nn.ModuleList(layers)
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
+        first, _ = self.weights(0)
+        require_samples(type(self).__name__, x, first, first.shape[1])
         shares, (weight, bias) = self.shares(x), self.weights(-1)
         return self.heard(x, shares) @ weight.T + bias * shares.sum()  # (10)
 

@@ -30,6 +30,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.nn.conv import he_start
+from everynet.nn.entrance import require_images
 from everynet.types import Data, UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
@@ -57,6 +58,7 @@ class AlexNet(nn.Module):
                 f"width ({width}) must be divisible by {3 * groups}, because the second layer has "
                 f"8/3 as many maps, in {groups} groups; do width={max(1, width // 6) * 6}"
             )
+        self.size = size
         side = self.last_side(size)
         if side < 1:
             raise ValueError(
@@ -81,6 +83,7 @@ class AlexNet(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels size size"]
     ) -> Float[Tensor, "batch classes"]:
+        require_images(self, x, side=self.size)
         h = self.c1(x)  # (1) (2)
         r = self.norm(h)  # (3)
         m = self.pool(r)  # (4)

@@ -26,6 +26,7 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from everynet.nn.entrance import require_images
 from everynet.types import Data, UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
@@ -68,6 +69,7 @@ class CNN(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         h = self.blocks(x)
         v = self.mean(h).flatten(1)  # (5)
         y: Tensor = self.output(v)  # (6)

@@ -42,6 +42,7 @@ from torch.nn.functional import cross_entropy
 from everynet.data.augment import mixed_cross_entropy, mixup
 from everynet.data.images import Standardize
 from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
+from everynet.nn.entrance import require_images
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, layer_costs
 from everynet.recipes import Pictures
@@ -172,6 +173,7 @@ class GoogLeNet(nn.Module):
 
     def _through(self, x: Tensor) -> dict[str, Tensor]:
         """What each module gives."""
+        require_images(self, x)
         h, made = self.stem(x), {}
         for name, module in self.inception.items():
             h = module(self.pool(h) if name in AFTER_POOL else h)
@@ -207,6 +209,7 @@ class SmallGoogLeNet(nn.Module):
         he_start(self)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         h = self.stem(x)
         for name, module in self.inception.items():
             h = module(self.pool(h) if name in AFTER_POOL else h)

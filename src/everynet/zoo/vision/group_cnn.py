@@ -37,6 +37,7 @@ from torch.nn.functional import conv2d
 from everynet.data.augment import Affine
 from everynet.data.images import Standardize
 from everynet.experiments import Experiment, Table
+from everynet.nn.entrance import require_images
 from everynet.plot import Panel, panels, turned_maps
 from everynet.recipes import M, Pictures, State, Training
 from everynet.types import Data, UserError, generator, mix
@@ -120,6 +121,7 @@ class GroupCNN(nn.Module):
         self.output = nn.Linear(widths[-1], classes)
 
     def forward(self, x: Images) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         parts = 2 ** (len(self.blocks) - 1)
         if x.shape[2] != x.shape[3] or x.shape[2] % parts:
             raise ValueError(

@@ -27,6 +27,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
+from everynet.nn.entrance import require_images
 from everynet.types import Data, generator
 from everynet.zoo.vision.classifier import ImageClassification
 
@@ -52,6 +53,7 @@ class LeNet(nn.Module):
         self.output = nn.Linear(84, classes)
 
     def forward(self, x: Float[Tensor, "batch channels 32 32"]) -> Float[Tensor, "batch classes"]:
+        require_images(self, x, side=32)
         h = self.c1(x)  # (1)
         h = self.s2(h)  # (2)
         h = self.c3(h)  # (1)
@@ -76,6 +78,7 @@ class SparseLeNet(nn.Module):
         self.output = CodeDistance(84, classes)
 
     def forward(self, x: Float[Tensor, "batch channels 32 32"]) -> Float[Tensor, "batch classes"]:
+        require_images(self, x, side=32)
         h = self.s2(self.c1(x))
         h = self.s4(self.c3(h))
         h = self.f6(self.c5(h.flatten(1)))

@@ -42,6 +42,7 @@ from everynet.data.images import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
+from everynet.nn.entrance import require_images
 from everynet.plot import boxes_found, looked_at
 from everynet.recipes import Goal, Pictures, Training
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
@@ -97,6 +98,7 @@ class Localiser(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch 4"]]:
+        require_images(self, x)
         maps = self.backbone(x)  # (1)
         a = self.attention(maps)
         v = torch.einsum("brc,bkrc->bk", a, maps)  # (3)

@@ -36,6 +36,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.optim import Optimizer
 
+from everynet.nn.entrance import require_images
 from everynet.plot import block_sizes
 from everynet.recipes import OPTIMIZERS, M, Pictures
 from everynet.types import Data, History
@@ -109,6 +110,7 @@ class Bottleneck(nn.Module):
 
     def residual(self, x: Maps) -> Made:
         """What is added."""
+        require_images(self, x)
         h = self.bn1(self.conv1(x)).relu_()
         h = self.bn2(self.conv2(h)).relu_()
         f: Tensor = self.bn3(self.conv3(h))  # (3)
@@ -184,6 +186,7 @@ class ResNet(nn.Module):
         self.apply(start)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         h = self.maxpool(self.bn1(self.conv1(x)).relu_())
         h = self.layer4(self.layer3(self.layer2(self.layer1(h))))
         y: Tensor = self.fc(self.avgpool(h).flatten(1))
@@ -218,6 +221,7 @@ class CifarResNet(nn.Module):
                 part.num_batches_tracked = None  # nobody asks: on a GPU a kernel less for each
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         h = self.bn1(self.conv1(x)).relu_()
         h = self.layer3(self.layer2(self.layer1(h)))
         y: Tensor = self.fc(self.avgpool(h).flatten(1))

@@ -41,6 +41,7 @@ from everynet.data import load
 from everynet.data.augment import Augment, affine, compose, flip
 from everynet.data.images import Standardize
 from everynet.metrics.segmentation import dice, iou, pixel_confusion
+from everynet.nn.entrance import require_images
 from everynet.nn.layers import activations
 from everynet.plot import feature_u, segmented, uncertain_pixels
 from everynet.recipes import Goal, Pictures, Training
@@ -118,6 +119,7 @@ class UNet(nn.Module):
                 start(module)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes rows columns"]:
+        require_images(self, x)
         skips = []
         for twice in self.down:
             a = twice(x)

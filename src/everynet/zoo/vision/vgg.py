@@ -34,6 +34,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.nn.conv import he_start
+from everynet.nn.entrance import require_images
 from everynet.nn.layers import layer_table
 from everynet.plot import layer_costs
 from everynet.recipes import Pictures
@@ -74,6 +75,7 @@ class VGG(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch classes"]:
+        require_images(self, x, least=32)
         m = self.features(x)
         y: Tensor = self.classifier(self.avgpool(m).flatten(1))
         return y
@@ -100,6 +102,7 @@ class SmallVGG(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch classes"]:
+        require_images(self, x, least=32)
         m = self.features(x)
         y: Tensor = self.classifier(self.avgpool(m).flatten(1))
         return y

@@ -35,6 +35,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.nn.conv import he_start
+from everynet.nn.entrance import require_images
 from everynet.nn.layers import layer_table
 from everynet.plot import layer_costs
 from everynet.recipes import Pictures
@@ -124,6 +125,7 @@ class Xception(nn.Module):
         he_start(self)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
+        require_images(self, x)
         h = self.exit_flow(self.middle_flow(self.entry_flow(self.stem(x))))
         v = self.mean(self.relu(h)).flatten(1)  # (5)
         z: Tensor = self.output(v)  # (6)
