@@ -13,6 +13,7 @@ is followed, and below a class a link to a folder is not, because it might lead 
 from __future__ import annotations
 
 import hashlib
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -146,9 +147,10 @@ def listing(
 
 
 def named(path: Path, roots: Iterable[Path]) -> str:
-    """A file as it is called in that of the folders in which it is."""
-    root = next(root for root in roots if path.is_relative_to(root))
-    return path.relative_to(root).as_posix()
+    """A file as it is called in that of the folders in which it is; as text, for there are many."""
+    text = str(path)
+    found = next((root for root in map(str, roots) if text.startswith(root + os.sep)), "")
+    return text[len(found) :].lstrip(os.sep).replace(os.sep, "/")  # "." is in no path
 
 
 def kept(parts: Mapping[str, Sequence[F]], rows: Sequence[int]) -> dict[str, list[F]]:
