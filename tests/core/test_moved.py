@@ -130,8 +130,10 @@ def test_a_set_that_changed_is_not_drawn(here):
 
 
 def test_draw_takes_nothing_else(here, capsys):
-    assert main(["draw", "gone", "lr=3"]) == 2
-    assert "lr must stay as it was in the run; only data= can be said" in capsys.readouterr().err
+    for word in ("lr=3", "data=", "b"):
+        assert main(["draw", "gone", word]) == 2
+        line = f"everynet: {word} must be data=PATH: where the data of the run is now\n"
+        assert capsys.readouterr().err == line
 
 
 def test_an_experiment_whose_set_was_moved(here, monkeypatch):

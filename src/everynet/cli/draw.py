@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from everynet.cli import UsageError, pairs
+from everynet.cli import UsageError
 from everynet.cli.resume import add_run
 
 HELP = "draw the pictures of a run again"
@@ -21,11 +21,11 @@ def main(arguments: argparse.Namespace) -> int:
     from everynet.catalog import of_run
     from everynet.runs import draw
 
-    moved = pairs([arguments.data] if arguments.data else [])
-    for name in moved:
-        if name != "data":
-            raise UsageError(f"{name} must stay as it was in the run; only data= can be said")
-    recipe = of_run(arguments.run, arguments.file)
-    for picture in draw(recipe, arguments.run, data=moved.get("data")):
+    word, moved = arguments.data or "", None
+    if word:
+        name, _, moved = word.partition("=")
+        if name != "data" or not moved:
+            raise UsageError(f"{word} must be data=PATH: where the data of the run is now")
+    for picture in draw(of_run(arguments.run, arguments.file), arguments.run, data=moved):
         print(picture)
     return 0
