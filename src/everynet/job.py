@@ -147,6 +147,16 @@ class Job:
 
     def prepare(self) -> Callable[[], Result]:
         """Read the data and build the model, so that mistakes show before a folder is made."""
+        with self.stop.ending(f"stopped before it began; {self.untouched}"):
+            return self.prepared()
+
+    @property
+    def untouched(self) -> str:
+        """What a run that has not begun yet has done to the disk."""
+        return "nothing was written" if self.folder == Path() else f"{self.folder} is as it was"
+
+    def prepared(self) -> Callable[[], Result]:
+        """The same, and what is to be done next."""
         recipe = self.recipe
         self.note_given()
         if not isinstance(recipe, Training):  # these compute in one process
@@ -173,11 +183,8 @@ class Job:
 
     def _read(self) -> Data:
         """The data; a signal meanwhile ends it at once, because large images take minutes."""
-        self.stop.at_once = "stopped while the data was read"
-        try:
+        with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
             data: Data = self.recipe.dataset()
-        finally:
-            self.stop.at_once = ""
         return data
 
     def build(self) -> State:
@@ -249,7 +256,9 @@ class Job:
                 best = self.loop(state, deployed, best)
             if not self.world.writes:
                 return Result(self.folder, {}, None, ())
-            return self.judged(state, deployed, best, lost)
+            left = "stopped after the last step; judge and draw it with: everynet resume"
+            with self.stop.ending(f"{left} {self.folder}"):
+                return self.judged(state, deployed, best, lost)
         except NonFiniteAt as bad:
             self.explain(bad.step)
             raise
@@ -526,11 +535,8 @@ class Job:
     def whole(self) -> Iterator[None]:
         """A computation that is done or not: a signal ends it at once."""
         again = resuming(self.folder, source_file(self.recipe))
-        self.stop.at_once = f"stopped before it was done; do it again with: {again}"
-        try:
+        with self.stop.ending(f"stopped before it was done; do it again with: {again}"):
             yield
-        finally:
-            self.stop.at_once = ""
 
     def _again(self) -> None:
         """Begin the one step of a fitting or a simulation: there is nothing to go on with."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import io
+import os
 import shutil
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import FrameType
 from typing import Any, TextIO
 
 from everynet.errors import Stopped
+from everynet.interrupts import importing, leave
 from everynet.pace import Pace
 from everynet.words import printable
 
@@ -180,6 +182,23 @@ class Stop:
     signal: int = 0
     at_once: str = ""
     """What to say of a run that is ended at once, because it has no steps to end after."""
+    raised: int = 0
+    """The signal that did end it so."""
+
+    @contextmanager
+    def ending(self, line: str) -> Iterator[None]:
+        """Within it a signal ends the run at once, with this line."""
+        before, self.at_once = self.at_once, line
+        try:
+            yield
+        except Exception as error:
+            if self.raised and not isinstance(error, Stopped):  # taken for an error of something
+                raise Stopped(line, self.raised) from error
+            raise
+        finally:
+            self.at_once = before
+        if self.raised:  # taken for an error, and passed over
+            raise Stopped(line, self.raised)
 
 
 @contextmanager
@@ -190,12 +209,16 @@ def signals() -> Iterator[Stop]:
         yield stop
         return
 
-    def ask(number: int, _frame: FrameType | None) -> None:
+    def ask(number: int, frame: FrameType | None) -> None:
         stop.signal = number
         for each in (signal.SIGINT, signal.SIGTERM):
             signal.signal(each, signal.SIG_DFL)
         if stop.at_once:
+            if importing(frame):
+                leave(stop.at_once, number)
+            stop.raised = number
             raise Stopped(stop.at_once, number)
+        heard()
 
     before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -203,3 +226,10 @@ def signals() -> Iterator[Stop]:
     finally:
         for each, handler in before.items():
             signal.signal(each, handler)
+
+
+def heard() -> None:
+    """Tell whoever sits at a terminal that the run ends soon: a step may take long."""
+    with suppress(OSError):  # written past the stream, which the signal may have come amidst
+        if os.isatty(2):
+            os.write(2, b"\neverynet: stops after this step; Ctrl-C once more ends it at once\n")

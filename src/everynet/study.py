@@ -29,7 +29,7 @@ class Study(Job):
     jobs: int = 1
     cells: dict[str, Training] = field(default_factory=dict)
 
-    def prepare(self) -> Callable[[], Result]:
+    def prepared(self) -> Callable[[], Result]:
         """Build one cell, so that mistakes show before a folder is made."""
         self.note_given()
         self.world.check(1, True, self.recipe.name)

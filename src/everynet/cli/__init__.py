@@ -20,6 +20,7 @@ import everynet
 from everynet import synonyms
 from everynet.cli.streams import doors, settle
 from everynet.ends import explained as explained
+from everynet.interrupts import interruptible
 from everynet.nearby import import_with_own_settings
 from everynet.words import nearest as nearest
 from everynet.words import shown
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
     if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
         import_with_own_settings()  # it would read the file, which may be a stranger's
-    with doors():
+    with interruptible(), doors():
         code = _main(words)
     settle(sys.stdout)
     settle(sys.stderr)
