@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from typing import Literal
@@ -14,12 +14,25 @@ from matplotlib.ticker import MaxNLocator
 from numpy import linspace
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, SIGNED, array, colour, figure, grid, symmetric
+from everynet.plot.style import (
+    FAINT,
+    INK,
+    SIGNED,
+    WIDTH,
+    array,
+    colour,
+    figure,
+    grid,
+    log_ticks,
+    symmetric,
+    wrapped,
+)
 
 Curve = tuple[Real[Tensor, " _"], Real[Tensor, " _"]]  # each has a length of its own
 """Where, and how much there."""
-Corner = Literal["best", "none", "upper left", "upper right", "lower left", "lower right"]
+Corner = Literal["best", "none", "below", "upper left", "upper right", "lower left", "lower right"]
 MARKED = 24  # a curve of at most so many points shows each of them
+NAMED = 3  # so many vertical lines at most are named in the legend, more above the axes
 
 
 @dataclass(frozen=True)
@@ -32,6 +45,8 @@ class Panel:
     title: str = ""
     guides: Mapping[str, Curve] = field(default_factory=dict)
     """Predictions: thin dashes in ink, each of its own; one named as a curve takes its colour."""
+    dashes: str = "predicted"
+    """What the dashes in the colours of curves are, in the legend; "" says nothing."""
     bands: Mapping[str, Curve] = field(default_factory=dict)
     """Lowest and highest value at each point of a curve, shaded: the spread over seeds."""
     log: str = ""
@@ -39,7 +54,7 @@ class Panel:
     levels: Mapping[str, float] = field(default_factory=dict)
     """Horizontal lines by name: a floor, a bound, chance."""
     marks: Mapping[str, float] = field(default_factory=dict)
-    """Vertical lines by name: a boundary, a change."""
+    """Vertical lines by name: a boundary, a change; those without letters are not named."""
     ylim: tuple[float, float] | None = None
     scatter: bool = False
     """Points without lines between them."""
@@ -49,22 +64,61 @@ class Panel:
     """A landscape behind the curves, which are then ways or points on it: x, y and the height at
     each pair, red above zero and blue below. A unit is as long across as it is up."""
     legend: Corner = "best"
-    """Where the names stand; "none" leaves them out."""
+    """Where the names stand; "below" is under the axes, and "none" leaves them out."""
 
 
-def panels(*given: Panel, columns: int = 0, width: float = 4.6, height: float = 3.5) -> Figure:
-    """The panels side by side, `columns` to a row (all in one row up to three)."""
-    columns = columns or min(len(given), 3)
+HEIGHTS = {1: 3.3, 2: 2.7, 3: 2.6}  # inches, by the columns of a page
+
+
+def panels(*given: Panel, columns: int = 0, width: float = 0.0, height: float = 0.0) -> Figure:
+    """The panels side by side, `columns` to a row (up to three in one row, else two).
+
+    Their width is that of the page unless they are to be narrower. Names that are the same in all
+    of them are written once, below.
+    """
+    columns = columns or (len(given) if len(given) <= 3 else 2)
     rows = -(-len(given) // columns)
+    width = min(width or (5.0 if columns == 1 else WIDTH), WIDTH / columns)
+    height = height or HEIGHTS.get(columns, 2.0)
     made = figure(width * columns, height * rows, rows, columns)
     for axes, panel in zip(made.axes, given, strict=False):
-        _draw(axes, panel)
+        _draw(axes, panel, width, height)
     for axes in made.axes[len(given) :]:
         axes.remove()
+    _name(made, given, columns, height)
     return made
 
 
-def _draw(axes: Axes, panel: Panel) -> None:
+def _name(made: Figure, given: Sequence[Panel], columns: int, height: float) -> None:
+    """The legends: one for all panels if they would be the same, else one in or below each."""
+    known = [axes.get_legend_handles_labels() for axes in made.axes]
+    shared = len(given) > 1 and all(names and names == known[0][1] for _, names in known)
+    if shared and all(panel.legend in ("best", "below") for panel in given):
+        most = 3 if max(map(len, known[0][1])) > 24 else 5
+        made.legend(
+            *known[0], loc="outside lower center", ncols=min(len(known[0][1]), most),
+            frameon=False, fontsize="small",
+        )  # fmt: skip
+        return
+    for axes, (handles, names), panel in zip(made.axes, known, given, strict=True):
+        if not names or panel.legend == "none":
+            continue
+        if panel.legend == "below" or (panel.legend == "best" and columns > 2):
+            lines = axes.get_xlabel().count("\n") + 1
+            drop = (0.25 + 0.14 * lines) / (height - 0.6 - 0.14 * (lines + len(names)))  # of them
+            axes.legend(
+                handles, names, loc="upper center", bbox_to_anchor=(0.5, -drop), frameon=False,
+                fontsize="small", ncols=1 if columns > 1 else 2, borderaxespad=0, handlelength=1.6,
+            )  # fmt: skip
+            continue
+        clear = panel.heights is None  # names on a landscape need paper under them
+        axes.legend(
+            handles, names, frameon=not clear, framealpha=0.85, fontsize="small",
+            loc=panel.legend, handlelength=1.6,
+        )  # fmt: skip
+
+
+def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
     if "x" in panel.log:
         axes.set_xscale("log")
     if "y" in panel.log:
@@ -93,27 +147,31 @@ def _draw(axes: Axes, panel: Panel) -> None:
         ink = colour(names.index(name)) if own else INK
         label, dash = (None, "--") if own else (name, next(dashes))
         axes.plot(array(x), array(y), dash, color=ink, linewidth=1.1, label=label)
-    for name, place in panel.marks.items():
-        axes.axvline(place, color=FAINT, linewidth=1.2, zorder=0)
-        axes.annotate(
-            name,
-            (place, 0.98),
-            xycoords=("data", "axes fraction"),
-            rotation=90,
-            ha="right",
-            va="top",
-            fontsize="x-small",
-            color=INK,
-        )
+    if panel.dashes and panel.guides.keys() & panel.curves.keys():
+        axes.plot([], [], "--", color=INK, linewidth=1.1, label=panel.dashes)
+    _mark(axes, panel, width)
     if panel.ylim:
         axes.set_ylim(*panel.ylim)
     if "x" not in panel.log and all(bool((x == x.round()).all()) for x, _ in panel.curves.values()):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # no layer 2.5
-    axes.set_xlabel(panel.xlabel)
-    axes.set_ylabel(panel.ylabel)
-    axes.set_title(panel.title, color=INK, fontsize="medium")
-    if axes.get_legend_handles_labels()[1] and panel.legend != "none":
-        clear = panel.heights is None  # names on a landscape need paper under them
-        axes.legend(frameon=not clear, framealpha=0.85, fontsize="small", loc=panel.legend)
+    axes.set_xlabel(wrapped(panel.xlabel, 0.78 * width))
+    axes.set_ylabel(wrapped(panel.ylabel, 0.8 * height - 0.45))
+    axes.set_title(wrapped(panel.title, 0.88 * width), color=INK)
+    log_ticks(axes)
     if panel.heights is None:
         grid(axes)
+
+
+def _mark(axes: Axes, panel: Panel, width: float) -> None:
+    """The vertical lines, named in the legend or, where they are many, above the axes."""
+    few, strokes = len(panel.marks) <= NAMED, cycle((FAINT, "#8c8c8c", "#6a6a6a"))
+    for name, place in panel.marks.items():
+        label = wrapped(name, width / 2) if few and name.strip() else None
+        axes.axvline(
+            place, color=next(strokes) if few else FAINT, linewidth=1.6, zorder=0, label=label
+        )
+        if not few:  # above the axes, where no curve is
+            axes.annotate(
+                name, (place, 1.02), xycoords=("data", "axes fraction"), rotation=90,
+                ha="center", va="bottom", fontsize="small", color=INK,
+            )  # fmt: skip

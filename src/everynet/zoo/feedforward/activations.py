@@ -192,7 +192,7 @@ class Activations(Simulation):
         values, slopes = (result[kind][:, : self.points] for kind in ("values", "slopes"))
         shown = [
             Panel(
-                {"value": (z, value), "slope": (z, slope)},
+                {"slope": (z, slope), "value": (z, value)},
                 xlabel="z",
                 ylabel="",
                 title=_titled(name, slope),
@@ -214,7 +214,7 @@ class Activations(Simulation):
             title="softmax: one-hot when cold, even when hot",
         )
         return {
-            "activations": panels(*shown, columns=4, width=3.4, height=2.8),
+            "activations": panels(*shown, columns=4, height=1.9),
             "softmax": panels(heat, width=5.5),
         }
 

@@ -285,20 +285,16 @@ class LearningRate(Simulation):
                     legend="lower left",
                 ),
                 columns=2,
-                width=5.4,
-                height=3.8,
             ),
             "batches": panels(
                 Panel(
                     {f"measured, {self.draws:,} batches each": (sizes, result["batch_variance"])},
-                    guides={"variance of one sample / B, (7)": (sizes, self.noise(result))},
+                    guides={"variance of one sample / B": (sizes, self.noise(result))},
                     xlabel="samples B in a batch",
                     ylabel="variance of the batch's loss",
                     log="xy",
                     scatter=True,
                 ),
-                width=5.4,
-                height=3.8,
             ),
         }
 

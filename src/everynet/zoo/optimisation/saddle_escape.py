@@ -248,7 +248,7 @@ class SaddleEscape(Simulation):
                         name: (near[it.isfinite()], it[it.isfinite()])
                         for name, it in escapes.items()
                     },
-                    guides={"(6)": (near, line)},
+                    guides={"predicted": (near, line)},
                     xlabel="distance from the ridge at the start",
                     ylabel="steps until |y| = 1",
                     title="what the distance at the start costs",
@@ -257,7 +257,7 @@ class SaddleEscape(Simulation):
                 ),
                 Panel(
                     {f"measured, {self.runs:,} runs": (t[::every], share[::every])},
-                    guides={"predicted, (8)": (t[1:], gone(t[1:], self.lr, self.sigma))},
+                    guides={"predicted": (t[1:], gone(t[1:], self.lr, self.sigma))},
                     xlabel="step",
                     ylabel="share of runs that have left",
                     title=f"from the ridge itself, by noise of {self.sigma:g}",
@@ -265,7 +265,6 @@ class SaddleEscape(Simulation):
                     legend="lower right",
                 ),
                 width=5.0,
-                height=4.2,
             ),
             "paths": descent_paths(
                 bounded,

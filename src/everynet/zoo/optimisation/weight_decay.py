@@ -248,7 +248,7 @@ class Decay(Simulation):
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
         return {
             "shrinkage": panels(*self.shrinkage(result)),
-            "paths": panels(*self.coefficients(result), height=4.8),
+            "paths": panels(*self.coefficients(result), height=3.6),
             "gap": panels(*self.gaps(result)),
         }
 

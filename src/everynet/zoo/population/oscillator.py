@@ -178,10 +178,10 @@ class Oscillator(PopulationDynamics):
                         {"$y_1$": (t, way[:, 0]), "$y_2$": (t, way[:, 1])},
                         "time (s)",
                         "value",
-                        f"{name}, dashed: {self.frequency:g} Hz",
+                        name,
+                        dashes=f"{self.frequency:g} Hz",
                         guides={"$y_1$": (t, truth[:, 0]), "$y_2$": (t, truth[:, 1])},
                         ylim=(-1.4, 1.4),
-                        legend="upper right",
                     )
                     for name, way in ways.items()
                 )
@@ -199,6 +199,7 @@ class Oscillator(PopulationDynamics):
                         "value",
                         f"{name}: a frequency that is represented",
                         guides={"$y_3$, the control": (long, result["told"])},
+                        dashes="as it was told",
                         ylim=(-1.4, 1.9),
                         legend="upper right",
                     )
@@ -218,10 +219,10 @@ class Oscillator(PopulationDynamics):
                     {"spikes": (sizes, errors)},
                     "neurons N",
                     "relative rms error",
-                    r"a sine carried by spikes; dashed: $1/\sqrt{N}$",
+                    "a sine carried by spikes",
+                    dashes=r"$1/\sqrt{N}$",
                     guides={"spikes": (sizes, errors[0] * (sizes[0] / sizes).sqrt())},
                     log="xy",
-                    legend="none",
                 )
             ),
         }

@@ -406,7 +406,6 @@ class FiringRate(Simulation):
                     "gain and bias from maximum rate and intercept",
                 ),
                 width=6.0,
-                height=4.0,
             ),
         }
 
