@@ -24,7 +24,7 @@ from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.plot import learning_curve
-from everynet.plot.style import drawn, png
+from everynet.plot.style import drawn, saved
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
@@ -82,6 +82,8 @@ class Job:
     """Where Python's and numpy's random numbers stand if no update after the first drew any."""
     weights: str = ""
     """Which weights are kept, in words."""
+    forms: tuple[str, ...] = ("png",)
+    """What pictures are written as."""
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -489,12 +491,13 @@ class Job:
         return self.write_pictures(figures)
 
     def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
-        """Write figures as PNG files."""
+        """Write figures as files of each form that is wanted."""
         files.make_folder(self.folder / "pictures")
         paths = []
         for name, figure in figures.items():
-            paths.append(self.folder / "pictures" / f"{name}.png")
-            files.write(paths[-1], png(figure))
+            for form in self.forms:
+                paths.append(self.folder / "pictures" / f"{name}.{form}")
+                files.write(paths[-1], saved(figure, form))
         return tuple(paths)
 
 

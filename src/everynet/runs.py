@@ -143,10 +143,12 @@ def _check_same(recipe: Recipe, folder: Path) -> None:
             )
 
 
-def draw(recipe: Recipe, folder: str | Path) -> tuple[Path, ...]:
-    """Draw the pictures of a run again."""
+def draw(
+    recipe: Recipe, folder: str | Path, *, forms: tuple[str, ...] = ("png",)
+) -> tuple[Path, ...]:
+    """Draw the pictures of a run again, as files of each form: png, svg, pdf."""
     folder = Path(folder)
-    job = Job(recipe, choose("cpu"), World(), folder=folder)
+    job = Job(recipe, choose("cpu"), World(), folder=folder, forms=forms)
     with device.computing(job.setup), drawing():
         if isinstance(recipe, Simulation | Experiment):
             result = load(recipe, folder)

@@ -29,12 +29,12 @@ def fitted(
     axes = made.axes[0]
     values = torch.cat([both for part in parts.values() for both in part])
     low, high = float(values.min()), float(values.max())
-    axes.plot([low, high], [low, high], color=INK, linewidth=1)
+    axes.plot([low, high], [low, high], color=INK, linewidth=1, label="predicted = measured")
     for number, (name, (predicted, measured)) in enumerate(parts.items()):
         last = number == len(parts) - 1
         shade, size = (colour(0), 5.5) if last else (FAINT, 4)
         unexplained = (predicted - measured).square().mean() / measured.var(correction=0)
-        label = rf"{name}, $R^2 = {1 - float(unexplained):.2f}$"
+        label = rf"{name}, {len(measured):,} samples: $R^2 = {1 - float(unexplained):.2f}$"
         axes.plot(array(predicted), array(measured), "o", color=shade, ms=size, label=label)
     axes.set_xlabel("predicted" + _of(unit))
     axes.set_ylabel("measured" + _of(unit))

@@ -11,6 +11,7 @@ from jaxtyping import Float, Real
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
+from matplotlib.transforms import ScaledTranslation
 from numpy import linspace
 from torch import Tensor
 
@@ -23,6 +24,7 @@ from everynet.plot.style import (
     colour,
     figure,
     grid,
+    letters,
     log_ticks,
     symmetric,
     wrapped,
@@ -32,12 +34,13 @@ Curve = tuple[Real[Tensor, " _"], Real[Tensor, " _"]]  # each has a length of it
 """Where, and how much there."""
 Corner = Literal["best", "none", "below", "upper left", "upper right", "lower left", "lower right"]
 MARKED = 24  # a curve of at most so many points shows each of them
+MANY = 4  # more names than these stand below a panel of half a page
 NAMED = 3  # so many vertical lines at most are named in the legend, more above the axes
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One pair of axes: curves by name, in the colours of the cycle."""
+    """One pair of axes: curves by name, in the colours of the cycle, the first on top."""
 
     curves: Mapping[str, Curve]
     xlabel: str
@@ -85,30 +88,41 @@ def panels(*given: Panel, columns: int = 0, width: float = 0.0, height: float = 
         _draw(axes, panel, width, height)
     for axes in made.axes[len(given) :]:
         axes.remove()
-    _name(made, given, columns, height)
+    below = _name(made, given, columns, width)
+    made.set_size_inches(width * columns, (height + 0.14 * below) * rows)
     return made
 
 
-def _name(made: Figure, given: Sequence[Panel], columns: int, height: float) -> None:
-    """The legends: one for all panels if they would be the same, else one in or below each."""
+def _name(made: Figure, given: Sequence[Panel], columns: int, width: float) -> int:
+    """The legends: one for all panels if they would be the same, else one in or below each.
+
+    Returns how many lines of names stand below a row of panels.
+    """
     known = [axes.get_legend_handles_labels() for axes in made.axes]
-    shared = len(given) > 1 and all(names and names == known[0][1] for _, names in known)
-    if shared and all(panel.legend in ("best", "below") for panel in given):
-        most = 3 if max(map(len, known[0][1])) > 24 else 5
+    free = [panel.legend in ("best", "below") for panel in given]
+    alike = [can and names == known[0][1] for can, (_, names) in zip(free, known, strict=True)]
+    shared, below = known[0][1] and sum(alike) > 1, 0
+    if shared:
+        across = _side_by_side(known[0][1], made.get_size_inches()[0])
         made.legend(
-            *known[0], loc="outside lower center", ncols=min(len(known[0][1]), most),
-            frameon=False, fontsize="small",
-        )  # fmt: skip
-        return
-    for axes, (handles, names), panel in zip(made.axes, known, given, strict=True):
+            *known[0], loc="outside lower center", ncols=across, frameon=False, fontsize="small"
+        )
+        below = 1
+    for axes, (handles, names), panel, same in zip(made.axes, known, given, alike, strict=True):
+        if shared and same:
+            continue
         if not names or panel.legend == "none":
             continue
-        if panel.legend == "below" or (panel.legend == "best" and columns > 2):
+        crowded = columns > 2 or (columns == 2 and len(names) > MANY)
+        if panel.legend == "below" or (panel.legend == "best" and crowded):
             lines = axes.get_xlabel().count("\n") + 1
-            drop = (0.25 + 0.14 * lines) / (height - 0.6 - 0.14 * (lines + len(names)))  # of them
+            drop = ScaledTranslation(0, -0.27 - 0.13 * lines, made.dpi_scale_trans)  # inches
+            across = _side_by_side(names, width)
+            below = max(below, -(-len(names) // across))
             axes.legend(
-                handles, names, loc="upper center", bbox_to_anchor=(0.5, -drop), frameon=False,
-                fontsize="small", ncols=1 if columns > 1 else 2, borderaxespad=0, handlelength=1.6,
+                handles, names, loc="upper center", bbox_to_anchor=(0.5, 0.0),
+                bbox_transform=axes.transAxes + drop, ncols=across,
+                frameon=False, fontsize="small", borderaxespad=0, handlelength=1.6,
             )  # fmt: skip
             continue
         clear = panel.heights is None  # names on a landscape need paper under them
@@ -116,6 +130,12 @@ def _name(made: Figure, given: Sequence[Panel], columns: int, height: float) -> 
             handles, names, frameon=not clear, framealpha=0.85, fontsize="small",
             loc=panel.legend, handlelength=1.6,
         )  # fmt: skip
+    return below
+
+
+def _side_by_side(names: Sequence[str], width: float) -> int:
+    """How many names, each behind its line, fit side by side into so many inches."""
+    return max(1, min(len(names), int(width / (0.4 + 0.055 * max(map(letters, names))))))
 
 
 def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
@@ -139,8 +159,9 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         kind = "o" if panel.scatter else "o-" if len(x) <= MARKED else "-"
         size, edge = (6, INK) if panel.scatter and panel.heights else (4, colour(number))
         axes.plot(
-            array(x), array(y), kind, ms=size, mec=edge, color=colour(number), lw=1.6, label=name
-        )
+            array(x), array(y), kind, ms=size, mec=edge, color=colour(number), lw=1.6, label=name,
+            zorder=2.5 - 0.01 * number,
+        )  # fmt: skip
     names, dashes = list(panel.curves), cycle(("--", "-.", ":"))
     for name, (x, y) in panel.guides.items():
         own = name in panel.curves
@@ -154,9 +175,11 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         axes.set_ylim(*panel.ylim)
     if "x" not in panel.log and all(bool((x == x.round()).all()) for x, _ in panel.curves.values()):
         axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True))  # no layer 2.5
-    axes.set_xlabel(wrapped(panel.xlabel, 0.78 * width))
+    if "x" not in panel.log and width < 4:
+        axes.locator_params(axis="x", nbins=5 if width > 3 else 4)
+    axes.set_xlabel(wrapped(panel.xlabel, width - 0.5))
     axes.set_ylabel(wrapped(panel.ylabel, 0.8 * height - 0.45))
-    axes.set_title(wrapped(panel.title, 0.88 * width), color=INK)
+    axes.set_title(wrapped(panel.title, width - 0.45), color=INK)
     log_ticks(axes)
     if panel.heights is None:
         grid(axes)
@@ -170,7 +193,7 @@ def _mark(axes: Axes, panel: Panel, width: float) -> None:
         axes.axvline(
             place, color=next(strokes) if few else FAINT, linewidth=1.6, zorder=0, label=label
         )
-        if not few:  # above the axes, where no curve is
+        if not few and name.strip():  # above the axes, where no curve is
             axes.annotate(
                 name, (place, 1.02), xycoords=("data", "axes fraction"), rotation=90,
                 ha="center", va="bottom", fontsize="small", color=INK,

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from everynet.plot.style import (
     colour,
     figure,
     grid,
+    log_ticks,
     symmetric,
     wrapped,
 )
@@ -51,9 +52,13 @@ def descent_paths(
     approximate.
     """
     left, right, bottom, top = window
-    across = min(3.2, (WIDTH - 0.5) / len(paths) - 0.2)
+    columns = min(len(paths), 3)
+    rows = -(-len(paths) // columns)
+    across = min(3.2, (WIDTH - 0.5) / columns - 0.2)
     tall = across * (top - bottom) / (right - left)
-    made = figure(WIDTH, tall + 0.9, 1, len(paths))
+    made = figure(WIDTH, (tall + 0.9) * rows, rows, columns)
+    for axes in made.axes[len(paths) :]:
+        axes.remove()
     for number, (axes, (name, path)) in enumerate(zip(made.axes, paths.items(), strict=True)):
         _contours(axes, height, window)
         line = array(_inside(path, window))
@@ -68,7 +73,8 @@ def descent_paths(
         axes.set_title(wrapped(name, across), color=INK)
         axes.set_xlabel(wrapped(xlabel, across))
         axes.set_aspect("equal")  # so that the gradient is seen to cross contours at right angles
-    made.axes[0].set_ylabel(wrapped(ylabel, tall))
+    for axes in made.axes[::columns]:
+        axes.set_ylabel(wrapped(ylabel, tall))
     return made
 
 
@@ -122,10 +128,10 @@ def decay(
         label = ""
     if log_steps:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.legend(frameon=False, fontsize="small")
+    made.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    log_ticks(axes)
     grid(axes)
     return made
 

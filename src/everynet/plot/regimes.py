@@ -60,6 +60,8 @@ def regimes(given: Mapping[str, Regime], *, shown: int, bin: float) -> Figure:
     axes.set_xlabel("frequency (Hz)")
     axes.set_ylabel("power over that of Poisson neurons")
     axes.set_title("waves of the population rate", color=INK, fontsize="medium")
-    axes.legend(frameon=False, fontsize="small", ncols=2, loc="upper left")
+    axes.legend(
+        frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2)
+    )
     grid(axes)
     return made

@@ -50,7 +50,10 @@ WIDTH = 6.5
 """Inches of a printed page, which no figure exceeds."""
 LEAST = 7.0
 """Points of the smallest text."""
-LOOK = {"font.size": 8.5, "axes.titlesize": "medium", "legend.fontsize": "small"}
+LOOK = {
+    "font.size": 8.5, "axes.titlesize": "medium", "legend.fontsize": "small",
+    "svg.hashsalt": "everynet", "pdf.fonttype": 42,
+}  # fmt: skip
 """Letters as a page has them: "medium" is 8.5 points and "small" 7.1."""
 
 
@@ -122,7 +125,9 @@ def log_ticks(axes: Axes) -> None:
             continue
         wide = high / low > 3.5
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if wide else MaxNLocator(4))
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.4g}"))
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
+        )
         axis.set_minor_locator(NullLocator())
 
 
@@ -149,7 +154,7 @@ def wrapped(text: str, inches: float, points: float = 8.5) -> str:
     for given in text.split("\n"):
         line = ""
         for part in _PART.findall(given):
-            if line and _letters(f"{line} {part}") > most:
+            if line and letters(f"{line} {part}") > most:
                 lines.append(line)
                 line = part
             else:
@@ -158,7 +163,7 @@ def wrapped(text: str, inches: float, points: float = 8.5) -> str:
     return "\n".join(lines)
 
 
-def _letters(text: str) -> int:
+def letters(text: str) -> int:
     """How many letters are seen of a text whose formulae are spelled out."""
     return len(re.sub(r"\\[a-zA-Z]+|[${}^_\\]", lambda found: "x"[: len(found[0]) // 3], text))
 
@@ -179,14 +184,27 @@ DPI = 150
 """Dots to the inch of every picture that is written."""
 
 
+FORMS: dict[str, dict[str, str | None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""What a picture is written as, and what is left out so that equal pictures are equal files."""
+
+
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file; text that is no formula is drawn letter by letter."""
+    """A figure as the bytes of a PNG file."""
+    return saved(figure, "png")
+
+
+def saved(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a file; text that is no formula is drawn letter by letter."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if text.get_parse_math() and not _is_formula(text.get_text()):
             text.set_parse_math(False)
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
+    figure.savefig(content, format=form, dpi=DPI, metadata=FORMS[form])
     return content.getvalue()
 
 

@@ -192,7 +192,7 @@ class Activations(Simulation):
         values, slopes = (result[kind][:, : self.points] for kind in ("values", "slopes"))
         shown = [
             Panel(
-                {"slope": (z, slope), "value": (z, value)},
+                {"value": (z, value), "slope": (z, slope)},
                 xlabel="z",
                 ylabel="",
                 title=_titled(name, slope),

@@ -246,7 +246,7 @@ class LearningRate(Simulation):
                     title=rf"network; $2/\lambda_{{\mathrm{{max}}}}$ = {limit:.2g}",
                     log="y",
                     ylim=(float(losses.min()) / 2, 10 * SHOWN),
-                    legend="upper right",
+                    legend="below",
                 ),
                 Panel(
                     {
@@ -259,7 +259,7 @@ class LearningRate(Simulation):
                     ylabel="training loss",
                     title="network",
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
                 Panel(
                     {"validation images": (rates, result["accuracy"])},
@@ -268,7 +268,7 @@ class LearningRate(Simulation):
                     ylabel=f"accuracy after {self.steps} steps",
                     title="network",
                     log="x",
-                    legend="upper left",
+                    legend="below",
                 ),
                 Panel(
                     {
@@ -282,7 +282,7 @@ class LearningRate(Simulation):
                     ylabel="training loss",
                     title="least squares, a parabola",
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
                 columns=2,
             ),

@@ -241,7 +241,6 @@ class SaddleEscape(Simulation):
                     ylabel="distance |y| from the ridge",
                     title=f"from {self.start:g} off the ridge",
                     log="y",
-                    legend="lower right",
                 ),
                 Panel(
                     {
@@ -253,7 +252,6 @@ class SaddleEscape(Simulation):
                     ylabel="steps until |y| = 1",
                     title="what the distance at the start costs",
                     log="x",
-                    legend="upper right",
                 ),
                 Panel(
                     {f"measured, {self.runs:,} runs": (t[::every], share[::every])},
@@ -262,14 +260,12 @@ class SaddleEscape(Simulation):
                     ylabel="share of runs that have left",
                     title=f"from the ridge itself, by noise of {self.sigma:g}",
                     scatter=True,
-                    legend="lower right",
                 ),
-                width=5.0,
             ),
             "paths": descent_paths(
                 bounded,
                 {
-                    f"{name}, {count} steps": path[: count + 1]
+                    name: path[: count + 1]
                     for name, path in zip(RULES, result["paths"], strict=True)
                 },
                 window=(-0.5, 1.3, -0.2, 1.4),

@@ -170,6 +170,8 @@ class Oscillator(PopulationDynamics):
         once = truth[: math.ceil(1 / self.frequency / self.dt) + 1]
         ways = {name: result[f"{name}_values"] for name in ("rate", "spiking")}
         long = torch.arange(1, len(result["told"]) + 1).double() * self.dt
+        below = result["told"] < 0
+        back = {"from here it turns back": float(long[below][0])} if below.any() else {}
         errors = result["sine_errors"]
         return {
             "oscillator": panels(
@@ -200,8 +202,8 @@ class Oscillator(PopulationDynamics):
                         f"{name}: a frequency that is represented",
                         guides={"$y_3$, the control": (long, result["told"])},
                         dashes="as it was told",
-                        ylim=(-1.4, 1.9),
-                        legend="upper right",
+                        marks=back,
+                        ylim=(-1.2, 1.2),
                     )
                     for name in ways
                 )

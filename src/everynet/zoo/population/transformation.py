@@ -269,7 +269,7 @@ class Transformation(Simulation):
                     {"by weights": (sizes, slow), "by factors": (many, fast)},
                     "neurons N = M",
                     "processor time (us)",
-                    "measured",
+                    f"measured, factors on {self.stretch} times the neurons",
                     dashes="slopes 2 and 1",
                     guides={
                         "by weights": (sizes, slow[-1] * (sizes / sizes[-1]) ** 2),
