@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
 from everynet import checkpoint, device, files
@@ -23,7 +25,8 @@ from everynet.experiments import Experiment, Table
 from everynet.folders import as_json, read_environment, read_spec, source_file
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
-from everynet.plot import learning_curve
+from everynet.nn.layers import layers_called
+from everynet.plot import layer_lines, learning_curve
 from everynet.plot.style import drawn, saved
 from everynet.progress import Progress, Stop
 from everynet.provenance import Source, digest_of, note
@@ -487,8 +490,16 @@ class Job:
         with evaluating(model):
             figures = dict(recipe.pictures(model, data, self.log.rows))
         if isinstance(recipe, Training):
+            if "network" not in figures and isinstance(model, nn.Module):
+                figures["network"] = self.diagram(model)
             figures["learning-curve"] = learning_curve(self.log.rows)
         return self.write_pictures(figures)
+
+    def diagram(self, model: nn.Module) -> Figure:
+        """The layers of the network, as one validation batch passes them."""
+        batch = list(islice(self.data.valid, 1))
+        rows = layers_called(model, lambda: evaluate(self.recipe, model, batch, self.setup))
+        return layer_lines(rows, title=type(model).__name__, given=self.data.spec.get("shape", ()))
 
     def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
         """Write figures as files of each form that is wanted."""

@@ -165,6 +165,42 @@ def layer_table(
     )
 
 
+def layers_called(model: nn.Module, call: Callable[[], object]) -> list[Layer]:
+    """Every layer as it is defined, with the shape that the first of its calls made for a sample.
+
+    For networks that are asked in ways of their own: `call` asks. A layer that was not called, only
+    its numbers used, has no shape, or is counted with the module that used them.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def keep(name: str, _module: nn.Module, _given: object, output: object) -> None:
+        for made in _tensors(output):
+            shapes.setdefault(name, tuple(made.shape[1:]))
+
+    with _hooked(model, keep), torch.no_grad():
+        call()
+    rows: list[Layer] = []
+    counted: set[Tensor] = set()
+    for name, module in model.named_modules():
+        own = [p for p in module.parameters(recurse=False) if p not in counted]
+        counted.update(own)
+        leaf = next(module.children(), None) is None
+        if own or (leaf and name in shapes):
+            rows.append(
+                Layer(
+                    name=name or type(module).__name__,
+                    kind=type(module).__name__,
+                    shape=shapes.get(name, ()),
+                    parameters=sum(p.numel() for p in own),
+                    multiplications=None,
+                    receptive_field=None,
+                    memory=0,
+                    kernel=None,
+                )
+            )
+    return rows
+
+
 def _storage(tensor: Tensor) -> int:
     """A number of the memory of a tensor, shared by its views; the same while one of them lives."""
     return int(tensor.untyped_storage()._cdata)

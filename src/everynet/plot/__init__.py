@@ -46,6 +46,7 @@ from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
 from everynet.plot.images import misclassified as misclassified
+from everynet.plot.layers import layer_lines as layer_lines
 from everynet.plot.lengths import length_bars as length_bars
 from everynet.plot.linear import class_images as class_images
 from everynet.plot.linear import class_table as class_table

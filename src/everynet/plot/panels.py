@@ -116,7 +116,7 @@ def _name(made: Figure, given: Sequence[Panel], columns: int, width: float) -> i
         crowded = columns > 2 or (columns == 2 and len(names) > MANY)
         if panel.legend == "below" or (panel.legend == "best" and crowded):
             lines = axes.get_xlabel().count("\n") + 1
-            drop = ScaledTranslation(0, -0.27 - 0.13 * lines, made.dpi_scale_trans)  # inches
+            drop = ScaledTranslation(0, -0.26 - 0.15 * lines, made.dpi_scale_trans)  # inches
             across = _side_by_side(names, width)
             below = max(below, -(-len(names) // across))
             axes.legend(
