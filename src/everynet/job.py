@@ -499,7 +499,7 @@ class Job:
         """The layers of the network, as one validation batch passes them."""
         batch = list(islice(self.data.valid, 1))
         rows = layers_called(model, lambda: evaluate(self.recipe, model, batch, self.setup))
-        return layer_lines(rows, title=type(model).__name__, given=self.data.spec.get("shape", ()))
+        return layer_lines(rows, title=type(model).__name__)
 
     def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
         """Write figures as files of each form that is wanted."""

@@ -166,22 +166,30 @@ def layer_table(
 
 
 def layers_called(model: nn.Module, call: Callable[[], object]) -> list[Layer]:
-    """Every layer as it is defined, with the shape that the first of its calls made for a sample.
+    """What the first layer is given, then every layer with what it made when it was first called.
 
     For networks that are asked in ways of their own: `call` asks. A layer that was not called, only
     its numbers used, has no shape, or is counted with the module that used them.
     """
     shapes: dict[str, tuple[int, ...]] = {}
+    first: list[tuple[int, ...]] = []
 
-    def keep(name: str, _module: nn.Module, _given: object, output: object) -> None:
+    def keep(name: str, _module: nn.Module, given: object, output: object) -> None:
+        if not shapes:
+            first.extend(tuple(tensor.shape[1:]) for tensor in _tensors(given))
         for made in _tensors(output):
             shapes.setdefault(name, tuple(made.shape[1:]))
 
     with _hooked(model, keep), torch.no_grad():
         call()
-    rows: list[Layer] = []
+    rows = [Layer("input", "input", first[0] if first else (), 0, None, None, 0, None)]
     counted: set[Tensor] = set()
-    for name, module in model.named_modules():
+    order = {name: number for number, name in enumerate(shapes)}
+    places, place = {}, -1.0
+    for name, _ in model.named_modules():  # one that was not called stands behind its neighbour
+        place = order.get(name, place + 1e-3 if name else place)
+        places[name] = place
+    for name, module in sorted(model.named_modules(), key=lambda known: places[known[0]]):
         own = [p for p in module.parameters(recurse=False) if p not in counted]
         counted.update(own)
         leaf = next(module.children(), None) is None

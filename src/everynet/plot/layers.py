@@ -65,24 +65,20 @@ class Rest:
     shape: tuple[int, ...] = ()
 
 
-def layer_lines(rows: Sequence[Row], *, title: str, given: Sequence[int] = ()) -> Figure:
-    """A box for each layer below that before it, blue where it learns.
-
-    `given` is the shape of one input, where it has one.
-    """
+def layer_lines(rows: Sequence[Row], *, title: str) -> Figure:
+    """A box for each layer below that before it, blue where it learns."""
     groups = shortened(rows)
-    lines = 1 + sum(len(group.rows) for group in groups)
-    made = figure(WIDTH, LINE * (lines + 1) + 0.35)
+    lines = _lines(groups)
+    made = figure(WIDTH, LINE * (lines + 0.9) + 0.3)
     axes = made.axes[0]
     bare(axes)
-    axes.set(xlim=(0, WIDTH), ylim=(lines + 0.1, -1.1))
+    axes.set(xlim=(0, WIDTH), ylim=(lines - 0.4, -1.3))
     for place, name, side in ((0.45, "layer", "left"), (2.95, "name", "left"),
                               (5.0, "output", "right"), (6.0, "parameters", "right")):  # fmt: skip
-        axes.text(place, -0.55, name, ha=side, va="center", weight="bold", color=INK)
+        axes.text(place, -0.9, name, ha=side, va="center", weight="bold", color=INK)
     total = sum(row.parameters for row in rows)
-    most = max(row.parameters for row in rows) if rows else 0
-    _line(axes, 0, Rest("input", 0, "input", tuple(given)), most)
-    starts = accumulate((len(group.rows) for group in groups), initial=1)
+    most = max((row.parameters for row in rows), default=0)
+    starts = accumulate((len(group.rows) for group in groups), initial=0)
     for start, group in zip(starts, groups, strict=False):
         for number, row in enumerate(group.rows):
             _line(axes, start + number, row, most)
@@ -97,7 +93,7 @@ def shortened(rows: Sequence[Row], most: int = MOST) -> list[Group]:
     groups = folded(rows)
     if _lines(groups) <= most:
         return groups
-    groups = folded([row for row in rows if row.parameters])
+    groups = folded([*rows[:1], *(row for row in rows[1:] if row.parameters)])
     if _lines(groups) <= most:
         return groups
     left = (most - 1) // 2
@@ -155,8 +151,7 @@ def _line(axes: Axes, at: int, row: Row, most: int) -> None:
     if learns:
         axes.barh(at, 0.4 * row.parameters / most, 0.5, left=6.06, color=CYCLE[0])
     if at:
-        style = {"arrowstyle": "-", "color": INK, "linewidth": 0.6}
-        axes.annotate("", (1.6, at - 0.36), (1.6, at - 0.64), arrowprops=style)
+        axes.plot([1.6, 1.6], [at - 0.64, at - 0.36], color=INK, linewidth=0.8)
 
 
 def _bracket(axes: Axes, start: int, lines: int, count: int) -> None:

@@ -41,9 +41,9 @@ def handover(
             encoder,
             list(source),
             len(encoder) - 1,
-            "the encoder reads; $c$ is its last state",
+            "read; $c$ is its last state",
         ),
-        (given[1], after, ["$c$", *output], 0, "the decoder begins with $c$ and says"),
+        (given[1], after, ["$c$", *output], 0, "said, beginning with $c$"),
     )
     for axes, states, labels, framed, title in parts:
         image = axes.imshow(
