@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -23,6 +23,7 @@ LINE = 0.25  # inches
 TIMES = "\N{MULTIPLICATION SIGN}"
 
 
+@runtime_checkable
 class Row(Protocol):
     """What is said of a layer."""
 
