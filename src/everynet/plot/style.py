@@ -50,11 +50,6 @@ WIDTH = 6.5
 """Inches of a printed page, which no figure exceeds."""
 LEAST = 7.0
 """Points of the smallest text."""
-LOOK = {
-    "font.size": 8.5, "axes.titlesize": "medium", "legend.fontsize": "small",
-    "svg.hashsalt": "everynet", "pdf.fonttype": 42,
-}  # fmt: skip
-"""Letters as a page has them: "medium" is 8.5 points and "small" 7.1."""
 
 
 @contextmanager
@@ -62,7 +57,10 @@ def drawing() -> Iterator[None]:
     """Draw for a page of 6.5 inches, whatever a `matplotlibrc` of a folder or user says."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(LOOK)
+        matplotlib.rcParams["font.size"] = 8.5  # so that "small" is 7.1 points
+        matplotlib.rcParams["axes.titlesize"] = "medium"
+        matplotlib.rcParams["svg.hashsalt"] = "everynet"  # equal pictures are equal files
+        matplotlib.rcParams["pdf.fonttype"] = 42  # letters stay letters
         yield
 
 

@@ -312,7 +312,8 @@ def _in_the_plane(
     if layers := model.hidden(places)[1:]:
         drawn["units"] = plot.unit_maps(layers, low=-half, high=half)
         if z.shape[1] <= 2:
-            *_, last = model.layers
+            last = model.layers[-1]
+            assert isinstance(last, nn.Linear)
             w, b = (p[-1] if len(p) == 1 else p[1] - p[0] for p in (last.weight, last.bias))
             drawn["hidden"] = plot.hidden_space(
                 x, model.hidden(x)[-1], w, float(b), t, labels=features, classes=classes
