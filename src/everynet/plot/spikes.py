@@ -15,6 +15,7 @@ from everynet.plot.style import FAINT, INK, array, colour, dress, figure, grid, 
 Curve = tuple[Float[Tensor, " _points"], Float[Tensor, " _points"]]
 """Where, and how much there."""
 SPIKE = 1.9  # how high a spike is drawn, where the threshold is 1
+ROUNDING = 1e-14  # per cent: what is nearer than that is drawn there
 MANY = 120  # neurons above which a raster has dots for strokes
 
 
@@ -104,23 +105,26 @@ def firing_curve(
     limit: float | None = None,
     xlabel: str = "input",
 ) -> Figure:
-    """The rate against the input beside the formula, drawn over x, and each measurement's error."""
+    """The rate against the input beside the formula, drawn over x, and how far each is from it."""
     made = figure(6.5, 2.9, 1, 2)
     left, right = made.axes
     left.plot(array(x), array(formula(x)), color=INK, linewidth=1.2, label="formula")
     for number, (name, (at, rate)) in enumerate(measured.items()):
         where, values, truth = array(at), array(rate), array(formula(at))
-        left.plot(where, values, "o", ms=3.2, color=colour(number), label=name)
+        size = 2.2 + 1.3 * number  # rings around dots, so that none hides another
+        left.plot(where, values, "o", ms=size, color=colour(number), mfc="none", label=name)
         fires = truth > 0
-        error = 100 * (values[fires] / truth[fires] - 1)
-        right.plot(where[fires], error, "o-", ms=3.2, lw=1, color=colour(number), label=name)
+        error = 100 * np.abs(values[fires] / truth[fires] - 1)
+        right.plot(
+            where[fires], error.clip(ROUNDING), "o-", ms=2.6, lw=1, color=colour(number), label=name
+        )
     if limit is not None:
         left.axhline(limit, color=INK, linewidth=0.8, linestyle=":")
         left.annotate(
             r"$1/\tau_{ref}$", (float(x[0]), limit), xytext=(4, -4),
             textcoords="offset points", va="top", fontsize="small", color=INK,
         )  # fmt: skip
-    right.axhline(0, color=INK, linewidth=0.8)
+    right.set_yscale("log")
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlabel(xlabel)
@@ -128,8 +132,10 @@ def firing_curve(
         grid(axes)
     left.set_ylabel("firing rate (Hz)")
     right.set_ylabel("distance from the formula (%)")
-    right.legend(frameon=False, fontsize="small")
-    left.legend(frameon=False, fontsize="small", loc="lower right")
+    made.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False,
+        fontsize="small",
+    )  # fmt: skip
     return made
 
 
