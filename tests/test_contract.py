@@ -35,6 +35,7 @@ from everynet.settings import override, setting_docs, settings
 from everynet.trainer import begin, evaluate, train
 from everynet.types import Data
 from everynet.words import written
+from tests.plot.legible import faults
 
 ALL = {entry.name: entry for entry in entries()[0]}
 KINDS = {kind: [n for n, e in ALL.items() if e.kind == kind] for kind in
@@ -107,7 +108,8 @@ def check_figures(recipe, printed, page):
 def check_captions(recipe, drawn):
     """Two or three telling pictures of a run; what else has a caption can be drawn by the class."""
     shown = telling(recipe, drawn)
-    assert len(shown) >= min(2, len(drawn - {"learning-curve"})), "pictures and what to see in them"
+    own = drawn - {"learning-curve", "network"}
+    assert len(shown) >= min(2, len(own)), "pictures and what to see in them"
     modules = {inspect.getmodule(cls) for cls in type(recipe).mro()[:-1]}
     text = "".join(map(inspect.getsource, modules))
     for picture in recipe.captions.keys() - drawn:  # for other data: named where it is drawn, too
@@ -324,6 +326,7 @@ def rendered(figure, cls, to, **_):
 
     Of the recipes of a class the first shows that pictures of this form can be drawn.
     """
+    assert not faults(figure), "6.5 inches wide at most, text of 7 points at least"
     form = (cls, *figure.get_size_inches(), *(axes.get_title() for axes in figure.axes))
     if form in FORMS:
         to.write(PNG)
@@ -381,8 +384,9 @@ def test_a_run_gives_figures_pictures_and_a_card(lived):
     recipe, result, _ = lived
     assert {goal.metric for goal in recipe.goals()} <= result.metrics.keys()
     shown = {p.stem for p in result.pictures}
-    assert shown - {"learning-curve"}, "one that shows how it works"
-    assert ("learning-curve" in shown) == (recipe.kind == "training")
+    assert shown - {"learning-curve", "network"}, "one that shows how it works"
+    for everyone in ("learning-curve", "network"):
+        assert (everyone in shown) == (recipe.kind == "training")
     for path in result.pictures:
         assert path.read_bytes().startswith(PNG)
     page = (result.folder / "card.md").read_text()

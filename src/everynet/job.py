@@ -8,10 +8,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 from torch import nn
 
 from everynet import checkpoint, device, files, remarks
@@ -27,11 +29,12 @@ from everynet.keeping import Keeping
 from everynet.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
 from everynet.manifest import put
 from everynet.metrics.summary import each_class
+from everynet.nn.layers import layers_called
 from everynet.notebook import page
 from everynet.own import resuming
 from everynet.pace import DRAWING
-from everynet.plot import learning_curve
-from everynet.plot.style import drawn, png
+from everynet.plot import layer_lines, learning_curve
+from everynet.plot.style import drawn, saved
 from everynet.progress import LIVE, Progress, Stop
 from everynet.provenance import Source, digest_of, note
 from everynet.recipes import Fitting, Pictures, Simulation, State, Training
@@ -114,6 +117,8 @@ class Job:
     """What a person should know of the data and of what came of it."""
     shown: dict[str, float] = field(default_factory=dict)
     """The terms that were shown last."""
+    forms: tuple[str, ...] = ("png",)
+    """What pictures are written as."""
     _best_of: dict[int, int] = field(default_factory=dict)
     """The best step that each checkpoint refers to."""
 
@@ -632,16 +637,25 @@ class Job:
         with evaluating(model):
             figures = dict(recipe.pictures(model, data, self.log.rows))
         if isinstance(recipe, Training):
+            if "network" not in figures and isinstance(model, nn.Module):
+                figures["network"] = self.diagram(model)
             figures["learning-curve"] = learning_curve(self.log.rows)
         return self.write_pictures(figures)
 
+    def diagram(self, model: nn.Module) -> Figure:
+        """The layers of the network, as one validation batch passes them."""
+        batch = list(islice(self.data.valid, 1))
+        rows = layers_called(model, lambda: evaluate(self.recipe, model, batch, self.setup))
+        return layer_lines(rows, title=type(model).__name__)
+
     def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
-        """Write figures as PNG files."""
+        """Write figures as files of each form that is wanted."""
         files.make_folder(self.folder / "pictures")
         paths = []
         for name, figure in figures.items():
-            paths.append(self.folder / "pictures" / f"{name}.png")
-            files.write(paths[-1], png(figure))
+            for form in self.forms:
+                paths.append(self.folder / "pictures" / f"{name}.{form}")
+                files.write(paths[-1], saved(figure, form))
         return tuple(paths)
 
 

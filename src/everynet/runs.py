@@ -176,11 +176,17 @@ def _check_same(recipe: Recipe, folder: Path) -> None:
             )
 
 
-def draw(recipe: Recipe, folder: str | Path, *, data: object = None) -> tuple[Path, ...]:
-    """Draw the pictures of a run again; `data` as for `resume`."""
+def draw(
+    recipe: Recipe,
+    folder: str | Path,
+    *,
+    data: object = None,
+    forms: tuple[str, ...] = ("png",),
+) -> tuple[Path, ...]:
+    """Draw the pictures of a run again, as files of each form; `data` as for `resume`."""
     folder = Path(folder)
     recipe, held = _on(recipe, data, again=True)
-    job = Job(recipe, choose("cpu"), World(), folder=folder)
+    job = Job(recipe, choose("cpu"), World(), folder=folder, forms=forms)
     with holding(held), device.computing(job.setup), drawing():
         if isinstance(recipe, Experiment) and data is not None:
             job.data = next(iter(named_cells(recipe).values())).dataset()

@@ -263,6 +263,27 @@ def test_draw_draws_the_same_again(call, made):
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_draw_writes_other_forms_beside_png(call, made):
+    folder = made("flowers")
+    words = ("draw", str(folder), "--file", str(MINE), "--format", "svg", "--format=pdf")
+    code, out, _ = call(*words)
+    first = {path: path.read_bytes() for path in map(Path, out.split())}
+    assert code == 0
+    assert {path.suffix for path in first} == {".png", ".svg", ".pdf"}
+    names = {path.stem for path in first}
+    assert len(first) == 3 * len(names)
+    for path, content in first.items():
+        begin = {".png": b"\x89PNG", ".svg": b"<?xml", ".pdf": b"%PDF"}[path.suffix]
+        assert content.startswith(begin)
+    assert call(*words)[0] == 0
+    assert {path: path.read_bytes() for path in first} == first, "equal pictures are equal files"
+
+
+def test_a_form_that_pictures_have_not(refused):
+    said = refused("draw", "none", "--format", "jpg")
+    assert re.fullmatch(r"draw: argument --format: invalid choice: 'jpg' \(.*png.*svg.*pdf.*", said)
+
+
 def test_what_cannot_be_drawn(refused):
     assert refused("draw", "none") == "there is no run folder none; `everynet runs` lists them"
 

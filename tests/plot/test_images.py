@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 
 from everynet.plot import activation_maps, filters, image_grid, misclassified
 from everynet.plot.images import mosaic
-from everynet.plot.style import CYCLE, MAGNITUDE, SIGNED
+from everynet.plot.style import CYCLE, MAGNITUDE, SIGNED, WIDTH
 
 
 def texts(drawn):
@@ -77,7 +77,9 @@ def test_signed_filters_have_zero_in_the_middle(tmp_path):
     drawn = filters(weight, title="first layer")
     image = drawn.axes[0].images[0]
     assert image.get_cmap() is SIGNED
-    assert image.get_clim() == (-3, 3)
+    assert image.get_clim() == pytest.approx((-2.973, 2.973), abs=0.01)  # 995 of 1000 are weaker
+    weight[0, 0, 0, 0] = 50.0
+    assert filters(weight).axes[0].images[0].get_clim()[1] < 4, "one weight makes no other pale"
     assert drawn.axes[0].get_title() == "first layer: 6 of 5 x 5"
     drawn.savefig(tmp_path / "filters.png")
 
@@ -111,11 +113,13 @@ def test_activation_maps_of_each_layer(tmp_path):
     }
     drawn = activation_maps(torch.rand(3, 16, 16), layers, classes="abc", title="a frog")
     first, c1, r2, f3 = drawn.axes
-    assert first.get_title() == "a frog"
+    assert drawn.get_size_inches()[0] == WIDTH
+    assert first.get_title("left") == "a frog"
     low, high = layers["c1"].min(), layers["c1"].max()
     assert c1.get_title("left") == f"c1: 6 maps of 10 x 10, {low:.2g} to {high:.2g}"
     assert r2.get_title("left").startswith("r2: 40 maps of 5 x 5, the first 32, ")
-    assert f3.get_title("left") == "f3: 3 units, 0.2 to 0.5"
+    assert f3.get_title("left") == "f3: highest for b"
+    assert [bar.get_height() for bar in f3.patches] == pytest.approx([0.2, 0.5, 0.3])
     assert [label.get_text() for label in f3.get_xticklabels()] == ["a", "b", "c"]
     assert c1.images[0].get_cmap() is SIGNED
     assert r2.images[0].get_cmap() is MAGNITUDE

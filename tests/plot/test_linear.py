@@ -31,7 +31,7 @@ def test_fitted_says_how_much_is_explained():
     mean = (numbers(2, 2, 2), numbers(1, 2, 3))
     axes = drawn(fitted({"training": right, "validation": mean}, unit="mm")).axes[0]
     assert [line.get_label() for line in axes.lines[1:]] == [
-        "training, $R^2 = 1.00$", "validation, $R^2 = 0.00$",
+        "training, 3 samples: $R^2 = 1.00$", "validation, 3 samples: $R^2 = 0.00$",
     ]  # fmt: skip
     assert axes.get_xlabel() == "predicted (mm)"
     assert axes.get_ylabel() == "measured (mm)"

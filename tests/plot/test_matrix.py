@@ -20,7 +20,7 @@ def test_counts_and_rates_of_a_confusion_matrix(tmp_path):
         (2, 2): "96\n96%",
     }
     axes = drawn.axes[0]
-    assert axes.get_title() == "155 of 160 right (96.9%)"
+    assert axes.get_title() == "validation: 155 of 160 right (96.9%)"
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "dog", "bird"]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("predicted class", "true class")
     wrong, right = axes.images

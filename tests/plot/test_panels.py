@@ -1,10 +1,11 @@
 import io
+from dataclasses import replace
 
 import numpy as np
 import torch
 
 from everynet.plot.panels import MARKED, Panel, panels
-from everynet.plot.style import INK, colour
+from everynet.plot.style import INK, WIDTH, colour
 
 
 def drawn(figure):
@@ -40,11 +41,14 @@ def test_a_prediction_of_a_curve_has_its_colour_and_another_stands_in_ink():
         {"a": curve(5), "b": curve(5)}, "x", "y", guides={"b": curve(9), "law": curve(9, 2.0)}
     )
     (axes,) = drawn(panels(panel)).axes
-    own, law = axes.lines[2:]
+    own, law, key = axes.lines[2:]
     assert own.get_color() == colour(1)
     assert law.get_color() == INK
     assert own.get_linestyle() == law.get_linestyle() == "--"
-    assert names(axes) == ["a", "b", "law"]
+    assert names(axes) == ["a", "b", "law", "predicted"]
+    assert (key.get_linestyle(), len(key.get_xdata())) == ("--", 0)
+    (silent,) = panels(replace(panel, dashes="")).axes
+    assert names(silent) == ["a", "b", "law"]
 
 
 def test_predictions_can_be_told_apart_and_whole_places_have_whole_ticks():
@@ -68,8 +72,8 @@ def test_levels_marks_bands_and_scales():
     level, _, mark = axes.lines
     assert set(level.get_ydata()) == {1.5}
     assert set(mark.get_xdata()) == {1.2}
-    assert [text.get_text() for text in axes.texts] == ["edge"]
-    assert names(axes) == ["floor", "a"]
+    assert names(axes) == ["floor", "a", "edge"]
+    assert not axes.texts
     assert len(axes.collections) == 1
     assert axes.get_ylim() == (0.1, 10)
 
@@ -87,8 +91,38 @@ def test_a_landscape_lies_behind_ways_and_points():
 
 def test_rows_are_filled_and_empty_places_removed():
     one = Panel({"a": curve(3)}, "x", "y", legend="none")
-    figure = drawn(panels(*[one] * 5))
+    figure = drawn(panels(*[one] * 5, columns=3))
     assert len(figure.axes) == 5
     assert figure.axes[0].get_legend() is None
     assert figure.axes[0].get_gridspec().get_geometry() == (2, 3)
     assert drawn(panels(one, one, columns=1)).axes[0].get_gridspec().get_geometry() == (2, 1)
+
+
+def test_no_row_of_panels_is_wider_than_a_page():
+    one = Panel({"a": curve(3)}, "x", "y")
+    for count, shape in {1: (1, 1), 2: (1, 2), 3: (1, 3), 4: (2, 2)}.items():
+        figure = panels(*[one] * count, width=9.0)
+        assert figure.get_size_inches()[0] == WIDTH
+        assert figure.axes[0].get_gridspec().get_geometry() == shape
+    assert panels(one, width=4.0).get_size_inches()[0] == 4
+
+
+def test_names_that_are_the_same_everywhere_are_written_once():
+    one, other = (Panel({name: curve(3)}, "x", "y") for name in "ab")
+    (shared,) = drawn(panels(one, one)).legends
+    assert [text.get_text() for text in shared.get_texts()] == ["a"]
+    apart = drawn(panels(one, other))
+    assert not apart.legends
+    assert [names(axes) for axes in apart.axes] == [["a"], ["b"]]
+    inside = drawn(panels(*[replace(one, legend="upper left")] * 2))
+    assert [names(axes) for axes in inside.axes] == [["a"], ["a"]]
+
+
+def test_many_marks_are_named_above_the_axes_and_those_without_letters_nowhere():
+    x, y = curve(5)
+    many = Panel({"a": (x, y)}, "x", "y", marks={f"{n}": 1 + n / 10 for n in range(5)})
+    (axes,) = drawn(panels(many)).axes
+    assert [text.get_text() for text in axes.texts] == list("01234")
+    assert all(text.xy[1] > 1 for text in axes.texts)
+    (axes,) = drawn(panels(Panel({"a": (x, y)}, "x", "y", marks={" ": 1.5}))).axes
+    assert (names(axes), len(axes.texts)) == (["a"], 0)

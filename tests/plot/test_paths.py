@@ -72,7 +72,7 @@ def test_decay_is_drawn_on_a_log_scale_with_predicted_slopes_through_the_end():
     np.testing.assert_allclose(measured.get_ydata(), curve)
     np.testing.assert_allclose(predicted.get_ydata(), curve)  # the prediction is right here
     assert len(other.get_xdata()) == 3
-    assert [t.get_text() for t in axes.get_legend().get_texts()] == [
+    assert [t.get_text() for t in figure.legends[0].get_texts()] == [
         "halves", "other", "predicted slope",
     ]  # fmt: skip
 

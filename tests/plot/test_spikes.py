@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.plot.spikes import MANY, firing_curve, membrane_traces, raster
+from everynet.plot.spikes import MANY, ROUNDING, firing_curve, membrane_traces, raster
 
 
 def test_a_raster_shows_each_spike_and_the_rate_of_each_group(tmp_path):
@@ -59,8 +59,9 @@ def test_a_firing_curve_shows_the_distance_from_the_formula_where_it_fires(tmp_p
     left, right = made.axes
     assert np.asarray(left.lines[1].get_ydata()).tolist() == pytest.approx([0, 1.1, 2.7])
     assert right.lines[0].get_xdata().tolist() == [2, 4]
-    assert right.lines[0].get_ydata().tolist() == pytest.approx([10, -10])
+    assert right.lines[0].get_ydata().tolist() == pytest.approx([10, 10])
     assert left.texts[0].get_text() == r"$1/\tau_{ref}$"
     made.savefig(tmp_path / "curve.png")
     bare = firing_curve(lambda v: v, x, {"measured": (at, at)})
+    assert set(bare.axes[1].lines[0].get_ydata()) == {ROUNDING}, "no 0 on a logarithmic axis"
     assert not bare.axes[0].texts

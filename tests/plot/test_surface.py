@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from everynet.plot import decision_regions, decision_surface, unit_maps
-from everynet.plot.surface import HEADS, boundary, square
+from everynet.plot.surface import HEADS, SIDES, boundary, square
 
 
 @pytest.mark.covers("F4")
@@ -45,8 +45,8 @@ def test_both_heads_are_drawn_from_above_and_in_relief(points, tmp_path):
     named = [axes.get_title() for axes in drawn.axes if axes.get_title()]
     assert named == ["step head", "sigmoid head"]
     assert sum(axes.name == "3d" for axes in drawn.axes) == 2
-    cloud = drawn.axes[1].collections[0]
-    assert len(cloud.get_offsets()) == points**2  # 14,400 or 40,000 points
+    low, high = (plate.get_facecolor()[0][:3].tolist() for plate in drawn.axes[1].collections)
+    assert (low, high) == (list(SIDES(0.0)[:3]), list(SIDES(1.0)[:3])), "one plate for each answer"
     drawn.savefig(tmp_path / "surface.png")
     assert (tmp_path / "surface.png").stat().st_size > 20_000
 

@@ -165,6 +165,50 @@ def layer_table(
     )
 
 
+def layers_called(model: nn.Module, call: Callable[[], object]) -> list[Layer]:
+    """What the first layer is given, then every layer with what it made when it was first called.
+
+    For networks that are asked in ways of their own: `call` asks. A layer that was not called, only
+    its numbers used, has no shape, or is counted with the module that used them.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    first: list[tuple[int, ...]] = []
+
+    def keep(name: str, _module: nn.Module, given: object, output: object) -> None:
+        if not shapes:
+            first.extend(tuple(tensor.shape[1:]) for tensor in _tensors(given))
+        for made in _tensors(output):
+            shapes.setdefault(name, tuple(made.shape[1:]))
+
+    with _hooked(model, keep), torch.no_grad():
+        call()
+    rows = [Layer("input", "input", first[0] if first else (), 0, None, None, 0, None)]
+    counted: set[Tensor] = set()
+    order = {name: number for number, name in enumerate(shapes)}
+    places, place = {}, -1.0
+    for name, _ in model.named_modules():  # one that was not called stands behind its neighbour
+        place = order.get(name, place + 1e-3 if name else place)
+        places[name] = place
+    for name, module in sorted(model.named_modules(), key=lambda known: places[known[0]]):
+        own = [p for p in module.parameters(recurse=False) if p not in counted]
+        counted.update(own)
+        leaf = next(module.children(), None) is None
+        if own or (leaf and name in shapes):
+            rows.append(
+                Layer(
+                    name=name or type(module).__name__,
+                    kind=type(module).__name__,
+                    shape=shapes.get(name, ()),
+                    parameters=sum(p.numel() for p in own),
+                    multiplications=None,
+                    receptive_field=None,
+                    memory=0,
+                    kernel=None,
+                )
+            )
+    return rows
+
+
 def _storage(tensor: Tensor) -> int:
     """A number of the memory of a tensor, shared by its views; the same while one of them lives."""
     return int(tensor.untyped_storage()._cdata)

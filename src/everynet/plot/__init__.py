@@ -42,10 +42,12 @@ from everynet.plot.generation import noise_to_points as noise_to_points
 from everynet.plot.grams import best_grams as best_grams
 from everynet.plot.grams import weighed_words as weighed_words
 from everynet.plot.grams import words_by_count as words_by_count
+from everynet.plot.hidden import hidden_space as hidden_space
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid
 from everynet.plot.images import misclassified as misclassified
+from everynet.plot.layers import layer_lines as layer_lines
 from everynet.plot.lengths import length_bars as length_bars
 from everynet.plot.linear import class_images as class_images
 from everynet.plot.linear import class_table as class_table

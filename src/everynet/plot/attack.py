@@ -30,7 +30,7 @@ def attacked(
     images, changed = images.detach().cpu().double(), changed.detach().cpu().double()
     change = (changed - images).mean(1)
     low, high = symmetric(change)
-    made = figure(1.3 * len(images) + 1.0, 4.9, 3, len(images))
+    made = figure(1.25 * len(images) + 0.8, 4.2, 3, len(images))
     for index, axes in enumerate(made.axes):
         row, column = divmod(index, len(images))
         bare(axes)
@@ -43,7 +43,7 @@ def attacked(
         pixels = pixels if len(pixels) in (1, 3) else pixels.mean(0, keepdim=True)
         axes.imshow(torch.movedim(pixels, 0, -1).numpy(), cmap="gray", vmin=0, vmax=1)
         said = (before, after)[row // 2][column]
-        axes.set_title(said, color=CYCLE[row // 2], fontsize=9)
+        axes.set_title(said, color=CYCLE[row // 2], fontsize="small")
     bar = made.colorbar(shown, ax=made.axes[len(images) : 2 * len(images)], aspect=10, pad=0.02)
     bar.set_label("change of a pixel", fontsize="small")
     bar.ax.tick_params(labelsize="small")

@@ -7,48 +7,48 @@ from collections.abc import Mapping
 import torch
 from jaxtyping import Float, Int
 from matplotlib.figure import Figure
-from mpl_toolkits.mplot3d import Axes3D
 from torch import Tensor
 
-from everynet.plot.style import INK, array, colour, dress, figure, grid
+from everynet.plot.style import INK, WIDTH, array, colour, dress, figure, grid, wrapped
 
 
 def orbits(
-    ways: Mapping[str, Float[Tensor, "_times dimensions"]],
+    ways: Mapping[str, Float[Tensor, "_times 2"]],
     *,
-    names: tuple[str, ...],
-    guide: Float[Tensor, "times dimensions"] | None = None,
+    names: tuple[str, str],
+    guide: Float[Tensor, "times 2"] | None = None,
 ) -> Figure:
-    """A panel for each way through the plane or through space, all on one scale.
+    """A panel for each way through a plane, all on one scale.
 
-    `guide` is drawn in ink over each way of the plane: where the true system goes round.
+    `guide` is drawn in ink over each way: where the true system goes round.
     """
-    solid = len(names) == 3
-    made = figure(3.4 * len(ways) + 0.3, 3.5, 1, len(ways), projection="3d" if solid else None)
-    low = [min(float(way[:, k].min()) for way in ways.values()) for k in range(len(names))]
-    high = [max(float(way[:, k].max()) for way in ways.values()) for k in range(len(names))]
+    columns = len(ways) if len(ways) <= 3 else 2
+    rows = -(-len(ways) // columns)
+    across = WIDTH / columns
+    made = figure(WIDTH, 0.95 * across * rows + 0.3, rows, columns)
+    low = [min(float(way[:, k].min()) for way in ways.values()) for k in range(2)]
+    high = [max(float(way[:, k].max()) for way in ways.values()) for k in range(2)]
     room = [0.06 * (b - a) for a, b in zip(low, high, strict=True)]
     span = [(a - r, b + r) for a, b, r in zip(low, high, room, strict=True)]
+    for axes in made.axes[len(ways) :]:
+        axes.remove()
     for number, (axes, (name, way)) in enumerate(zip(made.axes, ways.items(), strict=True)):
-        axes.plot(*array(way).T, color=colour(number), linewidth=0.6 if solid else 1.1)
+        thin = 1.1 if guide is not None else 0.5  # a way that never closes fills its panel
+        axes.plot(*array(way).T, color=colour(number), linewidth=thin)
         if guide is not None:
-            axes.plot(*array(guide).T, "--", color=INK, linewidth=1.1, label="true cycle")
-            axes.legend(frameon=False, fontsize="small", loc="center")
-        axes.set_title(name, color=INK, fontsize="medium")
+            (line,) = axes.plot(*array(guide).T, "--", color=INK, linewidth=1.1)
+        axes.set_title(wrapped(name, 0.9 * across), color=INK)
         axes.set_xlabel(names[0])
         axes.set_ylabel(names[1])
         axes.set(xlim=span[0], ylim=span[1])
-        if isinstance(axes, Axes3D):
-            axes.set(zlabel=names[2], zlim=span[2])
-            axes.set_title(name, color=INK, fontsize="medium", y=0.9)
-            axes.view_init(elev=12, azim=-62)
-            axes.set_box_aspect((1, 1, 0.9), zoom=0.8)
-            axes.tick_params(labelsize="x-small", pad=-1)
-            axes.locator_params(nbins=4)
-        else:
-            axes.set_aspect("equal")
-            axes.locator_params(nbins=5)
-            grid(axes)
+        axes.set_aspect("equal")
+        axes.locator_params(nbins=5)
+        grid(axes)
+    if guide is not None:
+        made.legend(
+            [line], ["where the true system goes round"], loc="outside lower center",
+            frameon=False, fontsize="small",
+        )  # fmt: skip
     return made
 
 
@@ -66,7 +66,7 @@ def decoded_raster(
 
     Neurons with negative encoders are below, those of each sign in the order of their spikes.
     """
-    made = figure(8.0, 5.0)
+    made = figure(6.5, 4.3)
     made.clear()
     upper, lower = made.subplots(2, 1, sharex=True, height_ratios=[1.6, 1.2])
     dress(upper)

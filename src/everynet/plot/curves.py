@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, INK, figure, grid
+from everynet.plot.style import CYCLE, INK, WIDTH, figure, grid, log_ticks
 from everynet.types import History
 
 Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
@@ -33,13 +33,23 @@ def learning_curve(history: History) -> Figure:
         names = [name for name in names if name not in _BESIDE]
     if not names:
         return _nothing()
-    columns = min(len(names), 3)
+    columns = {1: 1, 2: 2, 4: 2}.get(len(names), 3)
     rows = math.ceil(len(names) / columns)
-    drawn = figure(4.4 * columns, 3.2 * rows, rows, columns)
+    drawn = figure(4.8 if columns == 1 else WIDTH, {1: 3.2, 2: 2.5, 3: 2.0}[columns] * rows + 0.2,
+                   rows, columns)  # fmt: skip
     for axes, name in zip(drawn.axes, names, strict=False):
         _panel(axes, name, train.get(name), valid.get(name))
     for axes in drawn.axes[len(names) :]:
         axes.remove()
+    lines = {
+        name: line
+        for axes in drawn.axes
+        for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    drawn.legend(
+        lines.values(), lines.keys(), loc="outside lower center", ncols=2, frameon=False,
+        fontsize="small",
+    )  # fmt: skip
     return drawn
 
 
@@ -91,12 +101,11 @@ def _panel(axes: Axes, name: str, train: Curve | None, valid: Curve | None) -> N
     scale(axes, shown)
     axes.set_xlabel("step")
     axes.set_ylabel(name.lstrip("_").replace("_", " "))
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     last = valid or train
     if last is not None:
         axes.set_title(f"at the end {_short(float(last[1][-1]))}", color=INK, fontsize="medium")
-    axes.legend(frameon=False, fontsize="small")
     grid(axes)
 
 
@@ -110,13 +119,7 @@ def scale(axes: Axes, shown: list[Float[Tensor, " _"]]) -> None:
     if not (low > 0 and high / low > _WIDE):
         return
     axes.set_yscale("log")
-    if high / low > 1e3:
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        return
-    # Under three decades the powers of ten alone leave the axis almost bare.
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.yaxis.set_minor_locator(NullLocator())
+    log_ticks(axes)
 
 
 def _short(value: float) -> str:

@@ -131,6 +131,7 @@ def angles_needed(
             "angles from which the phantom was scanned",
             "PSNR (dB)",
             guides={name: (angles[[0, -1]], torch.tensor([network, network]))},
+            dashes="",
             log="x",
         ),
         width=6.5,

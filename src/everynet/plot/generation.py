@@ -27,7 +27,7 @@ def made_and_judged(
     A surface has a value for each point of `square` from -span to span, not a number where there is
     none; its line is at 1/2.
     """
-    drawn = figure(2.35 * (1 + len(surfaces)) + 0.5, 3.0, 1, 1 + len(surfaces))
+    drawn = figure(2.2 * (1 + len(surfaces)), 2.6, 1, 1 + len(surfaces))
     first, *others = drawn.axes
     _dots(first, real, INK, 3, label="real")
     _dots(first, made, CYCLE[1], 3, label="made")
@@ -65,7 +65,7 @@ def noise_to_points(
     span: float,
 ) -> Figure:
     """Noise in the colours of the groups its points end in, and circles of noise as they end."""
-    drawn = figure(7.0, 3.5, 1, 2)
+    drawn = figure(6.5, 3.3, 1, 2)
     before, after = drawn.axes
     paint = [colour(index) for index in group.tolist()]
     for axes, points in ((before, noise), (after, made)):

@@ -18,10 +18,24 @@ from matplotlib.patches import Rectangle
 from torch import Tensor
 from torch.nn.functional import pad
 
-from everynet.plot.style import CYCLE, FAINT, INK, MAGNITUDE, SIGNED, bare, figure, symmetric
+from everynet.plot.style import (
+    CYCLE,
+    FAINT,
+    INK,
+    LEAST,
+    MAGNITUDE,
+    SIGNED,
+    WIDTH,
+    bare,
+    dress,
+    figure,
+    symmetric,
+    wrapped,
+)
 
 LINE = 0.17  # inches that one line of a caption takes
 GAP = 3  # pixels between enlarged tiles, whose sides are at least 24
+KEPT = 0.995  # the share of weights whose size the colours of filters tell apart
 
 
 def image_grid(
@@ -78,23 +92,28 @@ def filters(
     """The kernels of a convolution, one scale for all; at most the first `most` of either axis.
 
     Those on one channel are signed, those on three are colours with grey at zero; otherwise
-    each filter is a column with one signed kernel for each channel it looks at.
+    each filter is a column with one signed kernel for each channel it looks at. The few largest
+    weights are drawn as strong as the scale goes, because they would make all others pale.
     """
     weight = weight.detach().cpu()
     outputs, inputs, height, width = weight.shape
     title = f"{title}: {outputs} of {height} x {width}"
     title += f", the first {most}" if outputs > most else ""
-    low, high = symmetric(weight)
+    sizes = weight.abs().flatten()
+    low, high = symmetric(sizes.kthvalue(math.ceil(KEPT * (len(sizes) - 1)) or 1).values)
+    beyond = bool((weight.abs() > high).any())
     weight = _enlarged(weight[:most, :most])
     if inputs == 3:
         made = _captioned((weight / (2 * high) + 0.5).clamp(0, 1), (), 8, title)
-        made.axes[0].set_xlabel(f"grey is 0, the strongest colour {high:.2g}", fontsize="small")
+        more = " or more" if beyond else ""
+        said = f"grey is 0, the strongest colour {high:.2g}{more}"
+        made.axes[0].set_xlabel(said, fontsize="small")
         return made
     columns = min(8, outputs) if inputs == 1 else len(weight)
     kernels = weight if inputs == 1 else weight.transpose(0, 1).reshape(-1, 1, *weight.shape[2:])
     rows = math.ceil(len(kernels) / columns)
-    tile = min(0.8, 9.0 / columns)  # inches
-    made = figure(columns * tile + 1.2, rows * tile + 0.6)
+    tile = min(0.7, (WIDTH - 0.9) / columns)  # inches
+    made = figure(columns * tile + 0.9, max(rows * tile + 0.4, 1.3))
     axes = made.axes[0]
     tiles = mosaic(kernels, columns, gap=(GAP, GAP))[..., 0]
     image = axes.imshow(tiles.numpy(), cmap=SIGNED, vmin=low, vmax=high, interpolation="nearest")
@@ -104,7 +123,7 @@ def filters(
         axes.set_xlabel("filter", fontsize="small")
         axes.set_ylabel("input channel", fontsize="small")
     axes.set_title(title, color=INK, fontsize="medium")
-    bar = made.colorbar(image, ax=axes, aspect=12, pad=0.02)
+    bar = made.colorbar(image, ax=axes, aspect=12, pad=0.02, extend="both" if beyond else "neither")
     bar.set_label("weight", fontsize="small")
     bar.ax.tick_params(labelsize="small")
     bar.outline.set_visible(False)
@@ -120,28 +139,49 @@ def activation_maps(
     most: int = 32,
     title: str = "input",
 ) -> Figure:
-    """What each layer makes of one image: a row of maps for each, a strip for a vector.
+    """What each layer makes of one image: rows of maps for each, a strip for a vector.
 
-    At most `most` maps of a layer are drawn. The scale of a layer is its own: its limits stand
-    beside its name. A strip of as many units as there are `classes` bears their names.
+    At most `most` maps of a layer are drawn, as large as the page allows. The scale of a layer is
+    its own: its limits stand beside its name. A vector of as many units as there are `classes`
+    is what the network answers: bars beside the image, with their names.
     """
-    columns = min(columns, max(_tiles(values, most) for values in layers.values()))
-    tile = min(0.62, 9.0 / columns)  # inches
-    heights = [_lines(values, most, columns) * tile + 0.38 for values in layers.values()]
-    width = columns * tile
-    made = Figure(figsize=(width + 2.2, sum(heights) + 0.3), layout="constrained")
-    spec = made.add_gridspec(len(layers), 2, width_ratios=[1.7, width], height_ratios=heights)
-    first = made.add_subplot(spec[:, 0])
+    answers = {
+        name: values
+        for name, values in layers.items()
+        if values.dim() == 1 and len(values) == len(classes)
+    }
+    rest = {name: values for name, values in layers.items() if name not in answers}
+    heights = [1.35, *(_room(values, columns, most)[1] + 0.24 for values in rest.values())]
+    made = Figure(figsize=(WIDTH, sum(heights) + 0.1), layout="constrained")
+    spec = made.add_gridspec(len(heights), 1, height_ratios=heights)
+    top = spec[0].subgridspec(1, 1 + len(answers), width_ratios=[1.4, *[5.0] * len(answers)])
+    first = made.add_subplot(top[0], anchor="W")
     pixels = _brightness(image[None])[0].permute(1, 2, 0)
     first.imshow(_drawable(pixels).numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
-    first.set_title(title, color=INK, fontsize="medium")
+    first.set_title(wrapped(title, 1.6), color=INK, loc="left")
     bare(first)
-    for row, (name, values) in enumerate(layers.items()):
-        axes = made.add_subplot(spec[row, 1], anchor="W")
-        _layer(axes, name, values.detach().cpu(), columns, most)
-        if values.dim() == 1 and len(values) == len(classes):
-            axes.set_xticks(range(len(classes)), classes, fontsize="small")
+    for row, (name, values) in enumerate(rest.items()):
+        _layer(made.add_subplot(spec[1 + row], anchor="W"), name, values, columns, most)
+    for column, (name, values) in enumerate(answers.items()):
+        _answer(dress(made.add_subplot(top[1 + column])), name, values, classes)
     return made
+
+
+def _answer(
+    axes: Axes, name: str, values: Float[Tensor, " classes"], classes: Sequence[str]
+) -> None:
+    """A bar for each class, named where there is room."""
+    shown = values.detach().cpu()
+    best = int(shown.argmax())
+    inks = [CYCLE[0] if index == best else FAINT for index in range(len(shown))]
+    axes.bar(range(len(shown)), shown.numpy(), color=inks, width=0.8)
+    if len(classes) <= 20:
+        axes.set_xticks(range(len(classes)), classes, fontsize="small")
+        if sum(map(len, classes)) > 45:
+            for label in axes.get_xticklabels():
+                label.set(rotation=35, ha="right", rotation_mode="anchor")
+    axes.tick_params(axis="x", length=0)
+    axes.set_title(f"{name}: highest for {classes[best]}", loc="left", color=INK)
 
 
 def mosaic(
@@ -198,11 +238,13 @@ def _captioned(
     columns = max(1, min(columns, count))
     rows = math.ceil(count / columns)
     lines = max((caption.count("\n") + 1 for caption in captions), default=0)
-    tile = 1.15 if lines else 0.8  # inches
-    down = max(1, math.ceil(height * (lines * LINE + 0.06) / tile))
     right = max(1, round(width * (0.16 if lines else 0.06)))
+    most = (WIDTH - 0.1) / columns * width / (width + right)  # inches that a page has for one
+    tile = min(1.15 if lines else 0.8, most)
+    down = max(1, math.ceil(height * (lines * LINE + 0.06) / tile))
     tall = tile * (height + down) / height
     made = figure(columns * tile * (width + right) / width + 0.1, rows * tall + 0.4)
+    letters = int(tile * (width + right) / width * 72 / (0.52 * LEAST))
     axes = made.axes[0]
     pixels = _drawable(mosaic(images, columns, gap=(down, right)))
     axes.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=1, interpolation="nearest")
@@ -212,13 +254,25 @@ def _captioned(
         x = column * (width + right) + right + width / 2 - 0.5
         y = row * (height + down) + down - 0.5 - 0.02 * height
         head, _, rest = caption.partition("\n")
-        axes.text(x, y, rest or head, ha="center", va="bottom", fontsize=7.5, color=INK)
+        head, rest = _short(head, letters), _short(rest, letters)
+        axes.text(x, y, rest or head, ha="center", va="bottom", fontsize=LEAST, color=INK)
         if rest:
             above, ink = y - height * LINE / tile, colours[index] if colours else INK
-            axes.text(x, above, head, ha="center", va="bottom", fontsize=7.5, color=ink)
+            axes.text(x, above, head, ha="center", va="bottom", fontsize=LEAST, color=ink)
     axes.set_title(title, color=INK, fontsize="medium")
     bare(axes)
     return made
+
+
+def _short(line: str, most: int) -> str:
+    """At most so many letters; what stands behind two spaces, a number, is kept."""
+    name, gap, number = line.partition("  ")
+    room = most - len(gap) - len(number)
+    return (
+        line
+        if len(name) <= room
+        else name[: max(1, room - 1)] + "\N{HORIZONTAL ELLIPSIS}" + gap + number
+    )
 
 
 def _percent(probability: float) -> str:
@@ -245,29 +299,33 @@ def _tiles(values: Tensor, most: int) -> int:
     return min(len(values), most) if values.dim() == 3 else 1
 
 
-def _lines(values: Tensor, most: int, columns: int) -> float:
-    """How many tiles high the row of a layer is."""
-    return math.ceil(_tiles(values, most) / columns) if values.dim() == 3 else 0.35
+def _room(values: Tensor, columns: int, most: int) -> tuple[int, float]:
+    """How many tiles of a layer stand side by side, and how high all of it is, in inches."""
+    if values.dim() != 3:
+        return 1, 0.2
+    count = _tiles(values, most)
+    across = min(columns, count)
+    tile = min(0.8, (WIDTH - 0.1) / across) * values.shape[1] / values.shape[2]
+    return across, math.ceil(count / across) * tile
 
 
-def _layer(axes: Axes, name: str, values: Tensor, columns: int, most: int) -> None:
+def _layer(axes: Axes, name: str, given: Tensor, columns: int, most: int) -> None:
+    values = given.detach().cpu()
     low, high = float(values.min()), float(values.max())
     cmap, limits = (SIGNED, symmetric(values)) if low < 0 else (MAGNITUDE, (0.0, max(high, 1e-12)))
     if values.dim() == 3:
         count, height, width = values.shape
-        small = _enlarged(values[:most, None])
-        tiles = mosaic(small, columns, gap=(GAP, GAP))[..., 0]
+        tiles = mosaic(_enlarged(values[:most, None]), _room(values, columns, most)[0],
+                       gap=(GAP, GAP))[..., 0]  # fmt: skip
         axes.imshow(
             tiles.numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1], interpolation="nearest"
         )
-        axes.set_xlim(
-            GAP - 0.5, columns * (small.shape[-1] + GAP) - 0.5
-        )  # the same tile size in every layer
+        axes.set_xlim(GAP - 0.5, tiles.shape[1] - 0.5)
         what = f"{count} maps of {height} x {width}"
         what += f", the first {most}" if count > most else ""
     else:
         axes.imshow(values[None].numpy(), cmap=cmap, vmin=limits[0], vmax=limits[1], aspect="auto")
         what = f"{len(values)} units"
     text = f"{name}: {what}, {low:.2g} to {high:.2g}"
-    axes.set_title(text, loc="left", color=INK, fontsize="small")
+    axes.set_title(text, loc="left", color=INK, fontsize="small", pad=2)
     bare(axes)

@@ -25,16 +25,16 @@ def fitted(
 
     A part is (predicted, measured); the last one is drawn on top.
     """
-    made = figure(4.8, 4.6)
+    made = figure(4.4, 4.2)
     axes = made.axes[0]
     values = torch.cat([both for part in parts.values() for both in part])
     low, high = float(values.min()), float(values.max())
-    axes.plot([low, high], [low, high], color=INK, linewidth=1)
+    axes.plot([low, high], [low, high], color=INK, linewidth=1, label="predicted = measured")
     for number, (name, (predicted, measured)) in enumerate(parts.items()):
         last = number == len(parts) - 1
         shade, size = (colour(0), 5.5) if last else (FAINT, 4)
         unexplained = (predicted - measured).square().mean() / measured.var(correction=0)
-        label = rf"{name}, $R^2 = {1 - float(unexplained):.2f}$"
+        label = rf"{name}, {len(measured):,} samples: $R^2 = {1 - float(unexplained):.2f}$"
         axes.plot(array(predicted), array(measured), "o", color=shade, ms=size, label=label)
     axes.set_xlabel("predicted" + _of(unit))
     axes.set_ylabel("measured" + _of(unit))
@@ -48,7 +48,7 @@ def residuals(
     predicted: Float[Tensor, " samples"], measured: Float[Tensor, " samples"], *, unit: str = ""
 ) -> Figure:
     """The error of each prediction against its size, and how the errors are spread."""
-    made = figure(7.4, 3.4, 1, 2)
+    made = figure(6.5, 2.9, 1, 2)
     left, right = made.axes
     error = array(measured - predicted)
     left.axhline(0, color=INK, linewidth=1)
@@ -100,7 +100,7 @@ def class_images(
     """
     columns = min(5, len(classes))
     rows = math.ceil(len(classes) / columns)
-    made = figure(1.5 * columns + 0.9, 1.7 * rows, rows, columns)
+    made = figure(1.15 * columns + 0.8, 1.35 * rows + 0.1, rows, columns)
     pixels = weights.detach().double().sum(dim=1)
     limit = float(pixels.abs().flatten().quantile(0.99)) or 1.0
     for axes, image, name in zip(made.axes, pixels, classes, strict=False):
@@ -109,7 +109,7 @@ def class_images(
     for axes in made.axes:
         bare(axes)
     bar = made.colorbar(shown, ax=made.axes, shrink=0.7, extend="both")
-    bar.set_label("weight: red speaks for the class, blue against", fontsize="small")
+    bar.set_label("weight: red speaks for\nthe class, blue against", fontsize="small")
     bar.ax.tick_params(labelsize="small")
     return made
 
@@ -133,7 +133,7 @@ def probability_curve(
     log_odds: Float[Tensor, " samples"], y: Int[Tensor, " samples"], classes: Sequence[str]
 ) -> Figure:
     """The logistic curve with each sample on it: a cross is one on the wrong side of 0."""
-    made = figure(6.4, 3.8)
+    made = figure(6.4, 3.5)
     axes = made.axes[0]
     s = torch.linspace(-REACH, REACH, 400, dtype=torch.float64)
     axes.plot(array(s), array(s.sigmoid()), color=INK, linewidth=1.2, zorder=1)

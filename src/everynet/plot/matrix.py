@@ -12,9 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from torch import Tensor
 
-from everynet.plot.style import INK, MAGNITUDE, SIGNED, array, figure, symmetric
+from everynet.plot.style import INK, LEAST, MAGNITUDE, SIGNED, WIDTH, array, figure, symmetric
 
-_READABLE = 20  # classes up to which every cell carries its numbers
+_WRITTEN = 11  # classes up to which every cell has room for its numbers
+_READABLE = 20  # and up to which each is named
 
 
 def heatmap(
@@ -31,7 +32,7 @@ def heatmap(
     if signed is None:
         signed = bool((values < 0).any())
     rows, columns = values.shape
-    width = min(9.0, max(3.6, 1.8 + 3.4 * columns / max(rows, 1)))
+    width = min(WIDTH, max(3.6, 1.8 + 3.4 * columns / max(rows, 1)))
     drawn = figure(width, min(7.0, max(2.6, 3.4 * rows / max(columns, 1) + 0.8)))
     axes = drawn.axes[0]
     low, high = symmetric(values) if signed else (float(values.min()), float(values.max()))
@@ -50,8 +51,13 @@ def heatmap(
     return drawn
 
 
-def confusion_matrix(counts: Int[Tensor, "classes classes"], classes: Sequence[str] = ()) -> Figure:
-    """True classes down, predicted ones across: counts, and their share of the true class.
+def confusion_matrix(
+    counts: Int[Tensor, "classes classes"],
+    classes: Sequence[str] = (),
+    *,
+    split: str = "validation",
+) -> Figure:
+    """True classes of a split down, predicted ones across: counts, and their share of a true class.
 
     What is right is blue. What is wrong is orange on a scale of its own, up to the worst cell,
     so that few mistakes can be seen beside many right answers.
@@ -60,8 +66,8 @@ def confusion_matrix(counts: Int[Tensor, "classes classes"], classes: Sequence[s
     shares = counts.double() / counts.sum(1, keepdim=True).clamp(min=1)
     right = torch.eye(len(counts), dtype=torch.bool)
     worst = float(shares[~right].max()) if len(counts) > 1 else 0.0
-    side = 2.0 + 0.45 * min(len(counts), _READABLE)
-    drawn = figure(side + 1.6, side)
+    side = min(2.0 + 0.4 * len(counts), 5.1)
+    drawn = figure(side + 1.4, side)
     axes = drawn.axes[0]
     for where, cmap, most, label in (
         (~right, "Oranges", worst or 1.0, "wrong"),
@@ -73,11 +79,13 @@ def confusion_matrix(counts: Int[Tensor, "classes classes"], classes: Sequence[s
         bar.ax.tick_params(labelsize="small")
     axes.set(xlabel="predicted class", ylabel="true class")
     _name_ticks(axes, [str(name) for name in classes] or [str(i) for i in range(len(counts))])
-    if len(counts) <= _READABLE:
+    if len(counts) <= _WRITTEN:
         _write_cells(axes, counts, shares, worst)
     hits, samples = int(counts.trace()), int(counts.sum())
     share = hits / max(samples, 1)
-    axes.set_title(f"{hits:,} of {samples:,} right ({share:.1%})", color=INK, fontsize="medium")
+    axes.set_title(
+        f"{split}: {hits:,} of {samples:,} right ({share:.1%})", color=INK, fontsize="medium"
+    )
     return drawn
 
 
@@ -108,4 +116,4 @@ def _write_cells(
         digits = 0 if share >= 0.0995 else 1
         text = f"{int(counts[row, column]):,}\n{share:.{digits}%}"
         ink = "white" if dark else INK
-        axes.text(column, row, text, color=ink, ha="center", va="center", fontsize="x-small")
+        axes.text(column, row, text, color=ink, ha="center", va="center", fontsize=LEAST)

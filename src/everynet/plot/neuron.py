@@ -27,7 +27,7 @@ def action_potential(
     `times` and `phases`, each the moment at which a phase begins and the last the end of all, are
     in seconds.
     """
-    made = figure(6.6, 7.2, 3, 1)
+    made = figure(6.5, 6.2, 3, 1)
     top, middle, bottom = made.axes
     now = 1e3 * array(times)
     top.plot(now, array(voltage), color=INK, linewidth=1.8)

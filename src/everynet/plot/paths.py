@@ -9,11 +9,23 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, SIGNED, array, colour, figure, grid, symmetric
+from everynet.plot.style import (
+    FAINT,
+    INK,
+    SIGNED,
+    WIDTH,
+    array,
+    colour,
+    figure,
+    grid,
+    log_ticks,
+    symmetric,
+    wrapped,
+)
 
 Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 """The landscape: a number for each point of the plane."""
@@ -40,29 +52,35 @@ def descent_paths(
     approximate.
     """
     left, right, bottom, top = window
-    tall = 3.2 * (top - bottom) / (right - left)
-    made = figure(3.6 * len(paths), tall + 0.8, 1, len(paths))
+    columns = min(len(paths), 3)
+    rows = -(-len(paths) // columns)
+    across = min(3.2, (WIDTH - 0.5) / columns - 0.2)
+    tall = across * (top - bottom) / (right - left)
+    made = figure(WIDTH, (tall + 0.9) * rows, rows, columns)
+    for axes in made.axes[len(paths) :]:
+        axes.remove()
     for number, (axes, (name, path)) in enumerate(zip(made.axes, paths.items(), strict=True)):
         _contours(axes, height, window)
         line = array(_inside(path, window))
-        axes.plot(line[:, 0], line[:, 1], "o-", color=colour(number), ms=3.2, linewidth=1.2)
-        axes.plot(line[:1, 0], line[:1, 1], "o", color=colour(number), ms=8, mec=INK)
+        axes.plot(line[:, 0], line[:, 1], "o-", color=colour(number), ms=2.6, linewidth=1.1)
+        axes.plot(line[:1, 0], line[:1, 1], "o", color=colour(number), ms=6, mec=INK)
         axes.annotate("start", line[0], xytext=(7, 5), textcoords="offset points", fontsize="small")
         if guides and name in guides:
             guide = array(guides[name])
             axes.plot(guide[:, 0], guide[:, 1], "--", color=INK, linewidth=1, label="flow")
             axes.legend(frameon=False, fontsize="small", loc="lower right")
-        axes.plot(*minimum, "*", color=INK, ms=10)
-        axes.set_title(name, color=INK, fontsize="medium")
-        axes.set_xlabel(xlabel)
+        axes.plot(*minimum, "*", color=INK, ms=8)
+        axes.set_title(wrapped(name, across), color=INK)
+        axes.set_xlabel(wrapped(xlabel, across))
         axes.set_aspect("equal")  # so that the gradient is seen to cross contours at right angles
-    made.axes[0].set_ylabel(ylabel)
+    for axes in made.axes[::columns]:
+        axes.set_ylabel(wrapped(ylabel, tall))
     return made
 
 
 def landscapes(heights: Mapping[str, Height], *, span: float = 1.0) -> Figure:
     """A panel for each landscape around the origin: red above the origin, blue below it."""
-    made = figure(2.6 * len(heights) + 0.8, 3.0, 1, len(heights))
+    made = figure(WIDTH, (WIDTH - 1.2) / len(heights) + 0.6, 1, len(heights))
     for axes, (name, height) in zip(made.axes, heights.items(), strict=True):
         side, z = _grid(height, (-span, span, -span, span))
         z = z - float(height(torch.zeros(2, dtype=torch.float64)))
@@ -95,7 +113,7 @@ def decay(
     `factors` predicts that factor for some of the curves: a dashed line of its slope is drawn
     through the last point.
     """
-    made = figure(6.2, 3.8)
+    made = figure(6.2, 3.5)
     axes = made.axes[0]
     axes.set_yscale("log")
     for number, (name, values) in enumerate(curves.items()):
@@ -110,10 +128,10 @@ def decay(
         label = ""
     if log_steps:
         axes.set_xscale("log")
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    axes.legend(frameon=False, fontsize="small")
+    made.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
+    log_ticks(axes)
     grid(axes)
     return made
 
@@ -130,7 +148,7 @@ def step_sizes(
     Below 1 the error falls. The three regimes are shaded: up to 1 a step goes at most straight to
     the floor of the steepest direction, up to 2 past it, and above 2 to a higher point beyond it.
     """
-    made = figure(6.2, 3.8)
+    made = figure(6.2, 3.5)
     axes = made.axes[0]
     last, bottom, top = float(rates.max()), 0.9 * float(predicted.min()), float(predicted.max())
     top += 0.15 * (top - bottom)
@@ -181,4 +199,4 @@ def _contours(axes: Axes, height: Height, window: Window) -> None:
     axes.set_xlim(*window[:2])
     axes.set_ylim(*window[2:])
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(5))
+        axis.set_major_locator(MaxNLocator(4))

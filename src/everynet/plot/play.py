@@ -22,7 +22,7 @@ def policy_maps(
     There is no arrow where the best action is worth less than `least` more than the worst.
     """
     columns = q.shape[1]
-    drawn = figure(1.28 * columns + 0.9, 0.27 * q.shape[0] + 1.1, 1, columns)
+    drawn = figure(1.28 * columns + 0.9, 0.27 * q.shape[0] + 1.0, 1, columns)
     best, action = q.max(3)
     matters = best - q.amin(3) >= least
     low, high = symmetric(best)
@@ -34,11 +34,11 @@ def policy_maps(
                     continue
                 dark = abs(float(best[row, column, paddle])) > 0.6 * high
                 axes.text(
-                    paddle, row, arrows[index], ha="center", va="center", fontsize=11,
+                    paddle, row, arrows[index], ha="center", va="center", fontsize=9,
                     color="white" if dark else INK,
                 )  # fmt: skip
         axes.axvline(column, color=INK, linewidth=0.8, linestyle=":")
-        axes.set_title(f"ball in column {column}", fontsize="small")
+        axes.set_title(f"ball in\ncolumn {column}", fontsize="small")
         axes.set_xlabel("paddle", fontsize="small")
         axes.set_xticks(range(q.shape[2]))
         axes.set_yticks(range(q.shape[0]) if column == 0 else [])

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, INK, figure
+from everynet.plot.style import CYCLE, INK, WIDTH, figure
 
 
 def scatter(
@@ -20,7 +20,7 @@ def scatter(
 ) -> Figure:
     """Points as dots; other sets of points, by name, in panels of their own with the same axes."""
     panels = {title: points, **(beside or {})}
-    made = figure(3.25 * len(panels), 3.25, 1, len(panels))
+    made = figure(3.25 * len(panels), min(3.3, 0.4 + WIDTH / len(panels)), 1, len(panels))
     everything = [each.detach().cpu() for each in panels.values()]
     low = min(float(each.min()) for each in everything)
     high = max(float(each.max()) for each in everything)

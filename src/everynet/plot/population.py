@@ -39,7 +39,7 @@ def tuning_planes(
     encoders: Float[Tensor, "neurons 2"],
 ) -> Figure:
     """The rate of each neuron over a plane, x_1 across and x_2 up, with its encoder as an arrow."""
-    made = figure(2.5 * len(rates) + 0.9, 2.9, 1, len(rates))
+    made = figure(2.0 * len(rates) + 0.9, 2.2, 1, len(rates))
     top = float(rates.max())
     span = (float(side[0]), float(side[-1]), float(side[0]), float(side[-1]))
     for axes, plane, (e1, e2) in zip(made.axes, rates, encoders.tolist(), strict=True):

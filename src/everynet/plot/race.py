@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, array, bare, colour, figure
+from everynet.plot.style import FAINT, INK, LEAST, WIDTH, array, bare, colour, figure, wrapped
 
 POINTS = 200  # along a side of the grid that contours are computed from
 LEVELS = 14
@@ -33,23 +33,26 @@ class Course:
 
 
 def courses(given: Sequence[Course], teams: Mapping[str, Sequence[str]]) -> Figure:
-    """A column for each course and a row for each team, whose ways alone are drawn there.
+    """A row for each course and a column for each team, whose ways alone are drawn there.
 
     A star is a minimum; dots are the ends of the first steps.
     """
-    made = figure(3.9 * len(given), 3.5 * len(teams), len(teams), len(given))
+    made = figure(WIDTH, 2.05 * len(given) + 0.7, len(given), len(teams))
     places = iter(made.axes)
-    for number, (team, names) in enumerate(teams.items()):
-        for course in given:
+    for course in given:
+        for number, (team, names) in enumerate(teams.items()):
             axes = next(places)
             _draw(axes, course, names)
             if number == 0:
-                axes.set_title(course.title, color=INK)
-            if number == len(teams) - 1:
-                axes.set_xlabel(r"$\theta_1$")
+                axes.set_ylabel(wrapped(course.title, 1.7) + "\n" + r"$\theta_2$")
             if course is given[0]:
-                axes.set_ylabel(team + "\n\n" + r"$\theta_2$")
-                axes.legend(fontsize="small", loc="lower right", framealpha=0.9, edgecolor="white")
+                axes.set_title(team, color=INK)
+            if course is given[-1]:
+                axes.set_xlabel(r"$\theta_1$")
+                axes.legend(
+                    fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2,
+                    frameon=False,
+                )  # fmt: skip
     return made
 
 
@@ -64,12 +67,12 @@ def _draw(axes: Axes, course: Course, names: Sequence[str]) -> None:
     everyone = list(course.ways)
     for order, name in enumerate(names):
         line, ink = array(course.ways[name]), colour(everyone.index(name))
-        width = 2.6 - 0.55 * order  # so that one way does not hide another below it
+        width = 2.2 - 0.5 * order  # so that one way does not hide another below it
         axes.plot(line[:, 0], line[:, 1], "-", color=ink, linewidth=width, label=name)
         few = line[1 : MARKED + 1]
-        axes.plot(few[:, 0], few[:, 1], "o", color=ink, ms=3.5)
+        axes.plot(few[:, 0], few[:, 1], "o", color=ink, ms=2.6)
     across, up = next(iter(course.ways.values()))[0].tolist()
-    axes.plot(across, up, "o", color="white", mec=INK, ms=8, zorder=5)
+    axes.plot(across, up, "o", color="white", mec=INK, ms=6, zorder=5)
     axes.annotate(
         "start",
         (across, up),
@@ -80,7 +83,7 @@ def _draw(axes: Axes, course: Course, names: Sequence[str]) -> None:
         fontsize="small",
     )
     for place in course.minima:
-        axes.plot(*place, "*", color=INK, ms=13, mec="white", zorder=5)
+        axes.plot(*place, "*", color=INK, ms=10, mec="white", zorder=5)
     axes.set_xlim(left, right)
     axes.set_ylim(bottom, top)
     for axis in (axes.xaxis, axes.yaxis):
@@ -98,7 +101,7 @@ def standings(
 
     A cell may have two lines, the second of which is printed small.
     """
-    made = figure(1.6 + 1.5 * len(columns), 0.5 * len(rows) + 1.4)
+    made = figure(WIDTH, 0.42 * len(rows) + 1.4)
     axes = made.axes[0]
     bare(axes)
     axes.set_xlim(-1.1, len(columns))
@@ -109,13 +112,13 @@ def standings(
     axes.axhline(-0.08, color=INK, linewidth=1)
     for line, (name, cells) in enumerate(rows.items()):
         axes.plot(-1.02, line + 0.45, "s", color=colour(line), ms=9)
-        axes.text(-0.92, line + 0.45, name, va="center", color=INK, fontsize=11)
+        axes.text(-0.92, line + 0.45, name, va="center", color=INK)
         for number, cell in enumerate(cells):
             figures, _, small = cell.partition("\n")
             weight = "bold" if best[number] == line else "normal"
             where = (number + 0.4, line + (0.3 if small else 0.45))
             axes.text(*where, figures, ha="center", va="center", weight=weight, color=INK)
-            axes.text(where[0], line + 0.68, small, ha="center", va="center", fontsize=7.5)
+            axes.text(where[0], line + 0.68, small, ha="center", va="center", fontsize=LEAST)
         axes.axhline(line + 0.95, color=FAINT, linewidth=0.6)
-    axes.text(-1.05, len(rows) + 0.15, fill(note, 110), va="top", fontsize=9, color=INK)
+    axes.text(-1.05, len(rows) + 0.15, fill(note, 105), va="top", color=INK)
     return made

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import INK, array, colour, dress, grid
+from everynet.plot.style import INK, WIDTH, array, colour, dress, grid, wrapped
 
 
 class Regime(NamedTuple):
@@ -33,24 +33,24 @@ class Regime(NamedTuple):
 
 def regimes(given: Mapping[str, Regime], *, shown: int, bin: float) -> Figure:
     """A raster above the rate for each state, and the spectra of all; a bin is in s."""
-    made = Figure(figsize=(13.0, 7.2), layout="constrained")
-    columns = math.ceil((len(given) + 1) / 2)
-    parts = iter(np.asarray(made.subfigures(2, columns), dtype=object).ravel())
+    rows = math.ceil((len(given) + 1) / 2)
+    made = Figure(figsize=(WIDTH, 2.6 * rows), layout="constrained")
+    parts = iter(np.asarray(made.subfigures(rows, 2), dtype=object).ravel())
     for number, (name, state) in enumerate(given.items()):
         upper, lower = next(parts).subplots(2, 1, sharex=True, height_ratios=[2.2, 1])
         dress(upper)
         dress(lower)
         ink, rate = colour(number), array(state.rate)[: math.ceil(state.until / bin)]
         when, who = array(state.times) * 1000, array(state.neurons)
-        upper.plot(when, who, "|", ms=2.6, mew=0.9, color=ink, rasterized=True)
+        upper.plot(when, who, "|", ms=1.8, mew=0.7, color=ink, rasterized=True)
         upper.set_ylim(-1, shown)
         upper.set_ylabel("neuron")
-        upper.set_title(f"{name}: {state.title}", color=INK, fontsize="medium")
+        upper.set_title(wrapped(f"{name}: {state.title}", 2.9), color=INK)
         lower.stairs(rate, np.arange(len(rate) + 1) * bin * 1000, color=ink, fill=True)
         lower.set_xlim(0, state.until * 1000)
         lower.set_ylim(bottom=0)
         lower.set_ylabel("rate (Hz)")
-        lower.set_xlabel(f"time (ms); {state.caption}", fontsize="small")
+        lower.set_xlabel(f"time (ms)\n{wrapped(state.caption, 2.9)}", fontsize="small")
         grid(lower)
     axes = dress(next(parts).subplots())
     for number, (name, state) in enumerate(given.items()):
@@ -60,6 +60,8 @@ def regimes(given: Mapping[str, Regime], *, shown: int, bin: float) -> Figure:
     axes.set_xlabel("frequency (Hz)")
     axes.set_ylabel("power over that of Poisson neurons")
     axes.set_title("waves of the population rate", color=INK, fontsize="medium")
-    axes.legend(frameon=False, fontsize="small", ncols=2, loc="upper left")
+    axes.legend(
+        frameon=False, fontsize="small", ncols=3, loc="upper center", bbox_to_anchor=(0.5, -0.2)
+    )
     grid(axes)
     return made

@@ -31,13 +31,19 @@ def handover(
     """
     order = encoder[-1].argsort(descending=True)
     low, high = symmetric(torch.cat([encoder, decoder]))
-    made = figure(7.5, 4.2)
+    made = figure(6.5, 3.9)
     made.clear()
     given = made.subplots(1, 2, sharey=True, width_ratios=[len(encoder), len(decoder) + 1])
     after = torch.cat([encoder[-1:], decoder])
     parts = (
-        (given[0], encoder, list(source), len(encoder) - 1, "the encoder reads; $c$ is its last"),
-        (given[1], after, ["$c$", *output], 0, "the decoder begins with $c$ and says"),
+        (
+            given[0],
+            encoder,
+            list(source),
+            len(encoder) - 1,
+            "read; $c$ is its last state",
+        ),
+        (given[1], after, ["$c$", *output], 0, "said, beginning with $c$"),
     )
     for axes, states, labels, framed, title in parts:
         image = axes.imshow(
@@ -77,7 +83,7 @@ def sentence_map(
     _, spread, directions = torch.linalg.svd(centred, full_matrices=False)
     across, up = array(pad(centred @ directions[:2].T, (0, 2 - min(2, len(spread)))).T)
     shares = [*(spread**2 / (spread**2).sum().clamp(min=1e-30)).tolist(), 0.0]
-    made = figure(7.6, 3.7, 1, 2)
+    made = figure(6.5, 3.0, 1, 2)
     left, right = made.axes
     group_of = groups.cpu().numpy()
     common = [group for group, _ in Counter(group_of.tolist()).most_common()]

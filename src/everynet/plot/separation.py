@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, FAINT, INK, array, figure, grid
+from everynet.plot.style import CYCLE, FAINT, INK, array, figure, grid, log_ticks
 from everynet.plot.surface import scatter
 
 
@@ -56,7 +56,7 @@ def separating_line(
 
 
 def mistake_bound(norms: Float[Tensor, " mistakes"], radius: float, margin: float) -> Figure:
-    """The proof of the mistake bound as a picture: two curves that cross at (R / gamma)^2.
+    """The proof of the mistake bound as a picture: two lines that cross at (R / gamma)^2.
 
     `norms` are the lengths of (w, b) after each mistake at a learning rate of 1. Each mistake
     adds at least gamma to the length along the best direction, and at most R^2 to its square.
@@ -64,26 +64,26 @@ def mistake_bound(norms: Float[Tensor, " mistakes"], radius: float, margin: floa
     drawn = figure(5.6, 4.0)
     axes = drawn.axes[0]
     most = (radius / margin) ** 2
-    k = np.linspace(0, 1.15 * most, 400)
+    k = np.geomspace(0.8, 1.5 * most, 800)
     least, greatest = margin * k, radius * np.sqrt(k)
     axes.fill_between(k, least, greatest, where=k <= most, color=FAINT, alpha=0.35, linewidth=0)
     axes.plot(k, greatest, color=CYCLE[1], label=r"at most $\sqrt{k}\,R$")
     axes.plot(k, least, color=CYCLE[0], label=r"at least $k\,\gamma$")
-    made = np.arange(len(norms) + 1)
-    lengths = np.concatenate([[0.0], array(norms)])
+    made = np.arange(1, len(norms) + 1)
     label = f"measured: {len(norms)} mistakes"
-    axes.plot(made, lengths, "o-", color=INK, ms=4, linewidth=1.2, label=label)
+    axes.plot(made, array(norms), "o-", color=INK, ms=4, linewidth=1.2, label=label)
     axes.axvline(most, color=INK, linewidth=0.9, linestyle=":")
     axes.annotate(
         rf"$(R/\gamma)^2$ = {most:.1f}",
-        xy=(most, 0),
-        xytext=(-6, 8),
+        xy=(most, margin),
+        xytext=(-6, 2),
         textcoords="offset points",
         ha="right",
         color=INK,
     )
-    axes.set(xlabel="mistake k", ylabel=r"length of $(w, b)$", xlim=(0, 1.15 * most))
-    axes.set_ylim(0, 1.08 * radius * math.sqrt(1.15 * most))
+    axes.set(xlabel="mistake k", ylabel=r"length of $(w, b)$", xscale="log", yscale="log")
+    axes.set(xlim=(0.8, 1.5 * most), ylim=(0.8 * margin, 1.5 * radius * math.sqrt(most)))
+    log_ticks(axes)
     axes.legend(frameon=False, loc="upper left")
     grid(axes)
     return drawn

@@ -10,11 +10,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, array, colour, dress, figure, grid
+from everynet.plot.style import FAINT, INK, array, colour, dress, figure, grid, log_ticks
 
 Curve = tuple[Float[Tensor, " _points"], Float[Tensor, " _points"]]
 """Where, and how much there."""
 SPIKE = 1.9  # how high a spike is drawn, where the threshold is 1
+ROUNDING = 1e-14  # per cent: what is nearer than that is drawn there
 MANY = 120  # neurons above which a raster has dots for strokes
 
 
@@ -32,7 +33,7 @@ def raster(
     `groups` gives the number of neurons in each, in the order of their numbers; times and
     `bin_width` are in seconds.
     """
-    made = figure(8.0, 5.2)
+    made = figure(6.5, 4.4)
     made.clear()
     upper, lower = made.subplots(2, 1, sharex=True, height_ratios=[3, 1.2])
     dress(upper)
@@ -77,12 +78,12 @@ def membrane_traces(
     xlabel: str = "time (ms)",
 ) -> Figure:
     """A panel for each membrane: its trace, the threshold, and a tall line for each spike."""
-    made = figure(8.0, 0.6 + 1.25 * len(voltages), len(voltages), 1)
+    made = figure(6.5, 0.5 + 1.05 * len(voltages), len(voltages), 1)
     where = array(times)
     for number, (axes, (name, trace)) in enumerate(zip(made.axes, voltages.items(), strict=True)):
         values = array(trace)
         _threshold(axes, threshold)
-        axes.plot(where, values, color=colour(number), linewidth=1.3)
+        axes.plot(where, values, color=colour(0), linewidth=1.3)
         axes.vlines(array(spikes[name]), threshold, SPIKE * threshold, color=INK, linewidth=1.1)
         low = min(0.0, float(values.min()) * 1.08)
         axes.set_ylim(low - 0.05 * threshold, (SPIKE + 0.1) * threshold)
@@ -104,31 +105,37 @@ def firing_curve(
     limit: float | None = None,
     xlabel: str = "input",
 ) -> Figure:
-    """The rate against the input beside the formula, drawn over x, and each measurement's error."""
-    made = figure(9.6, 3.9, 1, 2)
+    """The rate against the input beside the formula, drawn over x, and how far each is from it."""
+    made = figure(6.5, 2.9, 1, 2)
     left, right = made.axes
     left.plot(array(x), array(formula(x)), color=INK, linewidth=1.2, label="formula")
     for number, (name, (at, rate)) in enumerate(measured.items()):
         where, values, truth = array(at), array(rate), array(formula(at))
-        left.plot(where, values, "o", ms=3.2, color=colour(number), label=name)
+        size = 2.2 + 1.3 * number  # rings around dots, so that none hides another
+        left.plot(where, values, "o", ms=size, color=colour(number), mfc="none", label=name)
         fires = truth > 0
-        error = 100 * (values[fires] / truth[fires] - 1)
-        right.plot(where[fires], error, "o-", ms=3.2, lw=1, color=colour(number), label=name)
+        error = 100 * np.abs(values[fires] / truth[fires] - 1)
+        right.plot(
+            where[fires], error.clip(ROUNDING), "o-", ms=2.6, lw=1, color=colour(number), label=name
+        )
     if limit is not None:
         left.axhline(limit, color=INK, linewidth=0.8, linestyle=":")
         left.annotate(
             r"$1/\tau_{ref}$", (float(x[0]), limit), xytext=(4, -4),
             textcoords="offset points", va="top", fontsize="small", color=INK,
         )  # fmt: skip
-    right.axhline(0, color=INK, linewidth=0.8)
+    right.set_yscale("log")
     for axes in (left, right):
         axes.set_xscale("log")
         axes.set_xlabel(xlabel)
+        log_ticks(axes)
         grid(axes)
     left.set_ylabel("firing rate (Hz)")
     right.set_ylabel("distance from the formula (%)")
-    right.legend(frameon=False, fontsize="small")
-    left.legend(frameon=False, fontsize="small", loc="lower right")
+    made.legend(
+        *left.get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False,
+        fontsize="small",
+    )  # fmt: skip
     return made
 
 

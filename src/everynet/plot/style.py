@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,7 @@ from matplotlib.colors import Colormap
 from matplotlib.figure import Figure
 from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -44,12 +46,21 @@ CYCLE: tuple[str, ...] = (
 INK = "#222222"
 FAINT = "#c8c8c8"
 
+WIDTH = 6.5
+"""Inches of a printed page, which no figure exceeds."""
+LEAST = 7.0
+"""Points of the smallest text."""
+
 
 @contextmanager
 def drawing() -> Iterator[None]:
-    """Draw with matplotlib's own settings, whatever a `matplotlibrc` of a folder or user says."""
+    """Draw for a page of 6.5 inches, whatever a `matplotlibrc` of a folder or user says."""
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
+        matplotlib.rcParams["font.size"] = 8.5  # so that "small" is 7.1 points
+        matplotlib.rcParams["axes.titlesize"] = "medium"
+        matplotlib.rcParams["svg.hashsalt"] = "everynet"  # equal pictures are equal files
+        matplotlib.rcParams["pdf.fonttype"] = 42  # letters stay letters
         yield
 
 
@@ -69,8 +80,8 @@ def plain(name: str) -> str:
 def figure(
     width: float, height: float, rows: int = 1, columns: int = 1, *, projection: str | None = None
 ) -> Figure:
-    """A figure of `width` by `height` inches with rows x columns axes, in `figure.axes` by rows."""
-    made = Figure(figsize=(width, height), layout="constrained")
+    """A figure with rows x columns axes, in `figure.axes` by rows; at most as wide as a page."""
+    made = Figure(figsize=(min(width, WIDTH), height), layout="constrained")
     for index in range(rows * columns):
         dress(made.add_subplot(rows, columns, index + 1, projection=projection))
     return made
@@ -80,7 +91,7 @@ def dress(axes: Axes) -> Axes:
     """The house look on axes made elsewhere: no box, outward ticks, the cycle of colours."""
     axes.set_prop_cycle(color=CYCLE)
     axes.set_axisbelow(True)
-    axes.tick_params(color=INK, labelcolor=INK, labelsize="small")
+    axes.tick_params(which="both", color=INK, labelcolor=INK, labelsize="small")
     if axes.name != "3d":
         for side in ("top", "right"):
             axes.spines[side].set_visible(False)
@@ -94,6 +105,30 @@ def grid(axes: Axes) -> None:
     axes.grid(visible=True, color=FAINT, linewidth=0.5, alpha=0.6)
 
 
+def log_ticks(axes: Axes) -> None:
+    """Ticks that can be read on logarithmic axes whose limits are final.
+
+    Over three decades powers of ten say enough; below that their doubles and fives are named too,
+    and below half a decade a few round numbers.
+    """
+    for scale, axis, limits in (
+        (axes.get_xscale(), axes.xaxis, axes.get_xlim()),
+        (axes.get_yscale(), axes.yaxis, axes.get_ylim()),
+    ):
+        if scale != "log":
+            continue
+        low, high = min(limits), max(limits)
+        axis.set_minor_formatter(NullFormatter())
+        if low <= 0 or high / low > 1e3 or not 1e-3 <= low < high <= 1e5:
+            continue
+        wide = high / low > 3.5
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if wide else MaxNLocator(4))
+        axis.set_major_formatter(
+            FuncFormatter(lambda value, _: f"{value:,.0f}" if value >= 1000 else f"{value:.4g}")
+        )
+        axis.set_minor_locator(NullLocator())
+
+
 def bare(axes: Axes) -> None:
     """No ticks and no frame: the axes of a picture whose pixels are no scale."""
     axes.set_xticks([])
@@ -105,6 +140,30 @@ def bare(axes: Axes) -> None:
 def colour(index: int) -> str:
     """The colour of line or class `index`, round and round."""
     return CYCLE[index % len(CYCLE)]
+
+
+_PART = re.compile(r"\$[^$]*\$\S*|\S+")  # a formula is one word, spaces and all
+
+
+def wrapped(text: str, inches: float, points: float = 8.5) -> str:
+    """The text in lines that fit in so many inches; a formula is never broken."""
+    most = inches * 72 / (0.51 * points)  # letters to a line; one is about half as wide as high
+    lines = []
+    for given in text.split("\n"):
+        line = ""
+        for part in _PART.findall(given):
+            if line and letters(f"{line} {part}") > most:
+                lines.append(line)
+                line = part
+            else:
+                line = f"{line} {part}" if line else part
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def letters(text: str) -> int:
+    """How many letters are seen of a text whose formulae are spelled out."""
+    return len(re.sub(r"\\[a-zA-Z]+|[${}^_\\]", lambda found: "x"[: len(found[0]) // 3], text))
 
 
 def symmetric(values: Tensor) -> tuple[float, float]:
@@ -123,14 +182,27 @@ DPI = 150
 """Dots to the inch of every picture that is written."""
 
 
+FORMS: dict[str, dict[str, str | None]] = {
+    "png": {},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""What a picture is written as, and what is left out so that equal pictures are equal files."""
+
+
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file; text that is no formula is drawn letter by letter."""
+    """A figure as the bytes of a PNG file."""
+    return saved(figure, "png")
+
+
+def saved(figure: Figure, form: str) -> bytes:
+    """A figure as the bytes of a file; text that is no formula is drawn letter by letter."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if text.get_parse_math() and not _is_formula(text.get_text()):
             text.set_parse_math(False)
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DPI)
+    figure.savefig(content, format=form, dpi=DPI, metadata=FORMS[form])
     return content.getvalue()
 
 

@@ -28,6 +28,7 @@ from everynet.plot.style import (
     INK,
     MAGNITUDE,
     SIGNED,
+    WIDTH,
     array,
     bare,
     colour,
@@ -76,7 +77,7 @@ def decision_surface(
 ) -> Figure:
     """Step and sigmoid heads side by side, from above with the samples and as a surface in 3-D."""
     # The labels of 3-D axes are not seen by the layout: it needs wider margins.
-    drawn = Figure(figsize=(8.6, 7.4), layout=ConstrainedLayoutEngine(w_pad=0.15))
+    drawn = Figure(figsize=(WIDTH, 5.6), layout=ConstrainedLayoutEngine(w_pad=0.12))
     for column, (head, respond) in enumerate(HEADS.items()):
         answers = respond(scores.detach().double().cpu())
         flat = dress(drawn.add_subplot(2, 2, column + 1))
@@ -111,7 +112,7 @@ def decision_regions(
     """The class chosen at every point of the square, for any number of classes."""
     points = _side(chosen)
     count = int(max(chosen.max(), targets.max())) + 1
-    drawn = figure(5.6, 4.8)
+    drawn = figure(5.2, 4.4)
     axes = drawn.axes[0]
     axes.imshow(
         array(chosen).reshape(points, points),
@@ -138,12 +139,12 @@ def unit_maps(
 ) -> Figure:
     """The value of each hidden unit over the square, a row for each layer, one scale for all."""
     columns = min(most, max(layer.shape[1] for layer in layers))
-    drawn = figure(1.15 * columns + 1.0, 1.2 * len(layers) + 0.3, len(layers), columns)
+    drawn = figure(WIDTH, 0.85 * len(layers) + 0.3, len(layers), columns)
     peak = max(symmetric(layer)[1] for layer in layers)
     signed = any(bool((layer < 0).any()) for layer in layers)
     for row, layer in enumerate(layers):
         panels = drawn.axes[row * columns : (row + 1) * columns]
-        panels[0].set_ylabel(f"layer {row + 1}, {layer.shape[1]} units", fontsize="small")
+        panels[0].set_ylabel(f"layer {row + 1}\n{layer.shape[1]} units", fontsize="small")
         for unit, axes in enumerate(panels):
             bare(axes)
             if unit < layer.shape[1]:
@@ -155,7 +156,7 @@ def unit_maps(
                     extent=(low, high, low, high),
                     origin="lower",
                 )
-    drawn.colorbar(image, ax=drawn.axes, label="value of the unit", shrink=0.9, pad=0.01)
+    drawn.colorbar(image, ax=drawn.axes, label="value", shrink=0.9, pad=0.01)
     return drawn
 
 
@@ -205,9 +206,11 @@ def _in_relief(
     z, side = _on_square(answers, low, high)
     x1, x2 = np.meshgrid(side, side)
     if set(np.unique(z)) <= {0.0, 1.0}:
-        axes.scatter(x1, x2, z, c=z, s=0.5, depthshade=False, **_COLOURS)
+        for level in (0.0, 1.0):  # two plates
+            edges, ink = [level - 0.5, level + 0.5], [SIDES(level)]
+            axes.contourf(x1, x2, z, levels=edges, colors=ink, zdir="z", offset=level, alpha=0.9)
     else:
-        axes.plot_surface(x1, x2, z, rcount=120, ccount=120, antialiased=False, **_COLOURS)
+        axes.plot_surface(x1, x2, z, rcount=60, ccount=60, antialiased=False, **_COLOURS)
     axes.elev, axes.azim = 35, -60
 
 

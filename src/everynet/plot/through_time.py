@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, MAGNITUDE, array, colour, figure, grid
+from everynet.plot.style import FAINT, INK, MAGNITUDE, array, colour, figure, grid, log_ticks
 
 DECADES = 5  # below the largest part, that colours are told apart in
 
@@ -49,5 +49,6 @@ def parts_by_lag(
     right.set_xlabel("lag $t - k$, tokens")
     right.set_ylabel("share")
     right.legend(frameon=False, fontsize="small", labelcolor=INK, loc="upper right")
+    log_ticks(right)
     grid(right)
     return made

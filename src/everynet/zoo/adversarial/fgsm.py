@@ -258,7 +258,8 @@ class Attack(Simulation):
                     guides=by_chance,
                     xlabel=size,
                     ylabel="loss J",
-                    title="along the signs (dashed: random signs)",
+                    title="along the signs of the gradient",
+                    dashes="along random signs",
                 ),
                 Panel(
                     scores,

@@ -52,6 +52,14 @@ class LeastSquares(RegressorMixin, BaseEstimator):
         return form.give(x @ form.take(self.coef_) + self.intercept_)  # (1)
 
 
+SERUM = {
+    "s1": "cholesterol (s1)", "s2": "LDL (s2)", "s3": "HDL (s3)", "s4": "cholesterol / HDL (s4)",
+    "s5": "log triglycerides (s5)", "s6": "glucose (s6)", "bmi": "body mass",
+    "bp": "blood pressure",
+}  # fmt: skip
+"""What the columns of the diabetes table are."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Regression(Fitting[LeastSquares]):
     """Predict a number from a row of a table."""
@@ -112,7 +120,10 @@ class Regression(Fitting[LeastSquares]):
         return {
             "fit": fitted(parts),
             "residuals": residuals(*parts["training"]),
-            "coefficients": coefficients(torch.as_tensor(model.coef_), data.spec["features"]),
+            "coefficients": coefficients(
+                torch.as_tensor(model.coef_),
+                [SERUM.get(n, n) if self.data == "diabetes" else n for n in data.spec["features"]],
+            ),
         }
 
     def predict(

@@ -28,6 +28,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -107,6 +108,46 @@ def table(leak: float, at_zero: float) -> dict[str, Activation]:
     }
 
 
+OF_A_NUMBER: Mapping[str, Elementwise] = {
+    "squared": lambda e: F.mse_loss(e, torch.zeros_like(e), reduction="none"),
+    "absolute": lambda e: F.l1_loss(e, torch.zeros_like(e), reduction="none"),
+    "Huber": lambda e: F.huber_loss(e, torch.zeros_like(e), reduction="none"),
+}
+OF_A_CLASS: Mapping[str, Elementwise] = {
+    "cross-entropy": lambda z: F.binary_cross_entropy_with_logits(
+        z, torch.ones_like(z), reduction="none"
+    ),
+    "hinge": lambda z: F.relu(1 - z),
+    "wrong or right": lambda z: (z < 0).to(z.dtype),
+}
+
+
+def losses() -> Figure:
+    """What a sample costs, and the slope that learning sees of it."""
+    at = torch.linspace(-3, 3, 601, dtype=torch.float64)
+    kinds = (
+        (OF_A_NUMBER, "error", "loss of a number"),
+        (OF_A_CLASS, "score z of the true class", "loss of a class, of two"),
+    )
+    return panels(
+        *(
+            Panel(
+                {name: (at, loss(at)) for name, loss in named.items()}, across, "loss", title,
+                ylim=(-0.2, 4.2), legend="none",
+            )
+            for named, across, title in kinds
+        ),
+        *(
+            Panel(
+                {name: (at, measured(loss, at)) for name, loss in named.items()}, across, "slope",
+                ylim=(-3.2, 3.2) if named is OF_A_NUMBER else (-1.4, 1.4), legend="below",
+            )
+            for named, across, _ in kinds
+        ),
+        height=2.2,
+    )  # fmt: skip
+
+
 def measured(function: Elementwise, z: Float[Tensor, " points"]) -> Float[Tensor, " points"]:
     """The slope that learning sees: torch's derivative; nothing where it has none."""
     with torch.enable_grad():
@@ -130,6 +171,10 @@ class Activations(Simulation):
         "softmax": (
             "The share of each of four classes against the temperature: when cold the largest "
             "input takes all, and when hot all go to the dotted even share."
+        ),
+        "losses": (
+            "Losses above and their slopes below, of a number by its error (left) and of a class "
+            "by its score (right): those whose slope is bounded mind a wild sample less."
         ),
     }
     figures: ClassVar[Mapping[str, str]] = {
@@ -223,8 +268,9 @@ class Activations(Simulation):
             title="softmax: one-hot when cold, even when hot",
         )
         return {
-            "activations": panels(*shown, columns=4, width=3.4, height=2.8),
+            "activations": panels(*shown, columns=4, height=1.9),
             "softmax": panels(heat, width=5.5),
+            "losses": losses(),
         }
 
     def tiny(self) -> Self:

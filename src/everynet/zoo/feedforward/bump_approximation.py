@@ -160,7 +160,8 @@ class Bumps(Simulation):
             log="xy",
             xlabel="bumps N (2N hidden units)",
             ylabel="largest error on [0, 1]",
-            title=r"error, and the bound $L \delta / 2$ (dashed)",
+            title="largest error",
+            dashes=r"bound $L \delta / 2$",
         )
         return {"bumps": panels(*shapes, error), "sums": panels(*sums, columns=3)}
 
@@ -200,7 +201,7 @@ class Bumps(Simulation):
         models = [network(heights[[j]], b[j : j + 2], self.steepness * n) for j in range(n)]
         return Panel(
             {f"_{j}": (x, _values(model, x)) for j, model in enumerate(models)},
-            marks={"start": 0.0, "end": 1.0},
+            marks={"ends of [0, 1]": 0.0, " ": 1.0},
             xlabel="x",
             ylabel=r"$f(a_j)\,P_j(x)$",
             title=f"the {n} bumps of {name}",

@@ -130,6 +130,10 @@ class Supervised(Training[MLP]):
             "The class that the network names at each point of the plane, by colour, with the "
             "samples on top in the colour of their true class."
         ),
+        "hidden": (
+            "The samples as they are (left) and as values of the last hidden layer (right): there "
+            "one straight cut, the black line, tells the classes apart."
+        ),
         "units": (
             "Each square is one hidden unit over the plane of the inputs, a row for each layer: "
             "the first layer draws straight edges, and later ones bend them."
@@ -324,6 +328,13 @@ def _in_the_plane(
         drawn = {"surface": plot.decision_surface(score, x, t, **look)}
     if layers := model.hidden(places)[1:]:
         drawn["units"] = plot.unit_maps(layers, low=-half, high=half)
+        if z.shape[1] <= 2:
+            last = model.layers[-1]
+            assert isinstance(last, nn.Linear)
+            w, b = (p[-1] if len(p) == 1 else p[1] - p[0] for p in (last.weight, last.bias))
+            drawn["hidden"] = plot.hidden_space(
+                x, model.hidden(x)[-1], w, float(b), t, labels=features, classes=classes
+            )
     return drawn
 
 

@@ -142,8 +142,8 @@ class OneFromTheRest(Fitting[Perceptron]):
             "class that it names."
         ),
         "bound": (
-            "The length of the weights by mistake: it can only be in the grey wedge between the "
-            "two curves, and where they meet (dotted) no further mistake is possible."
+            "The length of the weights by mistake, both logarithmic: it can only be in the grey "
+            "wedge between the two lines, and where they meet (dotted) no mistake can follow."
         ),
     }
     figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {

@@ -335,11 +335,11 @@ def _game(history: History) -> Figure:
     ends = (("discriminator", "2 log 2", 2 * math.log(2)), ("generator", "log 2", math.log(2)))
     logged = plot.logged(history, "train")
     losses = {
-        f"{name}, dashed: {word}": (
+        name: (
             logged[name][0],
             plot.moving_mean(logged[name][1], max(1, len(logged[name][1]) // 60)),
         )
-        for name, word, _ in ends
+        for name, _, _ in ends
     }
     guides = {
         name: (steps, torch.full_like(steps, level))
@@ -357,6 +357,8 @@ def _game(history: History) -> Figure:
             ylabel="loss, moving mean",
             title="neither player wins",
             guides=guides,
+            dashes="where q = p: " + " and ".join(word for _, word, _ in ends),
+            legend="below",
         ),
         plot.Panel(
             shares,
@@ -364,9 +366,8 @@ def _game(history: History) -> Figure:
             ylabel="share",
             title="what is made, validation",
             ylim=(0.0, 1.05),
-            legend="lower right",
+            legend="below",
         ),
-        width=3.4,
         height=3.0,
     )
 

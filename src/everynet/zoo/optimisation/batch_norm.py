@@ -265,7 +265,6 @@ class WithAndWithout(Experiment):
                 ylabel="accuracy on images not trained on",
                 title=title,
                 ylim=(0, top),
-                legend="upper left" if kind == "plain" else "none",  # the same colours in both
             )
             for kind, title in KINDS.items()
         ]

@@ -245,21 +245,19 @@ class CriticalPoints(Simulation):
             "curvature-signs": panels(
                 Panel(
                     {f"measured, {self.matrices:,} matrices each": (n, result["positive"])},
-                    guides={"exact, (7)": (n, exact), "independent signs, (9)": (n, independent)},
+                    guides={"exact": (n, exact), "independent signs": (n, independent)},
                     xlabel="dimensions N",
                     ylabel="share with N positive eigenvalues",
                     log="y",
                     scatter=True,
                 ),
                 width=6.0,
-                height=4.0,
             ),
             "landscape": panels(
                 self.map(f, result),
                 self.by_height(result),
                 self.step_down(f, result),
-                width=5.0,
-                height=4.4,
+                height=3.0,
             ),
         }
 
@@ -302,8 +300,8 @@ class CriticalPoints(Simulation):
         d = -k[:, None] * f.slope(x)
         return Panel(
             {"f(x - k g)": (k, f.height(x + d))},
-            guides={"parabola, (1)": (k, taylor(f, x, d))},
-            marks={"best step of (2)": float(best)},
+            guides={"parabola": (k, taylor(f, x, d))},
+            marks={"best step": float(best)},
             xlabel="step size k",
             ylabel="height",
             title="down the slope from a point near a minimum",

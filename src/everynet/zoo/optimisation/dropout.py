@@ -289,7 +289,7 @@ class Thinning(Experiment):
             "output of a linear layer",
             "density over masks",
             "their mean is the output in evaluation",
-            guides={"normal, variance (5)": (at, bell), "evaluation": upright(mean, density)},
+            guides={"normal law": (at, bell), "evaluation": upright(mean, density)},
             ylim=(0.0, 1.4 * density.max().item()),
             legend="upper right",
         )

@@ -211,7 +211,7 @@ class Gradients(Simulation):
                     guides={label: (below, row) for label, row in zip(labels, lines, strict=True)},
                     xlabel="layers below the output",
                     ylabel="" if drawn else "gradient norm / that at the output",
-                    title=f"{name}: measured (points), predicted (dashed)",
+                    title=name,
                     log="y",
                     scatter=True,
                 )
@@ -234,7 +234,7 @@ class Gradients(Simulation):
             log="xy",
             scatter=True,
         )
-        return {"norms": panels(*drawn), "factor": panels(edge, width=5.6, height=4)}
+        return {"norms": panels(*drawn), "factor": panels(edge, width=5.6)}
 
     def tiny(self) -> Self:
         return replace(self, depth=4, width=16, nets=1, rows=2)

@@ -229,7 +229,7 @@ class Depth(Simulation):
                     guides={label: (layers, predicted[name]) for label, name in labels.items()},
                     xlabel="layer $l$",
                     ylabel="" if scales else f"second moment $m_l$, mean of {self.nets} networks",
-                    title=f"{kind}: measured (points), predicted (dashed)",
+                    title=kind,
                     log="y",
                     scatter=True,
                 )
@@ -247,7 +247,7 @@ class Depth(Simulation):
             )
             for number, name in enumerate(GOOD)
         ]
-        return {"scales": panels(*scales), "kept": panels(*kept, width=4.2)}
+        return {"scales": panels(*scales), "kept": panels(*kept)}
 
     def tiny(self) -> Self:
         return replace(self, depth=6, width=32, nets=2, rows=4)

@@ -262,7 +262,7 @@ class LearningRate(Simulation):
                     title=rf"network; $2/\lambda_{{\mathrm{{max}}}}$ = {limit:.2g}",
                     log="y",
                     ylim=(float(losses.min()) / 2, 10 * SHOWN),
-                    legend="upper right",
+                    legend="below",
                 ),
                 Panel(
                     {
@@ -275,7 +275,7 @@ class LearningRate(Simulation):
                     ylabel="training loss",
                     title="network",
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
                 Panel(
                     {"validation images": (rates, result["accuracy"])},
@@ -284,7 +284,7 @@ class LearningRate(Simulation):
                     ylabel=f"accuracy after {self.steps} steps",
                     title="network",
                     log="x",
-                    legend="upper left",
+                    legend="below",
                 ),
                 Panel(
                     {
@@ -298,23 +298,19 @@ class LearningRate(Simulation):
                     ylabel="training loss",
                     title="least squares, a parabola",
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
                 columns=2,
-                width=5.4,
-                height=3.8,
             ),
             "batches": panels(
                 Panel(
                     {f"measured, {self.draws:,} batches each": (sizes, result["batch_variance"])},
-                    guides={"variance of one sample / B, (7)": (sizes, self.noise(result))},
+                    guides={"variance of one sample / B": (sizes, self.noise(result))},
                     xlabel="samples B in a batch",
                     ylabel="variance of the batch's loss",
                     log="xy",
                     scatter=True,
                 ),
-                width=5.4,
-                height=3.8,
             ),
         }
 

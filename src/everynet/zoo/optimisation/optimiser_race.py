@@ -333,7 +333,6 @@ class Race(Experiment):
                 levels={"arrived": self.tolerance * float(result["values"][0, 0, k])},
                 log="xy",
                 ylim=(LOWEST, 10 * float(result["values"][0, 0, k])),
-                legend="lower left" if k == 1 else "none",
             )
             for k, course in enumerate(COURSES.values())
         ]

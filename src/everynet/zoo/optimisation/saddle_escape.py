@@ -249,36 +249,31 @@ class SaddleEscape(Simulation):
                     ylabel="distance |y| from the ridge",
                     title=f"from {self.start:g} off the ridge",
                     log="y",
-                    legend="lower right",
                 ),
                 Panel(
                     {
                         name: (near[it.isfinite()], it[it.isfinite()])
                         for name, it in escapes.items()
                     },
-                    guides={"(6)": (near, line)},
+                    guides={"predicted": (near, line)},
                     xlabel="distance from the ridge at the start",
                     ylabel="steps until |y| = 1",
                     title="what the distance at the start costs",
                     log="x",
-                    legend="upper right",
                 ),
                 Panel(
                     {f"measured, {self.runs:,} runs": (t[::every], share[::every])},
-                    guides={"predicted, (8)": (t[1:], gone(t[1:], self.lr, self.sigma))},
+                    guides={"predicted": (t[1:], gone(t[1:], self.lr, self.sigma))},
                     xlabel="step",
                     ylabel="share of runs that have left",
                     title=f"from the ridge itself, by noise of {self.sigma:g}",
                     scatter=True,
-                    legend="lower right",
                 ),
-                width=5.0,
-                height=4.2,
             ),
             "paths": descent_paths(
                 bounded,
                 {
-                    f"{name}, {count} steps": path[: count + 1]
+                    name: path[: count + 1]
                     for name, path in zip(RULES, result["paths"], strict=True)
                 },
                 window=(-0.5, 1.3, -0.2, 1.4),

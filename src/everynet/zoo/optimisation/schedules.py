@@ -200,7 +200,7 @@ class NoisyQuadratic(Simulation):
         errors = dict(zip(NAMES, result["errors"], strict=True))
         rates = dict(zip(NAMES, result["rates"], strict=True))
         floors = {
-            f"floor of step {rate:.2g}, (4)": floor_of(rate, self.curvature, self.sigma)
+            f"floor of step {rate:.2g}": floor_of(rate, self.curvature, self.sigma)
             for rate in (self.lr, self.lr * self.floor)
         }
         return {
@@ -212,7 +212,7 @@ class NoisyQuadratic(Simulation):
                     ylabel="step size",
                     title="the step sizes",
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
                 Panel(
                     {name: (steps[few], errors[name][few]) for name in NAMES},
@@ -222,13 +222,12 @@ class NoisyQuadratic(Simulation):
                     levels=floors,
                     xlabel="update",
                     ylabel="mean square distance from the minimum",
-                    title="what they reach: points measured, dashes from (3)",
+                    title="what they reach",
                     scatter=True,
                     log="xy",
-                    legend="lower left",
+                    legend="below",
                 ),
-                width=6.0,
-                height=5.0,
+                height=4.2,
             ),
         }
 

@@ -103,8 +103,11 @@ def thresholded(
     return soft_threshold(best, alpha[:, None] / spectrum)  # (7)
 
 
-FEATURES = ("age", "sex", "body mass", "blood pressure", "s1", "s2", "s3", "s4", "s5", "s6")
-"""Columns of the diabetes table; s1 to s6 are measures of the blood serum."""
+FEATURES = (
+    "age", "sex", "body mass", "blood pressure", "cholesterol", "LDL", "HDL", "cholesterol / HDL",
+    "log triglycerides", "glucose",
+)  # fmt: skip
+"""Columns of the diabetes table."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +263,7 @@ class Decay(Simulation):
     def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
         return {
             "shrinkage": panels(*self.shrinkage(result)),
-            "paths": panels(*self.coefficients(result), height=4.8),
+            "paths": panels(*self.coefficients(result), height=3.6),
             "gap": panels(*self.gaps(result)),
         }
 
@@ -304,6 +307,7 @@ class Decay(Simulation):
                 },
                 log="x",
                 ylim=(-top, top),
+                legend="below",
             ),
             Panel(
                 {n: (lasso, w) for n, w in zip(FEATURES, result["lasso"].T, strict=True)},

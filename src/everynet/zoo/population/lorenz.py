@@ -51,7 +51,7 @@ class Lorenz(PopulationDynamics):
     captions: ClassVar[Mapping[str, str]] = {
         "butterfly": (
             "The butterfly of the true system, of a population with rates and of one with spikes: "
-            "the paths differ but the shape is the same (the third axis is z less 28)."
+            "seen along its second axis, the paths differ but the shape is the same."
         ),
         "trajectory": (
             "The first coordinate over time: all three begin alike and soon part, as chaos must, "
@@ -148,13 +148,13 @@ class Lorenz(PopulationDynamics):
             "rates": result["rate"],
             "spikes": result["spiking"],
         }
-        shown = {name: way[:4000] for name, way in ways.items()}
+        shown = {name: way[:4000, [0, 2]] for name, way in ways.items()}
         t = torch.arange(1, min(3000, len(result["rate"])) + 1).double() * 0.01
         edges = torch.linspace(-20, 20, 41, dtype=torch.float64)
         middle = (edges[1:] + edges[:-1]) / 2
         pooled = {**ways, "true system": result["truth"].reshape(-1, 3)}
         return {
-            "butterfly": orbits(shown, names=("$y_1$", "$y_2$", "$y_3$")),
+            "butterfly": orbits(shown, names=("$y_1 = x$", "$y_3 = z - 28$")),
             "trajectory": panels(
                 *(
                     Panel(

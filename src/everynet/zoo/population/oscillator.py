@@ -179,6 +179,8 @@ class Oscillator(PopulationDynamics):
         once = truth[: math.ceil(1 / self.frequency / self.dt) + 1]
         ways = {name: result[f"{name}_values"] for name in ("rate", "spiking")}
         long = torch.arange(1, len(result["told"]) + 1).double() * self.dt
+        below = result["told"] < 0
+        back = {"from here it turns back": float(long[below][0])} if below.any() else {}
         errors = result["sine_errors"]
         return {
             "oscillator": panels(
@@ -187,10 +189,10 @@ class Oscillator(PopulationDynamics):
                         {"$y_1$": (t, way[:, 0]), "$y_2$": (t, way[:, 1])},
                         "time (s)",
                         "value",
-                        f"{name}, dashed: {self.frequency:g} Hz",
+                        name,
+                        dashes=f"{self.frequency:g} Hz",
                         guides={"$y_1$": (t, truth[:, 0]), "$y_2$": (t, truth[:, 1])},
                         ylim=(-1.4, 1.4),
-                        legend="upper right",
                     )
                     for name, way in ways.items()
                 )
@@ -208,8 +210,9 @@ class Oscillator(PopulationDynamics):
                         "value",
                         f"{name}: a frequency that is represented",
                         guides={"$y_3$, the control": (long, result["told"])},
-                        ylim=(-1.4, 1.9),
-                        legend="upper right",
+                        dashes="as it was told",
+                        marks=back,
+                        ylim=(-1.2, 1.2),
                     )
                     for name in ways
                 )
@@ -227,10 +230,10 @@ class Oscillator(PopulationDynamics):
                     {"spikes": (sizes, errors)},
                     "neurons N",
                     "relative rms error",
-                    r"a sine carried by spikes; dashed: $1/\sqrt{N}$",
+                    "a sine carried by spikes",
+                    dashes=r"$1/\sqrt{N}$",
                     guides={"spikes": (sizes, errors[0] * (sizes[0] / sizes).sqrt())},
                     log="xy",
-                    legend="none",
                 )
             ),
         }

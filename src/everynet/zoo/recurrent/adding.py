@@ -98,8 +98,9 @@ def along(model: Adder, x: Float[Tensor, "batch time 2"], error: float) -> Figur
             {name: (t, row) for name, row in zip(names, said, strict=True)},
             "time $t$",
             "$w h_t + b$",
-            f"solid: what would be said; dashed: the best guess; at the end off by {error:.3f}",
+            f"what would be said; at the end off by {error:.3f}",
             guides={name: (t, row) for name, row in zip(names, best, strict=True)},
+            dashes="best guess",
         ),
         width=6.5,
     )

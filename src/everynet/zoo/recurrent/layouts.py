@@ -341,6 +341,7 @@ class Layouts(Experiment):
             "number said",
             title,
             guides={key: (time, asked[n]) for key, n in rows.items()},
+            dashes="should",
             scatter=True,
             legend="none",
         )

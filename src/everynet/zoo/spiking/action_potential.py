@@ -45,6 +45,7 @@ from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley, Recording, whole_
 from everynet.zoo.spiking.solvers import METHODS
 
 AXON = HodgkinHuxley()
+GATES = ("m, lets sodium in", "h, blocks it if closed", "n, lets potassium out")
 STRONGEST = 60.0  # uA/cm2 for 1 ms: a stronger pulse could lift V above 0 by itself
 
 
@@ -120,6 +121,29 @@ def inwards(
     return current - AXON.currents(state).sum(0)  # (9)
 
 
+def gates() -> Figure:
+    """The share of each gate that is open in the end, and its time constant, against V."""
+    v = torch.linspace(-100, 50, 301, dtype=torch.float64)
+    settled, constants = AXON.settled(v), AXON.time_constants(v)
+    rest = {f"rest, {AXON.rest()[0].item():.0f} mV": AXON.rest()[0].item()}
+    return panels(
+        Panel(
+            {name: (v, share) for name, share in zip(GATES, settled, strict=True)},
+            "voltage V (mV)",
+            "open share in the end",
+            "steady states",
+            marks=rest,
+        ),
+        Panel(
+            {name: (v, tau) for name, tau in zip(GATES, constants, strict=True)},
+            "voltage V (mV)",
+            "time constant (ms)",
+            "how long it takes",
+            marks=rest,
+        ),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class ActionPotential(Simulation):
     """One action potential, the train that a constant current makes, and their laws."""
@@ -128,6 +152,10 @@ class ActionPotential(Simulation):
         "action-potential": (
             "Voltage, gates and currents of one spike: the fast gate m lets sodium in and the "
             "voltage soars, then h closes it and n lets potassium out, which brings it back."
+        ),
+        "gates": (
+            "Where each gate goes at a constant voltage (left) and how long it takes (right): m "
+            "opens at once when the voltage rises, and h and n follow a few milliseconds later."
         ),
         "phase-plane": (
             "A train of spikes (blue) in the plane of voltage and potassium gate: it moves right "
@@ -288,6 +316,7 @@ class ActionPotential(Simulation):
                 currents=dict(zip(("Na", "K", "leak"), AXON.currents(single), strict=True)),
                 phases=phases(grid, single[0])._asdict(),
             ),
+            "gates": gates(),
             "phase-plane": self.plane(result["train"]),
             "laws": self.laws(result),
         }
@@ -317,19 +346,20 @@ class ActionPotential(Simulation):
                 "current (µA/cm²)",
                 "firing rate (Hz)",
                 "f-I curve",
-                marks={f"onset {begins:.2f}": begins},
+                marks={f"onset at {begins:.2f}": begins},
             ),
             Panel(
                 {"second pulse": (gaps, thresholds)},
                 "time after the first pulse (ms)",
                 "weakest pulse that fires (µA/cm²)",
-                f"of the pulses tried, the first to fire again: {gaps[0]:.0f} ms",
+                f"first of those tried to fire again: {gaps[0]:.0f} ms",
             ),
             Panel(
                 {name: (steps, error) for name, error in errors.items()},
                 "step (µs)",
                 "rms error of V (mV)",
-                "Convergence, dashed: order 1, 4, 2",
+                "error by step",
+                dashes="order 1, 4, 2",
                 guides={n: (steps, e[-1] * share ** orders[n]) for n, e in errors.items()},
                 log="xy",
             ),

@@ -277,7 +277,8 @@ class FiringRate(Simulation):
         ),
         "firing-rate": (
             "Left, measured rates on the formula (black), which begins at the threshold and ends "
-            "at one over the dead time; right, a coarse grid (green) misses it in a saw-tooth."
+            "at one over the dead time; right, how far they are from it: a coarse grid (green) "
+            "most, and spikes dated inside steps (orange) by rounding alone."
         ),
         "tuning-curves": (
             "The rate of neurons against the value they encode: each starts at its intercept and "
@@ -416,7 +417,6 @@ class FiringRate(Simulation):
                     "gain and bias from maximum rate and intercept",
                 ),
                 width=6.0,
-                height=4.0,
             ),
         }
 

@@ -282,8 +282,7 @@ class RestingPotential(Simulation):
                     marks={"in the body": self.potassium_out},
                     log="x",
                 ),
-                width=6.4,
-                height=4.2,
+                width=6.0,
             ),
             "pump": panels(
                 Panel(

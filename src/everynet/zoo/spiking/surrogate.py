@@ -230,8 +230,8 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
 
     captions: ClassVar[Mapping[str, str]] = {
         "evidence": (
-            "Above, the spikes of hidden units for one image, where a column is units that fire "
-            "in the same step; below, what the outputs sum up, the true class in blue."
+            "One image and the spikes of hidden units for it, where a column is units that fire in "
+            "the same step; below, what the outputs sum up, the true class in blue."
         ),
         "surrogates": (
             "The slope that stands for that of a spike on the way back, by the distance of the "
@@ -284,6 +284,7 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
             "evidence": evidence(
                 fired[:, 0].cpu(),
                 model.readout(fired)[:, 0].cpu(),
+                image=x[0].cpu().reshape(spec["shape"]),
                 dt=self.dt,
                 classes=spec["classes"],
                 truth=int(y[0]),

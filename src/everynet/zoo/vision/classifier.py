@@ -38,8 +38,8 @@ class ImageClassification(Training[M]):
 
     captions: ClassVar[Mapping[str, str]] = {
         "activations": (
-            "One validation image on the left and what each layer makes of it, layer by layer "
-            "downwards, to the probability of every class in the last row."
+            "One validation image with the probability of every class beside it, and below what "
+            "each layer makes of it, layer by layer downwards."
         ),
         "filters": (
             "The filters of the first layer, each a square: for grey images red weighs up and "

@@ -264,7 +264,7 @@ class ByHand(Simulation):
             curves,
             xlabel="side of the image / pixels",
             ylabel="side of the output / pixels",
-            title="places where a kernel of side F stands, (1)",
+            title="places where a kernel of side F stands",
             legend="upper left",
         )
 

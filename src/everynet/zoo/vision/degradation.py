@@ -199,7 +199,8 @@ class Deeper(Experiment):
                 name: (epochs(c), 100 * (1 - c.valid["accuracy"][1:])) for name, c in cells.items()
             },
             xlabel="epoch",
-            ylabel="error (%); dashes: validation",
+            ylabel="error (%)",
+            dashes="validation",
             title=title,
             ylim=(0.0, max(1.0, 105 * highest)),
             legend="upper right",
