@@ -133,4 +133,8 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     _, first, group = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
     twin = first[group]
     found = np.flatnonzero(part_of != part_of[twin])
-    return [tuple(f"row {row[n]} of {PARTS[part_of[n]]}" for n in (twin[k], k)) for k in found]
+
+    def name(n: int) -> str:
+        return f"row {row[n]} of {PARTS[part_of[n]]}"
+
+    return [(name(twin[k]), name(k)) for k in found]
