@@ -137,4 +137,4 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     def name(n: int) -> str:
         return f"row {row[n]} of {PARTS[part_of[n]]}"
 
-    return [(name(twin[k]), name(k)) for k in found]
+    return [(name(n), name(k)) for n, k in zip(twin[found].tolist(), found.tolist(), strict=True)]
