@@ -7,8 +7,8 @@
 
 Each table (tests/data/tables_of_faults.py) is written five times as rows to learn from and rows to
 be asked about. Ours is `data check`, `run mlp`, `evaluate` and `predict` on these files as they
-are. The peer is told how every file is written and what its columns are, and may choose between
-early stopping and none by three-fold cross-validation on the rows it learns from.
+are. The peer is told how every file is written and what its columns are, and chooses between early
+stopping and none for each table, by three-fold cross-validation on the rows it learns from first.
 """
 
 import argparse
@@ -32,9 +32,9 @@ from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.metrics import r2_score
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import cross_val_score
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from side_by_side import ROOT, arguments, machine, write
@@ -75,42 +75,42 @@ def number(table: Table, cell: str) -> float:
     return float(cell.replace(table.decimal, "."))
 
 
-def pipeline(table: Table, numbers: int, width: int) -> GridSearchCV:
-    """Impute, encode and scale, then a network; early stopping where it is the better."""
+def pipeline(table: Table, numbers: int, width: int, early: bool) -> Pipeline:
+    """Impute, encode and scale, then a network."""
+    scaled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    encoded = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     treated = ColumnTransformer(
         [
-            (
-                "numbers",
-                make_pipeline(
-                    SimpleImputer(strategy="median", add_indicator=True), StandardScaler()
-                ),
-                [*range(numbers)],
-            ),
-            (
-                "categories",
-                OneHotEncoder(handle_unknown="ignore", sparse_output=False),
-                [*range(numbers, width)],
-            ),
+            ("numbers", scaled, [*range(numbers)]),
+            ("categories", encoded, [*range(numbers, width)]),
         ]
     )
+    given = {"max_iter": 500, "random_state": 0, "early_stopping": early}
     if table.task == "classification":
-        network, place = MLPClassifier(max_iter=500, random_state=0), "mlpclassifier__"
-    else:
-        network = TransformedTargetRegressor(
-            MLPRegressor(max_iter=500, random_state=0), transformer=StandardScaler()
+        return make_pipeline(treated, MLPClassifier(**given))
+    network = TransformedTargetRegressor(MLPRegressor(**given), transformer=StandardScaler())
+    return make_pipeline(treated, network)
+
+
+def better_early(table: Table, train: Path) -> bool:
+    """Whether early stopping is the better, on the rows that are learned from alone."""
+    x, y, numbers = read(table, train)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        plain, early = (
+            cross_val_score(pipeline(table, numbers, x.shape[1], early), x, y, cv=3).mean()
+            for early in (False, True)
         )
-        place = "transformedtargetregressor__regressor__"
-    both = {f"{place}early_stopping": [False, True]}
-    return GridSearchCV(make_pipeline(treated, network), both, cv=3)
+    return bool(early > plain)
 
 
-def theirs(table: Table, train: Path, test: Path) -> float:
+def theirs(table: Table, train: Path, test: Path, early: bool) -> float:
     """100 x accuracy or R2 on the rows that were not learned from."""
     x, y, numbers = read(table, train)
     asked, right, _ = read(table, test)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        fitted = pipeline(table, numbers, x.shape[1]).fit(x, y)
+        fitted = pipeline(table, numbers, x.shape[1], early).fit(x, y)
     return 100 * float(fitted.score(asked, right))
 
 
@@ -156,34 +156,31 @@ class Scores:
 
     ours: list[float]
     theirs: list[float]
+    early: bool | None = None
+    """Whether the peer stops early; not known yet."""
 
     @property
     def ahead(self) -> float:
         return float(np.mean(self.ours) - np.mean(self.theirs))
 
 
-def compare(table: Table, splits: int) -> Scores:
-    scores = Scores([], [])
+def compare(table: Table, splits: int, keep: Path | None) -> Scores:
+    """Split by split, from where an earlier turn was stopped."""
+    kept = keep / f"{table.name}.json" if keep else None
+    scores = Scores(**json.loads(kept.read_text())) if kept and kept.exists() else Scores([], [])
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        for number in range(splits):
+        for number in range(len(scores.ours), splits):
             train, test = table.split(number)
             paths = table.write(place / "train.csv", train), table.write(place / "test.csv", test)
+            if scores.early is None:
+                scores.early = better_early(table, paths[0])
             scores.ours.append(ours(table, *paths, place / "runs"))
-            scores.theirs.append(theirs(table, *paths))
-    return scores
-
-
-def kept(table: Table, splits: int, keep: Path | None) -> Scores:
-    """The same, of an earlier turn where it was kept."""
-    path = keep / f"{table.name}-{splits}.json" if keep else None
-    if path and path.exists():
-        return Scores(**json.loads(path.read_text()))
-    scores = compare(table, splits)
-    if path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(asdict(scores)))
-    return scores
+            scores.theirs.append(theirs(table, *paths, scores.early))
+            if kept:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                kept.write_text(json.dumps(asdict(scores)))
+    return Scores(scores.ours[:splits], scores.theirs[:splits], scores.early)
 
 
 def row(table: Table, scores: Scores) -> str:
@@ -208,7 +205,7 @@ def compared() -> None:
     print("\n".join(lines), flush=True)
     for table in tables():
         if table.name in wanted:
-            lines.append(row(table, kept(table, given.splits, keep)))
+            lines.append(row(table, compare(table, given.splits, keep)))
             print(lines[-1], flush=True)
     verbs = "`data check`, `run mlp`, `evaluate` and `predict`"
     if "evaluate" not in VERBS:
