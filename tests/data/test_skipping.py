@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageOps
 
 from everynet.card import card
-from everynet.data import check, decoded, folder, kinds, picture
+from everynet.data import check, decoded, folder, kinds, picture, seen
 from everynet.data.loading import load, samples
 from everynet.types import UserError
 
@@ -76,6 +76,35 @@ def test_a_file_that_becomes_readable_changes_the_digest(tmp_path, monkeypatch, 
     path.write_bytes(content)
     same(folder.read(place), whole)
     assert folder.read(place).remarks == ()
+
+
+def test_files_that_cannot_be_read_at_all_are_told_apart_in_the_cache(tmp_path, monkeypatch):
+    """They have no SHA-256: which of them it is must decide the key all the same."""
+    monkeypatch.setattr(decoded, "LARGE", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tmp_path / "photos"
+    for part, count in (("train", 6), ("valid", 2), ("test", 2)):
+        fill(place / part, count=count)
+    real, closed = seen.read_bytes, []
+
+    def read_bytes(path, most):
+        if path.name in closed:
+            raise UserError(f"{path} cannot be read: Input/output error")
+        return real(path, most)
+
+    monkeypatch.setattr(seen, "read_bytes", read_bytes)
+    monkeypatch.setattr(decoded, "read_bytes", read_bytes)
+    for name in ("4.png", "5.png"):
+        closed[:] = [name]
+        found = folder.read(place)
+        assert found.remarks[0].startswith("2 of 20 files were skipped: 2 cannot be read (train/ca")
+        assert f"{name}: Input/output error" in found.remarks[0]
+        left = [x[0].numpy().tobytes() for x in found.parts["train"][0]]
+        gone = pixels([ord("c"), int(name[0])], 6, 6).tobytes()
+        assert gone not in left
+        assert len(left) == 10
+    with pytest.raises(UserError, match=r"cat/5\.png cannot be read: Input/output error"):
+        folder.read(place, strict=True)
 
 
 def test_a_class_or_a_part_without_a_good_file_is_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -56,7 +57,9 @@ def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any], word: str) -> Iter
 
     try:
         for path in files:
-            if path.is_dir() and path != Path(word):  # a link in a folder might lead in a circle
+            if os.path.isdir(path) and path != Path(
+                word
+            ):  # a link in a folder might lead in a circle
                 regular(path)
         piece = Piece(*kind.read(files, spec))
     except UserError as error:
