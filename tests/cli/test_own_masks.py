@@ -81,7 +81,7 @@ def test_a_mask_of_another_size_is_answered_in_one_line(call, refused, folder):
     )
     code, out, _ = call("data", "check", "scans")
     assert code == 2
-    assert f"unreadable {line}" in out.splitlines()
+    assert f"refused    {line}" in out.splitlines()
 
 
 def test_a_size_that_cannot_be_halved_is_answered_in_one_line(refused, folder):

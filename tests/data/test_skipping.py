@@ -8,7 +8,7 @@ import torch
 from PIL import Image, ImageOps
 
 from everynet.card import card
-from everynet.data import check, decoded, folder, kinds, picture
+from everynet.data import check, decoded, folder, kinds, picture, seen
 from everynet.data.loading import load, samples
 from everynet.types import UserError
 
@@ -76,6 +76,36 @@ def test_a_file_that_becomes_readable_changes_the_digest(tmp_path, monkeypatch, 
     path.write_bytes(content)
     same(folder.read(place), whole)
     assert folder.read(place).remarks == ()
+
+
+def test_files_that_cannot_be_read_at_all_are_told_apart_in_the_cache(tmp_path, monkeypatch):
+    """They have no SHA-256: which of them it is must decide the key all the same."""
+    monkeypatch.setattr(decoded, "LARGE", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    place = tmp_path / "photos"
+    for part, count in (("train", 6), ("valid", 2), ("test", 2)):
+        fill(place / part, count=count)
+    last, first = place / "train" / "cat" / "5.png", place / "train" / "dog" / "0.png"
+    first.write_bytes(last.read_bytes())
+    real, closed = seen.read_bytes, []
+
+    def read_bytes(path, most):
+        if path in closed:
+            raise UserError(f"{path} cannot be read: Input/output error")
+        return real(path, most)
+
+    monkeypatch.setattr(seen, "read_bytes", read_bytes)
+    monkeypatch.setattr(decoded, "read_bytes", read_bytes)
+    for path, cats in ((last, 5), (first, 6)):
+        closed[:] = [path]
+        found = folder.read(place)
+        name = path.relative_to(place)
+        assert found.remarks == (
+            f"1 of 20 files was skipped: 1 cannot be read ({name}: Input/output error)",
+        )
+        assert found.parts["train"][1].tolist() == [0] * cats + [1] * (11 - cats)
+    with pytest.raises(UserError, match=r"dog/0\.png cannot be read: Input/output error"):
+        folder.read(place, strict=True)
 
 
 def test_a_class_or_a_part_without_a_good_file_is_refused(tmp_path):

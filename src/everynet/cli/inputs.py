@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,47 +32,62 @@ def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]
 
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
+    waiting: list[Path] = []
     for word in words:
+        found = [] if word == "-" else _files(word, kind)
+        for file in found:
+            if isinstance(file, Path):
+                waiting.append(file)
+            if isinstance(file, Piece) or len(waiting) == kind.together:
+                yield from _read(waiting, spec, kind)
+                waiting = []
+            if isinstance(file, Piece):
+                yield file
         if word == "-":
-            with _standard_input(kind) as path:
-                for piece in _read([path], spec, kind, word):
-                    names = [name.replace(str(path), "-") for name in piece.names]
-                    error = piece.error.replace(str(path), "standard input")
-                    yield Piece(names, piece.inputs, error)
-            continue
-        try:
-            files = kind.files([word])
-        except UserError as error:
-            yield Piece([word], error=str(error))
-            continue
-        for start in range(0, len(files), kind.together):
-            yield from _read(files[start : start + kind.together], spec, kind, word)
+            yield from _read(waiting, spec, kind)
+            waiting = []
+            yield from _standard_input(spec, kind)
+    yield from _read(waiting, spec, kind)
 
 
-def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any], word: str) -> Iterator[Piece]:
-    """What files hold that a word stands for; where one of several is bad they go in halves."""
+def _files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
+    """The files that a word stands for."""
     from everynet.data.paths import regular
     from everynet.types import UserError
 
     try:
-        for path in files:
-            if path.is_dir() and path != Path(word):  # a link in a folder might lead in a circle
-                regular(path)
+        for path in kind.files([word]):
+            try:
+                if os.path.isdir(path) and path != Path(word):  # it might lead round in a circle
+                    regular(path)
+                yield path
+            except UserError as error:
+                yield Piece([str(path)], error=str(error))
+    except UserError as error:
+        yield Piece([word], error=str(error))
+
+
+def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+    """What files hold; where one of several is bad they are read in halves."""
+    from everynet.types import UserError
+
+    if not files:
+        return
+    try:
         piece = Piece(*kind.read(files, spec))
     except UserError as error:
         if len(files) == 1:
             yield Piece([str(files[0])], error=str(error))
             return
         half = len(files) // 2
-        yield from _read(files[:half], spec, kind, word)
-        yield from _read(files[half:], spec, kind, word)
+        yield from _read(files[:half], spec, kind)
+        yield from _read(files[half:], spec, kind)
     else:
         yield piece
 
 
-@contextmanager
-def _standard_input(kind: Kind[Any]) -> Iterator[Path]:
-    """A file with what comes on standard input."""
+def _standard_input(spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+    """What comes on standard input, as a file of its own."""
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
@@ -80,7 +95,10 @@ def _standard_input(kind: Kind[Any]) -> Iterator[Path]:
         found = (end for end, start in STARTS.items() if content.startswith(start))
         path = Path(folder) / f"input{next(found, kind.suffix)}"
         path.write_bytes(content)
-        yield path
+        for piece in _read([path], spec, kind):
+            names = [name.replace(str(path), "-") for name in piece.names]
+            error = piece.error.replace(str(path), "standard input")
+            yield Piece(names, piece.inputs, error)
 
 
 def gathered(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:

@@ -7,6 +7,7 @@ skipped and counted, and one sentence says how many of how many, why, and names 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,7 @@ class Tally:
         """Pass a file over, or refuse it where the user is strict."""
         if self.strict:
             raise UserError(f"{shown(path)} {why}")
-        image = path.suffix.lower() in SUFFIXES and not path.is_dir()
+        image = path.suffix.lower() in SUFFIXES and not os.path.isdir(path)
         self.skipped[path] = (sort or (BROKEN if image else STRAY), why)
 
     def note(self, path: Path, notes: Iterable[str]) -> None:
