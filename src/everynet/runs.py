@@ -29,6 +29,7 @@ from everynet.distributed import World, joined
 from everynet.experiments import Experiment, named_cells
 from everynet.folders import (
     as_json,
+    as_typed,
     described,
     read_environment,
     read_spec,
@@ -70,11 +71,12 @@ def run(
     X (see `data/given.py`). `jobs` is how many cells of an experiment are trained at once; it
     changes no number.
     """
-    recipe, held = _on(recipe, data)
-    recipe = resolved(_with_name(recipe))
+    typed, held = _on(recipe, data)
+    recipe = resolved(_with_name(typed))
     setup = setup_for(recipe, device, precision, compile)
     with holding(held), _job(recipe, setup, show, jobs) as job:
-        start, world = job.prepare(), job.world
+        with as_typed(typed, recipe):
+            start, world = job.prepare(), job.world
         contents = {
             "recipe.json": as_json(described(recipe)),
             "environment.json": as_json(environment(job.setup, world.size)),
@@ -275,7 +277,7 @@ def _on(recipe: Recipe, data: object, *, again: bool = False) -> tuple[Recipe, G
     if data is None:
         return recipe, None
     if isinstance(data, str | Path):
-        return with_data(recipe, absolute(str(data))), None
+        return with_data(recipe, absolute(str(data)) if again else str(data)), None
     held = given(data)
     origin = recipe.base if isinstance(recipe, Sweep) else recipe
     if again and str(getattr(origin, "data", "")).startswith(PREFIX):

@@ -164,3 +164,11 @@ def test_a_run_of_before_with_a_relative_path_goes_on(here):
     old["settings"]["data"] = "a.csv"
     put(folder, {"recipe.json": json.dumps(old).encode()})
     assert everynet.resume(folder, steps=5).folder == folder
+
+
+def test_what_is_wrong_is_said_of_the_path_as_it_was_written(here):
+    (here / "bad.csv").write_text("u,w\n1,a\nx\n")
+    for data, said in (("bad.csv", "bad.csv: line 3"), (str(here / "bad.csv"), f"{here}/bad.csv")):
+        with pytest.raises(UserError, match=rf"^{said}"):
+            everynet.run(small(data), here / "runs")
+    assert not (here / "runs").exists()
