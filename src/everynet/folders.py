@@ -69,7 +69,7 @@ def as_typed(typed: Recipe, recipe: Recipe) -> Iterator[None]:
             whole = _written(recipe)[name]
             both = zip([whole, *whole.split(",")], [value, *value.split(",")], strict=False)
             for full, mine in both:
-                said = said.replace(full, str(Path(mine))) if full else said
+                said = said.replace(full, str(Path(mine))) if full != mine else said
         error.args = (said,)
         raise
 
