@@ -147,7 +147,7 @@ class Asked:
         if _are_files(listed, kind):
             with self.fitting():
                 return kind.read([str(one) for one in listed], self.spec)
-        asked = part(listed)
+        asked = part(listed, "inputs", advice="")
         with self.fitting():
             rows = kind.ask(asked, self.spec)
         return range(len(rows)), rows

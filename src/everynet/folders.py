@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,33 @@ def resolved(recipe: Recipe) -> Recipe:
     if isinstance(recipe, Sweep):
         held["base"] = resolved(recipe.base)
     return replace(recipe, **held)
+
+
+@contextmanager
+def as_typed(typed: Recipe, recipe: Recipe) -> Iterator[None]:
+    """What is wrong with a path is said of it as the user wrote it."""
+    try:
+        yield
+    except UserError as error:
+        said = str(error)
+        for name, value in _written(typed).items():
+            whole = _written(recipe)[name]
+            both = zip([whole, *whole.split(",")], [value, *value.split(",")], strict=False)
+            for full, mine in both:
+                said = said.replace(full, str(Path(mine))) if full != mine else said
+        error.args = (said,)
+        raise
+
+
+def _written(recipe: Recipe) -> dict[str, str]:
+    """Settings that are paths, or may be, as text."""
+    if isinstance(recipe, Sweep):
+        return _written(recipe.base)
+    return {
+        name: str(value)
+        for name, value in settings(recipe).items()
+        if isinstance(value, Path | Trained) or name in recipe.sources
+    }
 
 
 def with_data(recipe: Recipe, data: str) -> Recipe:

@@ -29,6 +29,7 @@ from everynet.distributed import World, joined
 from everynet.experiments import Experiment, named_cells
 from everynet.folders import (
     as_json,
+    as_typed,
     described,
     read_environment,
     read_spec,
@@ -75,11 +76,12 @@ def run(
     changes no number. `watch` is called with each record that is logged (see `everynet.history`);
     what it raises ends the run, which is saved first and can be gone on with.
     """
-    recipe, held = _on(recipe, data)
-    recipe = resolved(_with_name(recipe))
+    typed, held = _on(recipe, data)
+    recipe = resolved(_with_name(typed))
     setup = setup_for(recipe, device, precision, compile)
     with holding(held), _job(recipe, setup, show, jobs, watch) as job:
-        start, world = job.prepare(), job.world
+        with as_typed(typed, recipe):
+            start, world = job.prepare(), job.world
         contents = {
             "recipe.json": as_json(described(job.recipe)),
             "environment.json": as_json(environment(job.setup, world.size)),
@@ -297,7 +299,7 @@ def _on(recipe: Recipe, data: object, *, again: bool = False) -> tuple[Recipe, G
     if data is None:
         return recipe, None
     if isinstance(data, str | Path):
-        return with_data(recipe, absolute(str(data))), None
+        return with_data(recipe, absolute(str(data)) if again else str(data)), None
     held = given(data)
     origin = recipe.base if isinstance(recipe, Sweep) else recipe
     if again and str(getattr(origin, "data", "")).startswith(PREFIX):

@@ -41,7 +41,8 @@ def test_from_two_files_to_answers(call, sentences):
     assert code == 0, error
     folder = out.strip()
     spec = json.loads((Path(folder) / "spec.json").read_text())["spec"]
-    assert (spec["name"], spec["kind"]) == ("a.en,a.de", "pairs")
+    names = ",".join(str(Path(name).absolute()) for name in ("a.en", "a.de"))
+    assert (spec["name"], spec["kind"]) == (names, "pairs")
     assert "Straße" in spec["target_tokens"]["vocabulary"]
     placed = zip(sentences, by_hash(number_keys(75)), strict=True)
     seen = [row for row, part in placed if part == "train"][::9]

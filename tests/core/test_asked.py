@@ -136,8 +136,12 @@ def test_mistakes(made):
         mlp.predict(np.full((1, 9, 9), 8.0))
     with pytest.raises(UserError, match=r"inputs: x \(shape \(8, 8\)\)|inputs must hold images of"):
         mlp.predict(np.zeros((8, 8)))
-    with pytest.raises(UserError, match=r"data \(of type int\) must be arrays of numpy or torch"):
+    with pytest.raises(UserError, match=r"inputs \(of type int\) must be arrays of numpy or torch"):
         mlp.predict(3)
+    with pytest.raises(
+        UserError, match=r"^inputs \(rows of unequal length\) must be a table or imag"
+    ):
+        mlp.predict((PIXELS, LABELS))
     gan = everynet.trained(made["gan-ring"])
     with pytest.raises(UserError, match=r"sample has no setting m; the nearest are n"):
         gan.sample(m=3)

@@ -1,22 +1,22 @@
 """Paths are stored from the root, and a set that was moved is found by data= if it is the same."""
 
 import json
-from contextlib import contextmanager
 
 import numpy as np
 import pytest
 import torch
 
 import everynet
-from everynet import checkpoint, runs
+from everynet import checkpoint
+from everynet.cells import CellJob
 from everynet.cli import main
 from everynet.data.paths import absolute
+from everynet.ends import CellFailed
 from everynet.folders import resolved
 from everynet.job import Job
 from everynet.manifest import put
-from everynet.progress import Stop
 from everynet.settings import override
-from everynet.types import Stopped, UserError
+from everynet.types import UserError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -139,13 +139,12 @@ def test_draw_takes_nothing_else(here, capsys):
 def test_an_experiment_whose_set_was_moved(here, monkeypatch):
     swept = everynet.sweeps.sweep_of(small(), {"lr": "0.1,0.01"})
 
-    @contextmanager
-    def soon():
-        yield Stop(signal=15)
+    def fail(*_):
+        raise RuntimeError
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
-        with pytest.raises(Stopped):
+        patch.setattr(CellJob, "end", fail)
+        with pytest.raises(CellFailed):
             everynet.run(swept, here / "runs", device="cpu")
     (folder,) = (here / "runs").iterdir()
     base = json.loads((folder / "recipe.json").read_text())["base"]["settings"]
@@ -164,3 +163,11 @@ def test_a_run_of_before_with_a_relative_path_goes_on(here):
     old["settings"]["data"] = "a.csv"
     put(folder, {"recipe.json": json.dumps(old).encode()})
     assert everynet.resume(folder, steps=5).folder == folder
+
+
+def test_what_is_wrong_is_said_of_the_path_as_it_was_written(here):
+    (here / "bad.csv").write_text("u,w\n1,a\nx\n")
+    for data, said in (("bad.csv", "bad.csv: line 3"), (str(here / "bad.csv"), f"{here}/bad.csv")):
+        with pytest.raises(UserError, match=rf"^{said}"):
+            everynet.run(small(data), here / "runs")
+    assert not (here / "runs").exists()

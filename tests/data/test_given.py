@@ -226,7 +226,7 @@ def test_what_is_made_comes_back_in_the_units_of_the_data():
         ((X, Y[:5]), r"y \(int64 of shape \(5,\)\) must hold one value for each row of X \(fl"),
         ((X, 3), r"data \(of type int\) must be arrays of numpy or torch, a frame of pandas, or a"),
         ((np.float64(3), Y), r"X \(float64 of shape \(\)\) must hold a value for each row"),
-        ([[1, 2], [3]], r"data \(rows of unequal length\) must be a table or images"),
+        ([[1, 2], [3]], r"data \(rows of unequal length\) must be a table or images; \(X, y\) "),
         (
             X.astype(complex),
             r"data \(complex128\) must hold numbers, words or dates; change its ty",
@@ -263,6 +263,8 @@ HOLED = np.where(np.arange(60) == 7, np.nan, np.arange(60) * 0.5)
         (Frame({"a": Y, "b": Y}), {}, r"target must name the column of memory:\w+ that is to be"),
         (Frame({"a": Y, "b": Y}), {"target": "c"}, r"has no column c; the nearest are b, a"),
         ((X, X), {}, r"y \(float64 of shape \(60, 3\)\) must hold one value for each row of X"),
+        ((X[:0], Y[:0]), {}, r"data \(float64 of shape \(0, 3\)\) must have rows"),
+        ((X[:, :0], Y), {}, r"data \(float64 of shape \(60, 0\)\) must be a table, with a row for"),
         ((X[:, 0], Y), {}, r"data \(float64 of shape \(60,\)\) must be a table, with a row for"),
         ((["a"] * 60, Y), {}, r"data \(60 texts\) must be a table, with a row for each sample"),
         ((IMAGES, Y[:40]), {"target": "a"}, r"target \(a\) must be left out, because data \(mem"),
@@ -305,6 +307,12 @@ def test_what_is_asked_must_fit():
         ask(part(Frame({**frame, "size": np.array(["big"] * 60, object)})), spec)
     with pytest.raises(UserError, match=r"must be rows of 4 columns: size, colour, seen, code"):
         ask(X, spec)
+    with pytest.raises(
+        UserError, match=r"inputs \(1 texts\) must be rows of 4 columns: size, colo"
+    ):
+        ask(["a"], spec)
+    mixed = part([[1.5, "red", "2024-01-30 07:30", 11]] * 2)  # by their places
+    assert torch.equal(*ask(mixed, spec))
     with pytest.raises(UserError, match=r"inputs \(0 rows of 4 columns\) must have rows"):
         ask(Columns(("size", "colour", "seen", "code"), (X[:0, 0],) * 4), spec)
     known = {"features": [*"abcd"], "mean": [0.0] * 4, "std": [1.0] * 4}  # no holes in these

@@ -244,7 +244,9 @@ def test_a_kind_and_a_set_of_ones_own_under_every_verb(call, tmp_path):
     assert "42 parameters" in shown
 
     own = call("run", "mine.py", f"data={wave}", "every=2", "steps=2", "batch_size=2", "--quiet")
-    assert json.loads((tmp_path / own.strip() / "spec.json").read_text())["spec"]["name"] == wave
+    assert json.loads((tmp_path / own.strip() / "spec.json").read_text())["spec"]["name"] == str(
+        tmp_path / wave
+    )
     assert call("resume", own.strip(), "steps=4", "--file", "mine.py", "--quiet") == own
     assert call("draw", folder, "--file", "mine.py")
     assert stamps() == before

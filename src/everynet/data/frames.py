@@ -23,7 +23,7 @@ from everynet.data import columns as forms
 from everynet.data import csv_table
 from everynet.data.columns import MISSING, Treatment, Values, plain
 from everynet.data.csv_lines import Lines, Written
-from everynet.data.given import Array, Columns, Given, Part, as_columns, described
+from everynet.data.given import Array, Columns, Given, Part, as_columns, described, numbered
 from everynet.data.samples import Samples
 from everynet.types import Spec, UserError, nearest
 from everynet.words import shown
@@ -57,6 +57,8 @@ class Held(Written):
 def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] = ()) -> Samples:
     """The table that is held; y is a column of its own, or that of x which `target` names."""
     table = as_columns(given.x)
+    if not len(table):
+        raise UserError(f"data ({described(given.x)}) must have rows")
     if given.y is not None:
         if target:
             raise UserError(
@@ -83,7 +85,11 @@ def asked(x: Part, spec: Spec) -> Float64[Tensor, "rows features"]:
     """What a network is given of the rows that it is asked about."""
     treatments = spec.get("columns") or plain(spec["features"])
     names = [treatment["name"] for treatment in treatments]
-    if isinstance(x, np.ndarray) and (x.ndim != 2 or x.shape[1] != len(names)):
+    if isinstance(x, Columns) and x.names == numbered(len(names)):
+        x = replace(x, names=tuple(names))  # of an array, whose columns have no names
+    if isinstance(x, list) or (
+        isinstance(x, np.ndarray) and (x.ndim != 2 or x.shape[1] != len(names))
+    ):
         raise UserError(
             f"{ASKED} ({described(x)}) must be rows of {len(names):,} columns: "
             + shown(", ".join(names))

@@ -103,7 +103,7 @@ def given(data: object) -> Given:
     return made
 
 
-def part(data: object) -> Part:
+def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tuple") -> Part:
     """Anything that holds numbers, cells or texts, in one of three forms."""
     if isinstance(data, Tensor):
         kept = data.detach().cpu()
@@ -113,19 +113,21 @@ def part(data: object) -> Part:
     if isinstance(data, list | tuple) and data and all(isinstance(one, str) for one in data):
         return list(data)
     if not isinstance(data, list | tuple) and not hasattr(data, "__array__"):
-        raise UserError(f"data (of type {type(data).__name__}) must be {TAKEN}")
+        raise UserError(f"{what} (of type {type(data).__name__}) must be {TAKEN}")
     try:
         array = np.asarray(data)
     except ValueError:
-        raise UserError("data (rows of unequal length) must be a table or images") from None
+        raise UserError(
+            f"{what} (rows of unequal length) must be a table or images{advice}"
+        ) from None
     if array.dtype.kind in "biuf":
         return array
     if array.ndim == 1:
-        return [str(cell) for cell in _cells(array, "data").tolist()]
+        return [str(cell) for cell in _cells(array, what).tolist()]
     if array.ndim != 2 or not array.shape[1]:
-        raise UserError(f"data ({array.dtype} of shape {array.shape}) must be {TAKEN}")
+        raise UserError(f"{what} ({array.dtype} of shape {array.shape}) must be {TAKEN}")
     names = numbered(array.shape[1])
-    return Columns(names, tuple(_cells(column, "data") for column in array.T))
+    return Columns(names, tuple(_cells(column, what) for column in array.T))
 
 
 def numbered(width: int) -> tuple[str, ...]:
@@ -137,7 +139,7 @@ def as_columns(x: Part, names: Sequence[str] = ()) -> Columns:
     """A table by its columns, which have these names where they have none of their own."""
     if isinstance(x, Columns):
         return x
-    if isinstance(x, list) or x.ndim != 2:
+    if isinstance(x, list) or x.ndim != 2 or not x.shape[1]:
         raise UserError(f"data ({described(x)}) must be a table, with a row for each sample")
     return Columns(tuple(names) or numbered(x.shape[1]), tuple(x.T))
 
