@@ -121,6 +121,11 @@ def test_networks_of_flat_samples_say_what_they_want(unchecked, net):
         net(X(2, 4).byte())
 
 
+def test_one_size_is_not_enough(unchecked):
+    with pytest.raises(ValueError, match=r"sizes \(\[64\]\) must have inputs, hidden units and"):
+        zoo.SpikingNetwork(64)
+
+
 def test_half_precision_is_for_autocast_to_judge():
     with torch.autocast("cpu", torch.bfloat16):
         assert zoo.LeNet()(X(1, 1, 32, 32).bfloat16()).shape == (1, 10)
