@@ -170,3 +170,6 @@ def test_docstrings_give_units():
     for words in ("in seconds", "tau_m", "threshold is 1"):
         assert words in zoo.LIFNetwork.__doc__
     assert "32 x 32" in zoo.LeNet.__doc__
+    assert "in seconds" in zoo.LIF.__doc__
+    assert "mS/cm2" in zoo.HodgkinHuxley.__doc__
+    assert "mS/cm2" in zoo.DimensionalLIF.__doc__
