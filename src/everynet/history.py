@@ -2,7 +2,8 @@
 
 A record is a dict of numbers: `step` (updates done), and for what was logged there a name of split
 and figure, such as `train_loss`, `valid_accuracy` or, at the end, `test_accuracy`. Training figures
-are logged at every step up to a thousand, every tenth up to ten thousand, and so on.
+are logged at every step up to a thousand, every tenth up to ten thousand, and so on. A fitting, a
+simulation and an experiment log their figures at the end alone.
 """
 
 from __future__ import annotations

@@ -121,6 +121,11 @@ def test_networks_of_flat_samples_say_what_they_want(unchecked, net):
         net(X(2, 4).byte())
 
 
+def test_one_size_is_not_enough(unchecked):
+    with pytest.raises(ValueError, match=r"sizes \(\[64\]\) must have inputs, hidden units and"):
+        zoo.SpikingNetwork(64)
+
+
 def test_half_precision_is_for_autocast_to_judge():
     with torch.autocast("cpu", torch.bfloat16):
         assert zoo.LeNet()(X(1, 1, 32, 32).bfloat16()).shape == (1, 10)
@@ -165,3 +170,6 @@ def test_docstrings_give_units():
     for words in ("in seconds", "tau_m", "threshold is 1"):
         assert words in zoo.LIFNetwork.__doc__
     assert "32 x 32" in zoo.LeNet.__doc__
+    assert "in seconds" in zoo.LIF.__doc__
+    assert "mS/cm2" in zoo.HodgkinHuxley.__doc__
+    assert "mS/cm2" in zoo.DimensionalLIF.__doc__

@@ -57,7 +57,10 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True)
 class HodgkinHuxley:
-    """A patch of the squid's giant axon at 6.3 C, or many that share its constants."""
+    """A patch of the squid's giant axon at 6.3 C, or many that share its constants.
+
+    Capacitance is in uF/cm2, conductances g are in mS/cm2, reversal potentials e in mV.
+    """
 
     capacitance: float = 1.0  # uF/cm2
     g_na: float = 120.0  # mS/cm2

@@ -84,7 +84,10 @@ def rows_of(
 
 @dataclass(frozen=True)
 class LIF:
-    """A neuron without dimension: rest 0, threshold 1; spikes lie on the grid of steps."""
+    """A neuron without dimension: rest 0, threshold 1; spikes lie on the grid of steps.
+
+    `tau_m` of the membrane and `tau_ref` of the rest after a spike are in seconds.
+    """
 
     tau_m: float = 0.02  # s
     tau_ref: float = 0.002  # s
@@ -142,7 +145,11 @@ class LIF:
         state: Membranes | None = None,
         device: torch.device | str | None = None,
     ) -> Recording[Membranes]:
-        """Run from rest, or on from the state another run ended in."""
+        """Run from rest, or on from the state another run ended in, for `duration` s by `dt` s.
+
+        `v_in` has no dimension and fires a neuron above 1: a number, one for each neuron, or a row
+        of them for each step.
+        """
         steps = whole_steps(duration, dt, self.tau_ref)
         rows = rows_of(v_in, steps, "v_in", "dimensionless", device)
         neurons = rows.shape[1]
@@ -178,7 +185,10 @@ class InterpolatedLIF(LIF):
 
 @dataclass(frozen=True)
 class DimensionalLIF:
-    """A membrane in mV under a current in uA/cm2; `neuron` is the same without dimension."""
+    """A membrane in mV under a current in uA/cm2; `neuron` is the same without dimension.
+
+    Capacitance is in uF/cm2, leak in mS/cm2, potentials are in mV, `tau_ref` is in seconds.
+    """
 
     capacitance: float = 1.0  # uF/cm2
     leak: float = 0.05  # mS/cm2
@@ -209,7 +219,7 @@ class DimensionalLIF:
     def simulate(
         self, current: Drive, duration: float, dt: float, *, record: Sequence[int] = ()
     ) -> Recording[Membranes]:
-        """Run from rest, all in mV."""
+        """Run from rest for `duration` s by `dt` s, under uA/cm2; membranes are in mV."""
         steps = whole_steps(duration, dt, self.tau_ref)
         target = self.v_rest + rows_of(current, steps, "current", "uA/cm2") / self.leak
         rule = self.neuron.rule(dt)

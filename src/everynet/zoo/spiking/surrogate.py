@@ -66,7 +66,8 @@ class SpikingNetwork(nn.Module):
         unit: Unit = Unit(),  # noqa: B008 -- a tuple
     ) -> None:
         super().__init__()
-        if isinstance(sizes, int) or len(sizes) < 3:
+        sizes = [sizes] if isinstance(sizes, int) else list(sizes)
+        if len(sizes) < 3:
             raise ValueError(
                 f"sizes ({sizes}) must have inputs, hidden units and outputs, because the "
                 "output does not fire; give at least three numbers"
