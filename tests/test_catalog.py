@@ -98,8 +98,13 @@ def test_a_file_says_what_it_is():
     assert source["summary"] == "One network, and what it is for."
     assert source["fault"] == ""
     assert source["recipes"] == {
-        "one": {"class": "Task", "goal": "accuracy >= 0.9", "covers": ("M1",)},
-        "two": {"class": "shared.Task"},
+        "one": {
+            "class": "Task",
+            "settings": {"width": "4", "lr": "0.01"},
+            "goal": "accuracy >= 0.9",
+            "covers": ("M1",),
+        },
+        "two": {"class": "shared.Task", "settings": {}},
     }
     assert source["imports"] == {
         "Kind": ["everynet.recipes", "Recipe"],
@@ -111,7 +116,8 @@ def test_a_file_says_what_it_is():
 def test_classes_are_read_by_pattern():
     classes = parse(ZOO_FILE)["classes"]
     assert classes["Net"]["bases"] == ["nn.Module"]
-    assert classes["Plain"] == {"bases": [], "fields": [], "facts": {}}
+    plain = {"summary": "", "bases": [], "fields": [], "defaults": {}, "facts": {}}
+    assert classes["Plain"] == plain
     assert classes["Task"]["bases"] == ["Training", "Mixin"]
     assert classes["Task"]["fields"] == ["width", "betas"]
     assert classes["Task"]["facts"] == {

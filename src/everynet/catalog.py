@@ -149,11 +149,19 @@ def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
             if word.arg in ("goal", "covers")
         }
         settings = {
-            word.arg: written(ast.literal_eval(word.value))
+            word.arg: _as_text(word.value)
             for word in call.keywords
-            if word.arg not in ("goal", "covers")
+            if word.arg not in ("goal", "covers", None)
         }
         yield key.value, {"class": ast.unparse(call.func), "settings": settings, **facts}
+
+
+def _as_text(value: ast.expr) -> str:
+    """A setting as it is written on the command line, or as it stands there if it is no literal."""
+    try:
+        return written(ast.literal_eval(value))
+    except ValueError:
+        return ast.unparse(value)
 
 
 # -------------------------------------------------------------------------------------- the index

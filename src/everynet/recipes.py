@@ -27,6 +27,7 @@ from typing_extensions import TypeVar
 from everynet.metrics.summary import summarised
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
+from everynet.own import line_of
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
 from everynet.weights import Trained
 
@@ -255,6 +256,19 @@ def minimised(terms: Terms) -> Tensor:
     return sum(others, start=first)
 
 
+def _check_terms(cls: type, terms: object) -> None:
+    """Refuse what no objective gives, which is a mistake in a recipe of one's own."""
+    given: object = type(terms).__name__
+    if isinstance(terms, dict) and terms:
+        if all(isinstance(term, Tensor) and term.dim() == 0 for term in terms.values()):
+            return
+        given = {name: [*getattr(term, "shape", ())] for name, term in terms.items()}
+    raise UserError(
+        f"{line_of(cls, 'def objective(')}: objective must give a dict of scalar tensors by name, "
+        f"such as {{'loss': loss.mean()}}, not {given}"
+    )
+
+
 def _on_cpu(groups: Sequence[Any]) -> bool:  # Any: parameters, or groups of them
     first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
     return bool(first.is_cpu)
@@ -432,6 +446,7 @@ class Training(Recipe, Generic[M, X]):
     def step(self, state: State[M, X], batch: Batch) -> Terms:
         """One update. A GAN overrides this; little else does."""
         terms = (state.compiled or self.objective)(state.model, batch)
+        _check_terms(type(self), terms)
         state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         return terms
 

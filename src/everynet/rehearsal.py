@@ -9,10 +9,11 @@ from typing import Any
 
 from everynet.device import Setup
 from everynet.experiments import Experiment
+from everynet.folders import source_file
 from everynet.own import defined, line_of
 from everynet.recipes import Fitting, Recipe, Simulation, Training
 from everynet.trainer import evaluate
-from everynet.types import Data, UserError
+from everynet.types import Data, Failure, UserError
 from everynet.words import with_article
 
 NEEDED: dict[type[Recipe], tuple[str, ...]] = {
@@ -51,18 +52,29 @@ def _says(cls: type, method: str, kind: type) -> bool:
 
 def rehearse(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
     """Look at one batch of the validation split as an evaluation will; nothing is changed by it."""
+    cls = type(recipe)
     try:
         found = evaluate(recipe, model, islice(data.valid, 1), setup)
-    except Exception as error:
-        if any(frame.name == "summarise" for frame in extract_tb(error.__traceback__)):
-            return  # one batch may be too little for it
+    except Failure:
         raise
+    except Exception as error:
+        frames = extract_tb(error.__traceback__)
+        if any(frame.name == "summarise" for frame in frames):
+            return  # one batch may be too little for it
+        if any(frame.filename == source_file(recipe) for frame in frames):
+            raise  # it names its line
+        name = "metrics" if _says(cls, "metrics", Training) else "objective"
+        raise UserError(
+            f"{line_of(cls, f'def {name}(')}: {name} must give a dict of tensors by name, such as "
+            f"{{'loss': loss}}: {type(error).__name__}: {error}"
+        ) from error
     check_goal(recipe, found)
 
 
 def check_goal(recipe: Recipe, figures: Mapping[str, float]) -> None:
     """Refuse a goal that names a figure which is not given."""
-    for goal in recipe.goals():
+    judge = recipe.judge() if isinstance(recipe, Training) else None
+    for goal in (*recipe.goals(), *([judge] if judge else [])):
         if goal.metric not in figures:
             clause = f"{goal.metric} {goal.relation} {goal.value:g}"
             raise UserError(

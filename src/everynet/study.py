@@ -10,7 +10,7 @@ import torch
 
 from everynet import checkpoint, device, files
 from everynet.cells import read_cell, sources_of, tidy_cell, train_cell
-from everynet.ends import CellFailed
+from everynet.ends import CellFailed, explained
 from everynet.experiments import Experiment, Table, named_cells
 from everynet.folders import source_file
 from everynet.job import Job, Result
@@ -40,8 +40,11 @@ class Study(Job):
         for name in tried if self.folder == Path() else tried[:1]:
             try:
                 self.try_cell(self.cells[name], first=name == tried[0])
-            except UserError as error:
-                raise UserError(f"cell {name}: {error}") from error
+            except Exception as error:
+                code, said = explained(error)
+                if code != UserError.code:
+                    raise
+                raise UserError(f"cell {name}: {said}") from error
         return self.conduct
 
     def try_cell(self, recipe: Training, *, first: bool) -> None:

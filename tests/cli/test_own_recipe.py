@@ -42,6 +42,10 @@ OBJECTIVE = '        return {"cross_entropy": cross_entropy(model(x), y)}  # (1)
         ("average", "batch[1] - model.mean_", "batch[2] - model.mean_", r"IndexError: tuple .*"),
         ("flowers", "cross_entropy <= 10", "acuracy >= 10",
          r"the goal \(acuracy >= 10\) must name a figure that flowers gives: cross_entropy"),
+        ("flowers", '{"cross_entropy": cross_entropy(model(x), y)}', "cross_entropy(model(x), y)",
+         r"objective must give a dict of tensors by name, .*Error: .*"),
+        ("flowers", "model(x), y)}", "model(x), y, reduction='none')}",
+         r"objective must give a dict of scalar tensors .*, not {'cross_entropy': \[16\]}"),
         ("double", '"y >= 2"', '"z >= 2"', r"the goal \(z >= 2\) must name a .* double gives: y"),
     ],
 )  # fmt: skip
@@ -49,7 +53,8 @@ def test_a_mistake_is_told_by_its_line(changed, refused, case):
     recipe, old, new, message = case
     text = changed((old, new))
     line = refused("run", f"./mine.py:{recipe}", "--quiet")
-    assert re.fullmatch(rf"\./mine\.py line {line_with(text, new)}: {message}", line), line
+    at = "def objective(" if "objective" in message else new
+    assert re.fullmatch(rf"\./mine\.py line {line_with(text, at)}: {message}", line), line
     assert "fault of ours" not in line
 
 

@@ -57,9 +57,9 @@ def test_parts_are_listed_where_the_whole_cannot_be_called(call):
     assert re.search(r"first +Linear +10\n +second +Linear +9\n +19 parameters", out)
 
 
-def test_what_the_data_does_not_say_is_our_fault(refused):
-    line = refused("show", f"{MINE}:stray", code=1)
-    assert line == "a fault of ours: KeyError: 'vocabulary' (--debug shows where)"
+def test_what_the_data_does_not_say_is_told_by_its_line(refused):
+    line = refused("show", f"{MINE}:stray")
+    assert line == f"{MINE} line 86: KeyError: 'vocabulary'"
 
 
 @pytest.mark.parametrize("name", ["average", "double"])

@@ -387,7 +387,7 @@ def test_a_cell_is_a_run_folder(whole, table, capsys):
     assert type(found).__name__ == "Steep"
     assert main(["runs", "--out", str(whole.folder / "cells")]) == 0
     lines = capsys.readouterr().out.splitlines()
-    states = {Path(words[0]).name: words[3] for words in map(str.split, lines[1:])}
+    states = {Path(words[0]).name: words[4] for words in map(str.split, lines[1:])}
     assert states[GOOD] == "ended"
     assert states[BAD] == "diverged"
     assert len(states) == 6

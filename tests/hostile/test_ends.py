@@ -29,7 +29,7 @@ HUGE = 10**12
         (["resume", LONG], "File name too long"),
         (["draw", LONG], "File name too long"),
         (["predict", LONG, "a.png"], "File name too long"),
-        (["runs", LONG], "File name too long"),
+        (["runs", LONG], " is no run, no recipe of the runs in runs"),
         (["runs", "--out", LONG], "File name too long"),
         (["doctor", "--out", LONG], "File name too long"),
         (["data", "check", LONG], "File name too long"),
