@@ -242,6 +242,7 @@ class Job:
         self.weights = self.keeping.told(seen, best.best_step, state.step, recipe.steps)
         if best.best_step >= 0:
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
+            self.weights += f"; better may have been those that were damaged: {lost}" * bool(lost)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
         with self.progress.pace.apart("end"):
