@@ -226,8 +226,29 @@ class Job:
 
     def train(self, state: State) -> Result:
         """Train from the newest checkpoint, or from the start where there is none yet."""
-        recipe, best = self.recipe, Best()
-        deployed = recipe.deployed(state)
+        deployed = self.recipe.deployed(state)
+        best, lost = self._restored(state, deployed)
+        if state.step == 0:
+            with self.progress.pace.apart("save"):
+                self.save(state, deployed, best)
+        self._expect()
+        try:
+            if not self.tired():  # it may have ended before
+                best = self.loop(state, deployed, best)
+            if not self.world.writes:
+                return Result(self.folder, {}, None, ())
+            left = "stopped after the last step; judge and draw it with: everynet resume"
+            with self.stop.ending(f"{left} {self.folder}"):
+                return self.judged(state, deployed, best, lost)
+        except NonFiniteAt as bad:
+            self.explain(bad.step)
+            raise
+        finally:
+            self.progress.close()
+
+    def _restored(self, state: State, deployed: nn.Module) -> tuple[Best, str]:
+        """What the newest checkpoint knows, now in the state, and what is wrong with the best."""
+        best = Best()
         self.log = Log(self.folder / "metrics.jsonl" if self.world.writes else None)
         found, lost = "", ""
         if self._has_checkpoints():
@@ -248,27 +269,17 @@ class Job:
         if self.world.writes:
             self.tidy(best)
             files.cut(self.folder / "metrics.jsonl", self.log.length)
-        if state.step == 0:
-            with self.progress.pace.apart("save"):
-                self.save(state, deployed, best)
+        self.keeping.replay(self.log.evaluations)
+        return best, lost
+
+    def _expect(self) -> None:
+        """Say to the line of progress what is to come beside updates."""
         pace, rows = self.progress.pace, self.data.rows
         pace.every, pace.drawing = {"save": self.save_every}, DRAWING
         pace.after = {"look": rows("test") / max(1, rows("valid"))}
-        self.progress.bound = recipe.patience > 0
-        self.keeping.replay(self.log.evaluations)
-        try:
-            if not self.tired():  # it may have ended before
-                best = self.loop(state, deployed, best)
-            if not self.world.writes:
-                return Result(self.folder, {}, None, ())
-            left = "stopped after the last step; judge and draw it with: everynet resume"
-            with self.stop.ending(f"{left} {self.folder}"):
-                return self.judged(state, deployed, best, lost)
-        except NonFiniteAt as bad:
-            self.explain(bad.step)
-            raise
-        finally:
-            self.progress.close()
+        self.progress.bound = self.keeping.patience > 0
+        if line := self.keeping.idle(-(-self.until // self.eval_every)):
+            self.progress.say(line)
 
     def judged(self, state: State, deployed: nn.Module, best: Best, lost: str) -> Result:
         """Put the weights that are kept into the network, and ask the test split about them."""
@@ -276,6 +287,7 @@ class Job:
         self.weights = self.keeping.told(seen, best.best_step, state.step, recipe.steps)
         if best.best_step >= 0:
             checkpoint.restore_model(checkpoint.best_path(self.folder, best.best_step), deployed)
+            self.weights += f"; better may have been those that were damaged: {lost}" * bool(lost)
         elif lost:
             self.weights += f", because the best were damaged: {lost}"
         with self.progress.pace.apart("end"):

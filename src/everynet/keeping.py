@@ -67,6 +67,15 @@ class Keeping:
             return False
         return len(self.merits) - 1 - self.merits.index(max(self.merits)) >= self.patience
 
+    def idle(self, looks: int) -> str:
+        """What to say of a patience that so many evaluations cannot bring to its end."""
+        if not self.patience or looks > self.patience:
+            return ""
+        return (
+            f"patience ({self.patience}) cannot end this run, which is evaluated {looks} times: "
+            "do more steps, or a smaller eval_every"
+        )
+
     def told(self, history: History, best: int, step: int, steps: int) -> str:
         """Of which step the weights are that a run of so many steps ended with, and why."""
         found = next((row["valid"] for row in reversed(history) if row["step"] == best), None)

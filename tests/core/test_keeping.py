@@ -1,6 +1,7 @@
 """Which weights are kept, what is said of them, and when patience ends a run."""
 
 import json
+import re
 import shutil
 from dataclasses import dataclass, replace
 
@@ -106,6 +107,14 @@ def test_patience_counts_evaluations_since_the_best():
 def test_patience_with_nothing_to_wait_for_is_refused(recipe, data, match):
     with pytest.raises(UserError, match=match):
         Keeping.of(recipe, data)
+
+
+def test_a_patience_that_cannot_come_to_its_end_is_told(tmp_path, capsys):
+    line = r"patience \(3\) cannot end this run, which is evaluated 3 times: do more steps, or a s"
+    runs.run(replace(RECIPES["small"], patience=3), tmp_path, device="cpu", show=True)
+    assert re.search(line, capsys.readouterr().err)
+    assert not Keeping(None, patience=3).idle(4)
+    assert not Keeping(None).idle(0)
 
 
 def test_a_patience_below_0_is_refused():
