@@ -657,7 +657,10 @@ class Job:
     def diagram(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""
         batch = list(islice(self.data.valid, 1))
-        rows = layers_called(model, lambda: evaluate(self.recipe, model, batch, self.setup))
+        samples = len(batch[0][0]) if batch and batch[0] else 0
+        rows = layers_called(
+            model, lambda: evaluate(self.recipe, model, batch, self.setup), samples
+        )
         return layer_lines(rows, title=type(model).__name__)
 
     def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:

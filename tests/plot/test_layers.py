@@ -86,6 +86,8 @@ def test_layers_stand_by_their_first_call_with_what_they_made():
         ("last", (7, 1), 4),
     ]
     assert sum(row.parameters for row in found) == sum(p.numel() for p in model.parameters())
+    timed = layers_called(model, lambda: model.ask(torch.zeros(7, 2, 5)), samples=2)
+    assert [row.shape for row in timed] == [row.shape for row in found], "time comes first"
     assert not any(module._forward_hooks for module in model.modules())
 
 

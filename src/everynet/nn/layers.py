@@ -165,20 +165,25 @@ def layer_table(
     )
 
 
-def layers_called(model: nn.Module, call: Callable[[], object]) -> list[Layer]:
+def layers_called(model: nn.Module, call: Callable[[], object], samples: int = 0) -> list[Layer]:
     """What the first layer is given, then every layer with what it made when it was first called.
 
-    For networks that are asked in ways of their own: `call` asks. A layer that was not called, only
+    For networks that are asked in ways of their own: `call` asks, about so many samples, by which
+    their axis is known where time comes first. A layer that was not called, only
     its numbers used, has no shape, or is counted with the module that used them.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     first: list[tuple[int, ...]] = []
 
+    def of_one(tensor: Tensor) -> tuple[int, ...]:
+        behind_time = tensor.dim() > 1 and tensor.shape[0] != samples == tensor.shape[1]
+        return (tensor.shape[0], *tensor.shape[2:]) if behind_time else tuple(tensor.shape[1:])
+
     def keep(name: str, _module: nn.Module, given: object, output: object) -> None:
         if not shapes:
-            first.extend(tuple(tensor.shape[1:]) for tensor in _tensors(given))
+            first.extend(map(of_one, _tensors(given)))
         for made in _tensors(output):
-            shapes.setdefault(name, tuple(made.shape[1:]))
+            shapes.setdefault(name, of_one(made))
 
     with _hooked(model, keep), torch.no_grad():
         call()

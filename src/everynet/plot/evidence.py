@@ -59,7 +59,10 @@ def evidence(
     outputs.plot([], [], color=FAINT, label="other classes")
     outputs.set_xlabel("time (ms)")
     outputs.set_ylabel("membrane of\nthe outputs")
-    outputs.legend(frameon=False, fontsize="small", loc="center right", bbox_to_anchor=(-0.16, 0.5))
+    made.legend(
+        *outputs.get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False,
+        fontsize="small",
+    )  # fmt: skip
     grid(outputs)
     return made
 

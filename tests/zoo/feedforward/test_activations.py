@@ -13,6 +13,7 @@ from everynet.zoo.feedforward.activations import (
     RECIPES,
     Activations,
     arctan,
+    losses,
     measured,
     rectifier,
     sigmoid,
@@ -125,3 +126,15 @@ def test_a_step_is_not_said_to_have_a_steepest_slope_of_0():
     titles = {axes.get_title().partition(":")[0]: axes.get_title() for axes in drawn.axes}
     assert titles["step"] == "step: flat but for its jump"
     assert titles["sigmoid"] == "sigmoid: steepest 0.25"
+
+
+def test_losses_are_drawn_above_their_slopes():
+    number, score, number_slope, score_slope = losses().axes
+    for above, below in ((number, number_slope), (score, score_slope)):
+        for loss, slope in zip(above.lines, below.lines, strict=True):
+            x, y, dy = loss.get_xdata(), loss.get_ydata(), slope.get_ydata()
+            middle = abs((y[2:] - y[:-2]) / (x[2:] - x[:-2]) - dy[1:-1])
+            assert sorted(middle)[-4] < 0.01, "but for kinks and jumps"
+    names = [text.get_text() for axes in (number_slope, score_slope) for text in
+             axes.get_legend().get_texts()]  # fmt: skip
+    assert names == ["squared", "absolute", "Huber", "cross-entropy", "hinge", "wrong or right"]

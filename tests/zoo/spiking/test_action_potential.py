@@ -11,6 +11,7 @@ from everynet.zoo.spiking.action_potential import (
     STRONGEST,
     ActionPotential,
     firing_rates,
+    gates,
     inwards,
     onset,
     phases,
@@ -178,3 +179,13 @@ def test_bad_input_gets_one_line_with_name_and_unit(call, message):
 def test_recipe_refuses(change, message):
     with pytest.raises(UserError, match=message):
         ActionPotential(**change)
+
+
+def test_gates_are_drawn_where_they_settle_and_how_long_that_takes():
+    settled, slow = gates().axes
+    v, m, h, n = MODEL.rest()[:, 0] if MODEL.rest().dim() > 1 else MODEL.rest()
+    for line, share in zip(settled.lines, (m, h, n), strict=False):
+        there = abs(line.get_xdata() - float(v)).argmin()
+        assert line.get_ydata()[there] == pytest.approx(float(share), abs=0.02)
+    taken = [float(line.get_ydata().max()) for line in slow.lines[:3]]
+    assert taken == pytest.approx([0.5, 8.6, 5.8], abs=0.1)  # ms, of m, h and n
