@@ -73,7 +73,7 @@ def test_what_the_user_gave_is_kept(lr):
     for words in runs:
         again = check(words)
         assert (again.data, again.target, again.hidden) == (data, "kind of thing", (4, 4))
-    assert check(runs[0]).lr == find("mlp").lr
+    assert (check(runs[0]).seed, check(runs[0]).lr) == (7, find("mlp").lr)
     assert (check(runs[1]).seed, check(runs[1]).lr) == (8, recipe.lr)
 
 
