@@ -382,9 +382,10 @@ class Job:
             except BaseException:
                 self.save(state, deployed, best)
                 raise
-            if self.progress.due() or (last and self.progress.shown):
+            due = self.progress.due()
+            if due or (last and self.progress.shown):
                 self.shown = {name: value.item() for name, value in record.terms.items()}
-                if self.progress.moves or not last:
+                if due or self.progress.moves:
                     self.progress.show(step, self.shown, last=last)
             alone = world.size == 1 or step % 10 == 0  # together, ask the others now and then
             if alone and world.any(self.stop.signal != 0, self.setup.device) and not last:

@@ -68,8 +68,8 @@ class Progress:
         """Whether enough time has passed for another line."""
         if not self.shown:
             return False
-        passed = time.monotonic() - self._last
-        return passed >= LIVE and (self.moves or passed >= (PLAIN if self._any else FIRST))
+        wait = LIVE if self.moves else PLAIN if self._any else FIRST
+        return time.monotonic() - self._last >= wait
 
     def begin(self, step: int) -> None:
         """Updates begin now, after so many."""

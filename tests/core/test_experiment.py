@@ -537,7 +537,8 @@ def test_the_command_line(tmp_path, capsys):
 
 
 def test_progress_says_how_many_cells_are_done(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("everynet.progress.PLAIN", 0.0)
+    for name in ("FIRST", "PLAIN"):
+        monkeypatch.setattr(f"everynet.progress.{name}", 0.0)
     runs.run(LAW, tmp_path, device="cpu", show=True)
     lines = capsys.readouterr().err.splitlines()
     assert any(re.match(r"cell 6/6  \S+/s  0 s left", line) for line in lines), lines

@@ -95,7 +95,7 @@ def test_a_run_that_patience_ends_says_so_at_its_step(tmp_path, capsys, monkeypa
     lines = capsys.readouterr().err.splitlines()
     step = int(re.search(r"stopped at step (\d+)", result.weights)[1])
     assert re.fullmatch(rf"step {step}/100 .* in \d+ s", lines[-1])
-    assert all(re.search(r"at most \d+ s left\Z", line) for line in lines[5:-1])
+    assert all(re.search(r"at most \d+ s left\Z", line) for line in lines[5:-2])
 
 
 def test_the_newest_figure_is_the_goals_or_the_first(tmp_path, capsys):
