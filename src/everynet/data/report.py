@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import torch
+from jaxtyping import Shaped, UInt64
 
 from everynet.data.samples import Samples
 from everynet.data.split import PARTS
@@ -21,7 +22,6 @@ _MOST = 10
 _FEW = 3
 RARE = 20
 """A class in fewer than one of so many training samples is rare."""
-_DIGEST = 16  # bytes of a row's sum, held for all rows at once
 
 
 @dataclass
@@ -124,17 +124,26 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     """Rows with the same features in two parts: those of later parts, each with the first of it."""
     names, sums, parts = [], [], []
     for number, part in enumerate(PARTS):
-        x = samples.parts[part][0].numpy()
+        x = np.ascontiguousarray(samples.parts[part][0].numpy())
         names.append(samples.rows[part].numpy() if part in samples.rows else np.arange(len(x)))
-        parts.append(np.full(len(x), number))
-        digests = (hashlib.blake2b(row.tobytes(), digest_size=_DIGEST).digest() for row in x)
-        sums.append(np.fromiter(digests, f"V{_DIGEST}", len(x)))
+        parts.append(np.full(len(x), number, np.int8))
+        sums.append(_sums(x))
     row, part_of = np.concatenate(names), np.concatenate(parts)
     _, first, group = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
     twin = first[group]
+
+    def name(place: int) -> str:
+        return f"row {row[place]} of {PARTS[part_of[place]]}"
+
     found = np.flatnonzero(part_of != part_of[twin])
+    return [(name(int(twin[n])), name(n)) for n in found.tolist()]
 
-    def name(n: int) -> str:
-        return f"row {row[n]} of {PARTS[part_of[n]]}"
 
-    return [(name(n), name(k)) for n, k in zip(twin[found].tolist(), found.tolist(), strict=True)]
+def _sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
+    """A number for each row that two rows share if they are equal, and hardly ever otherwise."""
+    content, size = memoryview(x.reshape(-1).view(np.uint8)), x[:1].nbytes
+    digests = (
+        hashlib.blake2b(content[at : at + size], digest_size=8).digest()
+        for at in range(0, len(content), size)
+    )
+    return np.frombuffer(b"".join(digests), np.uint64)
