@@ -110,3 +110,10 @@ def test_on_ones_own_files_validation_chooses_whatever_the_schedule(tmp_path):
     cards = [(runs.run(each, tmp_path).folder / "card.md").read_text() for each in (known, own)]
     assert "| weights | of step 6, the last, because the rate falls to its end (sch" in cards[0]
     assert " of 6: best valid accuracy " in cards[1]
+
+
+def test_images_laid_in_clutter_are_still_ones_own(tmp_path):
+    fill(tmp_path / "photos", shape=(12, 12))
+    recipe = replace(find("localise").tiny(), size=32)
+    assert not recipe.dataset().own
+    assert replace(recipe, data=str(tmp_path / "photos")).dataset().own
