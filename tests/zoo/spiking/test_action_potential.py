@@ -118,7 +118,7 @@ def test_recipe_takes_a_current_that_does_not_fire_and_other_methods():
     quiet = replace(RECIPES["hodgkin-huxley"].tiny(), current=1.0, method="rk4", dt=5e-5)
     result = quiet.simulate(torch.Generator())
     assert quiet.metrics(result)["rate"] == 0
-    assert set(quiet.pictures(result)) == {"action-potential", "phase-plane", "laws"}
+    assert set(quiet.pictures(result)) == {"action-potential", "gates", "phase-plane", "laws"}
 
 
 def test_weakest_second_pulse_falls_with_time():
