@@ -111,7 +111,9 @@ def test_recipe_reaches_its_goal(tmp_path):
     assert result.metrics["rest"] == pytest.approx(-65, abs=0.05)
     orders = [result.metrics[f"{name}_order"] for name in ("euler", "rk4", "staggered")]
     assert orders == pytest.approx([1, 4, 2], abs=0.1)
-    assert {path.stem for path in result.pictures} == {"action-potential", "phase-plane", "laws"}
+    assert {path.stem for path in result.pictures} == {
+        "action-potential", "gates", "phase-plane", "laws",
+    }  # fmt: skip
 
 
 def test_recipe_takes_a_current_that_does_not_fire_and_other_methods():
