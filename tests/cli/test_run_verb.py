@@ -42,7 +42,7 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     lines = out.splitlines()
     assert re.fullmatch(r"flowers: cross_entropy \d.\d+", lines[0])
     assert lines[1] == "goal: cross_entropy <= 10: reached"
-    assert lines[2] == f"pictures: {folder}/pictures (empty.png, learning-curve.png)"
+    assert lines[2] == f"pictures: {folder}/pictures (empty.png, network.png, learning-curve.png)"
     assert lines[3] == "try next:"
     assert len(lines) == 7
     assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[4:])
