@@ -43,7 +43,7 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     assert re.fullmatch(r"flowers: cross_entropy \d.\d+", lines[0])
     assert re.fullmatch(r"weights of step \d+ of \d+: best valid cross_entropy \S+", lines[1])
     assert lines[2] == "goal: cross_entropy <= 10: reached"
-    assert lines[3] == f"pictures: {folder}/pictures (empty.png, learning-curve.png)"
+    assert lines[3] == f"pictures: {folder}/pictures (empty.png, network.png, learning-curve.png)"
     assert lines[4] == "try next:"
     assert len(lines) == 8
     assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[5:])

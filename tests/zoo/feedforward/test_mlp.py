@@ -256,9 +256,9 @@ def test_tiny_runs_and_draws(name, tmp_path):
     recipe = replace(RECIPES[name].tiny(), name=name)
     result = run(recipe, out=tmp_path)
     drawn = {path.stem for path in result.pictures}
-    plane = {"surface", "units"} if recipe.data in ("xor", "spirals") else set()
+    plane = {"surface", "units", "hidden"} if recipe.data in ("xor", "spirals") else set()
     image = {"first-layer", "misclassified"} if recipe.data == "digits" else set()
-    assert drawn == {"learning-curve", "confusion"} | plane | image
+    assert drawn == {"learning-curve", "confusion", "network"} | plane | image
     assert all(path.read_bytes()[1:4] == b"PNG" for path in result.pictures)
 
 

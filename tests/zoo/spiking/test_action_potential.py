@@ -111,14 +111,16 @@ def test_recipe_reaches_its_goal(tmp_path):
     assert result.metrics["rest"] == pytest.approx(-65, abs=0.05)
     orders = [result.metrics[f"{name}_order"] for name in ("euler", "rk4", "staggered")]
     assert orders == pytest.approx([1, 4, 2], abs=0.1)
-    assert {path.stem for path in result.pictures} == {"action-potential", "phase-plane", "laws"}
+    assert {path.stem for path in result.pictures} == {
+        "action-potential", "gates", "phase-plane", "laws",
+    }  # fmt: skip
 
 
 def test_recipe_takes_a_current_that_does_not_fire_and_other_methods():
     quiet = replace(RECIPES["hodgkin-huxley"].tiny(), current=1.0, method="rk4", dt=5e-5)
     result = quiet.simulate(torch.Generator())
     assert quiet.metrics(result)["rate"] == 0
-    assert set(quiet.pictures(result)) == {"action-potential", "phase-plane", "laws"}
+    assert set(quiet.pictures(result)) == {"action-potential", "gates", "phase-plane", "laws"}
 
 
 def test_weakest_second_pulse_falls_with_time():

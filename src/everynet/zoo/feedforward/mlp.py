@@ -166,7 +166,7 @@ class Supervised(Training[MLP]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Images are brought to `size` x `size` pixels; 0 leaves them as they are."""
-    strict: bool = False
+    strict: bool = later(False)
     """Of a folder, refuse a file that cannot be read instead of skipping and counting it."""
     sizes: tuple[int, ...] = ()
     """Inputs, units of each hidden layer, outputs; empty takes both ends from the data."""

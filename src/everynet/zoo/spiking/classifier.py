@@ -15,7 +15,7 @@ from everynet.data import load
 from everynet.metrics.classification import confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
-from everynet.recipes import Goal, M, Pictures, Training
+from everynet.recipes import Goal, M, Pictures, Training, later
 from everynet.types import Batch, Data, Spec, Terms
 
 
@@ -29,7 +29,7 @@ class SpikingClassification(Training[M]):
     """A known set of images, or a folder with one subfolder for each class."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
-    strict: bool = False
+    strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     hidden: tuple[int, ...] = (200,)
     """Units of each spiking layer."""

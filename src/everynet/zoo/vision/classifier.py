@@ -27,7 +27,7 @@ from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
-from everynet.recipes import Goal, M, Pictures, Training
+from everynet.recipes import Goal, M, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 from everynet.weights import Trained
 
@@ -63,7 +63,7 @@ class ImageClassification(Training[M]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
-    strict: bool = False
+    strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     pixels: float = 0.0
     """Training images are moved by up to so many pixels along each axis."""

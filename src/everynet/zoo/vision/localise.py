@@ -44,7 +44,7 @@ from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
 from everynet.nn.entrance import require_images
 from everynet.plot import boxes_found, looked_at
-from everynet.recipes import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 from everynet.zoo.vision.cnn import ConvBlock
 
@@ -137,7 +137,7 @@ class OneObject(Training[Localiser]):
     """Images with one box each, or images with a class each, which are laid in clutter."""
     size: int = 64
     """Side of the images in pixels: others are brought to it, or laid on a canvas so large."""
-    strict: bool = False
+    strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     fragments: int = 8
     """Pieces of other images that lie around each image with a class and no box."""

@@ -44,7 +44,7 @@ from everynet.metrics.segmentation import dice, iou, pixel_confusion
 from everynet.nn.entrance import require_images
 from everynet.nn.layers import activations
 from everynet.plot import feature_u, segmented, uncertain_pixels
-from everynet.recipes import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError
 
 Maps = Float[Tensor, "batch channels height width"]
@@ -202,7 +202,7 @@ class Segmentation(Training[SameUNet]):
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
-    strict: bool = False
+    strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     width: int = 8
     """Feature maps of the uppermost level; each level below has twice as many."""

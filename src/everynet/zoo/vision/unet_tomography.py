@@ -33,7 +33,7 @@ from everynet.data import load, radon
 from everynet.data.deform import symmetries
 from everynet.device import constant
 from everynet.plot import angles_needed, reconstructions
-from everynet.recipes import Goal, Pictures, Training
+from everynet.recipes import Goal, Pictures, Training, later
 from everynet.types import Batch, Data, History, Spec, Terms, UserError, generator
 from everynet.zoo.vision.unet import BorderUNet
 
@@ -107,7 +107,7 @@ class Tomography(Training[Corrected]):
     """A known set, or a folder with inputs (back-projections) and targets (true images) in it."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
-    strict: bool = False
+    strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     width: int = 8
     """Feature maps of the uppermost level; each level below has twice as many."""
