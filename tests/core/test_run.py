@@ -257,7 +257,7 @@ def test_all_that_is_read_is_recorded(tmp_path):
     assert json.loads((folder / "recipe.json").read_text())["settings"]["notes"] == str(notes)
     runs.resume(recipe, folder)
     notes.write_text("two")
-    with pytest.raises(UserError, match=r"notes.txt\) has changed since the run began: start anew"):
+    with pytest.raises(UserError, match=r"notes.txt\) has changed since the run began: its SHA"):
         runs.resume(recipe, folder)
     with pytest.raises(
         UserError, match=r"notes \(.*gone\) must be a file that can be read: No such"
