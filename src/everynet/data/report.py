@@ -141,7 +141,7 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
 
 def _sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
     """A number for each row that two rows share if they are equal, and hardly ever otherwise."""
-    content, size = memoryview(x.reshape(-1).view(np.uint8)), x[:1].nbytes
+    content, size = x.reshape(-1).view(np.uint8).data, x[:1].nbytes
     digests = (
         hashlib.blake2b(content[at : at + size], digest_size=8).digest()
         for at in range(0, len(content), size)
