@@ -93,7 +93,7 @@ class Trained:
         """What a notebook shows: where it is, what made it, and the pictures of the run."""
         from everynet.notebook import page, pictures_of  # noqa: PLC0415 -- only a notebook asks
 
-        facts = {"recipe": self.recipe, "path": self.path, "SHA-256": self.sha256}
+        facts = {"recipe": self.made_by, "path": self.path, "SHA-256": self.sha256}
         facts = {name: text for name, text in facts.items() if text}
         return page("Trained", facts, pictures_of(Path(self.path)) if self else ())
 
