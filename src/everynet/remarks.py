@@ -37,10 +37,10 @@ def of_data(data: Data, recipe: Recipe) -> Iterator[str]:
 
 def _counted(data: Data) -> dict[str, int]:
     """How many training samples are of each class; nothing where a sample has no one class."""
-    classes, labels = data.spec.get("classes") or (), data.splits["train"][1:2]
-    if not classes or not labels or labels[0].dim() != 1 or labels[0].is_floating_point():
+    classes, (*inputs, labels) = data.spec.get("classes") or (), data.splits["train"]
+    if not classes or not inputs or labels.dim() != 1 or labels.is_floating_point():
         return {}
-    counts = torch.bincount(labels[0], minlength=len(classes)).tolist()
+    counts = torch.bincount(labels, minlength=len(classes)).tolist()
     return dict(zip(classes, counts, strict=True))
 
 

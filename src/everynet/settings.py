@@ -196,5 +196,5 @@ def verb_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> dict
 def typed(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
     """The value of a setting, or that which a text says, in its type."""
     if isinstance(value, str) and kind is not str:
-        return convert(name, value, kind)
+        value = convert(name, value, kind)
     return _checked(name, tuple(value) if isinstance(value, list) else value, kind)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from safetensors.torch import save_file
 
-SMALL = ("widths=4,4", "steps=2", "batch_size=4", "--out", "runs")
+SMALL = ("widths=4,4", "steps=4", "batch_size=4", "--out", "runs")
 
 
 def picture(path, *, height=16, width=16, mode="RGB", seed=0):

@@ -132,7 +132,7 @@ def test_a_run_is_kept_though_its_pictures_fail(changed, call, refused):
 def test_pictures_need_not_be(changed, call):
     changed(*((f"def pictures(self, {words}", f"def unused(self, {words}") for words in
               ("model: nn.Linear", "model: Mean", "result")))  # fmt: skip
-    assert "(learning-curve.png)" in call("run", "./mine.py:flowers")[1]
+    assert "(network.png, learning-curve.png)" in call("run", "./mine.py:flowers")[1]
     for recipe in ("average", "double"):
         code, out, _ = call("run", f"./mine.py:{recipe}")
         assert (code, "pictures: none\n" in out) == (0, True)

@@ -128,7 +128,7 @@ def test_a_full_disk_is_exit_code_4(recipe, large, tmp_path, monkeypatch, capsys
 
 def test_a_signal_while_images_are_decoded_ends_at_once(recipe, large, tmp_path, monkeypatch):
     large()
-    real, seen = folder.decode, []
+    real, seen = folder.noted, []
 
     def decode(path, content):
         seen.append(path)
@@ -136,7 +136,7 @@ def test_a_signal_while_images_are_decoded_ends_at_once(recipe, large, tmp_path,
             os.kill(os.getpid(), signal.SIGTERM)
         return real(path, content)
 
-    monkeypatch.setattr(folder, "decode", decode)
+    monkeypatch.setattr(folder, "noted", decode)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     with pytest.raises(Stopped, match="stopped while the data was read") as stopped:
         runs.run(recipe, tmp_path / "out", device="cpu")

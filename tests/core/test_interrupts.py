@@ -26,7 +26,9 @@ except BaseException:
 
 def process(folder, name, script):
     (folder / "swallows.py").write_text(SWALLOWS.format(name=name))
-    command = [sys.executable, "-c", f"import sys\nsys.path.insert(0, {str(folder)!r})\n{script}"]
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = f"import sys\n{heard}\nsys.path.insert(0, {str(folder)!r})"  # nohup leaves it ignored
+    command = [sys.executable, "-c", f"{start}\n{script}"]
     return subprocess.run(command, check=False, capture_output=True, text=True)
 
 
@@ -44,10 +46,13 @@ def test_a_signal_in_an_import_of_a_run_that_has_no_steps_yet(tmp_path, name, co
 
 
 def test_ctrl_c_elsewhere_is_what_it_always_was():
-    before = signal.getsignal(signal.SIGINT)
-    with interruptible(), pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-    assert signal.getsignal(signal.SIGINT) is before
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with interruptible(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])

@@ -161,8 +161,8 @@ def test_27_training_ends_well_in_a_hostile_folder_on_a_machine_without_a_home(t
     assert {path.name for path in tmp_path.iterdir()} == there | {"runs"}  # no folder named ~
     (folder,) = (tmp_path / "runs").iterdir()
     card = (folder / "card.md").read_text()
-    assert r"| data | d\|?.csv, SHA-256 " in card
-    assert r"| data | d\|?.csv |" in card  # among the settings
+    assert r"d\|?.csv, SHA-256 " in card
+    assert r"d\|?.csv |" in card  # among the settings
     assert {path.name for path in (folder / "pictures").iterdir()} >= {"confusion.png"}
 
 
@@ -212,7 +212,7 @@ def test_pictures_are_drawn_with_settings_of_their_own():
         with style.drawing():
             assert (matplotlib.rcParams["text.usetex"], matplotlib.rcParams["font.size"]) == (
                 False,
-                10,
+                8.5,
             )
         assert matplotlib.rcParams["text.usetex"]
 
@@ -241,7 +241,7 @@ def test_pictures_of_a_recipe_are_given_such_names(tmp_path, monkeypatch):
     recipe, seen = next(iter(RECIPES.values())), []
     monkeypatch.setattr(type(recipe), "pictures", lambda *given: seen.append(given[2].spec) or {})
     data = replace(recipe.dataset(), spec={"classes": ["$a$"]})
-    Job(recipe, choose("cpu"), World(), folder=tmp_path, data=data).draw(torch.nn.Linear(1, 1))
+    Job(recipe, choose("cpu"), World(), folder=tmp_path, data=data).draw(torch.nn.Linear(4, 3))
     assert seen == [{"classes": [r"\$a\$"]}]
 
 
@@ -282,7 +282,9 @@ def test_25_a_terminal_of_no_columns_gets_whole_lines(call, monkeypatch):
     monkeypatch.delenv("COLUMNS", raising=False)
     code, out, _ = call("list")
     assert code == 0
-    assert all(line.strip() and len(line) <= 80 for line in out.splitlines())
+    assert max(map(len, out.splitlines())) <= 80
+    assert "\n\n\n" not in out  # a line between families, never several
+    assert "LeNet" in out
 
 
 def test_28_doctor_says_that_nothing_can_be_kept(call, monkeypatch, tmp_path):

@@ -314,7 +314,7 @@ def test_a_table_of_ones_own(tmp_path):
     recipe = replace(RECIPES["mlp"].tiny(), data=str(tmp_path / "mine.csv"), target="price")
     result = run(replace(recipe, name="mlp", changed=("data", "target")), out=tmp_path)
     assert set(result.metrics) == {"loss", "r2", "rmse", "mae"}
-    assert {path.stem for path in result.pictures} == {"fit", "learning-curve"}
+    assert {path.stem for path in result.pictures} == {"fit", "network", "learning-curve"}
 
 
 def test_numbers_are_standardised_and_given_back_in_their_units():

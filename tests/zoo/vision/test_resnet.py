@@ -403,7 +403,8 @@ def test_stages_and_blocks_are_drawn(name, stages):
         drawn = recipe.pictures(recipe.model(data).eval(), data, [])
     titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].axes[1:]]
     assert titles == ["conv1", *(f"layer{k + 1}" for k in range(stages)), "probability"]
-    marks = [text.get_text() for text in drawn["blocks"].axes[0].texts]
+    named = drawn["blocks"].axes[0].get_legend_handles_labels()[1]
+    marks = [name for name in named if name.startswith("stage")]
     assert marks == [f"stage {k}" for k in range(2, stages + 1)]
 
 

@@ -284,7 +284,7 @@ def test_a_run_of_a_grey_network_makes_a_grey_picture_with_its_own_layers(grey_r
 def test_a_network_without_maps_is_refused(grey_run, monkeypatch):
     recipe = tiny(of=everynet.trained(grey_run))
     flat = nn.Sequential(nn.Flatten(), nn.Linear(32 * 48, 2), nn.ReLU())
-    monkeypatch.setattr(type(recipe.of), "model", property(lambda self: flat))
+    monkeypatch.setattr(type(recipe.of), "load", lambda self: flat)
     with pytest.raises(UserError, match=r"must be the run of a network with feature maps behind"):
         begun(recipe)
 

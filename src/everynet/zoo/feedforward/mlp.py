@@ -236,8 +236,8 @@ class Supervised(Training[MLP]):
         if spec and spec["task"] == "regression":
             return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
         net = MLP(sizes, self.activation)
-        if weights := spec.get("class_weights"):
-            net.class_weights = torch.tensor(weights)
+        if self.class_weight:
+            net.class_weights = torch.tensor(spec["class_weights"])
         return net
 
     def objective(self, model: MLP, batch: Batch) -> Terms:

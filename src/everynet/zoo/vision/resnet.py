@@ -110,7 +110,6 @@ class Bottleneck(nn.Module):
 
     def residual(self, x: Maps) -> Made:
         """What is added."""
-        require_images(self, x)
         h = self.bn1(self.conv1(x)).relu_()
         h = self.bn2(self.conv2(h)).relu_()
         f: Tensor = self.bn3(self.conv3(h))  # (3)
