@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
 
 import everynet
 from everynet.catalog import find
 from everynet.data.augment import mixup
+from everynet.settings import override
 from everynet.trainer import begin, evaluate, train
-from everynet.types import UserError
+from everynet.types import Data, UserError
 
 
 def tiny(**fields):
@@ -87,3 +90,49 @@ def test_all_changes_together_learn():
     for _ in train(recipe, state, data):
         pass
     assert evaluate(recipe, state.model, data.valid)["accuracy"] > 0.7
+
+
+# ----------------------------------------------------------------------------- weights of classes
+
+
+@pytest.fixture
+def uneven():
+    """Twenty images, of which only two are of the first class."""
+    y = torch.tensor([0, 0] + [1] * 6 + [2] * 12)
+    spec = {"name": "uneven", "task": "classification", "classes": ["few", "some", "most"]}
+    return Data({part: (torch.rand(20, 1, 8, 8), y) for part in ("train", "valid")}, spec, 4)
+
+
+def test_balanced_weights_are_those_of_scikit_learn_and_weigh_the_loss_alone(uneven):
+    recipe = find("lenet")
+    balanced = override(recipe, {"class_weight": "balanced"})
+    found = balanced.suited(uneven)
+    y = uneven.splits["train"][1]
+    theirs = compute_class_weight("balanced", classes=np.arange(3), y=y.numpy())
+    assert found["class_weights"] == pytest.approx(theirs.tolist())
+    weighted = override(balanced, found)
+    assert "class_weights" not in weighted.suited(uneven)  # settled once
+    assert "class_weights" not in recipe.suited(uneven)
+    logits = torch.randn(20, 3, dtype=torch.float64)
+    weights = torch.tensor(theirs)
+    # Over all training images the weights sum to their number, so that both means are the same.
+    torch.testing.assert_close(weighted.loss(logits, y), cross_entropy(logits, y, weight=weights))
+    torch.testing.assert_close(recipe.loss(logits, y), cross_entropy(logits, y))
+    model = torch.nn.Identity()
+    figures = weighted.metrics(model, (logits, y))["cross_entropy"]
+    torch.testing.assert_close(figures, cross_entropy(logits, y, reduction="none"))
+
+
+def test_weights_that_cannot_be():
+    recipe = find("lenet")
+    with pytest.raises(UserError, match=r"class_weight \(even\) must be empty or balanced"):
+        override(recipe, {"class_weight": "even"})
+    with pytest.raises(UserError, match=r"mixup \(0.2\) must be 0 with weights of classes"):
+        override(recipe, {"class_weight": "balanced", "mixup": 0.2})
+    with pytest.raises(UserError, match=r"class_weights \(\(1.0, 0.0\)\) must be numbers above 0"):
+        override(recipe, {"class_weights": (1.0, 0.0)})
+    logits, y = torch.randn(4, 3), torch.tensor([0, 1, 2, 0])
+    with pytest.raises(UserError, match=r"class_weight \(balanced\) is known where a run begins"):
+        override(recipe, {"class_weight": "balanced"}).loss(logits, y)
+    with pytest.raises(UserError, match=r"class_weights \(2 numbers\) must be one for each of the"):
+        override(recipe, {"class_weights": (1.0, 2.0)}).loss(logits, y)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
+from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -23,6 +24,7 @@ from everynet.data.augment import (
     mixup,
     shift,
 )
+from everynet.device import constant
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
@@ -81,6 +83,10 @@ class ImageClassification(Training[M]):
     """Training images are mixed in pairs, by weights of Beta(mixup, mixup); 0 mixes none."""
     smoothing: float = 0.0
     """Share of each training label that is spread over all classes."""
+    class_weight: str = later("")
+    """balanced lets all classes count alike while learning; empty: as often as they occur."""
+    class_weights: tuple[float, ...] = later(())
+    """How much a training image of each class counts; empty: class_weight says it, or all alike."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +98,24 @@ class ImageClassification(Training[M]):
         self.require(self.cutout >= 0, "cutout", "at least 0")
         self.require(0 <= self.mixup < math.inf, "mixup", "a number from 0 up")
         self.require(0 <= self.smoothing < 1, "smoothing", "at least 0 and below 1")
+        self.require(self.class_weight in ("", "balanced"), "class_weight", "empty or balanced")
+        weighted = bool(self.class_weight or self.class_weights)
+        self.require(
+            not (weighted and self.mixup),
+            "mixup",
+            "0 with weights of classes, which it mixes",
+        )
+        known = all(0 < weight < math.inf for weight in self.class_weights)
+        self.require(known, "class_weights", "numbers above 0")
+
+    def suited(self, data: Data) -> dict[str, Any]:
+        """Balanced weights n / (K n_k), of n training images n_k in class k of K."""
+        found = super().suited(data)
+        if not self.class_weight or self.class_weights:
+            return found
+        counts = torch.bincount(data.splits["train"][1], minlength=len(data.spec["classes"]))
+        weights = (counts.sum() / (len(counts) * counts.double())).tolist()
+        return {**found, "class_weights": tuple(weights)}
 
     def drawn(self, model: M) -> Sequence[str]:
         """The layers whose activations are drawn."""
@@ -134,9 +158,28 @@ class ImageClassification(Training[M]):
     def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
         if not self.mixup:
-            return {"cross_entropy": cross_entropy(model(x), y, label_smoothing=self.smoothing)}
+            return {"cross_entropy": self.loss(model(x), y)}
         x, own = mixup(x, self.mixup)
         return {"cross_entropy": mixed_cross_entropy(model(x), y, own, self.smoothing)}
+
+    def loss(
+        self, logits: Float[Tensor, "batch classes"], y: Int64[Tensor, " batch"]
+    ) -> Float[Tensor, ""]:
+        """What is minimised: figures are never weighted or smoothed."""
+        if self.class_weight and not self.class_weights:
+            raise UserError(
+                "class_weight (balanced) is known where a run begins, and here it is not; give "
+                "class_weights=, a number for each class"
+            )
+        if not self.class_weights:
+            return cross_entropy(logits, y, label_smoothing=self.smoothing)
+        if len(self.class_weights) != logits.shape[1]:
+            raise UserError(
+                f"class_weights ({len(self.class_weights)} numbers) must be one for each of the "
+                f"{logits.shape[1]} classes"
+            )
+        each = cross_entropy(logits, y, label_smoothing=self.smoothing, reduction="none")
+        return (constant(self.class_weights, each.dtype, each.device)[y] * each).mean()
 
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch

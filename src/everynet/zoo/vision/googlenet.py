@@ -28,7 +28,7 @@ without strides, and batch normalisation in every convolution instead of (2) and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import ClassVar, Self
@@ -37,7 +37,6 @@ import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from everynet.data.augment import mixed_cross_entropy, mixup
 from everynet.data.images import Standardize
@@ -354,7 +353,7 @@ class Photographs(SmallPhotographs):
     def objective(self, model: GoogLeNet | SmallGoogLeNet, batch: Batch) -> Terms:
         assert isinstance(model, GoogLeNet)
         x, t = batch
-        loss = partial(cross_entropy, label_smoothing=self.smoothing)
+        loss: Callable[[Tensor, Tensor], Tensor] = self.loss
         if self.mixup:
             x, own = mixup(x, self.mixup)
             loss = partial(mixed_cross_entropy, own=own, smoothing=self.smoothing)
