@@ -22,9 +22,9 @@ from PIL import Image
 from PIL.Image import Resampling
 
 from everynet.catalog import PACKAGE, Entry, entries, find, of_run
+from everynet.errors import Failure
 from everynet.recipes import Recipe, telling
 from everynet.runs import draw
-from everynet.types import UserError
 
 DOCS = Path(__file__).parent
 DRAWING = 2  # raised when pictures look otherwise: 1 was before they fitted a page
@@ -170,7 +170,7 @@ def update(runs: Sequence[Path], docs: Path, *, again: bool = False) -> dict[str
         if again:
             try:
                 draw(of_run(run), run)
-            except UserError as error:  # its data is not here, say
+            except Failure as error:  # its data or its weights are not here, say
                 print(f"{entry.name}: not drawn again, and not shown anew: {error}")
                 continue
         known[entry.name] = record(find(entry.name), run, docs)
