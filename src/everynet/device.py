@@ -123,8 +123,11 @@ def threads_for(model: nn.Module, batch_size: int) -> int:
     The work is guessed from the weights, those of a convolution counted 64 times because they
     are used at every pixel.
     """
-    if _Process.forked or "OMP_NUM_THREADS" in os.environ:
+    if _Process.forked:
         return torch.get_num_threads()
+    given = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if given.isdecimal() and int(given):
+        return int(given)
     work = 0
     for module in model.modules():
         reuse = 64 if isinstance(module, nn.Conv1d | nn.Conv2d | nn.Conv3d) else 1

@@ -195,6 +195,14 @@ def test_small_networks_get_one_thread(monkeypatch):
     assert threads_for(nn.Conv2d(32, 64, 3), 128) == 8
 
 
+@pytest.mark.parametrize(("given", "threads"), [("2", 2), ("3,1", 3), ("0", 8), ("many", 8)])
+def test_omp_num_threads_decides_whatever_the_process_has_now(given, threads, monkeypatch):
+    """A run begins with one thread: what torch has then is not what was asked for."""
+    monkeypatch.setenv("OMP_NUM_THREADS", given)
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    assert threads_for(nn.Conv2d(32, 64, 3), 128) == threads
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
