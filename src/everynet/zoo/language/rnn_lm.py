@@ -331,7 +331,7 @@ def _missing(lines: ScoredLines, line: Tensor, place: int) -> tuple[str, list[Ba
 
 # An epoch of the Penn Treebank is 1,327 windows of 20 lanes of 35 words. Test perplexity: rnn-lm
 # 44.9 (help of Python 3.11, CPU) and 45.2 (seed 1, of Python 3.12), lstm-ptb 100.3 (seed 0, one CPU
-# thread, 8.1 updates a second: 16 minutes), lstm-ptb-medium 76.8, 77.0 (seeds 0, 1; H200, 153 s). Of
+# thread, 8.1 updates/s: 16 minutes), lstm-ptb-medium 76.8, 77.0 (seeds 0, 1; H200, 153 s). Of
 # 400 lines of the test part that lost a word, it has place and word among its first five in 52.5 %,
 # 5-grams in 44.8 %, and chance in 0.005 %.
 RECIPES = {
