@@ -47,8 +47,8 @@ def repeated(once: Callable[[], object], job: Job) -> Callable[[], object]:
 def with_everynet(job: Job) -> Callable[[], object]:
     import torch
 
-    from everynet.data.augment import affine, compose, crop, flip
-    from everynet.types import Draw
+    from everynet.data.dataset import Draw
+    from everynet.data.images.augment import affine, compose, crop, flip
 
     x, numbers = images(job), torch.Generator(job["device"]).manual_seed(0)
     change = {
@@ -123,7 +123,7 @@ def contestants() -> list[Contestant]:
         ours = ""
     vision = ("torch", "torchvision")
     return [
-        Contestant("everynet", with_everynet, "everynet.data.augment", ours),
+        Contestant("everynet", with_everynet, "everynet.data.images.augment", ours),
         Contestant("kornia, a batch", with_kornia, "kornia.augmentation", "kornia", reach=1.5),
         Contestant("torchvision v2, an image", with_torchvision(False), *vision, reach=5.0),
         Contestant("torchvision v2, a batch, all alike", with_torchvision(True), *vision),

@@ -29,10 +29,10 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import everynet
-from everynet.device import Setup, choose, computing
-from everynet.runs import run
-from everynet.trainer import begin, evaluate, has_images, train
-from everynet.types import Data
+from everynet.data.dataset import Data
+from everynet.runs.verbs import run
+from everynet.training.device import Setup, choose, computing
+from everynet.training.loop import begin, evaluate, has_images, train
 from side_by_side import write
 
 IMAGES = {"mnist": (70_000, 1, 28), "cifar": (12_000, 3, 32), "cifar10": (60_000, 3, 32)}

@@ -29,7 +29,7 @@ def at_hand() -> str:
 def sentences(part: str, most: int) -> list[list[str]]:
     """The lines of a text as lists of words."""
     from everynet.data import load
-    from everynet.data.tokens import Tokens
+    from everynet.data.texts.tokens import Tokens
 
     data = load(at_hand(), kind="text", batch_size=1, tokens="words")
     text = Tokens.of(data.spec).decode(data.splits[part][0].tolist())
@@ -180,8 +180,8 @@ def lstm_everynet(job: Job) -> Callable[[], object]:
     """The recipe `lstm-ptb` through the trainer."""
     import itertools
 
-    from everynet.catalog import find
-    from everynet.trainer import begin, train
+    from everynet.recipes.catalog import find
+    from everynet.training.loop import begin, train
 
     recipe = replace(find("lstm-ptb"), data=at_hand())
     data = recipe.dataset()
@@ -202,7 +202,7 @@ def lstm_plain(job: Job) -> Callable[[], object]:
     import torch
     from torch import nn
 
-    from everynet.catalog import find
+    from everynet.recipes.catalog import find
 
     recipe = replace(find("lstm-ptb"), data=at_hand())
     data = recipe.dataset()
@@ -238,7 +238,7 @@ def lstm_plain(job: Job) -> Callable[[], object]:
 
 def lstm_training() -> list[Contestant]:
     return [
-        Contestant("everynet lstm-ptb", lstm_everynet, "everynet.trainer", "everynet"),
+        Contestant("everynet lstm-ptb", lstm_everynet, "everynet.training.loop", "everynet"),
         Contestant("nn.LSTM by hand", lstm_plain, "torch", "torch", reach=1.3),
     ]
 

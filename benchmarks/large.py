@@ -62,7 +62,7 @@ def make(folder: Path, images: int) -> Path:
 
 def lowered(images: int) -> None:
     """Let a quick look take the same path: images are kept in a file however few they are."""
-    from everynet.data import decoded
+    from everynet.data.images import decoded_cache as decoded
 
     decoded.LARGE = min(decoded.LARGE, images * 3 * SIDE * SIDE)
 
@@ -99,7 +99,7 @@ def memory(place: Path, steps: int = 40) -> dict[str, float]:
     """The peak of RssAnon over a whole run."""
     import tempfile
 
-    from everynet.runs import run
+    from everynet.runs.verbs import run
 
     most, over = 0, threading.Event()
 
@@ -124,8 +124,8 @@ def speed(place: Path, steps: int = 15, turns: int = 4) -> dict[str, list[float]
     """Updates a second, by turns."""
     from dataclasses import replace
 
-    from everynet.device import choose, computing
-    from everynet.trainer import begin, train
+    from everynet.training.device import choose, computing
+    from everynet.training.loop import begin, train
 
     small = recipe(place, steps)
     mapped = small.dataset()

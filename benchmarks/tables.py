@@ -40,7 +40,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from side_by_side import ROOT, arguments, machine, write
 
 sys.path.insert(0, str(ROOT))
-from tests.data.tables_of_faults import ABSENT, SPLITS, Table, tables
+from tests.data.tables.faults import ABSENT, SPLITS, Table, tables
 
 from everynet.cli import VERBS, main
 

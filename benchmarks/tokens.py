@@ -52,7 +52,7 @@ def drawn(size: int) -> str:
 
 
 def with_everynet(job: Job) -> Callable[[], object]:
-    from everynet.data.tokens import STREAM, Tokens
+    from everynet.data.texts.tokens import STREAM, Tokens
 
     given = texts(job)
     Tokens.learned(["a b ab ab"], "bpe", most=300).encode("ab")  # compiling is set-up
@@ -106,7 +106,7 @@ def contestants() -> list[Contestant]:
         ours = ""
     alone = {"TOKENIZERS_PARALLELISM": "false", "RAYON_NUM_THREADS": "1"}
     return [
-        Contestant("everynet", with_everynet, "everynet.data.tokens", ours),
+        Contestant("everynet", with_everynet, "everynet.data.texts.tokens", ours),
         Contestant("HF tokenizers", with_tokenizers, "tokenizers", "tokenizers", alone, reach=1.0),
     ]
 

@@ -62,7 +62,7 @@ def loader(job: Job):
 def our_recipe(job: Job):
     """The recipe of the zoo, given exactly the rows of the benchmark, and those rows."""
     import everynet
-    from everynet.types import Data
+    from everynet.data.dataset import Data
 
     splits = {part: tensors(job, part) for part in ("train", "valid", "test")}
     data = Data(splits=splits, spec=job["spec"], batch_size=BATCH)
@@ -77,7 +77,7 @@ def our_recipe(job: Job):
 
 
 def our_trainer(job: Job) -> Callable[[], object]:
-    from everynet.trainer import begin, train
+    from everynet.training.loop import begin, train
 
     recipe, data = our_recipe(job)
     state = begin(recipe, data)
@@ -91,7 +91,7 @@ def our_trainer(job: Job) -> Callable[[], object]:
 
 def our_run(job: Job) -> Callable[[], object]:
     """All of `everynet run`: folder, log, evaluation, checkpoints, pictures, card."""
-    from everynet.runs import run
+    from everynet.runs.verbs import run
 
     recipe, data = our_recipe(job)
 
@@ -275,7 +275,7 @@ def contestants(job_network: str) -> list[Contestant]:
     trainer = {"mlp": 1.4, "lenet": 1.2}[job_network]
     torch_backend = {"KERAS_BACKEND": "torch"}
     return [
-        Contestant("everynet.trainer", our_trainer, "everynet.trainer", "everynet"),
+        Contestant("everynet.training.loop", our_trainer, "everynet.training.loop", "everynet"),
         Contestant("everynet.run", our_run, "everynet.runs", "everynet"),
         Contestant("torch by hand", by_hand, "torch", "torch"),
         Contestant("torch by hand, one process", by_hand_beside_ours, "torch", "torch"),

@@ -52,8 +52,8 @@ def batches(job: Job):
 
 def our_updates(job: Job) -> Callable[[], Turn]:
     import everynet
-    from everynet.trainer import begin, train
-    from everynet.types import Data
+    from everynet.data.dataset import Data
+    from everynet.training.loop import begin, train
 
     data = Data(splits={"train": batches(job)}, spec=SPEC, batch_size=BATCH)
     recipe = replace(everynet.recipe("resnet-cifar"), steps=10**9, schedule="constant", warmup=0)
@@ -105,7 +105,7 @@ def timed(update: Callable[[], object], job: Job) -> Callable[[], Turn]:
 
 
 CONTESTANTS = [
-    Contestant("everynet.trainer", our_updates, "everynet", "everynet"),
+    Contestant("everynet.training.loop", our_updates, "everynet", "everynet"),
     Contestant("plain loop, channels first", plain_updates(False), "torch", "torch", reach=1.0),
     Contestant("plain loop, channels last", plain_updates(True), "torch", "torch"),
 ]
@@ -135,7 +135,7 @@ class ByHand:
         import torch
         from torch.nn.functional import pad
 
-        from everynet.data.images import Standardize
+        from everynet.data.images.standardize import Standardize
         from everynet.zoo.vision.resnet import CifarResNet
 
         x, self.y = data.splits["train"]
@@ -273,7 +273,7 @@ def on_gpu(folder: str, *, quick: bool, profiled: bool) -> None:
     import torch
 
     import everynet
-    from everynet.device import choose, computing
+    from everynet.training.device import choose, computing
     from gpu import made, ours, plain
 
     count, repeats = (50, 2) if quick else (300, 4)

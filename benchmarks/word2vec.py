@@ -56,7 +56,7 @@ def timed(job: Job, begin: Callable[[int], Callable[[], "WordVectors"]]) -> Call
 
 
 def with_everynet(job: Job) -> Callable[[], Turn]:
-    from everynet.data.corpus import Corpus
+    from everynet.zoo.language.corpus import Corpus
     from everynet.zoo.language.word2vec import CBOW, Word2Vec
 
     kind = CBOW if job["bag"] else Word2Vec

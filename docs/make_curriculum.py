@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from everynet import catalog
+from everynet.recipes import catalog
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "curriculum.md"

@@ -21,10 +21,10 @@ from typing import Any
 from PIL import Image
 from PIL.Image import Resampling
 
-from everynet.catalog import PACKAGE, Entry, entries, find, of_run
-from everynet.errors import Failure
-from everynet.recipes import Recipe, telling
-from everynet.runs import draw
+from everynet.recipes.catalog import PACKAGE, Entry, entries, find, of_run
+from everynet.recipes.recipe import Recipe, telling
+from everynet.runs.verbs import draw
+from everynet.system.errors import Failure
 
 DOCS = Path(__file__).parent
 DRAWING = 2  # raised when pictures look otherwise: 1 was before they fitted a page

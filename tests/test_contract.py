@@ -24,17 +24,19 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 import everynet
-from everynet import checkpoint, job, runs, study
-from everynet.catalog import entries, find
-from everynet.device import Setup, choose
-from everynet.experiments import Table
+from everynet import runs
+from everynet.data.dataset import Data
+from everynet.data.samplers import Made
 from everynet.metrics.meanings import MEANINGS, meaning
-from everynet.recipes import Goal, State, Training, minimised, telling
-from everynet.samplers import Made
-from everynet.settings import override, setting_docs, settings
-from everynet.trainer import begin, evaluate, train
-from everynet.types import Data
-from everynet.words import written
+from everynet.recipes.catalog import entries, find
+from everynet.recipes.experiment import Table
+from everynet.recipes.recipe import Goal, State, Training, minimised, telling
+from everynet.recipes.settings import override, setting_docs, settings
+from everynet.runs import checkpoint, job
+from everynet.runs import experiment_job as study
+from everynet.system.wording import written
+from everynet.training.device import Setup, choose
+from everynet.training.loop import begin, evaluate, train
 from tests.plot.legible import faults
 
 ALL = {entry.name: entry for entry in entries()[0]}

@@ -12,8 +12,8 @@ import torch
 from PIL import Image
 
 from everynet import runs
-from everynet.catalog import entries, find
-from everynet.recipes import Recipe, telling
+from everynet.recipes.catalog import entries, find
+from everynet.recipes.recipe import Recipe, telling
 
 ROOT = Path(__file__).parent.parent
 

@@ -10,7 +10,7 @@ import pytest
 from torch import nn
 
 import everynet
-from everynet import catalog
+from everynet.recipes import catalog
 
 ROOT = Path(__file__).parent.parent
 
@@ -28,7 +28,7 @@ def test_a_block_is_found_by_its_name():
 
 def test_every_block_is_a_class_of_its_file_and_every_other_class_a_recipe_or_a_record():
     """What the text says is what Python says, in files that have all of these."""
-    from everynet.recipes import Recipe
+    from everynet.recipes.recipe import Recipe
 
     texts, blocks = catalog.sources(), catalog.blocks()
     for path in ("vision/lenet", "spiking/network", "spiking/surrogate", "recurrent/bptt"):

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from everynet import catalog, job, runs
+from everynet import runs
+from everynet.recipes import catalog
+from everynet.runs import job
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everynet import catalog
+from everynet.recipes import catalog
 
 STUB = Path(__file__).resolve().parent.parent / "src" / "everynet" / "zoo" / "__init__.pyi"
 HEAD = "# Made by tools/zoo_stub.py; do not edit.\n# ruff: noqa: I001 -- sorted as text\n"

@@ -49,7 +49,7 @@ def descending(parameters, loss: Callable[[], object]) -> Callable[[], None]:
 def our_training(job: Job) -> Callable[[], None]:
     from torch.nn.functional import cross_entropy
 
-    from everynet.memory import keep_freed_memory
+    from everynet.system.memory import keep_freed_memory
     from everynet.zoo.spiking.surrogate import SpikingNetwork
 
     class Changing(SpikingNetwork):

@@ -10,37 +10,34 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from everynet.nearby import pass_over_broken_settings
+from everynet.system.matplotlibrc import pass_over_broken_settings
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from everynet import autodiff as autodiff
-    from everynet import catalog as catalog
     from everynet import data as data
-    from everynet import experiments as experiments
     from everynet import metrics as metrics
     from everynet import nn as nn
     from everynet import plot as plot
     from everynet import recipes as recipes
     from everynet import runs as runs
-    from everynet import sweeps as sweeps
     from everynet import zoo as zoo
-    from everynet.errors import UserError as UserError
-    from everynet.experiments import Cell as Cell
-    from everynet.experiments import Experiment as Experiment
-    from everynet.experiments import Table as Table
-    from everynet.history import Watch
-    from everynet.job import Result as Result
-    from everynet.recipes import Fitting as Fitting
-    from everynet.recipes import Recipe as Recipe
-    from everynet.recipes import Simulation as Simulation
-    from everynet.recipes import State as State
-    from everynet.recipes import Training as Training
-    from everynet.types import Batch as Batch
-    from everynet.types import Data as Data
-    from everynet.types import Terms as Terms
-    from everynet.weights import Trained as Trained
+    from everynet.data.dataset import Batch as Batch
+    from everynet.data.dataset import Data as Data
+    from everynet.data.dataset import Terms as Terms
+    from everynet.recipes.experiment import Cell as Cell
+    from everynet.recipes.experiment import Experiment as Experiment
+    from everynet.recipes.experiment import Table as Table
+    from everynet.recipes.recipe import Fitting as Fitting
+    from everynet.recipes.recipe import Recipe as Recipe
+    from everynet.recipes.recipe import Simulation as Simulation
+    from everynet.recipes.recipe import State as State
+    from everynet.recipes.recipe import Training as Training
+    from everynet.recipes.trained import Trained as Trained
+    from everynet.runs.history import Watch
+    from everynet.runs.job import Result as Result
+    from everynet.system.errors import UserError as UserError
 
 __version__ = "0.1.0"
 
@@ -62,9 +59,7 @@ __all__ = [
     "Training",
     "UserError",
     "autodiff",
-    "catalog",
     "data",
-    "experiments",
     "load",
     "metrics",
     "nn",
@@ -75,23 +70,22 @@ __all__ = [
     "run",
     "runs",
     "sweep",
-    "sweeps",
     "trained",
     "zoo",
 ]
 
 _WORDS = {
-    **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes"),
-    **dict.fromkeys(("Cell", "Experiment", "Table"), "experiments"),
-    **{"Result": "job", "Trained": "weights", "UserError": "errors"},
-    **dict.fromkeys(("Batch", "Data", "Terms"), "types"),
+    **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes.recipe"),
+    **dict.fromkeys(("Cell", "Experiment", "Table"), "recipes.experiment"),
+    **{"Result": "runs.job", "Trained": "recipes.trained", "UserError": "system.errors"},
+    **dict.fromkeys(("Batch", "Data", "Terms"), "data.dataset"),
 }
 
 
 def recipe(name: str, **fields: object) -> Recipe:
     """The recipe of that name, with some settings replaced."""
-    found: Recipe = import_module("everynet.catalog").find(name)
-    made: Recipe = import_module("everynet.settings").override(found, fields)
+    found: Recipe = import_module("everynet.recipes.catalog").find(name)
+    made: Recipe = import_module("everynet.recipes.settings").override(found, fields)
     return made
 
 
@@ -141,8 +135,8 @@ def resume(
     `data` is where its data lies now, or that which was given in memory.
     """
     _check_watch(watch)
-    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
-    found = import_module("everynet.settings").override(found, fields)
+    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
+    found = import_module("everynet.recipes.settings").override(found, fields)
     done: Result = import_module("everynet.runs").resume(
         found, folder, data=data, jobs=jobs, show=show, watch=watch
     )
@@ -151,7 +145,7 @@ def resume(
 
 def _check_watch(watch: object) -> None:
     if watch is not None and not callable(watch):
-        raise import_module("everynet.errors").UserError(
+        raise import_module("everynet.system.errors").UserError(
             f"watch ({watch!r:.60}) must be a function of one record, such as print"
         )
 
@@ -160,14 +154,14 @@ def draw(
     folder: str | Path, file: str | Path | None = None, *, data: object = None
 ) -> tuple[Path, ...]:
     """Draw the pictures of a run again; `data` as for `resume`."""
-    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
+    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
     drawn: tuple[Path, ...] = import_module("everynet.runs").draw(found, folder, data=data)
     return drawn
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
     """The trained model of a run folder, in eval mode; `file` names a recipe outside the zoo."""
-    return import_module("everynet.catalog").load(folder, file)
+    return import_module("everynet.recipes.catalog").load(folder, file)
 
 
 def evaluate(
@@ -180,8 +174,8 @@ def evaluate(
     **fields: object,
 ) -> dict[str, float]:
     """The figures of a run on labelled files or a known set; or else on its own test split."""
-    found: Recipe = import_module("everynet.catalog").of_run(folder, file)
-    judge = import_module("everynet.judging").judge
+    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
+    judge = import_module("everynet.runs.evaluate").judge
     judged = judge(found, folder, data, device=device, precision=precision, **fields)
     figures: dict[str, float] = judged.figures
     return figures
@@ -201,8 +195,10 @@ def sweep(
     **fields: object,
 ) -> Result:
     """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
-    found: Any = import_module("everynet.catalog").find(name) if isinstance(name, str) else name
-    sweeps = import_module("everynet.sweeps")
+    found: Any = (
+        import_module("everynet.recipes.catalog").find(name) if isinstance(name, str) else name
+    )
+    sweeps = import_module("everynet.recipes.sweep")
     given = {key: sweeps.as_text(value) for key, value in fields.items()}
     made = sweeps.sweep_of(found, given, seeds=seeds, random=random, halving=halving)
     done: Result = import_module("everynet.runs").run(
@@ -213,7 +209,7 @@ def sweep(
 
 def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
     """A run to be asked, `trained(run).predict(X)`, or given to a recipe: `of=trained(run)`."""
-    found: Trained = import_module("everynet.catalog").trained(folder, file)
+    found: Trained = import_module("everynet.recipes.catalog").trained(folder, file)
     return found
 
 
@@ -224,7 +220,7 @@ if not TYPE_CHECKING:  # so that mypy finds a name that is not there
             return getattr(import_module(f"everynet.{_WORDS[name]}"), name)
         if name in __all__:
             return import_module(f"everynet.{name}")
-        from everynet.words import no_attribute  # noqa: PLC0415 -- only a mistake needs it
+        from everynet.system.wording import no_attribute  # noqa: PLC0415 -- only a mistake needs it
 
         raise no_attribute(__name__, name, __all__)
 

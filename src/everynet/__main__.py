@@ -2,7 +2,7 @@
 
 import sys
 
-from everynet.interrupts import interruptible
+from everynet.system.signals import interruptible
 
 
 def main() -> int:

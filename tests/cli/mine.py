@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.recipes import Fitting, Simulation, Training
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Fitting, Simulation, Training
 
 
 @dataclass(frozen=True, kw_only=True)

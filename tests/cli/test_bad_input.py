@@ -16,9 +16,9 @@ from functools import partial
 
 import pytest
 
-from everynet.catalog import entries, find
 from everynet.cli import main
-from everynet.settings import setting_types
+from everynet.recipes.catalog import entries, find
+from everynet.recipes.settings import setting_types
 from tests.data.damaged import cases
 from tests.data.mutants import mutants
 

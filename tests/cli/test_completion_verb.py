@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from everynet.catalog import entries, find
 from everynet.cli import VERBS
 from everynet.cli.completion import SCRIPTS, words
-from everynet.settings import setting_types
+from everynet.recipes.catalog import entries, find
+from everynet.recipes.settings import setting_types
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ import sys
 import pytest
 
 from everynet import data
-from everynet.cache import pixels
 from everynet.cli import main
 from everynet.cli.data import _Live
-from everynet.data import store
+from everynet.data.download import store
 from everynet.data.sets import everything
+from everynet.system.cache import pixels
 from tests.data.conftest import WHEEL, index, server, tiny  # noqa: F401 -- fixtures
 
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import everynet
-from everynet import job
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.runs import job
 
 
 def rows(path, count=60, noise=0.0, target="y"):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from everynet import catalog
-from everynet.catalog import entries, find
 from everynet.cli import overridden, parsed, parser_of
 from everynet.cli.hints import HIGH, suggestions
-from everynet.job import Result
-from everynet.recipes import Fitting, Training
-from everynet.settings import override, setting_types
+from everynet.recipes import catalog
+from everynet.recipes.catalog import entries, find
+from everynet.recipes.recipe import Fitting, Training
+from everynet.recipes.settings import override, setting_types
+from everynet.runs.job import Result
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from everynet import catalog
-from everynet.catalog import entries
+from everynet.recipes import catalog
+from everynet.recipes.catalog import entries
 
 
 def test_every_network_is_listed(call):

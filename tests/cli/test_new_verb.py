@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from everynet.catalog import find
 from everynet.cli.new import KINDS
-from everynet.settings import setting_docs
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import setting_docs
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -7,7 +7,7 @@ import pytest
 
 from everynet.data.split import by_hash
 from everynet.data.split import rows as number_keys
-from everynet.job import Job
+from everynet.runs.job import Job
 
 COLOURS = {"red": "rot", "green": "grün", "blue": "blau", "white": "weiß", "black": "schwarz"}
 THINGS = {"house": "Haus", "book": "Buch", "car": "Auto", "dress": "Kleid", "boat": "Boot"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.job import Job
+from everynet.runs.job import Job
 
 GOOD, BAD = ("fine", "lovely", "clever"), ("dull", "silly", "tired")
 ROWS = [

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.job import Job
+from everynet.runs.job import Job
 
 LINES = ("the cat sat on the mat", "a dog ran after the cat", 'and "why" said the mat')
 SMALL = ("steps=12", "batch_size=4", "window=16", "hidden_size=16")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.job import Job
+from everynet.runs.job import Job
 
 SMALL = ("dimensions=6", "epochs=2", "min_count=2")
 

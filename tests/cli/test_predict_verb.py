@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from everynet.catalog import find
-from everynet.job import Job
-from everynet.runs import run
-from everynet.settings import override
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.runs.job import Job
+from everynet.runs.verbs import run
 
 MINE = Path(__file__).parent / "mine.py"
 COLUMNS = "sepal_length,sepal_width,petal_length,petal_width"

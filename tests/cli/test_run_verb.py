@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from everynet.cli import speaks
-from everynet.job import Job
-from everynet.runs import run as run_recipe
-from tests.core.sealed import reseal
+from everynet.runs.job import Job
+from everynet.runs.verbs import run as run_recipe
+from tests.runs.sealed import reseal
 
 MINE = Path(__file__).parent / "mine.py"
 
@@ -80,8 +80,8 @@ def test_the_goal(call, name, words, line):
 
 
 def test_a_run_from_python_is_the_same_run(made, tmp_path):
-    from everynet.catalog import find
-    from everynet.settings import override
+    from everynet.recipes.catalog import find
+    from everynet.recipes.settings import override
 
     mine = run_recipe(override(find(f"{MINE}:flowers"), {"seed": 4, "steps": 7}), tmp_path / "b")
     assert log(made("flowers", "seed=4", "steps=7")) == log(mine.folder)

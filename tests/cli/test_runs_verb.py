@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from everynet.manifest import sealed
-from everynet.naming import run_folder
-from everynet.settings import convert
-from everynet.types import UserError
-from everynet.weights import Trained
+from everynet.data.dataset import UserError
+from everynet.recipes.run_names import run_folder
+from everynet.recipes.settings import convert
+from everynet.recipes.trained import Trained
+from everynet.system.manifest import sealed
 
 LOG = [
     {"step": 1, "train": {"loss": 2.0}},

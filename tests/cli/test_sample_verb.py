@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from everynet.catalog import find
-from everynet.job import Job
-from everynet.runs import run
-from everynet.settings import override
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.runs.job import Job
+from everynet.runs.verbs import run
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.catalog import entries
+from everynet.recipes.catalog import entries
 
 MINE = Path(__file__).parent / "mine.py"
 

@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
 
-from everynet import capture
-from everynet.data.augment import (
+from everynet.data.dataset import Batch, Data, History, NonFinite, Terms, generator
+from everynet.data.images.augment import (
     affine,
     colour,
     compose,
@@ -38,14 +38,14 @@ from everynet.data.augment import (
     mixup,
     noise,
 )
-from everynet.data.images import Standardize
-from everynet.device import choose, computing
-from everynet.progress import Progress
-from everynet.recipes import State, Training, make_optimizer
-from everynet.runs import resume, run
-from everynet.samplers import Lanes, Windows
-from everynet.trainer import begin, evaluate, train
-from everynet.types import Batch, Data, History, NonFinite, Terms, generator
+from everynet.data.images.standardize import Standardize
+from everynet.data.samplers import Lanes, Windows
+from everynet.recipes.recipe import State, Training, make_optimizer
+from everynet.runs.progress import Progress
+from everynet.runs.verbs import resume, run
+from everynet.training import graph as capture
+from everynet.training.device import choose, computing
+from everynet.training.loop import begin, evaluate, train
 
 STEPS = 200
 

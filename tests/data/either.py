@@ -4,7 +4,8 @@ from types import SimpleNamespace
 
 import torch
 
-from everynet.data import kinds, loading, sets, store
+from everynet.data import kinds, loading, sets
+from everynet.data.download import store
 from everynet.data.split import three
 
 ADDED = sets._added

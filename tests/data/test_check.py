@@ -5,7 +5,7 @@ import pytest
 from PIL import Image
 
 from everynet.data import check
-from everynet.types import UserError
+from everynet.data.dataset import UserError
 
 from .either import load
 from .mutants import mutants

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.types import UserError
+from everynet.data.dataset import UserError
 from tests.data.either import load
 
 from .mutants import mutants

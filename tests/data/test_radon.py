@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.data import load, radon
-from everynet.types import UserError, generator
+from everynet.data.dataset import UserError, generator
 
 F64 = torch.float64
 

@@ -5,9 +5,10 @@ import os
 import pytest
 import torch
 
-from everynet.data import load, shapes, store
+from everynet.data import load, shapes
+from everynet.data.dataset import UserError
+from everynet.data.download import store
 from everynet.data.sets import everything
-from everynet.types import UserError
 
 
 def test_the_set_is_described_and_each_part_has_its_seed():

@@ -7,7 +7,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from everynet.data import strokes
-from everynet.types import UserError
+from everynet.data.dataset import UserError
 
 from .either import load
 

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.data import load, sets, store, vgg19
-from everynet.data.contents import Content
+from everynet.data import load, sets, vgg19
+from everynet.data.dataset import UserError
+from everynet.data.download import store
+from everynet.data.download.contents import Content
 from everynet.data.sets import Package, everything
-from everynet.provenance import recording
-from everynet.types import UserError
+from everynet.system.sources import recording
 
 NAMES = [f"{conv}.{part}" for conv in vgg19.CONVS for part in ("weight", "bias")]
 

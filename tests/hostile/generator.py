@@ -29,10 +29,11 @@ from matplotlib.figure import Figure
 from safetensors.torch import load, save
 
 import everynet
-from everynet import job, runs
+from everynet import runs
 from everynet.cli import explained, main
-from tests.core.sealed import reseal, reseal_bundle
+from everynet.runs import job
 from tests.hostile.recipes import RECIPES
+from tests.runs.sealed import reseal, reseal_bundle
 
 FILE = str(Path(__file__).with_name("recipes.py"))
 NAMES = [f"{part} {size} (cm)" for part in ("sepal", "petal") for size in ("length", "width")]

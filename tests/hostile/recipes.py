@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.experiments import Experiment, Table
-from everynet.recipes import Fitting, Simulation, State, Training
-from everynet.types import Batch, Data, History, Spec, Terms
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Fitting, Simulation, State, Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from everynet import cache
 from everynet.kernels import compiled as store
 from everynet.kernels.compiled import compiled
+from everynet.system import cache
 
 
 def half(values):

@@ -9,12 +9,14 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from everynet import cache
 from everynet.cli import main
-from everynet.data import arrays, csv_lines, csv_table, decoded, index, npz
-from everynet.job import Job
-from everynet.types import UserError
-from tests.data.test_folder import fill
+from everynet.data.dataset import UserError
+from everynet.data.download import package_index as index
+from everynet.data.images import decoded_cache as decoded
+from everynet.data.tables import arrays, csv_lines, csv_table, npz
+from everynet.runs.job import Job
+from everynet.system import cache
+from tests.data.images.test_folder import fill
 
 MEGABYTE = 2**20
 

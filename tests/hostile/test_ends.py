@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.catalog import find
 from everynet.cli import explained
-from everynet.settings import override
-from everynet.trainer import check_room
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.training.loop import check_room
 
 LONG = "x" * 5000
 HUGE = 10**12
@@ -64,7 +64,7 @@ def test_recipes_that_have_no_names(refused, tmp_path):
 
 def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
     """By its settings, before any is taken: the system would give it, and kill us later."""
-    monkeypatch.setattr("everynet.trainer.free", lambda: 7.5e6)
+    monkeypatch.setattr("everynet.training.loop.free", lambda: 7.5e6)
     line = refused("run", "mlp", "hidden=900,1000", "seed=2000", "data=digits")
     assert line == (
         "hidden (900,1000) must be smaller, because the weights and gradients of mlp would take "
@@ -72,7 +72,7 @@ def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
     )
     recipe = override(find("mlp"), {"hidden": (900, 1000), "data": "digits"})
     data, weights = recipe.dataset(), 64 * 900 + 900 + 900 * 1000 + 1000 + 1000 * 10 + 10
-    monkeypatch.setattr("everynet.trainer.free", lambda: 2 * 4 * weights)
+    monkeypatch.setattr("everynet.training.loop.free", lambda: 2 * 4 * weights)
     check_room(recipe, data, copies=2)
     with pytest.raises(UserError, match=r"because the weights and gradients of mlp"):
         check_room(recipe, data, copies=3)

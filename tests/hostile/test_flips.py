@@ -11,11 +11,12 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet import checkpoint, runs
-from everynet.errors import Failure
-from everynet.job import Job
-from tests.core.test_checkpoint import same
+from everynet import runs
+from everynet.runs import checkpoint
+from everynet.runs.job import Job
+from everynet.system.errors import Failure
 from tests.hostile.recipes import RECIPES
+from tests.runs.test_checkpoint import same
 from tests.test_contract import table_values
 
 ROWS = torch.tensor([[5.1, 3.5, 1.4, 0.2], [6.3, 3.3, 6.0, 2.5]])

@@ -22,14 +22,16 @@ from safetensors.torch import load, save
 from torch import nn
 
 import everynet
-from everynet import checkpoint, files, job, manifest, runs
+from everynet import runs
 from everynet.cli import main
-from everynet.errors import Missing
-from everynet.types import CannotWrite, NoCheckpoint, UserError
-from tests.core.recipes import RECIPES as CORE
-from tests.core.sealed import reseal, reseal_bundle
+from everynet.data.dataset import CannotWrite, NoCheckpoint, UserError
+from everynet.runs import checkpoint, job
+from everynet.system import files, manifest
+from everynet.system.errors import Missing
 from tests.hostile.generator import FILE, ROWS, make_canary, state_of
 from tests.hostile.recipes import RECIPES
+from tests.runs.recipes import RECIPES as CORE
+from tests.runs.sealed import reseal, reseal_bundle
 
 CODES = {0, 2, 3, 4, 5}
 MINE = ("--file", FILE)
@@ -667,7 +669,7 @@ def test_22_a_network_larger_than_memory_is_refused_before_any_is_taken(
     about["settings"]["hidden"] = 10**9  # 28 GB of weights
     (folder / "recipe.json").write_text(json.dumps(about))
     reseal(folder)
-    monkeypatch.setattr("everynet.trainer.free", lambda: 8e9)
+    monkeypatch.setattr("everynet.training.loop.free", lambda: 8e9)
     monkeypatch.setattr(nn.Linear, "__init__", small_only(nn.Linear.__init__))
     much = ("weights and gradients", "64.0") if verb == "resume" else ("weights", "32.0")
     said = (

@@ -13,16 +13,17 @@ import matplotlib
 import pytest
 import torch
 
-from everynet import cache, device
 from everynet.cli import data as data_verb
-from everynet.data import index
-from everynet.device import Setup, choose, computing
-from everynet.distributed import World
-from everynet.job import Job
+from everynet.data.dataset import UserError
+from everynet.data.download import package_index as index
 from everynet.plot import style
-from everynet.runs import draw, run
-from everynet.types import UserError
-from tests.core.recipes import RECIPES
+from everynet.runs.job import Job
+from everynet.runs.verbs import draw, run
+from everynet.system import cache
+from everynet.training import device
+from everynet.training.device import Setup, choose, computing
+from everynet.training.processes import World
+from tests.runs.recipes import RECIPES
 
 # ------------------------------------------------------------------------------ threads and forks
 

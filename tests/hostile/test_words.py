@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from everynet.card import cell, code
 from everynet.cli import main, table
 from everynet.cli.streams import Door, Remarks, doors
-from everynet.progress import Progress
-from everynet.types import CannotWrite
-from everynet.words import nearest, printable
+from everynet.data.dataset import CannotWrite
+from everynet.runs.card import cell, code
+from everynet.runs.progress import Progress
+from everynet.system.wording import nearest, printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202egnp.exe\x08"
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")

@@ -3,9 +3,10 @@
 import pytest
 from matplotlib.figure import Figure
 
-from everynet import job, runs
-from everynet.catalog import entries, find
+from everynet import runs
 from everynet.plot.style import drawing, figure
+from everynet.recipes.catalog import entries, find
+from everynet.runs import job
 from tests.plot.legible import collisions, faults
 
 

@@ -3,8 +3,8 @@
 import torch
 from torch import nn
 
-from everynet.experiments import Cell
-from everynet.recipes import Training
+from everynet.recipes.experiment import Cell
+from everynet.recipes.recipe import Training
 
 
 def cell(

@@ -77,7 +77,7 @@ from everynet.autodiff.shaping import (
     transpose,
 )
 from everynet.autodiff.steps import to_dot, trace
-from everynet.memory import keep_freed_memory
+from everynet.system.memory import keep_freed_memory
 
 if TYPE_CHECKING:
     from everynet.autodiff.picture import draw, to_svg

@@ -9,7 +9,7 @@ import numpy as np
 from everynet.autodiff.arraylike import Value, value
 from everynet.autodiff.graph import Op, Var, seed_of
 from everynet.autodiff.reverse import pullback, topological
-from everynet.notebook import table
+from everynet.system.html import table
 
 HEADINGS = ("step", "operation", "value", "gradient", "goes to", "slope", "adds", "so far")
 

@@ -1,7 +1,7 @@
 """The command line: one file a verb, imported only when it is called.
 
 A verb has `HELP`, `add_arguments(parser)` and `main(arguments)`. A mistake of the user ends in
-one line and exit code 2; the other codes are those of `everynet.types.Failure`. (The verb `list`
+one line and exit code 2; the other codes are those of `everynet.data.dataset.Failure`. (The verb `list`
 becomes `everynet.cli.list` when it is imported, so the built-in of that name is not used here.)
 """
 
@@ -17,16 +17,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
-from everynet import synonyms
 from everynet.cli.streams import doors, settle
-from everynet.ends import explained as explained
-from everynet.interrupts import interruptible
-from everynet.nearby import import_with_own_settings
-from everynet.words import nearest as nearest
-from everynet.words import shown
+from everynet.recipes import synonyms
+from everynet.system.explain import explained as explained
+from everynet.system.matplotlibrc import import_with_own_settings
+from everynet.system.signals import interruptible
+from everynet.system.wording import nearest as nearest
+from everynet.system.wording import shown
 
 if TYPE_CHECKING:
-    from everynet.recipes import Recipe
+    from everynet.recipes.recipe import Recipe
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
@@ -126,7 +126,7 @@ def _call(words: Sequence[str]) -> int:
         raise UsageError(f"unknown {what} {name}{nearest(name, known)}")
     arguments = parsed(parser_of(name), rest)
     if "run" in arguments:
-        from everynet.naming import run_folder
+        from everynet.recipes.run_names import run_folder
 
         arguments.run = str(run_folder(arguments.run))
     code: int = verb(name).main(arguments)
@@ -153,7 +153,7 @@ def _setting(arguments: argparse.Namespace, words: Sequence[str], option: str) -
     """The setting that was written as an option, as it is to be written; empty where it is none."""
     if "settings" not in arguments:
         return ""
-    from everynet.catalog import entries
+    from everynet.recipes.catalog import entries
 
     recipe = str(getattr(arguments, "name", ""))
     known = [name for e in entries()[0] if recipe in (e.name, "") for name in e.settings]
@@ -212,11 +212,11 @@ def overridden(recipe: Recipe, words: Iterable[str], *, show: bool = False) -> R
 
     For that the data is read, which is told of where `show` is set.
     """
-    from everynet.progress import Progress
-    from everynet.recipes import Training
-    from everynet.settings import convert, override, setting_types
-    from everynet.telling import telling
-    from everynet.types import UserError
+    from everynet.data.dataset import UserError
+    from everynet.recipes.recipe import Training
+    from everynet.recipes.settings import convert, override, setting_types
+    from everynet.runs.progress import Progress
+    from everynet.system.status import telling
 
     given = pairs(words)
     counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable
 
-from everynet.catalog import Entry, entries
 from everynet.cli import VERBS, parser_of
+from everynet.recipes.catalog import Entry, entries
 
 HELP = "a script that completes words in bash, zsh or fish"
 
@@ -112,7 +112,7 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
 
 
 def _runs() -> list[str]:
-    from everynet.naming import found
+    from everynet.recipes.run_names import found
 
     return [str(folder) for folder in found()]
 

@@ -7,7 +7,7 @@ import sys
 import time
 
 from everynet.cli import UsageError, nearest, pairs, table
-from everynet.words import printable
+from everynet.system.wording import printable
 
 HELP = "the sets of data: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
 ACTIONS = ("list", "get", "check")
@@ -24,7 +24,7 @@ def main(arguments: argparse.Namespace) -> int:
     """List the sets, have one here, or say what is wrong with one's own."""
     action, words = arguments.action, arguments.words
     if arguments.file:
-        from everynet.catalog import import_file
+        from everynet.recipes.catalog import import_file
 
         import_file(arguments.file)
     if action not in ACTIONS:
@@ -43,9 +43,9 @@ def main(arguments: argparse.Namespace) -> int:
 
 
 def _list() -> int:
-    from everynet.cache import pixels
+    from everynet.data.download.store import where
     from everynet.data.sets import everything
-    from everynet.data.store import where
+    from everynet.system.cache import pixels
 
     rows = [("name", "kind", "where", "size", "what it is", "licence")]
     for name, known in everything().items():
@@ -59,7 +59,7 @@ def _list() -> int:
 
 
 def _get(name: str) -> int:
-    from everynet.data.fetch import get
+    from everynet.data.download.fetch import get
     from everynet.data.sets import built_in
 
     if name in built_in():

@@ -33,8 +33,8 @@ def _versions() -> Iterator[tuple[str, str]]:
     import platform
 
     import everynet
-    from everynet.card import VERSIONS
-    from everynet.catalog import entries
+    from everynet.recipes.catalog import entries
+    from everynet.runs.card import VERSIONS
 
     yield "everynet", f"{everynet.__version__}, {len(entries()[0])} recipes"
     yield "python", f"{platform.python_version()} on {platform.platform()}"
@@ -45,7 +45,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 def _devices() -> Iterator[tuple[str, str]]:
     import torch
 
-    from everynet.device import choose, describe
+    from everynet.training.device import choose, describe
 
     yield "device", f"{describe(choose('auto').device)}, chosen by --device auto"
     for index in range(torch.cuda.device_count()):
@@ -59,8 +59,8 @@ def _devices() -> Iterator[tuple[str, str]]:
 
 def _data() -> Iterator[tuple[str, str]]:
     from everynet.data import built_in
+    from everynet.data.download.store import where
     from everynet.data.sets import everything
-    from everynet.data.store import where
 
     yield "data", f"{len(built_in())} sets are always here: {' '.join(built_in())}"
     yield "EVERYNET_DATA", os.environ.get("EVERYNET_DATA") or "not set"
@@ -70,7 +70,7 @@ def _data() -> Iterator[tuple[str, str]]:
 
 
 def _places(out: Path) -> Iterator[tuple[str, str]]:
-    from everynet.cache import home
+    from everynet.system.cache import home
 
     yield "cache", f"{home()}, {_size(_used(home()))} used, {_size(_free(home()))} free"
     yield "runs", f"{out}, {_size(_free(out))} free"
@@ -80,8 +80,8 @@ def _problems(out: Path) -> Iterator[str]:
     """Why runs or fetched data could not be written."""
     import tempfile
 
-    from everynet.cache import compiled, home, private
-    from everynet.catalog import entries
+    from everynet.recipes.catalog import entries
+    from everynet.system.cache import compiled, home, private
 
     for fault in entries()[1]:
         yield f"{fault}; its recipes are left out"

@@ -32,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print its figures."""
-    from everynet.catalog import of_run
-    from everynet.judging import judge
     from everynet.metrics.meanings import meaning
+    from everynet.recipes.catalog import of_run
+    from everynet.runs.evaluate import judge
 
     for word in arguments.settings:
         if "=" not in word:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from everynet import synonyms
 from everynet.cli import VERBS, UsageError, nearest, parser_of, usage
+from everynet.recipes import synonyms
 
 HELP = "this page, or that of a verb"
 

@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from everynet.words import written
+from everynet.system.wording import written
 
 if TYPE_CHECKING:
-    from everynet.job import Result
-    from everynet.recipes import Recipe, Training
+    from everynet.recipes.recipe import Recipe, Training
+    from everynet.runs.job import Result
 
 HIGH = {
     **dict.fromkeys(("adam", "adamw", "rmsprop"), 0.01),
@@ -22,9 +22,9 @@ HIGH = {
 
 def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
     """Commands that lead on from this run and what each does, the best first; at least three."""
-    from everynet.catalog import is_path
-    from everynet.recipes import Fitting, Training
-    from everynet.settings import settings
+    from everynet.recipes.catalog import is_path
+    from everynet.recipes.recipe import Fitting, Training
+    from everynet.recipes.settings import settings
 
     values, folder = settings(recipe), str(result.folder)
     file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""
@@ -51,7 +51,7 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
 
 def _another(named: str) -> Iterator[tuple[str, str]]:
     """The next network of the same family of the zoo."""
-    from everynet.catalog import entries
+    from everynet.recipes.catalog import entries
 
     found = entries()[0]
     for own in (entry for entry in found if entry.name == named):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from everynet.data import Kind
-    from everynet.types import Spec
+    from everynet.data.dataset import Spec
 
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
 """How files begin: standard input has no name that would tell what it is."""
@@ -28,7 +28,7 @@ class Piece:
 
 def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
     """What each file holds, in order; folders are gone through, `-` stands for standard input."""
-    from everynet.types import UserError
+    from everynet.data.dataset import UserError
 
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
@@ -52,8 +52,8 @@ def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]
 
 def _files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
     """The files that a word stands for."""
+    from everynet.data.dataset import UserError
     from everynet.data.paths import regular
-    from everynet.types import UserError
 
     try:
         for path in kind.files([word]):
@@ -69,7 +69,7 @@ def _files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
 
 def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
     """What files hold; where one of several is bad they are read in halves."""
-    from everynet.types import UserError
+    from everynet.data.dataset import UserError
 
     if not files:
         return

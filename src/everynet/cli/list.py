@@ -7,8 +7,8 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
-from everynet.catalog import Entry, entries
 from everynet.cli import UsageError, nearest, table
+from everynet.recipes.catalog import Entry, entries
 
 HELP = "the networks: name, family, kind, what each is, and its goal"
 LEAST = 30  # columns for sentences, however narrow a terminal is

@@ -13,9 +13,9 @@ from everynet.cli.inputs import gathered, joined, pieces
 from everynet.cli.resume import add_run
 
 if TYPE_CHECKING:
-    from everynet.asked import Asked
     from everynet.cli.trained import Out
     from everynet.data import Kind
+    from everynet.runs.predict import Asked
 
 HELP = "ask a trained network about files; JSON lines out"
 
@@ -37,10 +37,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input: the answer, or what is wrong with a file."""
-    from everynet.asked import AT_ONCE
     from everynet.cli.trained import Out, asked
-    from everynet.settings import verb_arguments
-    from everynet.types import UserError
+    from everynet.data.dataset import UserError
+    from everynet.recipes.settings import verb_arguments
+    from everynet.runs.predict import AT_ONCE
 
     words = [word for word in arguments.inputs if _is_setting(word)]
     settings = pairs(words)

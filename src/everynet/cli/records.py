@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everynet import files
 from everynet.cli import UsageError, nearest
-from everynet.errors import UserError
-from everynet.manifest import parsed, read_json
-from everynet.naming import begun
-from everynet.words import written
+from everynet.recipes.run_names import begun
+from everynet.system import files
+from everynet.system.errors import UserError
+from everynet.system.manifest import parsed, read_json
+from everynet.system.wording import written
 
 END = 1 << 14  # bytes at the end of a log in which the figures are looked for first
 

@@ -33,12 +33,12 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
     longer = [word for word in arguments.settings if not word.startswith("data=")]
     moved = pairs(arguments.settings).get("data")
-    from everynet.catalog import of_run
     from everynet.cli.run import ending
     from everynet.cli.sweep import report
-    from everynet.folders import with_data
-    from everynet.runs import resume
-    from everynet.sweeps import Sweep
+    from everynet.recipes.catalog import of_run
+    from everynet.recipes.sweep import Sweep
+    from everynet.runs.folder import with_data
+    from everynet.runs.verbs import resume
 
     show = not arguments.quiet
     recipe = of_run(arguments.run, arguments.file)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from everynet.cli import overridden, pairs, speaks, table
 
 if TYPE_CHECKING:
-    from everynet.job import Result
-    from everynet.recipes import Recipe
+    from everynet.recipes.recipe import Recipe
+    from everynet.runs.job import Result
 
 HELP = "train a network (or fit, or simulate) and draw its pictures"
 
@@ -53,14 +53,14 @@ def add_jobs(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Run it and say what it reached."""
-    from everynet.catalog import find
+    from everynet.recipes.catalog import find
 
     found = find(arguments.name)
     recipe = overridden(found, arguments.settings, show=not arguments.quiet)
     if arguments.dry_run:
         print("\n".join(dry(found, recipe, arguments)))
         return 0
-    from everynet.runs import run
+    from everynet.runs.verbs import run
 
     result = run(
         recipe,
@@ -79,10 +79,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
     """Each setting, its value and where it came from; then how it would be computed."""
-    from everynet.device import describe
-    from everynet.runs import setup_for
-    from everynet.settings import settings
-    from everynet.words import written
+    from everynet.recipes.settings import settings
+    from everynet.runs.verbs import setup_for
+    from everynet.system.wording import written
+    from everynet.training.device import describe
 
     given = pairs(arguments.settings)
     if "epochs" in given and "epochs" not in settings(recipe):
@@ -114,8 +114,8 @@ def _origin(recipe: Recipe, name: str, named: str) -> str:
 
 def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     """What was reached, where the pictures are and three things to try next."""
-    from everynet.card import verdict
     from everynet.cli.hints import suggestions
+    from everynet.runs.card import verdict
 
     figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
     yield f"{recipe.name}: {figures}"

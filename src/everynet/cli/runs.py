@@ -20,8 +20,8 @@ from everynet.cli.records import (
     read,
     read_all,
 )
-from everynet.naming import LATEST, RUNS, found, is_run, meant
-from everynet.words import shown, written
+from everynet.recipes.run_names import LATEST, RUNS, found, is_run, meant
+from everynet.system.wording import shown, written
 
 HELP = "list runs, by recipe and conditions; with names of runs, compare them"
 WIDE = 8  # runs that are compared side by side; more are compared one below the other
@@ -248,10 +248,10 @@ def drawn(runs: Sequence[Run], picture: Path | None) -> str:
     where = picture or _beside(runs[0].folder)
     if any(is_run(above) for above in where.absolute().parents):
         raise UsageError(f"--out ({where}) must not lie in a run: what a run holds is its own")
-    from everynet import files
-    from everynet.log import Log
     from everynet.plot.overlaid import overlaid
     from everynet.plot.style import drawing, png
+    from everynet.runs.log import Log
+    from everynet.system import files
 
     logs = [Log.of(run.folder).rows for run in runs]
     with drawing():

@@ -8,13 +8,13 @@ from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from everynet.cli import overridden, table
-from everynet.words import written
+from everynet.system.wording import written
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from everynet.recipes import Recipe, Training
-    from everynet.types import Spec
+    from everynet.data.dataset import Spec
+    from everynet.recipes.recipe import Recipe, Training
 
 HELP = "the idea, equations, layers and settings of a network"
 
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print its page."""
-    from everynet.catalog import find
+    from everynet.recipes.catalog import find
 
     print("\n\n".join(page(overridden(find(arguments.name), arguments.settings))))
     return 0
@@ -37,9 +37,9 @@ def page(recipe: Recipe) -> Iterator[str]:
     """The parts of what is shown."""
     import inspect
 
-    from everynet.experiments import Experiment, named_cells
-    from everynet.recipes import Training
-    from everynet.settings import setting_docs, settings
+    from everynet.recipes.experiment import Experiment, named_cells
+    from everynet.recipes.recipe import Training
+    from everynet.recipes.settings import setting_docs, settings
 
     cls = type(recipe)
     yield f"{recipe.name}: {recipe.kind} by {cls.__name__} of {inspect.getfile(cls)}"
@@ -64,8 +64,8 @@ def page(recipe: Recipe) -> Iterator[str]:
 
 def _verbs(recipe: Recipe) -> Iterator[str]:
     """The settings of `predict` and `sample`, where the recipe has them."""
-    from everynet.recipes import Fitting, Training
-    from everynet.settings import verb_settings
+    from everynet.recipes.recipe import Fitting, Training
+    from everynet.recipes.settings import verb_settings
 
     for verb in ("predict", "sample"):
         method = getattr(type(recipe), verb, None)
@@ -82,7 +82,7 @@ def layers(recipe: Training) -> Iterator[str]:
     """The table of layers: the network is built without its numbers, whatever its size."""
     import torch
 
-    from everynet.types import Data
+    from everynet.data.dataset import Data
 
     spec: Spec = {}
     try:
@@ -115,8 +115,8 @@ class Unread(dict[str, Any]):
 
 def _absent(recipe: Training) -> str:
     """Why the data cannot be looked at: a real set would have to be fetched first."""
+    from everynet.data.download.store import whole
     from everynet.data.sets import everything
-    from everynet.data.store import whole
 
     known = everything().get(getattr(recipe, "data", ""))
     if known is None or known.make or whole(known):

@@ -9,8 +9,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from everynet.errors import CannotWrite
-from everynet.words import printable
+from everynet.system.errors import CannotWrite
+from everynet.system.wording import printable
 
 
 class Door(io.TextIOBase):

@@ -11,9 +11,9 @@ from everynet.cli import overridden, pairs, table
 from everynet.cli.run import add_computing, add_jobs
 
 if TYPE_CHECKING:
-    from everynet.job import Result
-    from everynet.recipes import Recipe
-    from everynet.sweeps import Sweep
+    from everynet.recipes.recipe import Recipe
+    from everynet.recipes.sweep import Sweep
+    from everynet.runs.job import Result
 
 HELP = "train every combination of some settings; one table, one picture"
 
@@ -35,9 +35,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Train them and print the table."""
-    from everynet.catalog import find
-    from everynet.runs import load, run
-    from everynet.sweeps import sweep_of
+    from everynet.recipes.catalog import find
+    from everynet.recipes.sweep import sweep_of
+    from everynet.runs.verbs import load, run
 
     base = find(arguments.name)
     recipe = sweep_of(
@@ -65,10 +65,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 def in_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
     """The settings with `epochs` turned into steps, as `run` does."""
-    from everynet.recipes import Training
-    from everynet.settings import setting_types
-    from everynet.sweeps import split, values_of
-    from everynet.types import UserError
+    from everynet.data.dataset import UserError
+    from everynet.recipes.recipe import Training
+    from everynet.recipes.settings import setting_types
+    from everynet.recipes.sweep import split, values_of
 
     if "epochs" not in given or not isinstance(base, Training) or "epochs" in setting_types(base):
         return given
@@ -91,7 +91,7 @@ def in_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
 
 def report(recipe: Sweep, result: Result) -> Iterator[str]:
     """The table, what it says, and where the rest is."""
-    from everynet.runs import load
+    from everynet.runs.verbs import load
 
     found = load(recipe, result.folder)
     yield table(recipe.table(found))

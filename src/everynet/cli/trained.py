@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from everynet.asked import Asked
+    from everynet.runs.predict import Asked
 
 
 def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
@@ -21,9 +21,9 @@ def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
 
 def asked(arguments: argparse.Namespace, moved: str = "") -> Asked:
     """The run that a command names, whose data may have been moved."""
-    from everynet.asked import Asked
-    from everynet.catalog import of_run
-    from everynet.runs import elsewhere
+    from everynet.recipes.catalog import of_run
+    from everynet.runs.predict import Asked
+    from everynet.runs.verbs import elsewhere
 
     recipe = of_run(arguments.run, arguments.file)
     recipe = elsewhere(recipe, arguments.run, moved) if moved else recipe
@@ -53,7 +53,7 @@ class Out:
 
     def place(self, name: str) -> Path:
         """Where something that was made is to be written: --out, or a folder of its own."""
-        from everynet import files
+        from everynet.system import files
 
         if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
             files.make_folder(Path(self.out).absolute().parent)

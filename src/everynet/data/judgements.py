@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from everynet.data import store
+from everynet.data.dataset import UserError, nearest
+from everynet.data.download import store
 from everynet.data.sets import everything
-from everynet.provenance import note
-from everynet.types import UserError, nearest
+from everynet.system.sources import note
 
 Pair = tuple[str, str, float]
 Question = tuple[str, str, str, str]

@@ -14,15 +14,16 @@ from typing import Any, get_origin
 import torch
 from torch import Tensor
 
-from everynet.data import kinds, sets, store
-from everynet.data.given import Given, held
+from everynet.data import kinds, sets
+from everynet.data.dataset import Data, Spec, UserError, nearest
+from everynet.data.download import store
+from everynet.data.in_memory import Given, held
 from everynet.data.kinds import Kind
+from everynet.data.labelled_files import test_of
 from everynet.data.paths import kind as kind_of_path
-from everynet.data.whole import test_of
-from everynet.provenance import note
-from everynet.settings import convert, verb_settings
-from everynet.types import Data, Spec, UserError, nearest
-from everynet.words import shown
+from everynet.recipes.settings import convert, verb_settings
+from everynet.system.sources import note
+from everynet.system.wording import shown
 
 
 def load(

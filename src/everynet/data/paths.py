@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everynet.types import UserError
-from everynet.words import shown
+from everynet.data.dataset import UserError
+from everynet.system.wording import shown
 
 
 def kind(path: Path) -> str:

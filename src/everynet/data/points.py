@@ -16,9 +16,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from everynet.data.images import digest
+from everynet.data.dataset import UserError, generator
+from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
-from everynet.types import UserError, generator
 
 Points = tuple[Float64[Tensor, "rows 2"], Int64[Tensor, " rows"]]
 COUNT = 1000

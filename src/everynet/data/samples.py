@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from everynet.data.dataset import Spec, UserError
 from everynet.data.split import PARTS, three
-from everynet.types import Spec, UserError
 
 Pair = tuple[Tensor, Tensor]
 Array = NDArray[Any]

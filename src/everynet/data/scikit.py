@@ -10,7 +10,7 @@ import torch
 from sklearn import datasets
 from torch import Tensor
 
-from everynet.data.images import digest
+from everynet.data.images.standardize import digest
 from everynet.data.samples import Pair, Samples
 from everynet.data.split import stratified, three
 

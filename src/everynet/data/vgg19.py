@@ -15,8 +15,8 @@ import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from everynet.data import store
-from everynet.provenance import note
+from everynet.data.download import store
+from everynet.system.sources import note
 
 BLOCKS = ((64, 2), (128, 2), (256, 4), (512, 4), (512, 1))
 """Feature maps and convolutions of each of the five blocks, the last one up to conv5_1."""

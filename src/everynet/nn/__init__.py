@@ -5,9 +5,10 @@ from everynet.nn.chunked_cross_entropy import chunked_cross_entropy as chunked_c
 from everynet.nn.conv import ConvNormReLU as ConvNormReLU
 from everynet.nn.conv import ConvReLU as ConvReLU
 from everynet.nn.conv import he_start as he_start
-from everynet.nn.given import Given as Given
+from everynet.nn.frozen import Given as Given
 from everynet.nn.heads import Head as Head
 from everynet.nn.heads import head as head
+from everynet.nn.layer_outputs import Seen as Seen
 from everynet.nn.layers import Layer as Layer
 from everynet.nn.layers import LayerTable as LayerTable
 from everynet.nn.layers import activations as activations
@@ -21,7 +22,6 @@ from everynet.nn.sampled_softmax import Candidates as Candidates
 from everynet.nn.sampled_softmax import importance_softmax as importance_softmax
 from everynet.nn.sampled_softmax import noise_contrastive as noise_contrastive
 from everynet.nn.sampled_softmax import sampled_softmax as sampled_softmax
-from everynet.nn.seen import Seen as Seen
 
 __all__ = [
     "Candidates",

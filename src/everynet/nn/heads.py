@@ -28,7 +28,7 @@ from torch.nn.functional import (
     softplus,
 )
 
-from everynet.types import nearest
+from everynet.data.dataset import nearest
 
 
 class Head(NamedTuple):

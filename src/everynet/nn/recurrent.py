@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import pad
 
-from everynet.nn.entrance import require_sequences
+from everynet.nn.input_checks import require_sequences
 
 Tensors = Sequence[Tensor]
 Pairs = Iterable[tuple[Tensor, Tensor]]

@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
+from everynet.data.dataset import History
 from everynet.plot.style import CYCLE, INK, WIDTH, figure, grid, log_ticks
-from everynet.types import History
 
 Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
 """Steps and the values logged there."""

@@ -9,9 +9,9 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from everynet.data.dataset import History
 from everynet.plot.curves import Curve, logged, moving_mean, scale
 from everynet.plot.style import colour, figure, grid, plain
-from everynet.types import History
 
 MOST = 4  # panels
 _STYLES = ("-", "--", ":")  # behind ten runs colours come again

@@ -13,7 +13,7 @@ from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
 from everynet.plot.style import INK, array, colour, figure, grid
-from everynet.words import written
+from everynet.system.wording import written
 
 WIDTH = 6.5  # inches, a page's
 LINES = 6  # combinations of the other settings that have a line of their own

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from everynet.words import no_attribute
+from everynet.system.wording import no_attribute
 
 _FAMILIES = [path.parent.name for path in sorted(Path(__file__).parent.glob("*/__init__.py"))]
 
@@ -20,7 +20,7 @@ _FAMILIES = [path.parent.name for path in sorted(Path(__file__).parent.glob("*/_
 @cache
 def _blocks() -> dict[str, str]:
     """Names and files, from the catalogue, which lies above: found by its name."""
-    found: dict[str, str] = import_module("everynet.catalog").blocks()
+    found: dict[str, str] = import_module("everynet.recipes.catalog").blocks()
     return found
 
 
@@ -31,7 +31,7 @@ def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a class, a family or the l
         return import_module(f"everynet.zoo.{name}")
     if name.startswith("_") or name not in _blocks():
         raise no_attribute(__name__, name, () if name.startswith("_") else _blocks())
-    return import_module("everynet.catalog").block(name)
+    return import_module("everynet.recipes.catalog").block(name)
 
 
 def __dir__() -> list[str]:

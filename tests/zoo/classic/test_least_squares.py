@@ -7,8 +7,8 @@ from sklearn.datasets import load_diabetes
 from sklearn.linear_model import LinearRegression
 from sklearn.metrics import r2_score
 
-from everynet.runs import run
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.runs.verbs import run
 from everynet.zoo.classic.least_squares import RECIPES, LeastSquares, Regression
 
 

@@ -9,11 +9,11 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 from torch.nn.functional import mse_loss, one_hot
 
-from everynet.experiments import Table
+from everynet.data.dataset import UserError
 from everynet.metrics import accuracy
-from everynet.runs import load, run
-from everynet.trainer import begin, train
-from everynet.types import UserError
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import load, run
+from everynet.training.loop import begin, train
 from everynet.zoo.feedforward.feature_learning import (
     RECIPES,
     Features,

@@ -10,10 +10,10 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
 
 from everynet import runs
-from everynet.catalog import find, of_run
 from everynet.data import check
-from everynet.settings import override
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import find, of_run
+from everynet.recipes.settings import override
 from everynet.zoo.feedforward.mlp import MOST_STEPS, RECIPES
 
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everynet.runs import load, run
-from everynet.trainer import evaluate
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.runs.verbs import load, run
+from everynet.training.loop import evaluate
 from everynet.zoo.feedforward.perceptron import RECIPES, Perceptron, margin, radius
 
 SQUARE = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)

@@ -10,11 +10,11 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
-from everynet.device import seeded_by
-from everynet.experiments import Table
-from everynet.runs import load, run
-from everynet.trainer import begin, train
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import load, run
+from everynet.training.device import seeded_by
+from everynet.training.loop import begin, train
 from everynet.zoo.feedforward.universal_approximation import (
     RECIPES,
     TARGETS,

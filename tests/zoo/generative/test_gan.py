@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from everynet import checkpoint, runs
-from everynet.checkpoint import read_bundle
-from everynet.device import choose, seed
-from everynet.distributed import World
-from everynet.draws import Share
-from everynet.job import Job
-from everynet.trainer import UPDATE, begin, evaluate, train
-from everynet.types import UserError
+from everynet import runs
+from everynet.data.dataset import UserError
+from everynet.runs import checkpoint
+from everynet.runs.checkpoint import read_bundle
+from everynet.runs.job import Job
+from everynet.system.seeds import Share
+from everynet.training.device import choose, seed
+from everynet.training.loop import UPDATE, begin, evaluate, train
+from everynet.training.processes import World
 from everynet.zoo.generative.gan import (
     GAN,
     RECIPES,
@@ -31,8 +32,8 @@ from everynet.zoo.generative.gan import (
     ring,
     value,
 )
-from tests.core.test_resume import contents, stopped_after
-from tests.core.torchrun import torchrun
+from tests.runs.test_resume import contents, stopped_after
+from tests.training.torchrun import torchrun
 
 SMALL = replace(
     RECIPES["gan-ring"].tiny(), name="gan-ring", steps=8, eval_every=4, schedule="constant"

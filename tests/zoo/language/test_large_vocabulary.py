@@ -6,12 +6,12 @@ import torch
 from scipy import stats
 from torch.nn.functional import cross_entropy, linear
 
-from everynet.data.class_bigrams import ClassBigrams
-from everynet.experiments import Table
+from everynet.data.dataset import Share, UserError
 from everynet.nn.sampled_softmax import log_uniform, partitions
-from everynet.runs import run
-from everynet.trainer import begin, train
-from everynet.types import Share, UserError
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import run
+from everynet.training.loop import begin, train
+from everynet.zoo.language.class_bigrams import ClassBigrams
 from everynet.zoo.language.large_vocabulary import (
     CLASSES,
     KNOWN,

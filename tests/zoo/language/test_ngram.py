@@ -18,11 +18,11 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from torch.nn.functional import nll_loss
 
-from everynet.catalog import find
 from everynet.data import load
+from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.kernels.ngrams import counted, scored, since_start
-from everynet.types import UserError
+from everynet.recipes.catalog import find
 from everynet.zoo.language.ngram_model import NGram
 from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 

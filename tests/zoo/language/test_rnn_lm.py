@@ -12,13 +12,13 @@ from torch.nn.functional import cross_entropy
 
 import everynet
 from everynet import runs
-from everynet.catalog import find
+from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.data.kinds.text import BLANK
-from everynet.data.tokens import Tokens
-from everynet.recipes import State
-from everynet.trainer import begin, evaluate
-from everynet.types import UserError
+from everynet.data.texts.tokens import Tokens
+from everynet.recipes.catalog import find
+from everynet.recipes.recipe import State
+from everynet.training.loop import begin, evaluate
 from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
 from everynet.zoo.language.ngram_model import trigrams
 from everynet.zoo.language.rnn_lm import NextWord, ScoredLines, TiedReader, _by_word

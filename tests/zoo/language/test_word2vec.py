@@ -11,14 +11,14 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch.nn.functional import normalize
 
-from everynet.catalog import find
 from everynet.data import judgements
-from everynet.data.corpus import Corpus
+from everynet.data.dataset import UserError
 from everynet.data.judgements import Judgements
 from everynet.kernels.word2vec import descend
-from everynet.trainer import evaluate
-from everynet.types import UserError
+from everynet.recipes.catalog import find
+from everynet.training.loop import evaluate
 from everynet.zoo.language.company import find_phrases, join_phrases
+from everynet.zoo.language.corpus import Corpus
 from everynet.zoo.language.word2vec import (
     CBOW,
     Word2Vec,

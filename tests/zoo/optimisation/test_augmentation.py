@@ -5,10 +5,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.augment import Mirror, Window, crop, flip, rotate, shift
-from everynet.experiments import Table
-from everynet.runs import load, run
-from everynet.types import Draw, UserError
+from everynet.data.dataset import Draw, UserError
+from everynet.data.images.augment import Mirror, Window, crop, flip, rotate, shift
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import load, run
 from everynet.zoo.optimisation.augmentation import (
     RECIPES,
     SHOWN,

@@ -4,10 +4,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.experiments import Table
-from everynet.runs import run
-from everynet.trainer import begin
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import run
+from everynet.training.loop import begin
 from everynet.zoo.optimisation.batch_norm import (
     RECIPES,
     Convolutional,

@@ -5,8 +5,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.trainer import begin, evaluate, train
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import FewImages, OneHiddenLayer
 
 SMALL = OneHiddenLayer(rows=60, hidden_size=4, batch_size=30, steps=4, optimizer="sgd", lr=0.1)

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.runs import run
-from everynet.trainer import begin
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.runs.verbs import run
+from everynet.training.loop import begin
 from everynet.zoo.optimisation.layer_norm import (
     BATCHES,
     NORMS,

@@ -7,10 +7,10 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from everynet.device import seeded_by
-from everynet.runs import run
-from everynet.trainer import evaluate, trained
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.runs.verbs import run
+from everynet.training.device import seeded_by
+from everynet.training.loop import evaluate, trained
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.learning_rate import (

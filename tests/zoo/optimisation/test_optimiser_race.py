@@ -5,12 +5,12 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from everynet.experiments import Table
+from everynet.data.dataset import UserError
 from everynet.plot.race import Course, courses, standings
-from everynet.recipes import OPTIMIZERS
-from everynet.runs import load, run
-from everynet.trainer import begin, evaluate, trained
-from everynet.types import UserError
+from everynet.recipes.experiment import Table
+from everynet.recipes.recipe import OPTIMIZERS
+from everynet.runs.verbs import load, run
+from everynet.training.loop import begin, evaluate, trained
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.optimiser_race import (
     BATCHES,

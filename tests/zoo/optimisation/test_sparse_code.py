@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 from torch import nn
 
-from everynet.runs import run
-from everynet.trainer import trained
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.runs.verbs import run
+from everynet.training.loop import trained
 from everynet.zoo.optimisation.sparse_code import (
     RECIPES,
     Autoencoder,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.data import context
-from everynet.data.tokens import Tokens
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.data.texts.tokens import Tokens
+from everynet.recipes.catalog import find
+from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import (
     CELLS,
     PAIR,

@@ -8,9 +8,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet import runs
-from everynet.catalog import find
+from everynet.data.dataset import UserError
 from everynet.plot.through_time import parts_by_lag
-from everynet.types import UserError
+from everynet.recipes.catalog import find
 from everynet.zoo.recurrent.bptt import (
     Sequence,
     Weights,

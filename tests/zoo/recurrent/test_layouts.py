@@ -8,10 +8,10 @@ import torch
 from matplotlib.patches import Circle, Rectangle
 
 from everynet import runs
-from everynet.catalog import find
+from everynet.data.dataset import UserError
 from everynet.plot.unrolled import Layout, unrolled
-from everynet.trainer import begin
-from everynet.types import UserError
+from everynet.recipes.catalog import find
+from everynet.training.loop import begin
 from everynet.zoo.recurrent.layouts import (
     TASKS,
     Cell,

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from everynet import runs
-from everynet.card import sayings
-from everynet.catalog import find
-from everynet.job import Job
-from everynet.trainer import begin, evaluate
+from everynet.recipes.catalog import find
+from everynet.runs.card import sayings
+from everynet.runs.job import Job
+from everynet.training.loop import begin, evaluate
 from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, _left
 from everynet.zoo.recurrent.lstm_variants import BareLSTM, CoupledLSTM, HandLSTM, NoForgetLSTM
 from everynet.zoo.recurrent.next_token import SAID

@@ -8,8 +8,8 @@ import torch
 from torch.autograd.functional import jacobian
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import find
 from everynet.zoo.recurrent.memory_span import (
     linear_path,
     rate,

@@ -9,12 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.data.sequences import REMEMBERED, selective_copy
+from everynet.data.dataset import UserError
+from everynet.data.samplers import IGNORED
 from everynet.kernels.recurrence import by_doubling, by_loop
-from everynet.samplers import IGNORED
-from everynet.trainer import begin
-from everynet.types import UserError
+from everynet.recipes.catalog import find
+from everynet.training.loop import begin
 from everynet.zoo.recurrent.min_gru import (
     REACH,
     BlockReader,
@@ -23,6 +22,7 @@ from everynet.zoo.recurrent.min_gru import (
     MinGRUBlock,
     gates,
 )
+from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
 
 CELLS = {
     "minGRU": lambda: MinGRU(4, 4),

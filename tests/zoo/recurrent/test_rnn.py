@@ -9,15 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everynet
-from everynet import checkpoint, runs
-from everynet.catalog import find
-from everynet.checkpoint import read_bundle
+from everynet import runs
+from everynet.data.dataset import UserError
 from everynet.data.kinds import named
-from everynet.data.tokens import Tokens
-from everynet.job import Job
-from everynet.samplers import IGNORED
-from everynet.trainer import begin, evaluate
-from everynet.types import UserError
+from everynet.data.samplers import IGNORED
+from everynet.data.texts.tokens import Tokens
+from everynet.recipes.catalog import find
+from everynet.runs import checkpoint
+from everynet.runs.checkpoint import read_bundle
+from everynet.runs.job import Job
+from everynet.training.loop import begin, evaluate
 from everynet.zoo.recurrent.next_token import Reader
 from everynet.zoo.recurrent.rnn import (
     ALWAYS_ONE,
@@ -29,7 +30,7 @@ from everynet.zoo.recurrent.rnn import (
     as_torch,
     at_end,
 )
-from tests.core.test_resume import stopped_after
+from tests.runs.test_resume import stopped_after
 
 
 def network(vocabulary, size, layers, dropout=0.0):

@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.data.tokens import Tokens
-from everynet.trainer import begin, train
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.data.texts.tokens import Tokens
+from everynet.recipes.catalog import find
+from everynet.training.loop import begin, train
 from everynet.zoo.recurrent.classified import Words, effects, log_odds, log_probabilities
 from everynet.zoo.recurrent.sentiment import POOLS, Sentiment
 

@@ -8,9 +8,9 @@ import torch
 from scipy import stats
 
 from everynet import runs
-from everynet.catalog import find
+from everynet.data.dataset import UserError
 from everynet.plot.lengths import length_bars
-from everynet.types import UserError
+from everynet.recipes.catalog import find
 from everynet.zoo.recurrent.stopping import (
     NOTHING,
     RULES,

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.data import context
-from everynet.data.tokens import Tokens
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.data.texts.tokens import Tokens
+from everynet.recipes.catalog import find
+from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.classified import Words
 from everynet.zoo.recurrent.text_cnn import EACH, SHOWN, CnnOrder, Phrases, TextCNN
 

@@ -5,13 +5,14 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet import checkpoint, runs
-from everynet.checkpoint import read_bundle
-from everynet.device import choose
-from everynet.distributed import World
-from everynet.job import Job
-from everynet.trainer import begin, evaluate, train
-from everynet.types import Data, UserError
+from everynet import runs
+from everynet.data.dataset import Data, UserError
+from everynet.runs import checkpoint
+from everynet.runs.checkpoint import read_bundle
+from everynet.runs.job import Job
+from everynet.training.device import choose
+from everynet.training.loop import begin, evaluate, train
+from everynet.training.processes import World
 from everynet.zoo.reinforcement.dqn import (
     RECIPES,
     Catch,
@@ -23,7 +24,7 @@ from everynet.zoo.reinforcement.dqn import (
     target,
     values,
 )
-from tests.core.test_resume import stopped_after
+from tests.runs.test_resume import stopped_after
 
 SMALL = replace(
     RECIPES["catch"].tiny(), name="catch", steps=8, eval_every=4, target_every=3, explore=4

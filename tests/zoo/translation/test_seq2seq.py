@@ -8,10 +8,10 @@ import torch
 from torch import nn
 
 import everynet
-from everynet.catalog import find
-from everynet.runs import run
-from everynet.trainer import begin, evaluate
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
+from everynet.training.loop import begin, evaluate
 from everynet.zoo.translation.seq2seq import Seq2Seq, Translation
 
 PAD, START, END = 0, 2, 3

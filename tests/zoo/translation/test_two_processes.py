@@ -4,7 +4,7 @@ import torch
 
 import everynet
 from everynet.cli import main
-from tests.core.torchrun import torchrun
+from tests.training.torchrun import torchrun
 
 
 def test_two_processes_learn_what_one_does(tmp_path):

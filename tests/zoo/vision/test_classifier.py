@@ -9,11 +9,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
 
 import everynet
-from everynet.catalog import find
-from everynet.data.augment import mixup
-from everynet.settings import override
-from everynet.trainer import begin, evaluate, train
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.data.images.augment import mixup
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.training.loop import begin, evaluate, train
 
 
 def tiny(**fields):

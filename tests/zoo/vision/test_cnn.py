@@ -12,11 +12,11 @@ from torch import nn
 from torch.nn.functional import unfold
 
 import everynet
-from everynet.catalog import find
+from everynet.data.dataset import Data, UserError
 from everynet.nn.layers import layer_table
-from everynet.runs import run
-from everynet.trainer import begin
-from everynet.types import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
+from everynet.training.loop import begin
 from everynet.zoo.vision.cnn import CNN, ConvBlock
 from tests.data.either import inputs
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from everynet.types import UserError
+from everynet.data.dataset import UserError
 from everynet.zoo.vision.filters import (
     RECIPES,
     OnAPhoto,

@@ -10,9 +10,9 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from everynet import runs
-from everynet.catalog import find
 from everynet.data import load
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.group_cnn import (
     GroupCNN,

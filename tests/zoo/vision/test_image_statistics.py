@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from everynet.data import load
-from everynet.data.images import Standardize
+from everynet.data.images.standardize import Standardize
 from everynet.zoo.vision.image_statistics import at_home, correlation, elsewhere, transfer
 from everynet.zoo.vision.pixel_order import reorder
 

@@ -7,9 +7,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet import runs
-from everynet.catalog import find
-from everynet.trainer import begin, train
-from everynet.types import UserError
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import find
+from everynet.training.loop import begin, train
 from everynet.zoo.vision.layerwise import AtOnce, Greedy, LayerwiseNet, greedy_loss
 
 

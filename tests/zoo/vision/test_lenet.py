@@ -9,10 +9,10 @@ from scipy.signal import correlate2d
 from torch import nn
 
 import everynet
-from everynet.catalog import find
+from everynet.data.dataset import UserError
 from everynet.nn.layers import layer_table
-from everynet.runs import run
-from everynet.types import UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
 from everynet.zoo.vision.lenet import (
     TABLE,
     CodeDistance,

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from everynet import runs
-from everynet.catalog import find
 from everynet.cli import main
-from everynet.settings import override
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
 from everynet.zoo.vision.localise import Localiser, OneObject, overlap
 
 

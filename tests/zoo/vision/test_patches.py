@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import avg_pool2d, conv2d
 
-from everynet.trainer import evaluate, trained
+from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.patches import SIDE, Patches, PatchNet, blocks, cut
 
 

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 
 import everynet
-from everynet.runs import run
+from everynet.runs.verbs import run
 from tests.data.either import inputs
 
 

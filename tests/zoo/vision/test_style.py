@@ -11,17 +11,17 @@ from torch import nn
 from torch.autograd import gradcheck
 
 import everynet
-from everynet import checkpoint
-from everynet.catalog import find
 from everynet.cli import main
-from everynet.data import picture
-from everynet.device import choose
-from everynet.nn.seen import Seen, sizes
+from everynet.data.dataset import Data, UserError
+from everynet.data.images import decode as picture
+from everynet.nn.layer_outputs import Seen, sizes
 from everynet.plot.style import png
-from everynet.runs import load, run
-from everynet.settings import override
-from everynet.trainer import begin, evaluate, train, with_threads
-from everynet.types import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.runs import checkpoint
+from everynet.runs.verbs import load, run
+from everynet.training.device import choose
+from everynet.training.loop import begin, evaluate, train, with_threads
 from everynet.zoo.vision.patches import blocks
 from everynet.zoo.vision.style import (
     Aims,

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.catalog import find
 from everynet.data import load
-from everynet.recipes import Training
-from everynet.trainer import begin, train
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.recipes.recipe import Training
+from everynet.training.loop import begin, train
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.transfer import FrozenCNN, Lesson, Pupil, TaughtCNN, features, few
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d, max_pool2d, one_hot
 
-from everynet.catalog import find
-from everynet.runs import run
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
 from everynet.zoo.vision.unet import (
     BorderTwice,
     BorderUNet,

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from everynet.catalog import find
-from everynet.data.augment import compose
-from everynet.data.deform import bend, symmetries
+from everynet.data.dataset import Draw, UserError, generator
+from everynet.data.images.augment import compose
+from everynet.data.images.deform import bend, symmetries
 from everynet.metrics.segmentation import iou, pixel_confusion
-from everynet.runs import run
-from everynet.types import Draw, UserError, generator
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
 from everynet.zoo.vision.unet import SameUNet
 from everynet.zoo.vision.unet_membrane import otsu, shared
 

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from everynet.catalog import find
 from everynet.data import poisson
-from everynet.experiments import Table
-from everynet.runs import run
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.recipes.experiment import Table
+from everynet.runs.verbs import run
 from everynet.zoo.vision.unet import BorderUNet
 from everynet.zoo.vision.unet_poisson import (
     ByPlainCNN,

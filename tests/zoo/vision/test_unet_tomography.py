@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.catalog import find
 from everynet.data import radon
-from everynet.runs import run
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
 from everynet.zoo.vision.unet_tomography import Corrected, by_angles, psnr
 
 F64 = torch.float64

@@ -9,12 +9,12 @@ from torch import nn
 from torch.nn.functional import unfold
 
 import everynet
-from everynet.catalog import find
+from everynet.data.dataset import Data, UserError
 from everynet.nn.layers import layer_table
-from everynet.runs import run
-from everynet.trainer import begin
-from everynet.types import Data, UserError
-from everynet.weights import Trained
+from everynet.recipes.catalog import find
+from everynet.recipes.trained import Trained
+from everynet.runs.verbs import run
+from everynet.training.loop import begin
 from everynet.zoo.vision.vgg import VGG, SmallVGG, costs
 
 # Where torchvision has its convolutions: https://github.com/pytorch/vision, models/vgg.py.

@@ -10,10 +10,10 @@ from torch import nn
 from torch.nn.functional import conv2d, max_pool2d
 
 import everynet
-from everynet.catalog import find
+from everynet.data.dataset import Data, UserError
 from everynet.nn.layers import layer_table
-from everynet.runs import run
-from everynet.types import Data, UserError
+from everynet.recipes.catalog import find
+from everynet.runs.verbs import run
 from everynet.zoo.vision.xception import (
     Halving,
     Middle,

@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from everynet.cli import UsageError, nearest
-from everynet.errors import CannotWrite
-from everynet.words import with_article
+from everynet.system.errors import CannotWrite
+from everynet.system.wording import with_article
 
 HELP = "write a small recipe of your own, with comments, that runs"
 KINDS = ("training", "fitting", "simulation", "experiment")

@@ -16,9 +16,9 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from everynet.experiments import Experiment, Table
-from everynet.recipes import Training
-from everynet.types import Batch, Data, Terms
+from everynet.data.dataset import Batch, Data, Terms
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Training
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from everynet.data import load
-from everynet.recipes import Fitting
-from everynet.types import Batch, Data, Spec
+from everynet.data.dataset import Batch, Data, Spec
+from everynet.recipes.recipe import Fitting
 
 
 class NearestMean:

@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.recipes import Simulation
+from everynet.recipes.recipe import Simulation
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints.

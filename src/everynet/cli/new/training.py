@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.recipes import Training
-from everynet.types import Batch, Data, History, Spec, Terms
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.recipes.recipe import Training
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints. Those of

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
+from everynet.data.dataset import Spec, UserError, nearest
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report
-from everynet.types import Spec, UserError, nearest
-from everynet.words import shown
+from everynet.system.wording import shown
 
 if TYPE_CHECKING:
-    from everynet.data.given import Given, Part
-    from everynet.types import Data
+    from everynet.data.dataset import Data
+    from everynet.data.in_memory import Given, Part
 
 S = TypeVar("S")
 Inputs: TypeAlias = "Sequence[Any] | Tensor"
@@ -154,7 +154,7 @@ def files_in(paths: Sequence[str | Path]) -> list[Path]:
 
 def expanded(paths: Sequence[str | Path]) -> list[Path]:
     """What was named, with the files of a folder in its place; they need not be any good."""
-    from everynet.data.folder import walk  # noqa: PLC0415 -- pillow only where it is needed
+    from everynet.data.images.folder import walk  # noqa: PLC0415 -- pillow only where it is needed
 
     found: list[Path] = []
     for given in [Path(path) for path in paths]:  # no map(): a kind of that name hides it here

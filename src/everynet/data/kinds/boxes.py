@@ -23,12 +23,15 @@ from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from torch import Tensor
 
-from everynet import files
-from everynet.data import folder, looks, paired, picture
-from everynet.data.augment import Augment
-from everynet.data.decoded import large
-from everynet.data.given import Part
-from everynet.data.images import (
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.images import brightness as looks
+from everynet.data.images import decode as picture
+from everynet.data.images import folder, paired
+from everynet.data.images.augment import Augment
+from everynet.data.images.decoded_cache import large
+from everynet.data.images.file_cache import Seen
+from everynet.data.images.skipped import Tally
+from everynet.data.images.standardize import (
     asked,
     asked_array,
     at_once,
@@ -37,18 +40,17 @@ from everynet.data.images import (
     treated,
     written_images,
 )
+from everynet.data.in_memory import Part
 from everynet.data.kinds import Inputs, Kind
+from everynet.data.labelled_files import all_parts, chosen, like, unknown
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
-from everynet.data.seen import Seen
 from everynet.data.split import PARTS
-from everynet.data.tally import Tally
-from everynet.data.whole import all_parts, chosen, like, unknown
 from everynet.plot.style import colour
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.system import files
+from everynet.system.wording import shown
 
 FILE = "boxes.csv"
 HEADER = ("image", "class", "left", "top", "right", "bottom")

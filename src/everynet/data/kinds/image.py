@@ -15,10 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data import arrays, folder, looks, picture
-from everynet.data.augment import Augment
-from everynet.data.given import Given, Part
-from everynet.data.images import (
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.images import brightness as looks
+from everynet.data.images import decode as picture
+from everynet.data.images import folder
+from everynet.data.images.augment import Augment
+from everynet.data.images.file_cache import Seen
+from everynet.data.images.skipped import Tally
+from everynet.data.images.standardize import (
     ARRAYS,
     MARGIN,
     Standardize,
@@ -30,16 +34,10 @@ from everynet.data.images import (
     treated,
     written_images,
 )
+from everynet.data.images.survey import Over
+from everynet.data.in_memory import Given, Part
 from everynet.data.kinds import Inputs, Kind
-from everynet.data.over import Over
-from everynet.data.paths import kind as kind_of_path
-from everynet.data.paths import regular
-from everynet.data.report import Report, count_rows
-from everynet.data.samples import Samples
-from everynet.data.seen import Seen
-from everynet.data.split import PARTS
-from everynet.data.tally import Tally
-from everynet.data.whole import (
+from everynet.data.labelled_files import (
     all_parts,
     chosen,
     levels,
@@ -49,8 +47,13 @@ from everynet.data.whole import (
     renumbered,
     unknown,
 )
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import regular
+from everynet.data.report import Report, count_rows
+from everynet.data.samples import Samples
+from everynet.data.split import PARTS
+from everynet.data.tables import arrays
+from everynet.system.wording import shown
 
 
 class Image(Kind[Samples]):

@@ -21,18 +21,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data import folder, texts
-from everynet.data.given import Given, Part, texts_of
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.images import folder
+from everynet.data.images.skipped import Tally
+from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
+from everynet.data.labelled_files import ALL, all_parts, chosen, described_by, numbers, unknown
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
+from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.split import PARTS, rows
-from everynet.data.tally import Tally
-from everynet.data.tokens import NAMES, SENTENCE, Tokens
-from everynet.data.whole import ALL, all_parts, chosen, described_by, numbers, unknown
-from everynet.samplers import Batch, Buckets, flattened
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.data.texts import lines as texts
+from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
+from everynet.system.wording import shown
 
 MOST_CLASSES = 50
 """A first column with more values than this is no class."""

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from everynet.data.given import Part, texts_of
+from everynet.data.dataset import Spec, UserError
+from everynet.data.in_memory import Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.texts import cut, read
-from everynet.types import Spec, UserError
-from everynet.words import shown
+from everynet.data.texts.lines import cut, read
+from everynet.system.wording import shown
 
 
 class Lines(Kind[Any]):

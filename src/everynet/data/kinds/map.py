@@ -22,12 +22,15 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from everynet import files
-from everynet.data import arrays, folder, looks, paired, picture
-from everynet.data.augment import Augment
-from everynet.data.decoded import large
-from everynet.data.given import Array, Given, Part
-from everynet.data.images import (
+from everynet.data.dataset import Batch, Data, Spec, UserError
+from everynet.data.images import brightness as looks
+from everynet.data.images import decode as picture
+from everynet.data.images import folder, paired
+from everynet.data.images.augment import Augment
+from everynet.data.images.decoded_cache import large
+from everynet.data.images.file_cache import Seen
+from everynet.data.images.skipped import Tally
+from everynet.data.images.standardize import (
     Standardize,
     asked,
     asked_array,
@@ -38,17 +41,17 @@ from everynet.data.images import (
     treated,
     written_images,
 )
+from everynet.data.in_memory import Array, Given, Part
 from everynet.data.kinds import Inputs, Kind
 from everynet.data.kinds.mask import at_once
+from everynet.data.labelled_files import all_parts, chosen, levels, like, of_arrays
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Counted, Pair, Samples
-from everynet.data.seen import Seen
-from everynet.data.tally import Tally
-from everynet.data.whole import all_parts, chosen, levels, like, of_arrays
-from everynet.types import Batch, Data, Spec, UserError
-from everynet.words import shown
+from everynet.data.tables import arrays
+from everynet.system import files
+from everynet.system.wording import shown
 
 NAMES = ("inputs", "targets")
 RANGE = ("target_mean", "target_std", "target_low", "target_high")

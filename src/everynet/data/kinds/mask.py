@@ -23,24 +23,33 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from everynet import files
-from everynet.data import folder, looks, paired, picture
-from everynet.data.augment import Augment
-from everynet.data.decoded import Decoded, decode_all, large
-from everynet.data.given import Part
-from everynet.data.images import Standardize, asked, asked_array, check_size, resize, treated
+from everynet.data.dataset import Batch, Data, Spec, UserError
+from everynet.data.images import brightness as looks
+from everynet.data.images import decode as picture
+from everynet.data.images import folder, paired
+from everynet.data.images.augment import Augment
+from everynet.data.images.decoded_cache import Decoded, decode_all, large
+from everynet.data.images.file_cache import Facts, Seen
+from everynet.data.images.skipped import Tally
+from everynet.data.images.standardize import (
+    Standardize,
+    asked,
+    asked_array,
+    check_size,
+    resize,
+    treated,
+)
+from everynet.data.in_memory import Part
 from everynet.data.kinds import Inputs, Kind
+from everynet.data.labelled_files import all_parts, chosen, like
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Counted, Samples
-from everynet.data.seen import Facts, Seen
 from everynet.data.split import PARTS
-from everynet.data.tally import Tally
-from everynet.data.whole import all_parts, chosen, like
 from everynet.plot.style import CYCLE
-from everynet.types import Batch, Data, Spec, UserError
-from everynet.words import shown
+from everynet.system import files
+from everynet.system.wording import shown
 
 NAMES = ("images", "masks")
 MOST_CLASSES = 64

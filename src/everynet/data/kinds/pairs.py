@@ -18,17 +18,17 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from everynet.data import texts
-from everynet.data.given import Given, Part, texts_of
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.kinds.labelled import sort_of
+from everynet.data.labelled_files import ALL, all_parts, described_by
 from everynet.data.report import Report
+from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.split import PARTS, rows
-from everynet.data.tokens import END, NAMES, SENTENCE, START, Tokens
-from everynet.data.whole import ALL, all_parts, described_by
-from everynet.samplers import Batch, Buckets, flattened
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.data.texts import lines as texts
+from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens
+from everynet.system.wording import shown
 
 BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
 

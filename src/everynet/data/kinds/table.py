@@ -21,19 +21,19 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from everynet import files
-from everynet.data import arrays, csv_table, frames
-from everynet.data.columns import plain
-from everynet.data.given import Given, Part
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.in_memory import Given, Part
 from everynet.data.kinds import Kind, files_in
+from everynet.data.labelled_files import ALL, all_parts, described_by, of_arrays, renumbered
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, described
-from everynet.data.whole import ALL, all_parts, described_by, of_arrays, renumbered
+from everynet.data.tables import arrays, csv_table, frames
+from everynet.data.tables.columns import plain
 from everynet.plot import scatter
 from everynet.plot.style import png
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.system import files
+from everynet.system.wording import shown
 
 ARRAYS = (".npy", ".npz")
 TEXT = (".csv", ".tsv")

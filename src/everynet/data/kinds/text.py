@@ -18,19 +18,19 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from everynet import files
-from everynet.data import bpe
-from everynet.data.given import Given, Part, texts_of
+from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
+from everynet.data.labelled_files import ALL, all_parts, described_by
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
+from everynet.data.samplers import Lanes, Windows
 from everynet.data.split import PARTS
-from everynet.data.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
-from everynet.data.whole import ALL, all_parts, described_by
-from everynet.samplers import Lanes, Windows
-from everynet.types import Data, Spec, UserError
-from everynet.words import shown
+from everynet.data.texts import bpe
+from everynet.data.texts.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
+from everynet.system import files
+from everynet.system.wording import shown
 
 MOST_BYTES = 2 * 10**9
 BLOCK = 4096

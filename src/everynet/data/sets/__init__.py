@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known, Web
 
 _THINGS = (

@@ -10,8 +10,8 @@ from everynet.data.sets import Known
 
 def counted(name: str, count: str) -> tuple[int, ...]:
     """The number behind `name:`, if there is one."""
-    from everynet.types import UserError  # noqa: PLC0415 -- imports torch
-    from everynet.words import shown  # noqa: PLC0415
+    from everynet.data.dataset import UserError  # noqa: PLC0415 -- imports torch
+    from everynet.system.wording import shown  # noqa: PLC0415
 
     if count and not (count.isdecimal() and len(count) < 20):
         raise UserError(

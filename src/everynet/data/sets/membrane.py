@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known
 
 COUNT = 30
@@ -21,7 +21,7 @@ def _decode(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
 
     import torch  # noqa: PLC0415 -- only where it is needed
 
-    from everynet.data import picture  # noqa: PLC0415
+    from everynet.data.images import decode as picture  # noqa: PLC0415
     from everynet.data.kinds.mask import Masks  # noqa: PLC0415
 
     files = [(Path(content.name), bytes_) for content, bytes_ in zip(_FILES, held, strict=True)]

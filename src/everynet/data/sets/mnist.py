@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known, Package, Web
 
 

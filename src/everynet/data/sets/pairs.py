@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known, Web
 from everynet.data.sets.generated import counted
 
@@ -32,7 +32,7 @@ def _shipped(parts: Sequence[tuple[list[str], list[str]]]) -> Any:  # noqa: ANN4
 
 def _captions(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
     """English, then the other language, of train, valid and test."""
-    from everynet.data.texts import cut  # noqa: PLC0415 -- imports torch
+    from everynet.data.texts.lines import cut  # noqa: PLC0415 -- imports torch
 
     found = [cut(content.decode()) for content in held]
     return _shipped([(found[at], found[at + 1]) for at in (0, 2, 4)])

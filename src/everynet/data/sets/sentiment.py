@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from everynet.data.contents import Content
+from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known
 
 
 def _phrases(count: str) -> Any:  # noqa: ANN401 -- samples
     from everynet.data import phrases  # noqa: PLC0415 -- imports torch
-    from everynet.types import UserError  # noqa: PLC0415
+    from everynet.data.dataset import UserError  # noqa: PLC0415
 
     if count:
         raise UserError(
@@ -26,7 +26,7 @@ def _decode(classes: tuple[str, ...]) -> Callable[[Sequence[bytes]], Any]:
     def decode(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
         from everynet.data.kinds.labelled import Labelled  # noqa: PLC0415 -- imports torch
         from everynet.data.split import PARTS  # noqa: PLC0415
-        from everynet.data.texts import cut  # noqa: PLC0415
+        from everynet.data.texts.lines import cut  # noqa: PLC0415
 
         parts = {}
         for part, content in zip(PARTS, held, strict=True):

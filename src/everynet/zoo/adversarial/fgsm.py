@@ -26,11 +26,11 @@ from jaxtyping import Float, Float64, Int, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from everynet.data.dataset import Data
 from everynet.plot import Panel, attacked, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import evaluating, trained
-from everynet.types import Data
-from everynet.weights import Trained
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.trained import Trained
+from everynet.training.loop import evaluating, trained
 from everynet.zoo.vision import lenet
 from everynet.zoo.vision.classifier import check_image_run, image_run
 

@@ -25,12 +25,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from torch import Tensor
 
 from everynet.data import load
-from everynet.estimator import Array, inputs, regression
+from everynet.data.dataset import Batch, Data, History, Spec, UserError
 from everynet.metrics import regressed, summarised
 from everynet.metrics.meanings import NUMBERS, meanings
+from everynet.nn.estimator import Array, inputs, regression
 from everynet.plot.linear import coefficients, fitted, residuals
-from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, UserError
+from everynet.recipes.recipe import Fitting, Pictures
 
 
 class LeastSquares(RegressorMixin, BaseEstimator):

@@ -34,14 +34,14 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
-from everynet.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
+from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.linear import coefficients, probability_curve
 from everynet.plot.paths import decay
-from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, UserError, nearest
+from everynet.recipes.recipe import Fitting, Pictures
 
 
 @dataclass(frozen=True)

@@ -29,16 +29,16 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
-from everynet.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.data.dataset import Batch, Data, History, Spec, UserError
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
+from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.images import misclassified
 from everynet.plot.linear import class_images, class_table
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import decay
-from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, UserError
+from everynet.recipes.recipe import Fitting, Pictures
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 
 FAR = (-1e4, -700.0, 700.0, 1e4)  # where an exponential written without care overflows
 Elementwise = Callable[[Float[Tensor, " points"]], Float[Tensor, " points"]]

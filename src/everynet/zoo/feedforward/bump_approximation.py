@@ -30,7 +30,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.feedforward.mlp import MLP
 
 Function = Callable[[Float[Tensor, " points"]], Float[Tensor, " points"]]

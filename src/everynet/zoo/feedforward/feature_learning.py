@@ -28,10 +28,10 @@ from torch.nn.functional import mse_loss, normalize, one_hot
 
 from everynet import plot
 from everynet.data import built_in
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.metrics import accuracy
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Batch, Data, History, Terms
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 

@@ -30,11 +30,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everynet import plot
 from everynet.data import built_in, load
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, nearest
 from everynet.metrics import chosen, classified, confusion, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
-from everynet.nn.entrance import require_samples
-from everynet.recipes import Goal, Pictures, Training, later
-from everynet.types import Batch, Data, History, Spec, Terms, UserError, nearest
+from everynet.nn.input_checks import require_samples
+from everynet.recipes.recipe import Goal, Pictures, Training, later
 
 MOST_STEPS = 10_000
 """As many updates are made of one's own accord: some ten seconds, for a small table."""

@@ -34,13 +34,13 @@ from sklearn.utils import Tags
 from torch import Tensor
 
 from everynet.data import load
-from everynet.estimator import Array, classification, inputs, labels
+from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
 from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.estimator import Array, classification, inputs, labels
 from everynet.plot.separation import mistake_bound, separating_line
-from everynet.recipes import Fitting, Pictures
-from everynet.types import Batch, Data, History, Spec, UserError, nearest
+from everynet.recipes.recipe import Fitting, Pictures
 
 
 class Perceptron(ClassifierMixin, BaseEstimator):

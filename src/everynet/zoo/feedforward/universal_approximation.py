@@ -28,11 +28,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, History, Terms, generator, nearest
+from everynet.data.samplers import Made
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.samplers import Made
-from everynet.types import Batch, Data, History, Terms, generator, nearest
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
 
 Function = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 

@@ -37,10 +37,10 @@ from torch.nn.functional import softplus
 from torch.optim import Optimizer
 
 from everynet import plot
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.samplers import Made
 from everynet.metrics import energy_distance
-from everynet.recipes import Goal, Pictures, State, Training, make_optimizer
-from everynet.samplers import Made
-from everynet.types import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.recipes.recipe import Goal, Pictures, State, Training, make_optimizer
 
 MODES = 8
 """Gaussians on the ring."""

@@ -30,14 +30,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, pad, softplus
 
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
 from everynet.data.kinds.text import BLANK, LongText, divided
 from everynet.data.loading import samples
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.samplers import Buckets, flattened
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.ranking import auc
 from everynet.plot import Panel, along_lines, panels
-from everynet.recipes import Pictures, Training
-from everynet.samplers import Buckets, flattened
-from everynet.types import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.language.gaps import inserted, place_of
 
 WAYS = ("swapped", "removed", "replaced")

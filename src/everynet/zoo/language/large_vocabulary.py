@@ -30,9 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torch.optim import Optimizer
 
-from everynet.data.class_bigrams import ClassBigrams, fixed
-from everynet.device import seeded_by
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import generator
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.sampled_softmax import (
     Candidates,
@@ -45,9 +43,11 @@ from everynet.nn.sampled_softmax import (
     unigram,
 )
 from everynet.plot import Panel, panels, score_planes
-from everynet.recipes import Pictures, Training
-from everynet.settings import settings
-from everynet.types import generator
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.settings import settings
+from everynet.training.device import seeded_by
+from everynet.zoo.language.class_bigrams import ClassBigrams, fixed
 from everynet.zoo.language.next_word import (
     Contrastive,
     FullSoftmax,

@@ -26,14 +26,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from everynet.data import load
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
 from everynet.data.kinds.text import BLANK, GAP
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.samplers import Rows
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot.ngrams import by_longest_seen, neighbours
-from everynet.recipes import Pictures, Training
-from everynet.samplers import Rows
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
-from everynet.words import shown
+from everynet.recipes.recipe import Pictures, Training
+from everynet.system.wording import shown
 from everynet.zoo.language.ngram_model import NGram, trigrams
 
 NEWLINE = "\n"

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torch.optim import Optimizer
 
-from everynet.data.class_bigrams import ClassBigrams
+from everynet.data.dataset import Batch, Data, Share, Terms, permutation
+from everynet.data.samplers import Rows
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.row_sparse import RowAdagrad, rows
 from everynet.nn.sampled_softmax import (
@@ -39,9 +40,8 @@ from everynet.nn.sampled_softmax import (
     sampled_softmax,
     unigram,
 )
-from everynet.recipes import Training
-from everynet.samplers import Rows
-from everynet.types import Batch, Data, Share, Terms, permutation
+from everynet.recipes.recipe import Training
+from everynet.zoo.language.class_bigrams import ClassBigrams
 
 EVALUATED = 250
 """Tokens whose scores of all words are computed at once in evaluation."""

@@ -23,16 +23,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data import arpa, load
+from everynet.data import load
+from everynet.data.dataset import Batch, Data, History, Spec, UserError
 from everynet.data.kinds.text import BLANK, GAP
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.samplers import Rows
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.kernels.ngrams import Counted, Ints, Reals, counted, scored, since_start
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot.ngrams import by_order, frequencies, word_by_word
-from everynet.recipes import Fitting, Pictures
-from everynet.samplers import Rows
-from everynet.types import Batch, Data, History, Spec, UserError
-from everynet.words import shown
+from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.wording import shown
+from everynet.zoo.language import arpa
 from everynet.zoo.language import smoothing as ways
 from everynet.zoo.language.ngram_model import NEWLINE, NGram, check
 from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings

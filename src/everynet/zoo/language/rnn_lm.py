@@ -26,12 +26,12 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
 from everynet.data.kinds.text import BLANK, GAP
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.plot import Bars, by_word, filled_gaps
-from everynet.recipes import Pictures, State
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Pictures, State
 from everynet.zoo.language.gaps import every, likeliest, place_of
 from everynet.zoo.language.ngram_model import NGram, trigrams
 from everynet.zoo.recurrent.lstm import LSTM

@@ -40,8 +40,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from everynet.errors import UserError
 from everynet.kernels.ngrams import Counted, Grams, Ints, Reals, begins
+from everynet.system.errors import UserError
 
 LARGEST = 5
 """Counts above it are believed as they are by Katz: the largest R of (8)."""

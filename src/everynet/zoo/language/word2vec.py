@@ -33,10 +33,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from everynet.data.corpus import Corpus, Sentences
+from everynet.data.dataset import UserError, generator
 from everynet.kernels.word2vec import Noise, Rule, descend, read_text, shares, windows
-from everynet.types import UserError, generator
 from everynet.zoo.language.company import Company, Judged, Learner
+from everynet.zoo.language.corpus import Corpus, Sentences
 
 BLOCK = 50_000
 """Words that a thread reads at once."""

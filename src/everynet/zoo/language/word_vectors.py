@@ -27,10 +27,10 @@ from sklearn.utils import Tags
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from everynet.data import word_vectors
+from everynet.data.dataset import UserError, nearest
 from everynet.data.judgements import Judgements
-from everynet.types import UserError, nearest
-from everynet.words import shown
+from everynet.system.wording import shown
+from everynet.zoo.language import vector_files as word_vectors
 
 RESTRICTED = 300_000
 """The commonest words, which analogies are about and answered with."""

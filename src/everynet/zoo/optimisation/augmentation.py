@@ -29,13 +29,13 @@ import torch
 from torch import Tensor, nn
 
 from everynet.data import load
-from everynet.data.augment import Augment, compose, crop, flip, noise, rotate, shift
-from everynet.data.images import black, resize
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, Draw, mix
+from everynet.data.images.augment import Augment, compose, crop, flip, noise, rotate, shift
+from everynet.data.images.standardize import black, resize
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Batch, Data, Draw, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
 from everynet.zoo.optimisation.few_images import FewImages, figures
 
 SHOWN = 8

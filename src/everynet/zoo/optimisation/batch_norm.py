@@ -36,10 +36,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.utils import skip_init
 
-from everynet.experiments import Cell, Experiment, Table
+from everynet.data.dataset import Data
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Data
+from everynet.recipes.experiment import Cell, Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
 from everynet.zoo.optimisation.few_images import FewImages
 
 Maps = Float[Tensor, "batch units *pixels"]

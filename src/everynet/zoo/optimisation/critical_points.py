@@ -34,7 +34,7 @@ from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.optimisation.gradient_descent import (
     critical_point,
     labels,

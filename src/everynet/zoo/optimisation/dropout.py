@@ -28,11 +28,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from everynet.device import seeded_by
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Data, mix
 from everynet.plot.panels import Curve, Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Data, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
+from everynet.training.device import seeded_by
 from everynet.zoo.optimisation.few_images import FewImages, figures
 
 

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.device import Setup
+from everynet.data.dataset import Batch, Data, Terms, UserError, generator
 from everynet.metrics import accuracy
-from everynet.recipes import M, Training
-from everynet.trainer import evaluate
-from everynet.types import Batch, Data, Terms, UserError, generator
+from everynet.recipes.recipe import M, Training
+from everynet.training.device import Setup
+from everynet.training.loop import evaluate
 from everynet.zoo.feedforward.mlp import MLP
 
 CHOICE = 4  # of the rows, among what is drawn from a seed

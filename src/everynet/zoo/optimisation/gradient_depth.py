@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.optimisation.init_variance import Function, gaussian_mean, variance_map
 
 

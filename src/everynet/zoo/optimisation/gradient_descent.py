@@ -31,7 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.plot.paths import decay, descent_paths, landscapes, step_sizes
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 
 Energy = Callable[[Float[Tensor, "*batch dim"]], Float[Tensor, "*batch"]]
 

@@ -33,7 +33,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 
 Function = Callable[[Tensor], Tensor]
 NODES = 4000  # even: none at 0, where a ReLU has its kink

@@ -33,10 +33,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from everynet.data.dataset import UserError
 from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.types import UserError
+from everynet.recipes.recipe import Pictures, Simulation
 
 Rows = Float[Tensor, "rows features"]
 Targets = Float[Tensor, " rows"]

@@ -29,10 +29,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from everynet.data.dataset import Data, mix
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import begin, evaluate, train
-from everynet.types import Data, mix
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import FewImages
 
 Samples = Float[Tensor, "*samples features"]

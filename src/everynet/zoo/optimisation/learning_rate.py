@@ -34,8 +34,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import begin, evaluate, train
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.gradient_descent import boundary, descend, quadratic
 

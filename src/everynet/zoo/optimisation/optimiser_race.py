@@ -38,11 +38,11 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from everynet.experiments import Cell, Experiment, Table
 from everynet.plot.panels import Panel, panels
 from everynet.plot.race import Course, courses, standings
-from everynet.recipes import Pictures, Training
-from everynet.trainer import begin
+from everynet.recipes.experiment import Cell, Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
+from everynet.training.loop import begin
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.update_rules import RULES, descend
 

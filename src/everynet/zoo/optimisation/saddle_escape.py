@@ -35,7 +35,7 @@ from torch import Tensor, optim
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.paths import descent_paths
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.optimisation.gradient_descent import Energy
 
 Rule = Callable[[list[Tensor], float, float], optim.Optimizer]

@@ -31,10 +31,10 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from everynet.data.dataset import History
 from everynet.nn.schedules import SCHEDULES, harmonic, warm_up
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation, Training
-from everynet.types import History
+from everynet.recipes.recipe import Pictures, Simulation, Training
 
 NAMES = ("constant", "linear", "harmonic", "inverse square", "plateau")
 """The schedules that are tried against noise."""

@@ -34,12 +34,12 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
 from everynet.data import load
+from everynet.data.dataset import Batch, Data, Terms, mix
 from everynet.plot.images import filters
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation, Training
-from everynet.trainer import evaluate, trained
-from everynet.types import Batch, Data, Terms, mix
+from everynet.recipes.recipe import Pictures, Simulation, Training
+from everynet.training.loop import evaluate, trained
 from everynet.zoo.optimisation.few_images import some
 
 

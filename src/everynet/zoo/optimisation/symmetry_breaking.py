@@ -29,12 +29,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from everynet.device import choose
+from everynet.data.dataset import Batch, Data, Terms, mix
 from everynet.plot.panels import Panel, panels
 from everynet.plot.surface import decision_surface, square
-from everynet.recipes import Pictures, Simulation, Training
-from everynet.trainer import begin, train
-from everynet.types import Batch, Data, Terms, mix
+from everynet.recipes.recipe import Pictures, Simulation, Training
+from everynet.training.device import choose
+from everynet.training.loop import begin, train
 
 CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 XOR = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)

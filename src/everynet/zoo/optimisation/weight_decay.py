@@ -31,10 +31,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.data import load
+from everynet.data.dataset import mix
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import evaluate, trained
-from everynet.types import mix
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.training.loop import evaluate, trained
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 
 Gradient = Callable[[Float[Tensor, "alphas dim"]], Float[Tensor, "alphas dim"]]

@@ -28,7 +28,7 @@ from scipy.integrate import solve_ivp
 from torch import Tensor
 
 from everynet.kernels.population import Circuit, Kind, PopulationState, Rule, advance
-from everynet.recipes import Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.population.ensemble import Ensemble, Function
 from everynet.zoo.population.tuning import TUNINGS, LIFRate
 from everynet.zoo.spiking.lif import Drive, require, rows_of, whole_steps

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.population import tuning_curves, tuning_planes
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.population.decoders import Optimal, Preconditioned, Regularised, regularised
 from everynet.zoo.population.tuning import TUNINGS, LIFRate, Tuning, gain_and_bias
 

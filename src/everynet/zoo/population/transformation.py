@@ -26,7 +26,7 @@ from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.population.ensemble import (
     Connection,
     Ensemble,

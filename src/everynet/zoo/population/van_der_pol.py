@@ -23,7 +23,7 @@ from torch import Tensor
 
 from everynet.plot.attractor import orbits
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.population.dynamics import (
     PopulationDynamics,
     cycle,

@@ -21,11 +21,11 @@ from jaxtyping import Float, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.sequences import adding
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, panels
-from everynet.recipes import Training
-from everynet.types import Batch, Data, Terms
+from everynet.recipes.recipe import Training
+from everynet.zoo.recurrent.sequences import adding
 
 SHOWN = 16
 """Units that are drawn."""

@@ -39,14 +39,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from everynet.data import load
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
+from everynet.data.samplers import flattened
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.feelings import coloured
 from everynet.plot.grams import weighed_words, words_by_count
-from everynet.recipes import Fitting, Pictures
-from everynet.samplers import flattened
-from everynet.types import Batch, Data, History, Spec, UserError, nearest
+from everynet.recipes.recipe import Fitting, Pictures
 from everynet.zoo.recurrent.classified import check_words
 
 Rows: TypeAlias = Any  # a csr_array, which scipy does not type

@@ -35,7 +35,7 @@ from torch.nn.functional import one_hot
 
 from everynet.plot import Panel, panels
 from everynet.plot.through_time import parts_by_lag
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 
 
 class Weights(NamedTuple):

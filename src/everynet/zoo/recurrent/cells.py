@@ -26,11 +26,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from everynet.data.sequences import REMEMBERED, adding, copy
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, Terms, nearest
 from everynet.plot import error_rows, learned_when
-from everynet.recipes import Pictures, Training
-from everynet.types import Batch, Data, Terms, nearest
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.lstm_variants import (
@@ -41,6 +40,7 @@ from everynet.zoo.recurrent.lstm_variants import (
     SigmoidLSTM,
 )
 from everynet.zoo.recurrent.min_gru import MinGRU, MinGRUBlock
+from everynet.zoo.recurrent.sequences import REMEMBERED, adding, copy
 
 HELD_OUT = 500
 """Sequences on which a network is judged."""

@@ -27,12 +27,12 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
-from everynet.data.tokens import PAD, SENTENCE, UNKNOWN, Tokens
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot.feelings import along, coloured
-from everynet.recipes import Pictures, Training
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Pictures, Training
 
 _PAD, _UNKNOWN = (SENTENCE.index(token) for token in (PAD, UNKNOWN))
 AT_ONCE = 512

@@ -28,10 +28,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from everynet.data.dataset import Data, History
 from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unrolled
 from everynet.plot import gates_over_marks, gru_cell
-from everynet.recipes import Pictures
-from everynet.types import Data, History
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 
 Given = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch hidden"]]

@@ -29,12 +29,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.sequences import generated
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, Terms, mix
 from everynet.plot import Panel, panels
 from everynet.plot.unrolled import Layout, unrolled
-from everynet.recipes import Pictures, Training
-from everynet.types import Batch, Data, Terms, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
+from everynet.zoo.recurrent.sequences import generated
 
 
 class Cell(nn.Module):

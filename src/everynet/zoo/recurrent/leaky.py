@@ -26,12 +26,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from everynet.data.sequences import generated
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.kernels import linear_recurrence
 from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, logged, panels
-from everynet.recipes import Pictures, Training
-from everynet.types import Batch, Data, History, Terms
+from everynet.recipes.recipe import Pictures, Training
+from everynet.zoo.recurrent.sequences import generated
 
 
 class LeakyUnits(nn.Module):

@@ -34,14 +34,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
-from everynet.data.tokens import Tokens
-from everynet.device import seeded_by
+from everynet.data.dataset import Data, History
+from everynet.data.texts.tokens import Tokens
 from everynet.kernels import linear_recurrence
-from everynet.nn.entrance import require_sequences
+from everynet.nn.input_checks import require_sequences
 from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
-from everynet.recipes import Pictures
-from everynet.types import Data, History
+from everynet.recipes.recipe import Pictures
+from everynet.training.device import seeded_by
 from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 from everynet.zoo.recurrent.next_token import NextToken, Reader
 

@@ -28,15 +28,15 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from everynet.data.sequences import REMEMBERED, selective_copy
-from everynet.data.tokens import Tokens
+from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.data.samplers import IGNORED
+from everynet.data.texts.tokens import Tokens
 from everynet.kernels import linear_recurrence
-from everynet.nn.entrance import require_sequences
+from everynet.nn.input_checks import require_sequences
 from everynet.plot import Panel, gate_maps, gate_rows, memory_curves, panels, swapped_map
-from everynet.recipes import Pictures, Training
-from everynet.samplers import IGNORED
-from everynet.types import Batch, Data, History, Terms
+from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.recurrent.next_token import NextToken, Reader
+from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
 
 REACH = 4
 """Vectors that the short convolution sees: the present one and three before."""

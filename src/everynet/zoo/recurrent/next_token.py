@@ -26,15 +26,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
 from everynet.data.kinds.text import BLANK
-from everynet.data.tokens import UNKNOWN, Tokens
+from everynet.data.samplers import IGNORED, Anywhere, Lanes
+from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.plot import Panel, panels
 from everynet.plot.text import expected, over_text
-from everynet.recipes import Pictures, State, Training
-from everynet.samplers import IGNORED, Anywhere, Lanes
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
-from everynet.words import shown
+from everynet.recipes.recipe import Pictures, State, Training
+from everynet.system.wording import shown
 
 AT_ONCE = 256
 """So many tokens of each lane are looked at together where nothing is learned."""

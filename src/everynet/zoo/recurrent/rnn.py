@@ -30,13 +30,13 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from everynet.data.sequences import adding
-from everynet.experiments import Experiment, Table
-from everynet.nn.entrance import require_sequences
+from everynet.data.dataset import Batch, Data, Terms
+from everynet.nn.input_checks import require_sequences
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Batch, Data, Terms
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
 from everynet.zoo.recurrent.next_token import NextToken
+from everynet.zoo.recurrent.sequences import adding
 
 ALWAYS_ONE = 1 / 6
 """The error of one who always says 1: the variance of the sum of two even numbers."""

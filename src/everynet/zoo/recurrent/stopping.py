@@ -33,7 +33,7 @@ from torch.nn.functional import logsigmoid
 
 from everynet.plot import Panel, panels
 from everynet.plot.lengths import length_bars
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 
 NOTHING = -1
 """What fills the places behind the end of a sequence."""

@@ -29,13 +29,13 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from everynet.data import context
-from everynet.data.tokens import Tokens
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Data, History
+from everynet.data.texts.tokens import Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.grams import best_grams
-from everynet.recipes import Pictures, Training
-from everynet.types import Data, History
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
+from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import inside
 from everynet.zoo.recurrent.classified import Classified, Words
 from everynet.zoo.recurrent.sentiment import Sentiment

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from everynet import plot
-from everynet.recipes import Goal, Pictures, State, Training
-from everynet.types import Batch, Data, History, Terms
+from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.recipes.recipe import Goal, Pictures, State, Training
 
 ACTIONS = ("left", "stay", "right")
 

@@ -40,7 +40,7 @@ from torch import Tensor
 
 from everynet.plot.neuron import action_potential, phase_plane
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley, Recording, whole_steps
 from everynet.zoo.spiking.solvers import METHODS
 

@@ -43,7 +43,7 @@ from torch import Tensor
 
 from everynet.plot.panels import Curve, Panel, panels
 from everynet.plot.regimes import Regime, regimes
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.balanced import DT, GAMMA, TAU, THETA, Balanced
 from everynet.zoo.spiking.network import MOST
 from everynet.zoo.spiking.spike_statistics import population, spectrum, synchrony, variation

@@ -12,11 +12,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
+from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.metrics.classification import confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
-from everynet.recipes import Goal, M, Pictures, Training, later
-from everynet.types import Batch, Data, Spec, Terms
+from everynet.recipes.recipe import Goal, M, Pictures, Training, later
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,12 +25,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, softplus
 
+from everynet.data.dataset import Batch, Data, History
 from everynet.metrics import accuracy, classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.nn.entrance import require_samples
+from everynet.nn.input_checks import require_samples
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures
-from everynet.types import Batch, Data, History
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.spiking.classifier import SpikingClassification
 from everynet.zoo.spiking.lif import LIF
 

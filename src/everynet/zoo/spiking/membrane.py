@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.lif import require
 
 GAS, FARADAY = 8.314462618, 96485.33212  # J/(mol K), C/mol

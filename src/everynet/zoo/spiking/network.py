@@ -36,7 +36,7 @@ from everynet.kernels.lif import Recording
 from everynet.kernels.lif_network import NetworkState, Noise, Step, Wiring, advance
 from everynet.plot.panels import Panel, panels
 from everynet.plot.spikes import membrane_traces, raster
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.lif import LIF, Drive, require, rows_of, whole_steps
 from everynet.zoo.spiking.spike_statistics import variation
 

@@ -39,15 +39,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.kernels.events import event_linear
 from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.nn.entrance import require_samples
+from everynet.nn.input_checks import require_samples
 from everynet.plot import filters
 from everynet.plot.evidence import evidence, surrogates
-from everynet.recipes import Pictures
-from everynet.types import Batch, Data, History, Spec
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.spiking.classifier import SpikingClassification
 
 GAIN = 2.0

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from everynet.kernels.spiking import cascade
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.lif import require, whole_steps
 
 Train = Float[Tensor, " spikes"]

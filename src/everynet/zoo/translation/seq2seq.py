@@ -34,11 +34,11 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
-from everynet.data.tokens import END, PAD, SENTENCE, START, Tokens
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import handover, sentence_map
-from everynet.recipes import Goal, Pictures, State, Training
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Goal, Pictures, State, Training
 
 _PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
 

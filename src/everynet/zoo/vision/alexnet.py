@@ -29,9 +29,9 @@ from typing import ClassVar, Self
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from everynet.data.dataset import Data, UserError
 from everynet.nn.conv import he_start
-from everynet.nn.entrance import require_images
-from everynet.types import Data, UserError
+from everynet.nn.input_checks import require_images
 from everynet.zoo.vision.classifier import ImageClassification
 
 

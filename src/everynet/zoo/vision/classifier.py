@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.augment import (
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.images.augment import (
     Augment,
     affine,
     colour,
@@ -24,14 +25,13 @@ from everynet.data.augment import (
     mixup,
     shift,
 )
-from everynet.device import constant
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
-from everynet.recipes import Goal, M, Pictures, Training, later
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
-from everynet.weights import Trained
+from everynet.recipes.recipe import Goal, M, Pictures, Training, later
+from everynet.recipes.trained import Trained
+from everynet.training.device import constant
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,8 +26,8 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.nn.entrance import require_images
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data, UserError
+from everynet.nn.input_checks import require_images
 from everynet.zoo.vision.classifier import ImageClassification
 
 

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from everynet.plot.convolution import flipped, slid
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.photo import photograph
 
 

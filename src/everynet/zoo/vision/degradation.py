@@ -33,11 +33,11 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from everynet.device import seeded_by
-from everynet.experiments import Cell, Experiment, Table
+from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.types import Data
+from everynet.recipes.experiment import Cell, Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
+from everynet.training.device import seeded_by
 from everynet.zoo.optimisation.few_images import figures
 from everynet.zoo.vision.resnet import CifarResNet, PlainNet, SmallImages, WithoutShortcuts
 

@@ -33,7 +33,7 @@ from torch.nn.functional import conv2d, max_pool2d, pad
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.shifts import shifted
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.photo import photograph
 
 Maps = Float[Tensor, "batch channels height width"]

@@ -29,13 +29,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, pad
 
-from everynet.data.images import Standardize
+from everynet.data.dataset import Data, UserError, nearest
+from everynet.data.images.standardize import Standardize
 from everynet.nn.layers import activations
 from everynet.plot import Panel, driven, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import trained
-from everynet.types import Data, UserError, nearest
-from everynet.weights import Trained
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.trained import Trained
+from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import Photographs
 

@@ -31,7 +31,7 @@ from torch.fft import irfft2, rfft2
 from torch.nn.functional import pad
 
 from everynet.plot.filtering import filtered, matched, shares
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.convolution import correlate2d
 from everynet.zoo.vision.photo import photograph
 

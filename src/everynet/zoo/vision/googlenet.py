@@ -38,14 +38,14 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.augment import mixed_cross_entropy, mixup
-from everynet.data.images import Standardize
+from everynet.data.dataset import Batch, Data, History, Terms, UserError
+from everynet.data.images.augment import mixed_cross_entropy, mixup
+from everynet.data.images.standardize import Standardize
 from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
-from everynet.nn.entrance import require_images
+from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, layer_costs
-from everynet.recipes import Pictures
-from everynet.types import Batch, Data, History, Terms, UserError
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.classifier import ImageClassification
 
 Maps = Float[Tensor, "batch channels height width"]

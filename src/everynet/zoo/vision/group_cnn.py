@@ -34,13 +34,13 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from everynet.data.augment import Affine
-from everynet.data.images import Standardize
-from everynet.experiments import Experiment, Table
-from everynet.nn.entrance import require_images
+from everynet.data.dataset import Data, UserError, generator, mix
+from everynet.data.images.augment import Affine
+from everynet.data.images.standardize import Standardize
+from everynet.nn.input_checks import require_images
 from everynet.plot import Panel, panels, turned_maps
-from everynet.recipes import M, Pictures, State, Training
-from everynet.types import Data, UserError, generator, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import M, Pictures, State, Training
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.cnn import CNN
 

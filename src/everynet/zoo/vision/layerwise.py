@@ -28,12 +28,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, Terms, mix
 from everynet.metrics import accuracy
 from everynet.plot import Panel, panels
-from everynet.recipes import Pictures, State, Training
-from everynet.trainer import evaluating
-from everynet.types import Batch, Data, Terms, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, State, Training
+from everynet.training.loop import evaluating
 from everynet.zoo.optimisation.few_images import FewImages
 
 

@@ -27,8 +27,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from everynet.nn.entrance import require_images
-from everynet.types import Data, generator
+from everynet.data.dataset import Data, generator
+from everynet.nn.input_checks import require_images
 from everynet.zoo.vision.classifier import ImageClassification
 
 TABLE = (

@@ -36,16 +36,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss, softplus
 
-from everynet.data.augment import affine
-from everynet.data.clutter import in_clutter
-from everynet.data.images import Standardize
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.images.augment import affine
+from everynet.data.images.standardize import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
-from everynet.nn.entrance import require_images
+from everynet.nn.input_checks import require_images
 from everynet.plot import boxes_found, looked_at
-from everynet.recipes import Goal, Pictures, Training, later
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.zoo.vision.clutter import in_clutter
 from everynet.zoo.vision.cnn import ConvBlock
 
 Edges = Float[Tensor, "batch 4"]

@@ -8,11 +8,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.data import picture
+from everynet.data.dataset import UserError
+from everynet.data.images import decode as picture
 from everynet.data.loading import samples
-from everynet.provenance import digest_of, note
-from everynet.types import UserError
-from everynet.words import shown
+from everynet.system.sources import digest_of, note
+from everynet.system.wording import shown
 
 PHOTOS = ("china", "flower")
 """Those that ship with scikit-learn, 427 x 640 pixels each."""

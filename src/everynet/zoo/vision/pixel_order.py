@@ -27,12 +27,12 @@ from jaxtyping import Float, Int, Shaped
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.images import Standardize
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Data, UserError, generator, mix
+from everynet.data.images.standardize import Standardize
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
-from everynet.recipes import Pictures, Training
-from everynet.types import Data, UserError, generator, mix
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import FewImages
 from everynet.zoo.vision.cnn import CNN

@@ -36,7 +36,7 @@ from torch.nn.functional import (
 )
 
 from everynet.plot.convolution import pooled, shrunk
-from everynet.recipes import Pictures, Simulation
+from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.convolution import farthest, tensor
 from everynet.zoo.vision.photo import photograph
 

@@ -34,8 +34,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from everynet.plot import Panel, cell_fields, named_bars, panels
-from everynet.recipes import Pictures, Simulation
-from everynet.trainer import evaluate, trained
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.cnn import Photographs
 
 Plane = Float64[Tensor, "side side"]

@@ -36,10 +36,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.optim import Optimizer
 
-from everynet.nn.entrance import require_images
+from everynet.data.dataset import Data, History
+from everynet.nn.input_checks import require_images
 from everynet.plot import block_sizes
-from everynet.recipes import OPTIMIZERS, M, Pictures
-from everynet.types import Data, History
+from everynet.recipes.recipe import OPTIMIZERS, M, Pictures
 from everynet.zoo.vision.classifier import ImageClassification
 
 Maps = Float[Tensor, "batch channels height width"]

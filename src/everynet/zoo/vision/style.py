@@ -39,15 +39,16 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from everynet import plot
-from everynet.data import pair, vgg19
-from everynet.nn.given import Given
-from everynet.nn.seen import Seen, sizes
+from everynet.data import vgg19
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.samplers import Made
+from everynet.nn.frozen import Given
+from everynet.nn.layer_outputs import Seen, sizes
 from everynet.plot.panels import Curve
-from everynet.recipes import OPTIMIZERS, Goal, Pictures, State, Training, minimised
-from everynet.samplers import Made
-from everynet.trainer import trained
-from everynet.types import Batch, Data, History, Spec, Terms, UserError, generator
-from everynet.weights import Trained
+from everynet.recipes.recipe import OPTIMIZERS, Goal, Pictures, State, Training, minimised
+from everynet.recipes.trained import Trained
+from everynet.training.loop import trained
+from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.patches import Patches, blocks
 
 DEEPEST = 5  # style layers at most

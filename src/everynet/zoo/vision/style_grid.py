@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 
 from everynet import plot
-from everynet.data import pair
-from everynet.experiments import Experiment, Table
-from everynet.recipes import Pictures, Training
-from everynet.weights import Trained
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.trained import Trained
+from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.style import DEEPEST, StyleTransfer
 
 CONTENT, STYLE = "content-only", "style-only"

@@ -30,12 +30,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Data, UserError, generator, mix
 from everynet.plot import Panel, panels
-from everynet.recipes import OPTIMIZERS, Pictures, Training
-from everynet.trainer import trained
-from everynet.types import Data, UserError, generator, mix
-from everynet.weights import Trained
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import OPTIMIZERS, Pictures, Training
+from everynet.recipes.trained import Trained
+from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.group_cnn import turned_by

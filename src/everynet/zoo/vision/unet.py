@@ -38,14 +38,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.augment import Augment, affine, compose, flip
-from everynet.data.images import Standardize
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.images.augment import Augment, affine, compose, flip
+from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import dice, iou, pixel_confusion
-from everynet.nn.entrance import require_images
+from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations
 from everynet.plot import feature_u, segmented, uncertain_pixels
-from everynet.recipes import Goal, Pictures, Training, later
-from everynet.types import Batch, Data, History, Spec, Terms, UserError
+from everynet.recipes.recipe import Goal, Pictures, Training, later
 
 Maps = Float[Tensor, "batch channels height width"]
 

@@ -33,13 +33,13 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from everynet.data.augment import Augment, compose
-from everynet.data.deform import bend, symmetries
-from everynet.data.images import Standardize
+from everynet.data.dataset import Batch, Data, Draw, History, Terms, UserError, generator
+from everynet.data.images.augment import Augment, compose
+from everynet.data.images.deform import bend, symmetries
+from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.plot import bent_windows, membranes
-from everynet.recipes import Pictures
-from everynet.types import Batch, Data, Draw, History, Terms, UserError, generator
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.unet import SameUNet, Segmentation
 
 LEVELS = 256

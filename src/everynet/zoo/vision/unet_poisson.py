@@ -31,11 +31,11 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data import load, poisson
-from everynet.data.deform import symmetries
-from everynet.experiments import Experiment, Table
+from everynet.data.dataset import Batch, Data, Spec, Terms, UserError
+from everynet.data.images.deform import symmetries
 from everynet.plot import Panel, influences, panels, solutions
-from everynet.recipes import M, Pictures, Training
-from everynet.types import Batch, Data, Spec, Terms, UserError
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import M, Pictures, Training
 from everynet.zoo.vision.unet import BorderUNet, start
 
 Maps = Float[Tensor, "batch channels height width"]

@@ -30,11 +30,11 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from everynet.data import load, radon
-from everynet.data.deform import symmetries
-from everynet.device import constant
+from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.images.deform import symmetries
 from everynet.plot import angles_needed, reconstructions
-from everynet.recipes import Goal, Pictures, Training, later
-from everynet.types import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.training.device import constant
 from everynet.zoo.vision.unet import BorderUNet
 
 Maps = Float[Tensor, "batch channels height width"]

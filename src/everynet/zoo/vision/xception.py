@@ -34,12 +34,12 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from everynet.data.dataset import Data, History, UserError
 from everynet.nn.conv import he_start
-from everynet.nn.entrance import require_images
+from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
 from everynet.plot import layer_costs
-from everynet.recipes import Pictures
-from everynet.types import Data, History, UserError
+from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.classifier import ImageClassification
 
 Maps = Float[Tensor, "batch channels height width"]

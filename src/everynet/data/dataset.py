@@ -1,0 +1,202 @@
+"""The words every part of everynet speaks: batches, data, records and the ways to fail."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from everynet.data.prefetch import Stored, ahead, brought, feeding
+from everynet.data.samplers import Batch, Made, Rows, Sampler, refuse
+from everynet.system.errors import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
+from everynet.system.seeds import WHOLE, Draw, Share, generator, mix, permutation
+from everynet.system.wording import nearest
+
+__all__ = [
+    "Batch",
+    "CannotWrite",
+    "Data",
+    "Draw",
+    "Failure",
+    "History",
+    "NoCheckpoint",
+    "NonFinite",
+    "Record",
+    "Share",
+    "Spec",
+    "Stopped",
+    "Stored",
+    "Terms",
+    "UserError",
+    "generator",
+    "mix",
+    "nearest",
+    "permutation",
+]
+
+Terms: TypeAlias = dict[str, Tensor]
+"""Named values of an objective; those whose name begins with `_` are logged, not minimised."""
+Spec: TypeAlias = dict[str, Any]  # plain JSON: shapes, class names, vocabulary, normalisation
+History: TypeAlias = Sequence[Mapping[str, Any]]
+"""Rows of metrics.jsonl: {"step": 7, "train": {...}} or {"step": 8, "valid": {...}}."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """What one update gave: the number of updates done so far and the terms of this one."""
+
+    step: int
+    terms: Terms
+
+
+SHARE = 0.5
+"""The part of a GPU's memory that a set may fill; a larger one stays outside."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """Three splits, in memory or in a file, and the way in which training batches are drawn.
+
+    `train(step)` is a pure function of (seed, step). `augment` changes training batches only,
+    with the random numbers it is given; `prepare` makes a stored batch into what the network sees
+    (uint8 to float, say) in every split.
+    """
+
+    splits: Mapping[str, Batch]
+    spec: Spec = field(default_factory=dict)
+    batch_size: int = 1
+    seed: int = 0
+    digest: str = ""
+    """SHA-256 of the contents, for the card and to notice a change before a resume."""
+    sampler: Sampler = Rows()  # noqa: RUF009 -- frozen, and the same for all
+    augment: Callable[[Batch, Draw], Batch] | None = None
+    prepare: Callable[[Batch], Batch] | None = None
+    parts: tuple[str, ...] = ("image", "label")
+    """What each tensor of a batch is, for what moves images: a mask, map or box moves alike."""
+    chooses: bool = True
+    """Whether `valid` was held out of training, so that it can choose the weights."""
+    own: bool = False
+    """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
+    judged: bool = False
+    """Whether they only judge a network that has learned: no batch is drawn for training."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of them before learning, a line each."""
+    eval_batch_size: int = 1000
+    mapped: bool = False
+    """Whether the rows stay where they are, in a file mostly, and come over a batch at a time."""
+    device: torch.device | None = None
+    """Where the batches of such a set go; None leaves them."""
+    dtype: torch.dtype | None = None
+    """What prepared numbers are held in; None leaves them."""
+
+    @staticmethod
+    def none() -> Data:
+        """For a network that learns from no set: every batch is empty."""
+        return Data(splits={}, sampler=Made())
+
+    @staticmethod
+    def described(spec: Spec) -> Data:
+        """Data of which only the description is at hand: enough to build a model."""
+        return Data(splits={}, spec=spec, sampler=Made())
+
+    def __post_init__(self) -> None:
+        if not self.judged:
+            refuse(self.sampler.refusal(self.splits.get("train", ()), self.batch_size))
+
+    def rows(self, split: str) -> int:
+        """How many samples a split holds."""
+        return self.sampler.rows(self.splits.get(split, ()))
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole batches in the training set (a partial last one is dropped); 0 without a set."""
+        return self.sampler.steps_per_epoch(self.splits.get("train", ()), self.batch_size)
+
+    def train(self, step: int, share: Share = WHOLE) -> Batch:
+        """The batch of update `step` (from 0), or the share of it that one process takes."""
+        batch = brought(self.stored(step, share), self.device)
+        device = batch[0].device if batch and batch[0].is_cuda else "cpu"
+        return self.changed(batch, generator(self.seed, 2, step, device=device), share)
+
+    def stored(self, step: int, share: Share = WHOLE) -> Batch:
+        """The rows of that batch as they are stored."""
+        split = self.splits.get("train", ())
+        return self.sampler.batch(split, self.batch_size, self.seed, step, share)
+
+    def feed(self, share: Share = WHOLE) -> AbstractContextManager[Stored]:
+        """`stored` by step, on the device; of a mapped set the next ones are made ahead."""
+        stored = partial(self.stored, share=share)
+        return feeding(stored, self.device) if self.mapped else nullcontext(stored)
+
+    def changed(self, batch: Batch, numbers: torch.Generator, share: Share = WHOLE) -> Batch:
+        """What the network sees of stored rows: prepared, and augmented by random numbers."""
+        batch = self._prepared(batch)
+        if self.augment is None or not batch:
+            return batch
+        draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
+        return self.augment(batch, draw)
+
+    def _prepared(self, batch: Batch) -> Batch:
+        if self.prepare is None:
+            return batch
+        made = self.prepare(batch)
+        return tuple([t.to(self.dtype) if t.is_floating_point() else t for t in made])
+
+    def batches(self, split: str) -> Iterator[Batch]:
+        """Every sample of a split once, in order, the last batch possibly smaller."""
+        tensors = self.splits.get(split, ())
+        batches = self.sampler.evaluation(tensors, self.batch_size, self.eval_batch_size)
+        for batch in ahead(batches, self.device) if self.mapped else batches:
+            yield self._prepared(batch)
+
+    @property
+    def valid(self) -> Iterator[Batch]:
+        """The split that chooses the weights and drives schedules."""
+        return self.batches("valid")
+
+    @property
+    def test(self) -> Iterator[Batch]:
+        """The split that is read once, at the end, on the weights kept."""
+        return self.batches("test")
+
+    def some(self, split: str, rows: Tensor) -> Batch:
+        """Those samples of a split, where a sample is a row of every tensor."""
+        chosen = tuple([tensor[rows.to(tensor.device)] for tensor in self.splits[split]])
+        return self._prepared(brought(chosen, self.device))
+
+    @property
+    def whole(self) -> Batch:
+        """All of the training set at once, for an estimator's `fit`."""
+        return self._prepared(brought(tuple(self.splits["train"]), self.device))
+
+    def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Data:
+        """The same data on a device; floating-point tensors in `dtype`.
+
+        What is mapped, or too large for the device, stays, and its batches come over.
+        """
+        mapped = self.mapped or self._bytes > SHARE * _memory(device)
+
+        def move(tensor: Tensor) -> Tensor:
+            kind = dtype if tensor.is_floating_point() else None
+            return tensor.to(device=None if mapped else device, dtype=kind or tensor.dtype)
+
+        splits = {name: tuple(map(move, tensors)) for name, tensors in self.splits.items()}
+        place = device if mapped else None
+        return replace(self, splits=splits, mapped=mapped, device=place, dtype=dtype)
+
+    @property
+    def _bytes(self) -> int:
+        return sum(t.numel() * t.element_size() for split in self.splits.values() for t in split)
+
+
+def _memory(device: torch.device) -> float:
+    """Bytes of a GPU; of anything else all that is asked for."""
+    if device.type != "cuda":
+        return math.inf
+    return float(torch.cuda.get_device_properties(device).total_memory)

@@ -1,0 +1,1 @@
+"""Where the files of real sets are, and how they come here."""

@@ -1,0 +1,1 @@
+"""Images: decoded, brought to one size, standardised, changed at random."""

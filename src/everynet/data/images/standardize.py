@@ -1,0 +1,304 @@
+"""Images as tensors: whole sets of them, brought to one size and standardised.
+
+    x = (pixels / peak - mean) / std
+
+with one mean and one standard deviation a channel, taken over the training images alone. The
+sums behind them are of whole numbers and exact, so they do not depend on the number of threads.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int64, Shaped, UInt8
+from PIL import Image
+from torch import Tensor
+from torch.nn.functional import interpolate, pad
+
+from everynet.data.dataset import Batch, Spec, UserError
+from everynet.data.images import brightness as looks
+from everynet.data.images import decode as picture
+from everynet.data.in_memory import Array, Part
+from everynet.data.in_memory import described as written
+from everynet.data.kinds import files_in
+from everynet.data.labelled_files import all_parts, described_by
+from everynet.data.samples import Samples, described
+from everynet.data.tables import arrays
+from everynet.system import files
+from everynet.system.status import say
+from everynet.system.wording import shown
+from everynet.training.device import constant
+
+LARGE = 2**29
+"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
+PIECE = 2**24
+"""So many pixels are counted at once."""
+AT_ONCE = 2**25
+"""So many bytes of images, as float32, are evaluated at once."""
+MOST_SIZE = 2048
+ARRAYS = (".npy", ".npz")
+MARGIN = 4
+"""So many missing pixels are padded; where more are missing the image is enlarged."""
+
+
+def digest(*tensors: Tensor) -> str:
+    """SHA-256 of the types, shapes and contents of some tensors."""
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.contiguous().numpy().tobytes())
+    return total.hexdigest()
+
+
+def resize(
+    x: Shaped[Tensor, "batch channels height width"], size: int, margin: int = MARGIN
+) -> Shaped[Tensor, "batch channels {size} {size}"]:
+    """Bring images to `size` x `size`; whole-number images stay whole numbers.
+
+    A size that both sides divide repeats each pixel; where at most `margin` pixels are missing the
+    image gets a black border; anything else is bilinear (averaging where it shrinks), which
+    changes the proportions of an image that is not square.
+    """
+    height, width = x.shape[-2:]
+    if size < 1:
+        raise UserError(f"size ({size}) must be at least 1")
+    if (height, width) == (size, size):
+        return x
+    if size % height == 0 and size % width == 0:
+        return x.repeat_interleave(size // height, -2).repeat_interleave(size // width, -1)
+    down, across = size - height, size - width
+    if 0 <= down <= margin and 0 <= across <= margin:
+        top, left = down // 2, across // 2
+        return pad(x, (left, across - left, top, down - top))
+    kind = x.dtype if x.is_floating_point() else torch.float32
+    parts = [
+        interpolate(part.to(kind), (size, size), mode="bilinear", antialias=True)
+        for part in x.split(1000)
+    ]
+    if x.is_floating_point():
+        return torch.cat(parts)
+    return torch.cat([part.round_().clamp_(0, 255).to(x.dtype) for part in parts])
+
+
+def counts(x: UInt8[Tensor, "images channels ..."]) -> Int64[Tensor, "channels 256"]:
+    """How often each level occurs in each channel; a large set is gone through in pieces."""
+    found = torch.zeros(x.shape[1], 256, dtype=torch.int64)
+    for part in x.split(max(1, PIECE // math.prod(x.shape[1:]))):
+        for channel in range(x.shape[1]):
+            found[channel] += torch.bincount(part[:, channel].reshape(-1), minlength=256)
+    return found
+
+
+def counted_moments(
+    counts: Int64[Tensor, "rows 256"], peak: float
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each row of levels in units of `peak`; 1 for a constant."""
+    mean, std, level = [], [], torch.arange(256)
+    for row in counts:
+        count = int(row.sum())
+        total, square = int((row * level).sum()), int((row * level**2).sum())
+        mean.append(total / count / peak)
+        std.append((square * count - total**2) ** 0.5 / count / peak or 1.0)
+    return mean, std
+
+
+def moments(
+    x: Shaped[Tensor, "batch channels height width"], peak: float
+) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each channel in units of `peak`; 1 for a constant one."""
+    if x.dtype == torch.uint8:
+        return counted_moments(counts(x), peak)
+    mean, std = [], []
+    for channel in range(x.shape[1]):
+        values = x[:, channel].double() / peak
+        mean.append(values.mean().item())
+        std.append(values.std(correction=0).item() or 1.0)
+    return mean, std
+
+
+@dataclass(frozen=True)
+class Standardize:
+    """Makes stored pixels into what the network sees; also the `prepare` of a large set."""
+
+    mean: Sequence[float]
+    std: Sequence[float]
+    peak: float = 255.0
+
+    @staticmethod
+    def of(spec: Spec) -> Standardize:
+        """As the data of `spec` was standardised."""
+        return Standardize(spec["mean"], spec["std"], spec["peak"])
+
+    def images(
+        self, x: Shaped[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """Float32, standardised channel by channel."""
+        scale = tuple(1 / (self.peak * s) for s in self.std)
+        offset = tuple(-m / s for m, s in zip(self.mean, self.std, strict=True))
+        affine = constant((scale, offset), torch.float32, x.device)[..., None, None]
+        return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
+
+    def undone(
+        self, x: Float[Tensor, "batch channels height width"]
+    ) -> Float[Tensor, "batch channels height width"]:
+        """Pixels from 0 to 1 again."""
+        std, mean = (torch.tensor(m, dtype=x.dtype)[:, None, None] for m in (self.std, self.mean))
+        return (x * std + mean).clamp(0, 1)
+
+    def __call__(self, batch: Batch) -> Batch:
+        """The same for a batch of images and labels."""
+        return (self.images(batch[0]), *batch[1:])
+
+
+# --------------------------------------------------------------------------- sets and questions
+
+
+def check_size(size: int) -> None:
+    """Refuse a side that no image can have."""
+    if not 0 <= size <= MOST_SIZE:
+        raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
+
+
+def treated(
+    samples: Samples,
+    parts: Mapping[str, tuple[Tensor, Tensor]],
+    kind: str,
+    size: int,
+    by: Spec | None = None,
+) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
+    """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
+    train = parts["train"][0]
+    remarks = samples.remarks
+    if by is not None:
+        spec = described_by(by, samples, train.shape[1:])
+    else:
+        if samples.counted and samples.counted.images is train:
+            found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+            seen = samples.counted.looks
+        else:
+            found, seen = moments(train, samples.peak), None
+        spec = described(samples, kind, list(train.shape[1:]), *found)
+        spec |= {"size": size, "peak": samples.peak}
+        spec["looks"] = looks.learned(train, samples.peak) if seen is None else seen
+        if remarks:
+            spec["remarks"] = list(remarks)
+    for line in remarks:
+        say(f"{samples.name}: {line}")
+    prepare = Standardize(spec["mean"], spec["std"], samples.peak)
+    many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
+    if samples.mapped or (many and train.dtype == torch.uint8):
+        return dict(parts), spec, prepare
+    if by is not None:  # all parts are one
+        return all_parts(prepare(parts["test"])), spec, None
+    return {part: prepare(pair) for part, pair in parts.items()}, spec, None
+
+
+def at_once(spec: Spec) -> int:
+    """How many images of a size are evaluated together."""
+    return max(1, min(1000, AT_ONCE // (4 * math.prod(spec["shape"]))))
+
+
+def asked(
+    paths: Sequence[str | Path], spec: Spec, margin: int = MARGIN
+) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
+    """Images of files and folders, treated as those of `spec` were."""
+    names: list[str] = []
+    rows: list[Tensor] = []
+    for path in files_in(paths):
+        rows.append(_image(path, spec, margin))
+        many = path.suffix.lower() in ARRAYS
+        names += [f"{path}:{row}" for row in range(len(rows[-1]))] if many else [str(path)]
+    return names, torch.cat(rows)
+
+
+def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels height width"]:
+    channels = spec["shape"][0]
+    if path.suffix.lower() in ARRAYS:
+        x, peak = _fitting(path, arrays.first(path), spec), spec["peak"]
+    else:
+        pixels, peak = picture.read(path), 255.0
+        pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
+        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
+    return _seen(path, x, peak, spec, margin)
+
+
+def asked_array(
+    x: Part, spec: Spec, margin: int = MARGIN
+) -> Float[Tensor, "rows channels height width"]:
+    """Images that are held in memory, treated as those of `spec` were."""
+    path = Path("inputs")
+    if not isinstance(x, np.ndarray):
+        raise UserError(f"inputs ({written(x)}) must be images, or the names of files")
+    return _seen(path, _fitting(path, x, spec), spec["peak"], spec, margin)
+
+
+def _seen(
+    path: Path, x: Tensor, peak: float, spec: Spec, margin: int
+) -> Float[Tensor, "rows channels height width"]:
+    """Images of the size that was learned, standardised."""
+    channels, height, width = spec["shape"]
+    x = resize(x, spec["size"], margin) if spec["size"] else x
+    if list(x.shape[1:]) != spec["shape"]:
+        raise UserError(
+            f"{shown(path)} {tuple(x.shape[1:])} must have the shape {channels, height, width} of "
+            "the images that were learned; save it so, or train with size=N for images of any size"
+        )
+    return Standardize(spec["mean"], spec["std"], peak).images(x)
+
+
+def _fitting(path: Path, array: Array, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+    """Images out of an array, whole numbers from 0 to the peak if such were learned."""
+    x, peak = arrays.as_samples(path, "x", array), spec["peak"]
+    if x.dim() != 4 or not len(x):
+        raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
+    low, high = float(x.min()), float(x.max())
+    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
+        raise UserError(
+            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
+            "that were learned"
+        )
+    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x
+
+
+def black(spec: Spec) -> list[float]:
+    """What a black pixel is after standardising: the `fill` of an augmentation, by channel."""
+    return [-m / s for m, s in zip(spec["mean"], spec["std"], strict=True)]
+
+
+def written_images(
+    x: Float[Tensor, "batch channels height width"], path: Path, columns: int = 8
+) -> list[Path]:
+    """Write images of pixels from 0 to 1 as PNG files: one, or each of several and a sheet."""
+    if path.suffix not in ("", ".png"):
+        raise UserError(f"--out ({shown(path)}) must end in .png, because images were made")
+    pixels = (x * 255).round().to(torch.uint8)
+    stem = path.with_suffix("")
+    if len(pixels) == 1:
+        return [written_image(pixels[0], stem.with_suffix(".png"))]
+    each = [
+        written_image(image, stem.with_name(f"{stem.name}-{number:03}.png"))
+        for number, image in enumerate(pixels)
+    ]
+    height, width = pixels.shape[2:]
+    rows = -(-len(pixels) // columns)
+    sheet = pixels.new_full((pixels.shape[1], rows * (height + 2), columns * (width + 2)), 255)
+    for number, image in enumerate(pixels):
+        top, left = (number // columns) * (height + 2), (number % columns) * (width + 2)
+        sheet[:, top : top + height, left : left + width] = image
+    return [written_image(sheet, stem.with_suffix(".png")), *each]
+
+
+def written_image(image: UInt8[Tensor, "channels height width"], path: Path) -> Path:
+    """Write one image, grey or in colour."""
+    content = io.BytesIO()
+    array = image.permute(1, 2, 0).numpy()
+    Image.fromarray(array[..., 0] if array.shape[2] == 1 else array).save(content, "png")
+    files.write(path, content.getvalue())
+    return path

@@ -1,0 +1,370 @@
+"""How training batches are drawn from a split: six ways, each a pure function of (seed, step).
+
+    Rows      one permutation of the rows an epoch
+    Lanes     a stream of tokens folded into lanes, successive windows of all lanes
+    Windows   random stretches of a stream of tokens
+    Anywhere  the same, judged as lanes are
+    Buckets   sequences of similar length together, padded to the longest of the batch
+    Made      batches that are generated on the spot
+
+Order is drawn on the CPU for the global batch and an epoch at once, and copied to the device of the
+split then; a process uses its share of the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol, TypeAlias, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from everynet.system.errors import UserError
+from everynet.system.seeds import WHOLE, Share, generator, permutation, places
+
+Batch: TypeAlias = tuple[Tensor, ...]
+"""What a step is given: (inputs, targets) for most networks; empty for those without data."""
+
+IGNORED = -100
+"""The target of a place that is only there to fill a rectangle; torch's losses leave it out."""
+CHUNK = 64
+"""Batches whose rows are sorted by length together."""
+
+
+@runtime_checkable
+class Sampler(Protocol):
+    """What `Data` asks of the way in which it is drawn."""
+
+    def rows(self, split: Batch) -> int:
+        """How many samples (or tokens) a split holds."""
+        ...
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        """Whole batches in a split; 0 where there is no set to go through."""
+        ...
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        """The share of the batch of update `step`, from 0."""
+        ...
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        """Every sample of a split once, in order; at most about `at_once` of them a batch."""
+        ...
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        """Why batches of this size cannot be drawn; empty where they can."""
+        ...
+
+
+@dataclass(frozen=True)
+class Rows:
+    """One permutation an epoch; a partial last batch is dropped in training."""
+
+    def rows(self, split: Batch) -> int:
+        """The length of the first tensor."""
+        return len(split[0]) if split else 0
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        order = permutation(len(split[0]), seed, epoch, str(split[0].device))
+        start, mine = position * batch_size, share.of(batch_size)
+        chosen = order[start + mine.start : start + mine.stop]
+        return tuple([tensor.index_select(0, chosen) for tensor in split])
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        for start in range(0, self.rows(split), at_once):
+            yield tuple(tensor[start : start + at_once] for tensor in split)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        rows = self.rows(split)
+        return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
+
+
+def _too_few(batch_size: int, rows: int) -> str:
+    return (
+        f"batch_size ({batch_size}) must be between 1 and the {rows} training samples; try "
+        f"{max(1, min(batch_size, rows))}"
+    )
+
+
+# ----------------------------------------------------------------------------- streams of tokens
+
+
+def _stream_rows(split: Batch) -> int:
+    """Tokens that have one before them, from which they can be told."""
+    return max(0, len(split[0]) - 1) if split else 0
+
+
+def _too_short(tokens: int, batch_size: int, length: int, lanes: int) -> str:
+    """Why a stream cannot give windows of `length` in each of `lanes` lanes, if it cannot."""
+    if length < 1:
+        return f"window ({length}) must be at least 1"
+    if batch_size < 1:
+        return f"batch_size ({batch_size}) must be at least 1"
+    if tokens < length:
+        return (
+            f"window ({length}) must be at most {tokens}, because the training text has "
+            f"{tokens + 1:,} tokens; give more text"
+        )
+    if tokens // lanes < length:
+        return (
+            f"batch_size ({batch_size}) must be at most {tokens // length}, because the training "
+            f"text has {tokens + 1:,} tokens and each of its lanes needs {length}; give more text, "
+            "or a smaller batch_size or window"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """A stream folded into `batch_size` lanes; a batch is the next window of every lane.
+
+    A batch is (x, y, keep): y is x one token later, and keep is 0 where a lane begins anew, 1
+    elsewhere: it multiplies the state that is carried from the window before. What is left over
+    when the stream is folded is cut off at both ends, at another place in each epoch, so that every
+    token is trained on. In evaluation a split is one batch of lanes at full length, and what fills
+    the last lane has the target IGNORED.
+    """
+
+    length: int
+    """Tokens of a window."""
+
+    def rows(self, split: Batch) -> int:
+        return _stream_rows(split)
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // (batch_size * self.length)
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        (stream,) = split
+        windows = self.steps_per_epoch(split, batch_size)
+        epoch, position = divmod(step, windows)
+        used = windows * self.length * batch_size
+        spare = self.rows(split) - used
+        first = int(torch.randint(spare + 1, (), generator=generator(seed, 1, epoch)))
+        mine, start = share.of(batch_size), position * self.length
+        x, y = (
+            stream[begin : begin + used]
+            .view(batch_size, -1)[mine, start : start + self.length]
+            .long()
+            for begin in (first, first + 1)
+        )
+        return x, y, torch.full((len(x),), float(position > 0), device=stream.device)
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        if not self.rows(split):
+            return
+        (stream,) = split
+        each = -(-self.rows(split) // batch_size)
+        lanes = -(-self.rows(split) // each)
+        x, y = _rectangle(stream, lanes, each)
+        yield x, y, torch.zeros(lanes, device=stream.device)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return _too_short(self.rows(split), batch_size, self.length, batch_size)
+
+
+@dataclass(frozen=True)
+class Anywhere(Lanes):
+    """Trained on windows that begin anywhere, keep is 0 in all; judged as lanes are."""
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return max(1, super().steps_per_epoch(split, batch_size)) if split else 0
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        x, y = Windows(self.length).batch(split, batch_size, seed, step, share)
+        return x, y, torch.zeros(len(x), device=x.device)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return _too_short(self.rows(split), batch_size, self.length, lanes=1)
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Stretches of a stream that begin anywhere: (x, y), where y is x one token later.
+
+    In evaluation a split is cut into windows side by side; `at_once` counts tokens.
+    """
+
+    length: int
+    """Tokens of a window."""
+
+    def rows(self, split: Batch) -> int:
+        return _stream_rows(split)
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return max(1, self.rows(split) // (batch_size * self.length)) if split else 0
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        (stream,) = split
+        room = self.rows(split) - self.length + 1
+        steps = self.steps_per_epoch(split, batch_size)
+        epoch, position = divmod(step, steps)
+        starts = places(room, (steps, batch_size), seed, epoch, str(stream.device))
+        starts = starts[position][share.of(batch_size)]
+        across = starts[:, None] + torch.arange(self.length, device=stream.device)
+        return stream[across].long(), stream[across + 1].long()
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        windows = -(-self.rows(split) // self.length)
+        few = max(1, at_once // self.length)
+        for first in range(0, windows, few):
+            last = min(first + few, windows)
+            tokens = split[0][first * self.length : last * self.length + 1]
+            yield _rectangle(tokens, last - first, self.length)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return _too_short(self.rows(split), batch_size, self.length, lanes=1)
+
+
+def _rectangle(tokens: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
+    """Tokens and those that follow them, row by row; what is left has the target IGNORED."""
+    x = tokens.new_zeros(rows * columns, dtype=torch.int64)
+    y = torch.full_like(x, IGNORED)
+    x[: len(tokens) - 1], y[: len(tokens) - 1] = tokens[:-1], tokens[1:]
+    return x.view(rows, columns), y.view(rows, columns)
+
+
+# --------------------------------------------------------------------------- unequal sequences
+
+
+def flattened(sequences: list[list[int]]) -> tuple[Tensor, Tensor]:
+    """Sequences one after another, and where each begins (and the last ends)."""
+    ends = torch.tensor([0, *map(len, sequences)]).cumsum(0)
+    return torch.tensor([token for one in sequences for token in one], dtype=torch.int32), ends
+
+
+@dataclass(frozen=True)
+class _Order:
+    """One epoch of `Buckets`."""
+
+    batches: Tensor
+    """The rows of each batch."""
+    longest: list[list[int]]
+    """For each ragged column, the longest sequence of each batch."""
+    stream: Tensor
+    """What it was drawn for, kept so that its id stays its own."""
+
+
+@dataclass
+class Buckets:
+    """Sequences of similar length together, so that little of a batch is padding.
+
+    A split holds, for each name of `columns`, a stream and the places where its sequences begin
+    ("ragged", see `flattened`), or a tensor of rows ("plain"). A batch holds for each ragged column
+    a rectangle padded with 0 to the longest of the global batch, and the lengths; plain as it is.
+    """
+
+    columns: tuple[str, ...]
+    _orders: dict[tuple[int, int, int, int], _Order] = field(
+        default_factory=dict, repr=False, compare=False
+    )
+
+    def _lengths(self, split: Batch) -> list[Tensor]:
+        found, at = [], 0
+        for column in self.columns:
+            if column == "ragged":
+                found.append(split[at + 1].diff().cpu())
+            at += 2 if column == "ragged" else 1
+        return found
+
+    def rows(self, split: Batch) -> int:
+        if not split:
+            return 0
+        return len(split[1]) - 1 if self.columns[0] == "ragged" else len(split[0])
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size
+
+    def _order(self, split: Batch, batch_size: int, seed: int, epoch: int) -> _Order:
+        key = (id(split[0]), batch_size, seed, epoch)
+        if key not in self._orders:
+            if len(self._orders) > 1:
+                self._orders.pop(next(iter(self._orders)))
+            self._orders[key] = self._drawn(split, batch_size, seed, epoch)
+        return self._orders[key]
+
+    def _drawn(self, split: Batch, batch_size: int, seed: int, epoch: int) -> _Order:
+        draw, whole = generator(seed, 1, epoch), self.steps_per_epoch(split, batch_size)
+        # What fills no batch is left out before sorting: afterwards it would be the longest.
+        order = torch.randperm(self.rows(split), generator=draw)[: whole * batch_size]
+        lengths = self._lengths(split)
+        first, *others = [length.double() for length in lengths]
+        weight = sum(others, start=first * 1e6)
+        chunks = order.split(CHUNK * batch_size)
+        order = torch.cat([chunk[weight[chunk].argsort(stable=True)] for chunk in chunks])
+        batches = order.view(whole, batch_size)[torch.randperm(whole, generator=draw)]
+        longest = [length[batches].amax(1).tolist() for length in lengths]
+        return _Order(batches.to(split[0].device), longest, split[0])
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        order = self._order(split, batch_size, seed, epoch)
+        rows = order.batches[position][share.of(batch_size)]
+        return self._taken(split, rows, [each[position] for each in order.longest])
+
+    def _taken(self, split: Batch, rows: Tensor, longest: list[int]) -> Batch:
+        batch: list[Tensor] = []
+        rest, left = list(split), list(longest)
+        for column in self.columns:
+            if column == "plain":
+                batch.append(rest.pop(0)[rows])
+                continue
+            stream, places, most = rest.pop(0), rest.pop(0), left.pop(0)
+            starts, lengths = places[rows], places[rows + 1] - places[rows]
+            across = torch.arange(most, device=stream.device)
+            inside = across < lengths[:, None]
+            where = torch.where(inside, starts[:, None] + across, 0)
+            batch += [torch.where(inside, stream[where], 0).long(), lengths]
+        return tuple(batch)
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        lengths = self._lengths(split) if split else []
+        device = split[0].device if split else torch.device("cpu")
+        for start in range(0, self.rows(split), at_once):
+            rows = torch.arange(start, min(start + at_once, self.rows(split)))
+            longest = [int(length[rows].max()) for length in lengths]
+            yield self._taken(split, rows.to(device), longest)
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        rows = self.rows(split)
+        return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
+
+
+# --------------------------------------------------------------------------- made on the spot
+
+
+def nothing(_step: int) -> Batch:
+    """The batch of a network that learns from no set."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Made(Rows):
+    """Batches that are generated: `make(step)` gives the global batch, a pure function.
+
+    What is evaluated is a set all the same, whose rows are gone through in order.
+    """
+
+    make: Callable[[int], Batch] = nothing
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return 0
+
+    def batch(
+        self, split: Batch, batch_size: int, seed: int, step: int, share: Share = WHOLE
+    ) -> Batch:
+        return tuple([tensor[share.of(len(tensor))] for tensor in self.make(step)])
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        return ""
+
+
+def refuse(reason: str) -> None:
+    """End with a line, if there is a reason."""
+    if reason:
+        raise UserError(reason)

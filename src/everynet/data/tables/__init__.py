@@ -1,0 +1,1 @@
+"""Tables: lines, columns and arrays."""

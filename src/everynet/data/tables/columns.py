@@ -1,0 +1,437 @@
+"""What the columns of a table are, and what of them a network is given.
+
+number    its value; where some are missing the median in their place, and a column that says so
+category  a column of 0 and 1 for each value that is common enough, and one for all the others
+date      year, month, day of the week (Monday is 0) and, where there is one, time in hours
+
+What was learned of a column (its median, its values) is learned from the training rows, is plain
+JSON in `spec["columns"]`, and is applied in the same way to whatever is asked later. A column is of
+numbers where most of its cells are, and then a word in it is a mistake that is named.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from itertools import chain
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Float64, Shaped
+
+from everynet.data.dataset import UserError
+from everynet.data.tables.csv_lines import Lines, Written, is_number
+from everynet.system.wording import shown
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+"""What stands for no value, in capital letters too."""
+MOST_VALUES = 50
+"""The commonest values of a category that are told apart."""
+RARE = 3
+"""A value in fewer training rows than this is one of the others."""
+OTHER, UNSAID = "other", "missing"
+
+# A point may stand between thousands where that is plain: 1.234,5 or 1.234.567, but not 1.234.
+_COMMAS = re.compile(r"[+-]?(\d+(,\d+)?|\d{1,3}(\.\d{3})+,\d+|\d{1,3}(\.\d{3}){2,})([eE][+-]?\d+)?")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
+_POINTS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
+_DATE = re.compile(
+    r"(?:(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})[./](\d{1,2})[./](\d{4}))"
+    r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+_HOUR = 3600.0  # s
+
+Treatment: TypeAlias = dict[str, Any]
+"""A column as plain JSON: its name, its form, and what was learned of it."""
+
+
+@dataclass
+class Values:
+    """The cells of one column: numbers (seconds, for a date) with NaN, or codes with -1."""
+
+    numbers: Shaped[np.ndarray, " rows"]
+    names: list[str] = field(default_factory=list)
+    """What the codes of a category stand for."""
+
+
+# ------------------------------------------------------------------------------ what a column is
+
+
+@dataclass
+class _Seen:
+    """How many cells of a column are of which form, and where the first other ones are."""
+
+    filled: int = 0
+    points: int = 0
+    commas: int = 0
+    dates: Counter[str] = field(default_factory=Counter)
+    plain_commas: int = 0
+    """Cells with a comma that cannot be one of thousands."""
+    pointed: tuple[int, str] | None = None
+    """The first cell with a point, while every such point may be one of thousands."""
+    plain_points: bool = False
+    """Whether some cell has a point that cannot."""
+
+    @property
+    def of_commas(self) -> bool:
+        """Whether these are plainly numbers with decimal commas."""
+        return bool(self.plain_commas) and self.points < self.filled == self.commas
+
+    first: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """For each form, the first cell that is not of it, with its line."""
+
+
+def surveyed(file: Written, names: Sequence[str]) -> list[Treatment]:
+    """What each of these columns is: its name and its form, nothing learned yet."""
+    seen = {name: _Seen() for name in names}
+    where = {name: column for column, name in enumerate(file.header)}
+    for lines in file.chunks():
+        for name in names:
+            _look(seen[name], [cells[where[name]] for _, cells in lines], lines)
+    of_commas = any(one.of_commas for one in seen.values())  # a file is written in one way
+    return [_decided(file, name, seen[name], of_commas) for name in names]
+
+
+def _look(seen: _Seen, cells: list[str], lines: Lines) -> None:
+    try:
+        if np.isfinite(np.array(cells).astype(np.float64)).all():
+            seen.filled += len(cells)
+            seen.points += len(cells)
+            pointed = [place for place, cell in enumerate(cells) if "." in cell]
+            seen.commas += len(cells) - len(pointed)
+            seen.first.setdefault("date", (lines[0][0], cells[0]))
+            if pointed:
+                first = lines[pointed[0]][0], cells[pointed[0]]
+                seen.first.setdefault("comma", first)
+                seen.pointed = seen.pointed or first
+                seen.plain_points = seen.plain_points or not all(
+                    _POINTS_OF_THOUSANDS.fullmatch(cells[place].strip()) for place in pointed
+                )
+            return
+    except ValueError:
+        pass
+    strange: dict[str, set[str]] = {"number": set(), "comma": set(), "date": set()}
+    for cell, count in Counter(cells).items():
+        bare = cell.strip()
+        if bare.lower() in MISSING:
+            continue
+        seen.filled += count
+        points = is_number(bare) and math.isfinite(float(bare))
+        commas = _COMMAS.fullmatch(bare) is not None
+        orders = _orders(bare)
+        seen.points += count * points
+        seen.commas += count * commas
+        seen.plain_commas += count * ("," in bare and commas and not _THOUSANDS.fullmatch(bare))
+        if points and "." in bare and not _POINTS_OF_THOUSANDS.fullmatch(bare):
+            seen.plain_points = True
+        for order in orders:
+            seen.dates[order] += count
+        for form, fits in (("number", points), ("comma", commas), ("date", bool(orders))):
+            if not fits:
+                strange[form].add(cell)
+    if not seen.pointed and not seen.plain_points:
+        seen.pointed = next(
+            ((number, cell) for (number, _), cell in zip(lines, cells, strict=True) if "." in cell),
+            None,
+        )
+    for form, others in strange.items():
+        if others and form not in seen.first:
+            seen.first[form] = next(
+                (number, cell)
+                for (number, _), cell in zip(lines, cells, strict=True)
+                if cell in others
+            )
+
+
+def _orders(cell: str) -> list[str]:
+    """The orders of year, month and day in which a cell is a date."""
+    found = _DATE.fullmatch(cell)
+    if not found:
+        return []
+    orders = ("ymd",) if found[1] else ("dmy", "mdy")
+    return [order for order in orders if _seconds(cell, order) is not None]
+
+
+def _seconds(cell: str, order: str) -> float | None:
+    """A date as seconds since 1970, in the clock it is written in; None where it is none."""
+    found = _DATE.fullmatch(cell)
+    if not found or (order == "ymd") != bool(found[1]):
+        return None
+    given = dict(zip(order, found.groups()[:3] if found[1] else found.groups()[3:6], strict=True))
+    hour, minute, second = (int(part or 0) for part in found.groups()[6:9])
+    try:
+        day = datetime(int(given["y"]), int(given["m"]), int(given["d"]))
+        moment = day.replace(hour=hour, minute=minute, second=second)
+    except ValueError:
+        return None
+    return (moment - datetime(1970, 1, 1)).total_seconds()
+
+
+def _decided(file: Written, name: str, seen: _Seen, of_commas: bool) -> Treatment:
+    """What a column is; `of_commas` where another column plainly has decimal commas."""
+    place = f"{shown(file.path)}: column {shown(name)}"
+    if not seen.filled:
+        return {"name": name, "form": "empty"}
+    if seen.points == seen.filled:
+        if of_commas and seen.pointed and not seen.plain_points:
+            raise _two_ways(place, *seen.pointed, ".")
+        return {"name": name, "form": "number", "decimal": "."}
+    if seen.commas == seen.filled:
+        if not seen.plain_commas and not of_commas:
+            raise _two_ways(place, *seen.first["number"], ",")
+        return {"name": name, "form": "number", "decimal": ","}
+    orders = [order for order, count in seen.dates.items() if count == seen.filled]
+    if len(orders) > 1:
+        raise UserError(
+            f"{place} holds dates that may begin with the day or the month; write them as "
+            f"2024-05-31, or leave the column out with drop={shown(name)}"
+        )
+    if orders:
+        return {"name": name, "form": "date", "order": orders[0]}
+    for form, count, what in (
+        ("number", seen.points, "number"),
+        ("comma", seen.commas if seen.plain_commas else 0, "number"),
+        ("date", max(seen.dates.values(), default=0), "date"),
+    ):
+        if 2 * count > seen.filled:
+            line, cell = seen.first[form]
+            raise _unlike(
+                file, line, name, cell, what, f", or the column out with drop={shown(name)}"
+            )
+    return {"name": name, "form": "category"}
+
+
+def _two_ways(place: str, line: int, cell: str, sign: str) -> UserError:
+    bare, decimal = cell.strip(), "," if sign == "." else "."
+    return UserError(
+        f"{place}, line {line} ({shown(cell, 40)}) can be read in two ways; write "
+        f"{bare.replace(sign, '')} or {bare.replace(sign, decimal, 1)}"
+    )
+
+
+def _unlike(  # noqa: PLR0917 -- all of it is said
+    file: Written, line: int, column: str, cell: str, what: str, or_else: str = ""
+) -> UserError:
+    place = f"{shown(file.path)}: line {line}, column {shown(column)}"
+    if what == "number" and is_number(cell) and cell.strip().lower() not in MISSING:
+        return UserError(f"{place} ({shown(cell, 40)}) must be a finite number")
+    return UserError(
+        f"{place} ({shown(cell, 40)}) must be a {what}, as others of its column are; leave it "
+        f"empty where none is known{or_else}"
+    )
+
+
+# ------------------------------------------------------------------------------------ its cells
+
+
+def gathered(file: Written, treatments: Sequence[Treatment]) -> list[Values]:
+    """The cells of these columns, each by its form."""
+    there = {name: column for column, name in enumerate(file.header)}
+    found: list[list[Shaped[np.ndarray, " rows"]]] = [[] for _ in treatments]
+    codes: list[dict[str, int]] = [{} for _ in treatments]
+    for lines in file.chunks():
+        for number, treatment in enumerate(treatments):
+            column = there[treatment["name"]]
+            cells = [row[column] for _, row in lines]
+            found[number].append(_parsed(file, treatment, cells, lines, codes[number]))
+    return [
+        Values(np.concatenate(parts) if parts else np.zeros(0), list(names))
+        for parts, names in zip(found, codes, strict=True)
+    ]
+
+
+def _parsed(
+    file: Written, treatment: Treatment, cells: list[str], lines: Lines, codes: dict[str, int]
+) -> Shaped[np.ndarray, " rows"]:
+    form = treatment["form"]
+    if form == "category":
+        bare = [cell.strip() for cell in cells]
+        known = [
+            -1 if cell.lower() in MISSING else codes.setdefault(cell, len(codes)) for cell in bare
+        ]
+        return np.array(known, np.int32)
+    if form == "number" and treatment["decimal"] == ".":
+        try:
+            x = np.array(cells).astype(np.float64)
+            if np.isfinite(x).all():
+                return x
+        except ValueError:
+            pass
+    values: dict[str, float] = {}
+    for cell in set(cells):
+        value = _value(cell.strip(), treatment)
+        if value is None:
+            at = next(
+                number for (number, _), other in zip(lines, cells, strict=True) if other == cell
+            )
+            raise _unlike(file, at, treatment["name"], cell, form)
+        values[cell] = value
+    made = np.array([values[cell] for cell in cells])
+    if "median" in treatment and treatment["median"] is None and np.isnan(made).any():
+        at = lines[int(np.isnan(made).argmax())][0]
+        raise UserError(
+            f"{shown(file.path)}: line {at}, column {shown(treatment['name'])} is empty; fill it "
+            "in or leave the row out"
+        )
+    return made
+
+
+def _value(cell: str, treatment: Treatment) -> float | None:
+    """A cell as a number, NaN where it is missing, None where it is something else."""
+    if cell.lower() in MISSING:
+        return math.nan
+    if treatment["form"] == "date":
+        return _seconds(cell, treatment["order"])
+    if treatment["decimal"] == ",":
+        if not _COMMAS.fullmatch(cell):
+            return None
+        cell = cell.replace(".", "").replace(",", ".")
+    return float(cell) if is_number(cell) and math.isfinite(float(cell)) else None
+
+
+# ------------------------------------------------------------------------- learned and applied
+
+
+def learned(
+    treatments: Sequence[Treatment], values: Sequence[Values], train: Shaped[np.ndarray, " train"]
+) -> list[Treatment]:
+    """The treatments with what the training rows tell; columns that tell nothing are left out."""
+    made = []
+    for treatment, column in zip(treatments, values, strict=True):
+        if treatment["form"] == "empty":
+            continue
+        seen = column.numbers[train]
+        if treatment["form"] != "category":
+            there = seen[~np.isnan(seen)]
+            if len(there):
+                clock = bool((there % (24 * _HOUR) != 0).any())
+                told: Treatment = {
+                    "median": float(np.median(there)),
+                    "flag": len(there) < len(seen),
+                }
+                if treatment["form"] == "date":
+                    told |= {"median": float(np.sort(there)[len(there) // 2]), "time": clock}
+                made.append(treatment | told)
+            continue
+        counts = np.bincount(seen[seen >= 0], minlength=len(column.names))
+        common = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_VALUES]]
+        kept = sorted(column.names[n] for n in common if counts[n] >= RARE)
+        others = int(counts.sum()) - int(sum(counts[n] for n in common if counts[n] >= RARE))
+        if kept:
+            told = {"values": kept, "other": others > 0, "missing": bool((seen < 0).any())}
+            made.append(treatment | told)
+    return made
+
+
+def features(treatments: Sequence[Treatment]) -> list[str]:
+    """The names of the columns that a network is given."""
+    return list(chain.from_iterable(_features(treatment) for treatment in treatments))
+
+
+def _features(treatment: Treatment) -> Iterator[str]:
+    name = treatment["name"]
+    if treatment["form"] == "category":
+        yield from (f"{name}={value}" for value in treatment["values"])
+        yield from (f"{name}={word}" for word in (OTHER, UNSAID) if treatment[word])
+        return
+    if treatment["form"] == "date":
+        yield from (f"{name} {part}" for part in ("year", "month", "weekday"))
+        yield from [f"{name} hour"] if treatment["time"] else []
+    else:
+        yield name
+    yield from [f"{name} is {UNSAID}"] if treatment.get("flag") else []
+
+
+def applied(
+    treatments: Sequence[Treatment], values: Sequence[Values]
+) -> Float64[np.ndarray, "rows features"]:
+    """What a network is given of some rows."""
+    width = sum(1 for treatment in treatments for _ in _features(treatment))
+    x = np.zeros((len(values[0].numbers) if values else 0, width))
+    at = 0
+    for treatment, column in zip(treatments, values, strict=True):
+        for made in _made(treatment, column):
+            x[:, at] = made
+            at += 1
+    return x
+
+
+def _made(treatment: Treatment, column: Values) -> Iterator[Shaped[np.ndarray, " rows"]]:
+    given = column.numbers
+    if treatment["form"] == "category":
+        place = {value: number for number, value in enumerate(treatment["values"])}
+        among = np.array([place.get(name, -1) for name in column.names] + [-2])[given]
+        yield from (among == number for number in range(len(place)))
+        yield from [among == -1] if treatment[OTHER] else []
+        yield from [among == -2] if treatment[UNSAID] else []
+        return
+    absent = np.isnan(given)
+    filled = np.where(absent, treatment["median"], given) if absent.any() else given
+    if treatment["form"] == "date":
+        yield from _calendar(filled, with_time=treatment["time"])
+    else:
+        yield filled
+    yield from [absent] if treatment.get("flag") else []
+
+
+def _calendar(
+    seconds: Shaped[np.ndarray, " rows"], *, with_time: bool
+) -> Iterator[Shaped[np.ndarray, " rows"]]:
+    moment = seconds.astype("datetime64[s]")
+    months = moment.astype("datetime64[M]").astype(np.int64)
+    days = moment.astype("datetime64[D]").astype(np.int64)
+    yield 1970 + months // 12
+    yield 1 + months % 12
+    yield (days + 3) % 7  # 1 January 1970 was a Thursday
+    if with_time:
+        yield (seconds - days * 24 * _HOUR) / _HOUR
+
+
+def plain(names: Sequence[str]) -> list[Treatment]:
+    """Columns of numbers of which nothing may be missing."""
+    return [
+        {"name": name, "form": "number", "decimal": ".", "median": None, "flag": False}
+        for name in names
+    ]
+
+
+def remarks(
+    treatments: Sequence[Treatment],
+    kept: Sequence[Treatment],
+    values: Sequence[Values],
+) -> list[str]:
+    """What a person should know of columns that can hardly help."""
+    used = {treatment["name"] for treatment in kept}
+    said = []
+    for treatment, column in zip(treatments, values, strict=True):
+        name, form, rows = shown(treatment["name"]), treatment["form"], len(column.numbers)
+        if form == "empty":
+            said.append(f"column {name} is empty and is left out")
+        elif form == "category" and treatment["name"] not in used:
+            said.append(
+                f"column {name} is left out: no value of its {len(column.names):,} is in {RARE} "
+                "training rows"
+            )
+        elif len(column.numbers) and (column.numbers == column.numbers[0]).all():
+            said.append(f"column {name} is the same in every row and tells nothing")
+        elif (
+            form == "number"
+            and (column.numbers == np.round(column.numbers)).all()
+            and len(np.unique(column.numbers)) == rows
+        ):
+            said.append(
+                f"column {name} is another whole number in every row, as a number of the row is; "
+                f"drop={name} leaves it out"
+            )
+    return said
+
+
+def counted(treatments: Sequence[Mapping[str, Any]]) -> str:
+    """How many columns are of which form."""
+    counts = Counter(str(treatment["form"]) for treatment in treatments)
+    plural = {"number": "numbers", "category": "categories", "date": "dates", "empty": "empty"}
+    return ", ".join(f"{counts[form]:,} {word}" for form, word in plural.items() if counts[form])

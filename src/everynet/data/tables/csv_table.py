@@ -1,0 +1,238 @@
+"""A csv file as samples: columns of any form, and one that is to be learned.
+
+How a file may be written is in `csv_lines.py`, what its columns become in `columns.py`. A target of
+words is a class, and so is one of at most fifty different whole numbers, unless `task` says
+regression; no cell of it may be empty. Of classes a fifth each is for the test and a tenth of the
+rest for validation, by a hash of the row numbers; of real targets about so many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float64, Shaped
+from torch import Tensor
+
+from everynet.data.dataset import UserError, nearest
+from everynet.data.samples import Samples
+from everynet.data.split import PARTS, TEST, VALID, by_hash, rows, stratified
+from everynet.data.tables import columns as forms
+from everynet.data.tables.columns import Treatment, Values
+from everynet.data.tables.csv_lines import Written, written
+from everynet.system.wording import shown
+
+MOST_CLASSES = 50
+TASKS = ("classification", "regression")
+_SPLITS = {
+    "classification": "of each class, by hash of the row number, a fifth is test and a tenth of "
+    "the rest is valid",
+    "regression": "by hash of the row number, a fifth is test and a tenth of the rest is valid",
+}
+
+
+def read(path: Path, target: str, task: str = "", drop: Sequence[str] = ()) -> Samples:
+    """The table of a csv file, without the columns of `drop`."""
+    file = written(path)
+    found = forms.surveyed(file, chosen(file, target, drop))
+    values = forms.gathered(file, found)
+    return made(file, found, values, task, drop)
+
+
+def chosen(file: Written, target: str, drop: Sequence[str]) -> list[str]:
+    """The names of the columns that are learned from, and last that of the target."""
+    _check_names(file, target, drop)
+    names = [name for name in file.header if name != target and name not in set(drop)]
+    if not names:
+        raise UserError(f"{shown(file.path)} must have columns besides its target {shown(target)}")
+    return [*names, target]
+
+
+def made(
+    file: Written,
+    found: list[Treatment],
+    values: list[Values],
+    task: str,
+    drop: Sequence[str],
+    *,
+    real: bool | None = None,
+) -> Samples:
+    """A table of columns that were read, the last of which is the target.
+
+    `real` says whether numbers of the target are real ones; None looks how they are written.
+    """
+    path, target = file.path, found[-1]["name"]
+    if task and task not in TASKS:
+        raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
+    if not len(values[-1].numbers):
+        raise UserError(f"{shown(path)} must have rows below its header")
+    y, classes = _answers(file, found.pop(), values.pop(), task, real)
+    guessed = not task
+    task = "classification" if classes else "regression"
+    which = _parts(y, task)
+    kept = forms.learned(found, values, which["train"].numpy())
+    used = {treatment["name"]: treatment for treatment in kept}
+    of_kept = [v for t, v in zip(found, values, strict=True) if t["name"] in used]
+    x = torch.from_numpy(forms.applied(kept, of_kept))
+    if not kept:
+        raise UserError(f"{shown(path)} must have a column that tells something of its target")
+    remarks = forms.remarks(found, kept, values)
+    if guessed and _whole(classes):
+        remarks.append(
+            f"target {shown(target)} is of {len(classes)} whole numbers, which are learned as "
+            "classes; task=regression learns the number"
+        )
+    return Samples(
+        name=shown(path),
+        parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
+        digest=_digest(file, target, task, drop),
+        split=_SPLITS[task],
+        classes=classes,
+        features=tuple(forms.features(kept)),
+        task=task,
+        rows=which,
+        columns=tuple(kept),
+        facts={"written": str(file), "columns": forms.counted(found)},
+        remarks=tuple(remarks),
+        advice="add rows, or learn a number with task=regression",
+    )
+
+
+def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows features"]:
+    """The columns that were learned from, treated as they were then, whatever others there are."""
+    file = written(path)
+    there = set(file.header)
+    for treatment in treatments:
+        if treatment["name"] not in there:
+            raise UserError(
+                f"{shown(path)} has no column {shown(treatment['name'])}"
+                + nearest(treatment["name"], file.header)
+            )
+    values = forms.gathered(file, treatments)
+    if not values or not len(values[0].numbers):
+        raise UserError(f"{shown(path)} must have rows below its header")
+    return torch.from_numpy(forms.applied(treatments, values))
+
+
+def judged(
+    path: Path, treatments: Sequence[Treatment], target: str, task: str
+) -> tuple[Float64[Tensor, "rows features"], Shaped[Tensor, " rows"], tuple[str, ...]]:
+    """The columns that were learned from, as `asked` has them, and what is right of each row."""
+    file = written(path)
+    _check_names(file, target, ())
+    form = forms.surveyed(file, [target])
+    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task, None)
+    return asked(path, treatments), y, classes
+
+
+def columns(path: Path, features: Sequence[str]) -> Float64[Tensor, "rows features"]:
+    """Named columns of numbers, of which none may be missing."""
+    return asked(path, forms.plain(features))
+
+
+def _check_names(file: Written, target: str, drop: Sequence[str]) -> None:
+    if not target:
+        raise UserError(
+            f"target must name the column of {shown(file.path)} that is to be learned, one of "
+            + shown(", ".join(file.header))
+        )
+    for name in (target, *drop):
+        if name not in file.header:
+            raise UserError(
+                f"{shown(file.path)} has no column {shown(name)}" + nearest(name, file.header)
+            )
+    if target in drop:
+        raise UserError(f"drop ({shown(target)}) must not name the target")
+
+
+# ------------------------------------------------------------------------------------ the target
+
+
+def _answers(
+    file: Written, found: Treatment, values: Values, task: str, real: bool | None
+) -> tuple[Shaped[Tensor, " rows"], tuple[str, ...]]:
+    """The target as classes with their names, or as real numbers and no names."""
+    name, given = found["name"], values.numbers
+    place = f"{shown(file.path)}: column {shown(name)}"
+    missing = given < 0 if found["form"] == "category" else np.isnan(given)
+    if missing.any():
+        line = _line(file, int(missing.argmax()))
+        raise UserError(
+            f"{shown(file.path)}: line {line}, column {shown(name)} is empty, and it is to be "
+            "learned; fill it in or leave the row out"
+        )
+    if found["form"] in ("date", "empty") or (found["form"] == "category" and task == TASKS[1]):
+        raise UserError(f"{place} must hold numbers to be learned as a number")
+    if found["form"] == "category":
+        order = sorted(range(len(values.names)), key=lambda code: values.names[code])
+        if len(order) > max(MOST_CLASSES, len(given) // 2):
+            raise UserError(
+                f"{place} holds {len(order):,} different words in {len(given):,} rows, too many to "
+                "be classes; name another target"
+            )
+        return _ranked(order)[given], tuple(shown(values.names[code]) for code in order)
+    kinds, codes = np.unique(given, return_inverse=True)
+    whole = bool((given == np.round(given)).all()) and abs(given).max() < 1e18
+    few = len(kinds) <= MOST_CLASSES
+    if task == TASKS[0] and not few:
+        raise UserError(
+            f"{place} holds {len(kinds):,} different numbers, too many to be classes; "
+            "task=regression learns the number"
+        )
+    if not task and whole and few and real is None:
+        real = _written_real(file, name)
+    if task == TASKS[0] or (not task and whole and few and not real):
+        words = [str(int(kind)) if whole else repr(float(kind)) for kind in kinds]
+        return torch.from_numpy(codes.astype(np.int64)), tuple(words)
+    return torch.from_numpy(given.astype(np.float64)), ()
+
+
+def _ranked(order: Sequence[int]) -> Shaped[Tensor, " codes"]:
+    """For each code its place in the order."""
+    places = torch.empty(len(order), dtype=torch.int64)
+    places[torch.tensor(order)] = torch.arange(len(order))
+    return places
+
+
+def _written_real(file: Written, name: str) -> bool:
+    """Whether any number of a column is written with a decimal point or comma: 3.0, not 3."""
+    at = file.header.index(name)
+    return any(
+        any(sign in cells[at] for sign in ".,eE") for lines in file.chunks() for _, cells in lines
+    )
+
+
+def _line(file: Written, row: int) -> int:
+    for lines in file.chunks():
+        if row < len(lines):
+            return lines[row][0]
+        row -= len(lines)
+    raise AssertionError("the row was read before")
+
+
+def _whole(classes: Sequence[str]) -> bool:
+    return all(name.lstrip("-").isdecimal() for name in classes) and len(classes) > 2
+
+
+# ------------------------------------------------------------------------------------- the parts
+
+
+def _parts(y: Shaped[Tensor, " rows"], task: str) -> dict[str, Tensor]:
+    """The rows of each part, from 0."""
+    if task == "regression":
+        placed = np.array(by_hash(rows(len(y))))
+        return {part: torch.from_numpy(np.flatnonzero(placed == part)) for part in PARTS}
+    test = stratified(y, TEST, "test")
+    rest = (~test).nonzero()[:, 0]
+    valid = stratified(y[rest], VALID, "valid")
+    return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
+
+
+def _digest(file: Written, target: str, task: str, drop: Sequence[str]) -> str:
+    """SHA-256 of a file and of what is learned of it from what."""
+    total = file.hashed()
+    for part in (target, task, *drop):
+        total.update(part.encode("utf-8", "surrogateescape") + b"\0")
+    return total.hexdigest()

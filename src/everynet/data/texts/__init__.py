@@ -1,0 +1,1 @@
+"""Texts: lines, tokens, vocabularies."""

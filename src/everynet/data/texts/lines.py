@@ -1,0 +1,178 @@
+"""Texts that the user gave, one a line or one a file: read, cut into tokens, written, looked over.
+
+A line ends at a newline (with or without a carriage return before it) and nowhere else, so that two
+files stay aligned whatever characters they hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch import Tensor
+
+from everynet.data.dataset import UserError
+from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import read_bytes
+from everynet.data.report import Report
+from everynet.data.split import PARTS, by_hash
+from everynet.data.texts.tokens import SENTENCE, Tokens
+from everynet.system import files
+from everynet.system.wording import shown
+
+MOST_BYTES = 2**30
+LOOKED = 1000
+"""So many lines tell what a file holds."""
+
+
+def read(path: Path) -> str:
+    """All of a file, which must be UTF-8."""
+    content = read_bytes(path, MOST_BYTES)
+    if b"\0" in content:
+        line = content.count(b"\n", 0, content.index(b"\0")) + 1
+        raise UserError(f"{shown(path)} must be text, but line {line} holds a byte of value 0")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{shown(path)}: line {line} is not UTF-8 text; save it as UTF-8") from None
+
+
+def cut(content: str) -> list[str]:
+    """The lines of a text; the last may end in a newline or not."""
+    return [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")]
+
+
+def filled(path: Path, lines: list[str]) -> list[str]:
+    """The same lines, if none of them is empty."""
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            raise UserError(f"{shown(path)}: line {number} is empty; fill it in or leave it out")
+    return lines
+
+
+def two(path: Path) -> list[Path]:
+    """The two files that a path with a comma names; one where it is the name of a file itself."""
+    both = str(path).split(",")
+    alone = len(both) != 2 or not all(both) or os.path.isfile(path)  # which never raises
+    return [path] if alone else [Path(part) for part in both]
+
+
+def aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
+    """The lines of two files, which must be as many."""
+    left, right = cut(read(source)), cut(read(target))
+    if len(left) != len(right):
+        raise UserError(
+            f"{shown(target)} ({len(right):,} lines) must have as many lines as {shown(source)} "
+            f"({len(left):,}), because line n of one belongs to line n of the other"
+        )
+    return filled(source, left), filled(target, right)
+
+
+def columns(path: Path) -> list[tuple[str, str]]:
+    """The two columns of a tab-separated file, neither of which may be empty."""
+    rows = []
+    for number, line in enumerate(filled(path, cut(read(path))), 1):
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise UserError(
+                f"{shown(path)}: line {number} has {len(cells)} columns, but must have 2 with one "
+                "tab between them"
+            )
+        for column, cell in enumerate(cells, 1):
+            if not cell.strip():
+                raise UserError(f"{shown(path)}: line {number}, column {column} is empty")
+        rows.append((cells[0], cells[1]))
+    return rows
+
+
+def beginning(path: Path) -> list[list[str]]:
+    """The cells of the first lines of a file; nothing where it cannot be read."""
+    try:
+        if kind_of_path(path) != "file":
+            return []
+        with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as stream:
+            return [line.rstrip("\r\n").split("\t") for line in islice(stream, LOOKED)]
+    except (OSError, ValueError):
+        return []
+
+
+def placed(keys: Sequence[str], name: str) -> dict[str, list[int]]:
+    """The samples of each part, by a hash of their keys; equal keys stay together."""
+    distinct = list(dict.fromkeys(keys))
+    if len(distinct) < len(PARTS):
+        raise UserError(
+            f"{name} must hold at least {len(PARTS)} texts, one for each of train, valid and test, "
+            f"but holds {len(distinct)}; add some"
+        )
+    part_of = dict(zip(distinct, by_hash(distinct), strict=True))
+    return {part: [n for n, key in enumerate(keys) if part_of[key] == part] for part in PARTS}
+
+
+def digest(texts: Iterable[str]) -> str:
+    """SHA-256 of texts, and of where each ends."""
+    total = hashlib.sha256()
+    for one in texts:
+        content = one.encode("utf-8", "surrogateescape")
+        total.update(f"{len(content)} ".encode() + content)
+    return total.hexdigest()
+
+
+def check_vocabulary(vocabulary: int) -> None:
+    """Refuse a size that no vocabulary of sentences can have."""
+    if vocabulary != 0 and vocabulary <= len(SENTENCE):
+        raise UserError(
+            f"vocabulary ({vocabulary}) must be 0, which keeps every token, or more than "
+            f"{len(SENTENCE)}, because {', '.join(SENTENCE)} are in it too"
+        )
+
+
+def asked(path: Path, tokens: Tokens, column: int) -> tuple[list[str], list[Tensor]]:
+    """The tokens of each line of a file, named "path:line"; of a .tsv those of one column."""
+    if path.suffix.lower() == ".tsv":
+        lines = [row[column] for row in columns(path)]
+    else:
+        lines = filled(path, cut(read(path)))
+    names = [f"{path}:{number}" for number in range(1, len(lines) + 1)]
+    return names, [torch.tensor(tokens.encode(line)) for line in lines]
+
+
+def written(made: Iterable[str], path: Path) -> list[Path]:
+    """A .txt file with one text a line; a line's end inside a text becomes a space."""
+    if path.suffix not in ("", ".txt"):
+        raise UserError(f"--out ({shown(path)}) must end in .txt, because text was made")
+    content = "".join(text.replace("\n", " ") + "\n" for text in made)
+    files.write(path.with_suffix(".txt"), content.encode())
+    return [path.with_suffix(".txt")]
+
+
+# -------------------------------------------------------------------------------------- reports
+
+
+def facts(texts: Mapping[str, Sequence[str]]) -> dict[str, str]:
+    """How long the texts of all parts are, and how many of their words training does not hold."""
+    words = {part: [text.split() for text in texts[part]] for part in PARTS}
+    lengths = [len(one) for part in PARTS for one in words[part]]
+    known = {word for one in words["train"] for word in one}
+    found = {"length": f"median {median(lengths):g} words, longest {max(lengths):,}"}
+    for part in ("valid", "test"):
+        new = [word not in known for one in words[part] for word in one]
+        found[f"unknown in {part}"] = f"{sum(new) / len(new):.1%} of the words are not in train"
+    return found
+
+
+def count_equal(
+    report: Report, parts: Mapping[str, Sequence[Hashable]], places: Mapping[str, Sequence[str]]
+) -> None:
+    """Put equal samples that lie in two parts into a report."""
+    seen: dict[Hashable, tuple[str, str]] = {}
+    for part in PARTS:
+        for sample, place in zip(parts[part], places[part], strict=True):
+            first, where = seen.setdefault(sample, (part, place))
+            if first != part:
+                report.duplicates.append((where, place))

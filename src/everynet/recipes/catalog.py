@@ -1,0 +1,627 @@
+"""Finds recipes by reading the files of the zoo as text, without importing them.
+
+What a file says of itself (its recipes, classes, base classes and settings) is kept in an index
+in the user's cache, each file under its size and time of change. Only the network that is asked
+for is imported, so that listing the zoo costs no torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+
+from everynet.system import cache
+from everynet.system import user_files as own
+from everynet.system.errors import UserError
+from everynet.system.wording import written
+
+if TYPE_CHECKING:
+    from everynet.recipes.recipe import Recipe
+    from everynet.recipes.trained import Trained
+    from everynet.runs.predict import Asked
+
+PACKAGE = Path(__file__).parent.parent
+ZOO = PACKAGE / "zoo"
+KINDS = ("recipes/recipe.py", "recipes/experiment.py")
+"""The files that hold the kinds of recipes."""
+
+
+class Entry(NamedTuple):
+    """What the text of the zoo says of one recipe."""
+
+    name: str
+    family: str
+    kind: str
+    summary: str
+    goal: str
+    covers: tuple[str, ...]
+    file: str
+    cls: str
+    settings: tuple[str, ...]
+    variant: str = ""
+    """What tells it from the first recipe of its file; empty for that one."""
+
+
+class Class(TypedDict):
+    """What the text of one class says: its summary, bases, fields and class facts."""
+
+    summary: str
+    bases: list[str]
+    fields: list[str]
+    defaults: dict[str, str]
+    facts: dict[str, Any]
+
+
+class Source(TypedDict):
+    """What the text of one file says of itself."""
+
+    summary: str
+    imports: dict[str, list[str]]
+    classes: dict[str, Class]
+    recipes: dict[str, dict[str, Any]]
+    fault: str
+
+
+# ---------------------------------------------------------------------------------- text of a file
+
+_SUMMARY = re.compile(r'\A(?:\s|#[^\n]*\n)*[rR]?"""\s*([^\n]*?)\s*(?:"""|\n)')
+_IMPORT = re.compile(r"^from (everynet[\w.]*) import (\([^)]*\)|[^\n]*)", re.M)
+_IMPORTED = re.compile(r"(\w+)(?: as (\w+))?")
+_CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
+_OUTSIDE = re.compile(r"^\S", re.M)
+_FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
+_DEFAULT = re.compile(r"^    (\w+): [\w.]+ = [\"']?([\w.+-]+)[\"']?$", re.M)
+_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = ", re.M)
+_RECIPES = re.compile(r"^RECIPES\b", re.M)
+
+
+def parse(text: str) -> Source:
+    """Read a file: classes by pattern, and only what follows `RECIPES` as Python."""
+    start = _RECIPES.search(text)
+    above = text[: start.start()] if start else text
+    found = _SUMMARY.match(above)
+    source: Source = {
+        "summary": found[1] if found else "",
+        "imports": {},
+        "classes": {match[1]: _class(above, match) for match in _CLASS.finditer(above)},
+        "recipes": {},
+        "fault": "",
+    }
+    for match in _IMPORT.finditer(above):
+        names = re.sub(r"#.*", "", match[2])
+        source["imports"] |= {m[2] or m[1]: [match[1], m[1]] for m in _IMPORTED.finditer(names)}
+    if start:
+        try:
+            source["recipes"] = dict(_recipes(text[start.start() :]))
+        except (SyntaxError, ValueError, AttributeError) as error:
+            line = above.count("\n") + (getattr(error, "lineno", None) or 1)
+            source["fault"] = f"line {line}: RECIPES must be a dict of literal recipes"
+    return source
+
+
+def _class(text: str, match: re.Match[str]) -> Class:
+    bases, shorter = match[2] or "", None
+    while bases != shorter:  # Training[dict[str, Tensor]] -> Training
+        bases, shorter = re.sub(r"\[[^\[\]]*\]", "", bases), bases
+    end = _OUTSIDE.search(text, match.end())
+    body = text[match.end() : end.start() if end else len(text)]
+    facts = {found[1]: _literal(body[found.end() :]) for found in _FACT.finditer(body)}
+    said = _SUMMARY.match(body)
+    return {
+        "summary": said[1] if said else "",
+        "bases": [base.strip() for base in bases.split(",") if base.strip()],
+        "fields": _FIELD.findall(body),
+        "defaults": dict(_DEFAULT.findall(body)),
+        "facts": {name: value for name, value in facts.items() if value is not None},
+    }
+
+
+def _literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
+    """The literal at the beginning of a text, plain or as `fact(...)`; None if there is none."""
+    lines = text.split("\n", 20)
+    for count in range(1, len(lines) + 1):
+        try:
+            value = ast.parse("\n".join(lines[:count]), mode="eval").body
+        except (SyntaxError, ValueError):  # the latter for a null byte, before Python 3.11.4
+            continue
+        try:
+            return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
+        except (ValueError, IndexError):
+            return None
+    return None
+
+
+def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Names of the recipes with the class, the facts and the settings each is given."""
+    table: Any = ast.parse(text).body[0]  # AttributeError where it has another form
+    for key, call in zip(table.value.keys, table.value.values, strict=True):
+        facts = {
+            word.arg: ast.literal_eval(word.value)
+            for word in call.keywords
+            if word.arg in ("goal", "covers")
+        }
+        settings = {
+            word.arg: _as_text(word.value)
+            for word in call.keywords
+            if word.arg not in ("goal", "covers", None)
+        }
+        yield key.value, {"class": ast.unparse(call.func), "settings": settings, **facts}
+
+
+def _as_text(value: ast.expr) -> str:
+    """A setting as it is written on the command line, or as it stands there if it is no literal."""
+    try:
+        return written(ast.literal_eval(value))
+    except ValueError:
+        return ast.unparse(value)
+
+
+# -------------------------------------------------------------------------------------- the index
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_size, status.st_mtime_ns]
+
+
+MAKER = _stamp(Path(__file__))
+"""The code that is running, whatever becomes of its file meanwhile: an index is for it alone."""
+
+
+def sources() -> dict[str, Source]:
+    """What every file of the zoo and those of the kinds say, by their paths in the package."""
+    texts = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
+    index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
+    known = _read_index(index, MAKER)
+    fresh: dict[str, tuple[list[int], Source]] = {}
+    for path in (*texts, *(PACKAGE / name for name in KINDS)):
+        name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
+        kept = known.get(name, (None, None))
+        fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
+    if len(known) != len(fresh) or any(known[name] is not fresh[name] for name in known):
+        _write_index(index, MAKER, fresh)
+    return {name: source for name, (_, source) in fresh.items()}
+
+
+def _read(path: Path) -> Source:
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return {**parse(""), "fault": "is not text in UTF-8"}
+
+
+def _read_index(path: Path, maker: list[int]) -> dict[str, Any]:
+    """The index, if every byte of it is what this very file of code wrote."""
+    try:
+        head, _, body = path.read_bytes().partition(b"\n")
+        made = json.loads(head)
+        whole = made == {"maker": maker, "crc32": zlib.crc32(body)}
+        return dict(json.loads(body)) if whole else {}
+    except (OSError, ValueError, RecursionError):
+        return {}
+
+
+def _write_index(path: Path, maker: list[int], known: Mapping[str, object]) -> None:
+    body = json.dumps(known).encode()
+    head = json.dumps({"maker": maker, "crc32": zlib.crc32(body)}).encode()
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside.write_bytes(head + b"\n" + body)
+        beside.replace(path)
+    except OSError:
+        return  # without an index the zoo is read again next time
+
+
+# -------------------------------------------------------------------------------------- the recipes
+
+
+def entries() -> tuple[list[Entry], list[str]]:
+    """Every recipe of the zoo by name, and what is wrong with files that cannot be read."""
+    texts = sources()
+    found: dict[str, Entry] = {}
+    faults = [f"{file}: {text['fault']}" for file, text in texts.items() if text["fault"]]
+    for file, text in texts.items():
+        for name, given in text["recipes"].items():
+            if name in found:
+                faults.append(f"{file}: the name {name} is taken by {found[name].file}")
+                continue
+            facts, settings = _followed(texts, file, given["class"])
+            facts |= given
+            found[name] = Entry(
+                name,
+                file.split("/")[1],
+                facts.get("kind", ""),
+                text["summary"],
+                facts.get("goal", ""),
+                tuple(facts.get("covers", ())),
+                file,
+                given["class"].split(".")[-1],
+                settings,
+                _variant(text, name),
+            )
+    return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
+
+
+GENERAL = (
+    *("steps", "batch_size", "lr", "schedule", "optimizer", "weight_decay", "warmup", "floor"),
+    *("clip", "clip_value", "eval_every", "save_every", "seed"),
+)
+"""Settings that say how long and how fast, which tell least of what a variant is."""
+
+
+def _variant(source: Source, name: str) -> str:
+    """What tells a recipe from the first of its file: its class, its data, or other settings."""
+    recipes = source["recipes"]
+    first, own = next(iter(recipes)), recipes[name]
+    if name == first:
+        return ""
+    same = [other for other in recipes if recipes[other]["class"] == own["class"]]
+    base = same[0] if same[0] != name else first
+    cls = source["classes"].get(own["class"])
+    before = recipes[base]["settings"]
+    left = {key: cls["defaults"][key] for key in before if cls and key in cls["defaults"]}
+    given = {**left, **own["settings"]}
+    differ = [f"{key}={value}" for key, value in given.items() if before.get(key) != value]
+    differ.sort(key=lambda word: (not word.startswith("data="), word.partition("=")[0] in GENERAL))
+    telling = [word for word in differ if word.partition("=")[0] not in GENERAL] or differ
+    if same[0] == name:  # of another class, which says what it is
+        data = [word for word in telling if word.startswith("data=")]
+        return " ".join((cls["summary"] if cls else f"as {base}, by {own['class']}.", *data))
+    return f"as {base}, with {' '.join(telling[:4]) or 'the settings of its class'}"
+
+
+def _followed(
+    texts: Mapping[str, Source], file: str, cls: str, depth: int = 8
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Class facts and settings of a class, those of its base classes first."""
+    source = texts.get(file)
+    if source is None or depth == 0:
+        return {}, ()
+    if cls not in source["classes"]:  # imported as it is, or as module.Class
+        head, _, tail = cls.partition(".")
+        module, name = source["imports"].get(head, ["", ""])
+        path = f"{module}.{name}" if tail else module
+        file = path.removeprefix("everynet.").replace(".", "/") + ".py"
+        return _followed(texts, file, tail or name, depth - 1)
+    own = source["classes"][cls]
+    facts: dict[str, Any] = {}
+    settings: dict[str, None] = {}  # an ordered set
+    for base in reversed(own["bases"]):
+        inherited, names = _followed(texts, file, base, depth - 1)
+        facts |= inherited
+        settings |= dict.fromkeys(names)
+    return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
+
+
+_NO_BLOCKS = {"NamedTuple", "Protocol", "TypedDict"}
+
+
+def blocks() -> dict[str, str]:
+    """The public classes of the zoo that are no recipes and no mere records, with their files.
+
+    Networks, estimators and simulators: what `everynet.zoo.NAME` gives.
+    """
+    texts = sources()
+    found: dict[str, str] = {}
+    for file, text in texts.items():
+        for name, cls in text["classes"].items() if file.startswith("zoo/") else ():
+            if name.startswith("_") or _NO_BLOCKS.intersection(cls["bases"]):
+                continue
+            if "kind" not in _followed(texts, file, name)[0]:
+                found.setdefault(name, file)  # who comes first keeps a name; a test wants one alone
+    return dict(sorted(found.items()))
+
+
+def block(name: str) -> type:
+    """That class; only its file is imported."""
+    found: type = getattr(_module(blocks()[name]), name)
+    return found
+
+
+def find(name: str) -> Recipe:
+    """The recipe of that name in the zoo, or of a file outside it: `./mine.py` or `mine.py:name`.
+
+    Only the file that holds it is imported.
+    """
+    from everynet.recipes.synonyms import meant  # noqa: PLC0415 -- a light verb needs none
+    from everynet.system.wording import nearest  # noqa: PLC0415
+
+    if is_path(name):
+        return outside(name)
+    known: dict[str, str] = {}
+    for file, text in sources().items():
+        for recipe in text["recipes"]:
+            known.setdefault(recipe, file)  # who comes first keeps a name
+    if name not in known:
+        alike = meant(name, known)
+        instead = f"; write {alike}" if alike else nearest(name, known)
+        raise UserError(f"there is no recipe {name}{instead}")
+    return _named(_module(known[name]), name)
+
+
+def _module(file: str) -> ModuleType:
+    return import_module("everynet." + file.removesuffix(".py").replace("/", "."))
+
+
+def _named(module: ModuleType, name: str) -> Recipe:
+    from dataclasses import replace  # noqa: PLC0415 -- a light verb needs none
+
+    recipe: Recipe = replace(module.RECIPES[name], name=name)
+    return recipe
+
+
+# ---------------------------------------------------------------------------- outside the package
+
+
+def is_path(name: str) -> bool:
+    """Whether a name means a file outside the zoo."""
+    return "/" in name or os.sep in name or re.search(r"\.py(:|$)", name) is not None
+
+
+def outside(name: str) -> Recipe:
+    """The recipe `file.py:name`; with one recipe in the file its name may be left out."""
+    from everynet.recipes.recipe import Recipe  # noqa: PLC0415 -- imports torch
+    from everynet.system.wording import nearest  # noqa: PLC0415
+
+    path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
+    if not path.endswith(".py"):
+        raise UserError(f"{name} must be a recipe or a Python file: NAME, FILE.py or FILE.py:NAME")
+    module = import_file(path)
+    recipes = getattr(module, "RECIPES", None)
+    if not isinstance(recipes, dict) or not recipes or {type(key) for key in recipes} != {str}:
+        raise UserError(f'{path} must end in RECIPES = {{"name": Recipe(...)}}')
+    if not wanted and len(recipes) > 1:
+        raise UserError(f"{path} holds {len(recipes)} recipes; name one of {', '.join(recipes)}")
+    wanted = wanted or next(iter(recipes))
+    if wanted not in recipes:
+        raise UserError(f"{path} has no recipe {wanted}{nearest(wanted, recipes)}")
+    if not isinstance(recipes[wanted], Recipe):
+        given = recipes[wanted]
+        instead = f"the class; write {given.__name__}()" if isinstance(given, type) else repr(given)
+        raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {instead}")
+    return _named(module, wanted)
+
+
+def import_file(path: str) -> ModuleType:
+    """Import a file the user named, as a module of its own; its neighbours can be imported."""
+    from importlib.util import module_from_spec, spec_from_file_location  # noqa: PLC0415
+
+    file = Path(path).resolve()
+    if not file.is_file():
+        known = any(file.stem in text["recipes"] for text in sources().values())
+        instead = f"; the recipe of that name is {file.stem}" if known else ""
+        raise UserError(f"there is no file {path}{instead}")
+    spec = spec_from_file_location(f"everynet_{zlib.crc32(str(file).encode()):08x}", file)
+    assert spec is not None  # the name ends in .py
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    own.FILES[str(file)] = path
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    if str(file.parent) not in sys.path:
+        sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
+    try:
+        _refuse_null_bytes(file)
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        where = f" line {error.lineno}" if error.lineno else _line(error, file)
+        named = own.FILES.get(str(error.filename), error.filename) or path
+        raise UserError(f"{named}{where}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        where, said = _line(error, file), " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(f"{path}{where} cannot be imported: {said}") from error
+    return module
+
+
+def _refuse_null_bytes(file: Path) -> None:
+    """Before Python does: one raises ValueError, another SyntaxError, and none names the line."""
+    before, found, _ = file.read_bytes().partition(b"\0")
+    if found:
+        where = (str(file), before.count(b"\n") + 1, None, None)
+        raise SyntaxError("source code cannot contain null bytes", where)
+
+
+def _line(error: BaseException, file: Path) -> str:
+    """The line of the file that an error came through, in words; empty where it came through none.
+
+    What the file imports may have raised it: its own line is the one the user can look at.
+    """
+    from traceback import extract_tb  # noqa: PLC0415 -- a light verb needs none
+
+    lines = [
+        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)
+    ]
+    return f" line {lines[-1]}" if lines else ""
+
+
+# -------------------------------------------------------------------------- back from a run folder
+
+
+def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
+    """The recipe a run was made with, from its recipe.json.
+
+    A folder does not choose code: it names a class of the zoo, or one of the `file` the caller
+    trusts, and gives it settings.
+    """
+    from everynet.recipes.recipe import Training  # noqa: PLC0415 -- imports torch
+    from everynet.recipes.sweep import Sweep  # noqa: PLC0415
+
+    path = Path(folder) / "recipe.json"
+    stored, trusted = _stored(path), None if file is None else str(file)
+    if "base" not in stored:
+        return _with_settings(_of_class(stored, trusted, path), stored, path)
+    base = _with_settings(_of_class(stored["base"], trusted, path), stored["base"], path)
+    if not isinstance(base, Training):
+        raise UserError(f"{path} is damaged: {base.name} is no training, which alone is swept")
+    return _with_settings(Sweep(base=base), stored, path)
+
+
+def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Recipe:
+    """A recipe with the name, goal and settings that recipe.json gives it."""
+    from dataclasses import replace  # noqa: PLC0415
+
+    from everynet.recipes.recipe import Goal  # noqa: PLC0415 -- imports torch
+    from everynet.recipes.settings import came_later, override, setting_types  # noqa: PLC0415
+
+    known = {*stored["settings"], *came_later(recipe)}
+    if missing := [name for name in setting_types(recipe) if name not in known]:
+        raise UserError(
+            f"{path} has no setting {missing[0]}, because it was changed or another version of "
+            "everynet wrote it; run the recipe anew, or use that version"
+        )
+    try:
+        Goal.parse(stored["goal"])
+        recipe = replace(recipe, name=stored["name"], goal=stored["goal"])
+        recipe = override(recipe, stored["settings"])
+    except ValueError as error:
+        raise UserError(f"{path}: {error}") from error
+    return replace(recipe, changed=tuple(stored["changed"]))
+
+
+_FORM = {**{"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}}
+
+
+def _stored(path: Path) -> dict[str, Any]:
+    from everynet.system.manifest import read_json  # noqa: PLC0415 -- a light verb needs none
+
+    if not path.parent.is_dir():
+        raise UserError(f"there is no run folder {path.parent}; `everynet runs` lists them")
+    stored = read_json(path)
+    _check_form(stored, path)
+    if "base" in stored:
+        _check_form(stored["base"], path)
+    return dict(stored)
+
+
+def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON
+    """Refuse a description of a recipe that has another form."""
+    for name, kind in _FORM.items():
+        if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
+            raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
+    if not all(isinstance(name, str) for name in stored["changed"]):
+        raise UserError(f"{path} is damaged: changed must hold names of settings")
+    if not re.fullmatch(r"[^\W_][^/\\\x00-\x1f\x7f]{0,99}", stored["name"]):
+        raise UserError(f"{path} is damaged: name must be one that a file can have")
+
+
+def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
+    """A recipe of the class that recipe.json names: that of its name, or another of the class."""
+    from everynet.recipes.recipe import Recipe  # noqa: PLC0415 -- imports torch
+
+    module = _home(stored, path) if file is None else import_file(file)
+    cls = getattr(module, stored["class"], None)
+    if not isinstance(cls, type) or not issubclass(cls, Recipe):
+        raise UserError(f"{path}: {stored['class']} is not a recipe of {module.__file__}")
+    known = getattr(module, "RECIPES", {})
+    for recipe in (known.get(stored["name"]), *known.values()):
+        if type(recipe) is cls:
+            return recipe
+    try:
+        return cls()
+    except TypeError as error:
+        raise UserError(f"{path}: {error}; give every setting of it a default") from error
+
+
+def _home(stored: Mapping[str, Any], path: Path) -> ModuleType:
+    """The module of the zoo that holds the class of a run."""
+    name, cls = stored["name"], stored["class"]
+    if stored["file"]:
+        raise UserError(
+            f"{path.parent} was made by {stored['file']}, which is not in the zoo; "
+            "if you trust that file, name it with --file"
+        )
+    texts = sources()
+    homes = [file for file, text in texts.items() if cls in text["classes"]]
+    homes = [file for file in homes if name in texts[file]["recipes"]] or homes
+    if len(homes) != 1:
+        why = f"{len(homes)} files have it; name one with --file" if homes else "was it removed?"
+        raise UserError(f"{path}: the class {cls} must be in one file of the zoo: {why}")
+    return _module(homes[0])
+
+
+def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
+    """The trained model of a run folder, ready to use."""
+    from everynet import runs  # noqa: PLC0415 -- imports torch
+
+    return runs.load(of_run(folder, file), Path(folder))
+
+
+# ----------------------------------------------------------------------- a run that is given
+
+
+def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
+    """A run, or a file of weights, to be asked or given to a recipe."""
+    from everynet.recipes.trained import Trained  # noqa: PLC0415
+
+    return Trained(str(folder), file=str(file or "")).resolved("trained")
+
+
+def asked(recipe: Recipe, folder: str) -> Asked:
+    """A run that is asked something, where `auto` says."""
+    from everynet.runs.predict import Asked  # noqa: PLC0415 -- imports torch
+
+    return Asked.about(recipe, Path(folder))
+
+
+def network(recipe: Recipe, folder: str) -> Any:  # noqa: ANN401 -- a network or an estimator
+    """The trained model of a run, which must have one."""
+    from everynet.runs.verbs import load  # noqa: PLC0415 -- imports torch
+    from everynet.system.wording import with_article  # noqa: PLC0415
+
+    if not hasattr(recipe, "predict"):
+        raise UserError(
+            f"{folder} is a run of {recipe.name}, {with_article(recipe.kind)}, which has no model; "
+            "everynet.load gives its result"
+        )
+    return load(recipe, Path(folder))
+
+
+def weighed(path: str, setting: str) -> tuple[str, str]:
+    """The SHA-256 of the weights that a path leads to, and the name of the recipe of a run."""
+    from hashlib import sha256  # noqa: PLC0415
+
+    if not Path(path).exists():
+        raise UserError(
+            f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
+        )
+    name = _stored(Path(path) / "recipe.json")["name"] if Path(path).is_dir() else ""
+    return sha256(_weight_bytes(path, setting)).hexdigest(), name
+
+
+def weights(path: str) -> dict[str, Any]:
+    """The tensors that a path leads to, by name."""
+    from everynet.runs.checkpoint import weights_in  # noqa: PLC0415 -- imports torch
+
+    return weights_in(Path(path), _weight_bytes(path, "start"))
+
+
+def _weight_bytes(path: str, setting: str) -> bytes:
+    from everynet.runs import checkpoint  # noqa: PLC0415 -- imports torch
+    from everynet.system import files  # noqa: PLC0415 -- imports torch
+
+    if Path(path).is_dir():
+        _stored(Path(path) / "recipe.json")
+        return checkpoint.kept_weights(Path(path))
+    if not Path(path).is_file() or Path(path).suffix != ".safetensors":
+        raise UserError(
+            f"{setting} ({path}) must be a run folder or a .safetensors file; "
+            "safetensors.torch.save_file makes one of a state_dict"
+        )
+    return files.read(Path(path), checkpoint.WEIGHTS)
+
+
+def spec_of(folder: str | Path) -> dict[str, Any]:
+    """The description of the data of a run."""
+    from everynet.runs.folder import read_spec  # noqa: PLC0415 -- imports torch
+
+    found: dict[str, Any] = read_spec(Path(folder))["spec"]
+    return found

@@ -1,0 +1,162 @@
+"""card.md: what a run was, in one page that a person can read and repeat."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import everynet
+from everynet.training.device import Setup, denormals_flushed, describe
+from everynet.metrics.meanings import meaning
+from everynet.system.sources import Source
+from everynet.recipes.recipe import Recipe, telling
+from everynet.recipes.settings import settings
+from everynet.recipes.sweep import Sweep
+from everynet.data.dataset import Spec
+from everynet.system.wording import shown, written
+
+FORMAT = 4
+"""What a run folder looks like; a folder of another format is refused."""
+VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
+
+
+def environment(setup: Setup, processes: int) -> dict[str, Any]:
+    """The machine, the versions and the way of computing: what environment.json holds."""
+    return {
+        "format": FORMAT,
+        "everynet": everynet.__version__,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "platform": platform.platform(),
+        "device": setup.named,
+        "device_name": describe(setup.device),
+        "precision": setup.precision,
+        "compile": setup.compile,
+        "threads": setup.threads,
+        "processes": processes,
+        "denormals_flushed": denormals_flushed(),
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def command(recipe: Recipe, file: str) -> str:
+    """The command that repeats a run."""
+    own = recipe.base.name if isinstance(recipe, Sweep) else recipe.name
+    name = f"{file}:{own}" if file else own
+    if isinstance(recipe, Sweep):
+        return shlex.join(recipe.command(name))
+    given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.changed]
+    if recipe.seed:
+        given.append(f"seed={recipe.seed}")
+    return shlex.join(["everynet", "run", name, *given])
+
+
+def verdict(recipe: Recipe, reached: bool | None) -> str:
+    """The goal and whether it was reached, in words."""
+    if reached is None:
+        why = f"settings changed: {', '.join(recipe.changed)}" if recipe.changed else "it has none"
+        return f"no goal is claimed ({why})"
+    return f"{recipe.goal}: {'reached' if reached else 'NOT reached'}"
+
+
+def cell(text: object) -> str:
+    """Text of any source as it stands in a table: one line, no markup, no column of its own."""
+    return re.sub(r"[\\`|\[]|<(?=[\w/!?])", r"\\\g<0>", shown(text, 1000))
+
+
+def code(text: str) -> str:
+    """Text of any source as code in a table, which has no escapes but that of a column."""
+    line = shown(text, 5000).replace("|", r"\|")
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", line)), default=0))
+    pad = " " if "`" in line else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
+
+
+def sayings(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+    """The text that a network made at each evaluation, as far as it makes any."""
+    sign = " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
+    said = [(row["step"], row["said"].replace("\n", sign)) for row in rows if "said" in row]
+    if not said:
+        return []
+    table = [f"| {step:,} | {cell(text)} |" for step, text in said]
+    return ["", "## What it said, by step", "", "| step | text |", "|---|---|", *table]
+
+
+def card(
+    recipe: Recipe,
+    *,
+    spec: Spec,
+    digest: str,
+    where: Mapping[str, Any],
+    metrics: Mapping[str, float],
+    reached: bool | None,
+    seconds: float,
+    file: str = "",
+    parameters: int | None = None,
+    read: Iterable[Source] = (),
+    weights: str = "",
+    notes: Iterable[str] = (),
+    drawn: Collection[str] = (),
+    each_class: Sequence[Sequence[str]] = (),
+    more: Iterable[str] = (),
+) -> str:
+    """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
+
+    `read` is all that was read, the data included; `weights` says of which step they are, `notes`
+    what a person should know of the data and of what came of it; `each_class` is a table of text,
+    its header first;
+    `more` is what an experiment says of its cells, or the text that a network made.
+    """
+    doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
+    lines = [f"# {cell(recipe.name)}", "", doc, "", "| what | |", "|---|---|"]
+    lines += [
+        f"| data | {cell(spec.get('name', 'none'))}, SHA-256 `{digest or 'none'}` |",
+        *(
+            f"| read | {cell(s.name)}, SHA-256 {code(s.sha256)} |"
+            for s in read
+            if s.sha256 != digest
+        ),
+        f"| split | {cell(spec.get('split', 'none'))} |",
+        *(f"| note | {cell(line)} |" for line in spec.get("remarks", ())),
+        f"| seed | {recipe.seed} |",
+        f"| goal | {cell(verdict(recipe, reached))} |",
+    ]
+    if parameters is not None:
+        lines.append(f"| parameters | {parameters:,} |")
+    if weights:
+        lines.append(f"| weights | {cell(weights)} |")
+    lines += [f"| note | {cell(note)} |" for note in notes]
+    known = {"everynet": where["everynet"], "Python": where["python"], **where["versions"]}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items())
+    lines += [
+        f"| device | {cell(where['device_name'])}, {cell(where['precision'])}, "
+        f"{where['threads']} thread(s), {where['processes']} process(es) |",
+        f"| time | {seconds:.1f} s |",
+        f"| versions | {cell(versions)} |",
+        f"| begun | {cell(where['begun'])} |",
+        f"| repeat with | {code(command(recipe, file))} |",
+    ]
+    of = "" if recipe.kind == "experiment" else " on the test split"
+    lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
+    lines += [
+        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.figures, name))} |"
+        for name, value in metrics.items()
+    ]
+    if each_class:
+        header, *rows = each_class
+        lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    lines += more
+    lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
+    lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]
+    if shown := telling(recipe, drawn):
+        lines += ["", "## Pictures"]
+        for name, caption in shown.items():
+            lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
+    return "\n".join(lines) + "\n"

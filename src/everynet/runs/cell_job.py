@@ -1,0 +1,355 @@
+"""The cells of an experiment on their way: each a training in a folder of its own.
+
+    cells/NAME/   recipe.json environment.json spec.json metrics.jsonl timing.jsonl
+                  checkpoints/STEP/ measured/STEP/ ended.json
+
+A cell has one checkpoint, and beside it what was measured up to it. Both are written at the end, at
+a stop, at every `save_every` updates where the recipe names them, and otherwise now and then by the
+clock, which decides how much is done again after a kill and nothing else. `ended.json` is written
+last: a cell that has it is not trained again.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from everynet.runs import checkpoint
+from everynet.training import device
+from everynet.system import files
+from everynet.runs.checkpoint import Best, DamagedCheckpoint
+from everynet.training.device import Setup
+from everynet.training.processes import World
+from everynet.system.errors import Missing
+from everynet.recipes.experiment import Cell, Experiment, stacked
+from everynet.runs.folder import as_json, described, read_spec, resolved, what
+from everynet.runs.job import Job, Result, check_figures
+from everynet.runs.log import Log, NonFiniteAt, seconds
+from everynet.system.manifest import parsed, put
+from everynet.system.manifest import read as read_sealed
+from everynet.runs.progress import Progress, Stop
+from everynet.system.sources import Source, recording
+from everynet.recipes.recipe import Recipe, State, Training
+from everynet.training.loop import check_room, evaluate, finite
+from everynet.data.dataset import Data, NonFinite, UserError
+
+SAVE = 20.0  # seconds between two checkpoints of a cell
+PATIENCE = 60.0  # seconds a cell waits for a worker that a kill of its parent left behind
+MEASURE = 4  # seeds what is measured, beside those of the trainer
+
+
+def cell_folder(run: Path, name: str) -> Path:
+    """Where a cell is."""
+    return run / "cells" / name
+
+
+@dataclass
+class Ended:
+    """What ended.json says: how a cell ended, and the mark of its log then."""
+
+    step: int
+    diverged: int | None
+    test: dict[str, float]
+    log_length: int
+    log_sha256: str
+
+
+@dataclass
+class CellJob(Job):
+    """One cell on its way."""
+
+    experiment: Experiment = field(default_factory=Experiment)
+    name: str = ""
+    wanted: int = 0
+    looks: list[dict[str, Tensor]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    saved: float = field(default_factory=time.monotonic)
+    tested: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def until(self) -> int:
+        return self.wanted
+
+    def train(self, state: State) -> Result:
+        """Train from the checkpoint, or from the start where there is none yet."""
+        deployed, best = self.recipe.deployed(state), Best()
+        self.log = Log(self.folder / "metrics.jsonl", late=True)
+        for part in ("checkpoints", "measured"):
+            files.make_folder(self.folder / part)
+        if checkpoint.steps(self.folder):
+            best = self.go_on(state, deployed)
+        files.cut(self.folder / "metrics.jsonl", self.log.length)
+        diverged = None
+        try:
+            if not self.steps:
+                self.look(state, deployed, best)
+            if state.step < self.until:
+                self.loop(state, deployed, best)
+            if self.experiment.tests and state.step == self.recipe.steps:
+                self.tested = evaluate(self.recipe, deployed, self.data.test, self.setup)
+                self.check(self.tested, state.step)
+        except NonFiniteAt as bad:
+            diverged = bad.step
+        self.end(state.step if diverged is None else diverged, diverged)
+        return Result(self.folder, self.tested, None, ())
+
+    def go_on(self, state: State, deployed: nn.Module) -> Best:
+        """Put the checkpoint into the state, and take what was measured up to it."""
+        step = checkpoint.steps(self.folder)[-1]
+        try:
+            steps, parts = read_looks(self.folder / "measured" / str(step))
+            best = checkpoint.restore(checkpoint.path_of(self.folder, step), state, deployed)
+        except DamagedCheckpoint as error:
+            self.progress.say(f"cell {self.name}: {error}; it begins again")
+            self.drop_all_but(-1, weights=False)
+            return Best()
+        self.steps = steps.tolist()
+        self.looks = [{n: rows[i] for n, rows in parts.items()} for i in range(len(self.steps))]
+        self.log = Log.of(self.folder, best)
+        self.log.late = True
+        self.before = seconds(self.folder)
+        return best
+
+    def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
+        """Evaluate, measure and log."""
+        step = state.step
+        if not finite([*state.model.parameters(), *state.model.buffers()]):
+            raise NonFiniteAt(step)
+        found = evaluate(self.recipe, deployed, self.data.valid, self.setup)
+        self.check(found, step)
+        with device.others_kept(), torch.no_grad():
+            device.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
+            seen = self.experiment.measure(self.name, self.recipe, state, self.data)
+        kept = {n: torch.as_tensor(v).detach().to("cpu", copy=True) for n, v in seen.items()}
+        self.looks.append({n: v if v.dim() else v.double() for n, v in kept.items()})
+        stacked([self.looks[0], self.looks[-1]])  # says which differs
+        self.steps.append(step)
+        row = {"step": step, "valid": found}
+        self.log.add(row)
+        return row
+
+    @staticmethod
+    def check(figures: Mapping[str, float], step: int) -> None:
+        """A figure that is no number is how a cell diverges."""
+        try:
+            check_figures(figures, step)
+        except NonFinite:
+            raise NonFiniteAt(step) from None
+
+    def saves(self, step: int) -> bool:
+        every = self.recipe.save_every
+        return step % every == 0 if every else time.monotonic() - self.saved > SAVE
+
+    def save(self, state: State, deployed: nn.Module, best: Best) -> None:
+        """Write a checkpoint and what was measured, unless the state has diverged.
+
+        That it has is for the next look to find: when a checkpoint is due may hang on the clock.
+        """
+        self.log.flush(self.world)
+        self._check_drawn(state)
+        self.saved = time.monotonic()
+        if not finite([*state.model.parameters(), *state.model.buffers()]):
+            return
+        self.log.settle()
+        best.log_length, best.log_sha256 = self.log.length, self.log.sha256
+        self.write_measured(state.step)
+        path = checkpoint.path_of(self.folder, state.step)
+        if not files.exists(path):
+            checkpoint.save(path, state, deployed, best)
+        self.note_time(state.step)
+        self.drop_all_but(state.step)
+
+    def write_measured(self, step: int) -> None:
+        """Write all looks so far."""
+        path = self.folder / "measured" / str(step)
+        if files.exists(path):
+            files.remove_folder(path)
+        steps = torch.tensor(self.steps, dtype=torch.int64)
+        checkpoint.save_values(path, {"steps": steps, "measured": stacked(self.looks)})
+
+    def drop_all_but(self, step: int, *, weights: bool = True) -> None:
+        """Remove other checkpoints, and what was measured up to them."""
+        for older in checkpoint.steps(self.folder):
+            if older != step or not weights:
+                files.remove_folder(checkpoint.path_of(self.folder, older))
+        for older in _measured(self.folder):
+            if older != step:
+                files.remove_folder(self.folder / "measured" / str(older))
+
+    def end(self, step: int, diverged: int | None) -> None:
+        """Say that the cell is done; a diverged one has no weights that mean anything."""
+        if diverged is not None:
+            self.log.settle()
+            self.write_measured(step)
+        said = Ended(step, diverged, self.tested, self.log.length, self.log.sha256)
+        put(self.folder, {"ended.json": as_json(vars(said))})
+        if diverged is not None:
+            self.drop_all_but(step, weights=False)
+
+
+def train_cell(
+    experiment: Experiment,
+    name: str,
+    cell: Training,
+    *,
+    run: Path,
+    wanted: int,
+    setup: Setup,
+    stop: Stop,
+    progress: Progress,
+) -> None:
+    """Train one cell of a run up to `wanted` updates, from where it is."""
+    recipe = resolved(replace(cell, name=cell.name or experiment.name))
+    folder = cell_folder(run, name)
+    files.make_folder(folder)
+    with files.locked(folder, PATIENCE), recording() as read:
+        job = CellJob(
+            recipe, setup, World(), progress, folder, stop=stop, read=read,
+            experiment=experiment, name=name, wanted=wanted,
+        )  # fmt: skip
+        files.sweep(folder)
+        about = as_json(described(recipe))
+        begun = files.exists(folder / "recipe.json")
+        if begun and not _same(recipe, folder / "recipe.json", about):
+            raise UserError(
+                f"{folder} was begun with other settings, or by other code; run the experiment anew"
+            )
+        start = job.prepare()
+        if begun:
+            job.check_read()
+        else:
+            files.write(folder / "metrics.jsonl", b"")
+            where, spec = read_sealed(run / "environment.json"), as_json(job.described_data())
+            put(folder, {"environment.json": where, "spec.json": spec, "recipe.json": about})
+        start()
+
+
+def _same(recipe: Recipe, path: Path, about: bytes) -> bool:
+    """Whether a cell was begun by the same recipe, wherever its data was then."""
+    old, new = (parsed(content, path) for content in (read_sealed(path), about))
+    for each in (old, new):
+        each["settings"] = what(recipe, each["settings"])
+    return bool(old == new)
+
+
+def tidy_cell(run: Path, name: str) -> None:
+    """Remove what a kill left in a cell that has ended: older checkpoints and measurements."""
+    folder = cell_folder(run, name)
+    if (ended := read_ended(folder)) is None:
+        return
+    kept = checkpoint.steps(folder)[-1:] if ended.diverged is None else []
+    for step in checkpoint.steps(folder):
+        if step not in kept:
+            files.remove_folder(checkpoint.path_of(folder, step))
+    for step in _measured(folder)[:-1]:
+        files.remove_folder(folder / "measured" / str(step))
+
+
+# ------------------------------------------------------------------------------ what was found
+
+
+def _measured(folder: Path) -> list[int]:
+    return sorted(map(int, filter(checkpoint.is_step, files.names(folder / "measured"))))
+
+
+def read_looks(path: Path) -> tuple[Tensor, dict[str, Tensor]]:
+    """The steps at which a cell was measured, and a row of each thing measured for each."""
+    match checkpoint.load_values(path):
+        case {"steps": Tensor() as steps, "measured": dict(parts)} if (
+            steps.dim() == 1
+            and steps.dtype == torch.int64
+            and all(isinstance(n, str) and _are_rows(v, len(steps)) for n, v in parts.items())
+        ):
+            return steps, parts
+    raise DamagedCheckpoint(f"{path} is damaged: it must hold steps and what was measured at them")
+
+
+def _are_rows(value: object, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 0 and len(value) == rows
+
+
+def read_ended(folder: Path) -> Ended | None:
+    """How a cell ended; nothing if it has not yet."""
+    path = folder / "ended.json"
+    if not files.exists(folder / "recipe.json"):
+        return None
+    try:
+        said = parsed(read_sealed(path), path)
+    except Missing:
+        return None
+    match said:
+        case {
+            "step": int(step),
+            "diverged": int() | None as diverged,
+            "test": dict(test),
+            "log_length": int(length),
+            "log_sha256": str(sha256),
+        } if all(isinstance(value, float | int) for value in test.values()):
+            return Ended(step, diverged, test, length, sha256)
+    raise UserError(f"{path} is damaged: it must say how the cell ended")
+
+
+def read_cell(run: Path, name: str, recipe: Training) -> Cell | None:
+    """A cell as far as it has ended; nothing if it has not yet."""
+    folder = cell_folder(run, name)
+    if (ended := read_ended(folder)) is None:
+        return None
+    # One that was asked to go further may have done so without having ended there yet.
+    log = Log.of(folder, ended).rows
+    steps, measured = read_looks(folder / "measured" / str(*_measured(folder)[-1:]))
+    looks = int((steps <= ended.step).sum())
+    evaluations = [row["valid"] for row in log if "valid" in row]
+    return Cell(
+        recipe=recipe,
+        step=ended.step,
+        steps=steps[:looks],
+        measured={n: rows[:looks] for n, rows in measured.items()},
+        valid={n: _numbers(row[n] for row in evaluations) for n in (evaluations or [{}])[0]},
+        terms=_terms(row for row in log if "train" in row),
+        diverged=ended.diverged,
+        test=ended.test,
+        network=lambda: load_network(folder, recipe),
+    )
+
+
+def _numbers(values: Iterable[float]) -> Tensor:
+    return torch.tensor([*values], dtype=torch.float64)
+
+
+def _terms(rows: Iterable[Mapping[str, Any]]) -> dict[str, tuple[Tensor, Tensor]]:
+    found: dict[str, tuple[list[int], list[float]]] = {}
+    for row in rows:
+        for name, value in row["train"].items():
+            steps, values = found.setdefault(name, ([], []))
+            steps.append(row["step"])
+            values.append(value)
+    return {n: (torch.tensor(steps), _numbers(values)) for n, (steps, values) in found.items()}
+
+
+def load_network(folder: Path, recipe: Training) -> nn.Module:
+    """The network of a cell with its last weights."""
+    ended = read_ended(folder)
+    if ended is not None and ended.diverged is not None:
+        raise UserError(
+            f"cell {folder.name} diverged at step {ended.diverged}: it has no network left"
+        )
+    data = Data.described(read_spec(folder)["spec"])
+    check_room(recipe, data)
+    model = recipe.model(data)
+    if passed_over := checkpoint.load_kept(folder, model):
+        warnings.warn(passed_over, stacklevel=2)
+    return model.eval()
+
+
+def sources_of(run: Path, names: Iterable[str]) -> Iterator[Source]:
+    """All that the cells have read, cell by cell."""
+    for name in names:
+        for entry in read_spec(cell_folder(run, name))["read"]:
+            yield Source(entry["name"], entry["sha256"])

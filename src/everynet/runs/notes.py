@@ -1,0 +1,60 @@
+"""What a person should know of a run on files of their own: lines that are said and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from everynet.data.report import rare
+from everynet.recipes.recipe import Recipe, Training
+from everynet.data.dataset import Data
+from everynet.system.wording import shown, written
+
+
+def of_suited(found: Mapping[str, Any]) -> Iterator[str]:
+    """Which settings were taken from the data."""
+    if found:
+        given = " ".join(f"{name}={written(value)}" for name, value in found.items())
+        yield f"taken from the data: {given}"
+
+
+def of_data(data: Data, recipe: Recipe) -> Iterator[str]:
+    """What the data is like, and whether the steps are enough to see all of it."""
+    if not data.own:
+        return
+    name = shown(data.spec.get("name", "data"))
+    yield from (f"{name}: {note}" for note in data.notes)
+    if few := rare(_counted(data)):
+        yield f"{name}: {few}"
+    if isinstance(recipe, Training) and recipe.steps < data.steps_per_epoch:
+        yield (
+            f"steps ({recipe.steps:,}) see {recipe.steps * recipe.batch_size:,} of "
+            f"{data.rows('train'):,} training samples, less than one epoch; epochs=1 sees them all"
+        )
+
+
+def _counted(data: Data) -> dict[str, int]:
+    """How many training samples are of each class; nothing where a sample has no one class."""
+    classes, (*inputs, labels) = data.spec.get("classes") or (), data.splits["train"]
+    if not classes or not inputs or labels.dim() != 1 or labels.is_floating_point():
+        return {}
+    counts = torch.bincount(labels, minlength=len(classes)).tolist()
+    return dict(zip(classes, counts, strict=True))
+
+
+def of_figures(metrics: Mapping[str, float]) -> Iterator[str]:
+    """Whether something that learns nothing would have done as well."""
+    right, most = metrics.get("accuracy"), metrics.get("majority")
+    if right is not None and most is not None and right <= most:
+        yield (
+            f"accuracy ({right:.4g}) is no better than that of always naming the largest class "
+            f"({most:.4g}); nothing was learned that shows in it"
+        )
+    explained = metrics.get("r2")
+    if explained is not None and explained <= 0:
+        yield (
+            f"r2 ({explained:.4g}) is no better than that of always saying the mean (0); nothing "
+            "was learned that helps"
+        )

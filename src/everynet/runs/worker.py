@@ -1,0 +1,85 @@
+"""A process that trains cells of an experiment: `python -m everynet.runs.worker RUN FILE`.
+
+It is told a cell a line on its standard input, `["NAME", UPDATES]`, and answers each with a line on
+its standard output. When the input ends it saves what it is at and goes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import warnings
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from everynet.training import device
+from everynet.recipes.catalog import of_run
+from everynet.runs.cell_job import train_cell
+from everynet.training.device import Setup
+from everynet.system.explain import explained
+from everynet.recipes.experiment import Experiment, named_cells
+from everynet.runs.folder import setup_of
+from everynet.runs.progress import Progress, Stop
+from everynet.recipes.recipe import Training
+from everynet.data.dataset import Stopped
+
+
+def main(run: Path, file: str) -> int:
+    """Train cells until there are no more."""
+    stop, asked = Stop(), queue.SimpleQueue[Any]()
+
+    def listen() -> None:
+        for line in sys.stdin.buffer:
+            asked.put(json.loads(line))
+        stop.signal = signal.SIGTERM
+        asked.put(None)
+
+    def ask(number: int, _frame: object) -> None:
+        stop.signal = number
+        asked.put(None)
+
+    signal.signal(signal.SIGTERM, ask)
+    threading.Thread(target=listen, daemon=True).start()
+    with os.fdopen(os.dup(1), "wb") as answers:
+        os.dup2(2, 1)  # what a recipe prints is no answer
+        while (order := asked.get()) is not None:
+            name, wanted = order
+            said: dict[str, Any] = {"failed": "", "code": 0, "warnings": []}
+            with warnings.catch_warnings(record=True) as seen:
+                try:
+                    one_cell(run, file, name, wanted, stop)
+                except Stopped as stopped:
+                    return stopped.code
+                except Exception as error:  # every one is told, by name of the cell
+                    said["code"], said["failed"] = explained(error)
+            said["warnings"] = [str(warning.message) for warning in seen]
+            answers.write(json.dumps(said).encode() + b"\n")
+            answers.flush()
+    return 0
+
+
+def one_cell(run: Path, file: str, name: str, wanted: int, stop: Stop) -> None:
+    """Train one cell, computed as the run says."""
+    recipe, cells, setup = opened(run, file)
+    with device.computing(setup):
+        train_cell(
+            recipe, name, cells[name],
+            run=run, wanted=wanted, setup=setup, stop=stop, progress=Progress(1),
+        )  # fmt: skip
+
+
+@cache
+def opened(run: Path, file: str) -> tuple[Experiment, dict[str, Training], Setup]:
+    """The experiment of a run, its cells and how they are computed."""
+    recipe = of_run(run, file or None)
+    assert isinstance(recipe, Experiment)  # only its run starts workers
+    return recipe, named_cells(recipe), setup_of(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2]))

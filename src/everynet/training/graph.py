@@ -1,0 +1,251 @@
+"""One update of a training, and on cuda the whole of it captured as one graph.
+
+A small network's update is some hundred kernels of a few microseconds each, and starting one takes
+the CPU longer than running it takes the GPU. Captured once and replayed, the update (prepare and
+augment, forward, backward, clip, optimiser) is started as one. The rules:
+
+    the first updates run kernel by kernel on the stream that captures, and are watched: one that
+    waits for the device, reads `state.step` or draws random numbers on the CPU is not captured;
+    capturing runs nothing, so the next update is the first replay;
+    what changes between replays is written in place: rows of the batch, rates, the clock, seeds;
+    the terms of a replay are copied, because the next one overwrites them.
+
+The same kernels run on the same numbers, so the weights are those of updates kernel by kernel.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Generic
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from everynet.data.dataset import Batch, Data, Share, Terms, mix
+from everynet.nn.lion import Lion
+from everynet.recipes.recipe import M, State, Training, X
+from everynet.training.device import Setup
+
+WATCHED = 3
+"""Updates before the capture: moments are made, kernels chosen, and the update is watched."""
+
+
+def has_images(model: nn.Module) -> bool:
+    """Whether a network convolves images, which is faster with the channels last."""
+    return any(isinstance(module, nn.Conv2d | nn.ConvTranspose2d) for module in model.modules())
+
+
+# --------------------------------------------------------------------------------------- rates
+
+
+def hold_rates(optimizers: Sequence[Optimizer], setup: Setup) -> None:
+    """Remember the rates to begin with; on cuda hold them there, where a graph can read them.
+
+    The fused kernels of torch read a rate of 32 bits: in float64 it stays a number of Python.
+    """
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["initial_lr"] = group["lr"]
+            if setup.device.type != "cuda" or setup.dtype is not torch.float32:
+                continue
+            if "capturable" in group:
+                group["capturable"] = True
+            elif not isinstance(optimizer, Lion) and not (
+                isinstance(optimizer, torch.optim.SGD) and group["fused"]
+            ):
+                continue
+            group["lr"] = torch.full((), group["lr"], device=setup.device)
+
+
+class Rates:
+    """The learning rates of all groups of a state's optimisers, all by one factor."""
+
+    def __init__(self, optimizers: Sequence[Optimizer]) -> None:
+        self.groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        self.factor: float | None = None
+
+    def follow(self, factor: float) -> None:
+        """Set them; in place where a graph may read them."""
+        if factor == self.factor:
+            return
+        self.factor = factor
+        for group in self.groups:
+            rate = group["initial_lr"] * factor
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+
+    @property
+    def held(self) -> bool:
+        """Whether all of them are on the device."""
+        return all(isinstance(group["lr"], Tensor) for group in self.groups)
+
+
+# -------------------------------------------------------------------------------------- updates
+
+
+class Update(Generic[M, X]):
+    """One update of a state, given the rows of its batch as they are stored."""
+
+    def __init__(
+        self, recipe: Training[M, X], state: State[M, X], data: Data, setup: Setup, share: Share
+    ) -> None:
+        self.recipe, self.state, self.data, self.setup = recipe, state, data, setup
+        self.share, self.images = share, has_images(state.model)
+        cuda = setup.device.type == "cuda"
+        self.numbers = torch.Generator(setup.device if cuda else "cpu")  # for augmentation
+        self.rates = Rates([*state.optimizers.values()])
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.held: tuple[Tensor, ...] = ()
+        self.names: tuple[str, ...] = ()
+        self.terms: Tensor | None = None
+        self.seen: list[list[torch.Size]] = []
+        state.eager = self._refusal() if cuda else "only cuda captures"
+        if not state.eager:
+            self.stream = torch.cuda.Stream(setup.device)
+
+    def _refusal(self) -> str:
+        """Why there is no use in trying to capture; empty where there may be."""
+        recipe, state = self.recipe, self.state
+        if not self.setup.capture:
+            return "it was asked not to"
+        if self.share.size > 1:
+            return "several processes average their gradients"
+        if not recipe.captured and not _usual(type(recipe)):
+            return "its class has a step of its own and does not say `captured = True`"
+        if not self.rates.held:
+            kinds = {type(o).__name__ for o in state.optimizers.values()}
+            return f"{' and '.join(sorted(kinds))} in {self.setup.precision} cannot be captured"
+        return ""
+
+    def __call__(self, stored: Batch) -> Terms:
+        """Do it; the step's seeds have been set."""
+        if self.data.augment is not None:
+            self.numbers.manual_seed(mix(self.data.seed, 2, self.state.done))
+        self.state.tick()
+        if self.state.eager:
+            return self.by_kernels(stored)
+        if self.graph is None and len(self.seen) < WATCHED:
+            return self._watched(stored)
+        if self.graph is None:
+            self._capture(stored)
+        if self.graph is None or [t.shape for t in stored] != [t.shape for t in self.held]:
+            return self.by_kernels(stored)
+        return self._replayed(stored)
+
+    def by_kernels(self, stored: Batch) -> Terms:
+        """One kernel after another."""
+        batch = self.data.changed(stored, self.numbers, self.share)
+        batch = self.setup.place(batch, images=self.images)
+        with self.setup.autocast():
+            terms = self.recipe.step(self.state, batch)
+        return {name: term.detach() for name, term in terms.items()}
+
+    def _watched(self, stored: Batch) -> Terms:
+        """The same on the stream that captures, watched for what a graph could not do."""
+        state, here = self.state, torch.cuda.current_stream()
+        state.asked, before = False, torch.default_generator.get_state()
+        self.stream.wait_stream(here)
+        with torch.cuda.stream(self.stream), _waits() as waits:
+            terms = self.by_kernels(stored)
+        here.wait_stream(self.stream)
+        self.seen.append([tensor.shape for tensor in stored])
+        if state.asked:
+            state.eager = "its update reads `state.step` (`state.clock` can be captured)"
+        elif not torch.equal(before, torch.default_generator.get_state()):
+            state.eager = "its update draws random numbers on the CPU"
+        elif waits and len(self.seen) > 1:  # the first makes constants and moments
+            state.eager = f"its update waits for the device ({waits[0]})"
+        elif self.seen[-1] != self.seen[0]:
+            state.eager = "its batches differ in shape"
+        elif not _alike([*terms.values()]):
+            state.eager = "its terms are not single numbers on the device, all of one type"
+        return terms
+
+    def _capture(self, stored: Batch) -> None:
+        """Record the update; nothing is computed."""
+        state = self.state
+        if state.draws:
+            state.eager = "it draws from Python's or numpy's random numbers"
+            return
+        held = tuple(tensor.clone() for tensor in stored)
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.numbers)
+        state.asked = False
+        try:
+            with (
+                _own_workspaces(),
+                torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
+            ):
+                terms = self.by_kernels(held)
+                values = torch.stack([*terms.values()])
+        except RuntimeError as error:
+            state.eager = f"capturing failed: {str(error).splitlines()[0]}"
+            self._generators_anew()
+            return
+        if state.asked:
+            state.eager = "its update reads `state.step` (`state.clock` can be captured)"
+            return
+        self.graph, self.held, self.names, self.terms = graph, held, tuple(terms), values
+
+    def _generators_anew(self) -> None:
+        """Give new states to the generators, which a failed capture leaves unusable."""
+        device = self.setup.device
+        for generator in (torch.cuda.default_generators[device.index or 0], self.numbers):
+            seed = generator.initial_seed()
+            generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
+            generator.manual_seed(seed)
+
+    def _replayed(self, stored: Batch) -> Terms:
+        assert self.graph is not None
+        assert self.terms is not None
+        if stored:
+            torch._foreach_copy_(self.held, stored)
+        self.graph.replay()
+        return dict(zip(self.names, self.terms.clone().unbind(), strict=True))
+
+
+def _usual(kind: type[Training[M, X]]) -> bool:
+    return kind.step is Training.step
+
+
+def _alike(terms: Sequence[Tensor]) -> bool:
+    single = all(term.is_cuda and term.dim() == 0 for term in terms)
+    return single and len({term.dtype for term in terms}) == 1
+
+
+@contextmanager
+def _own_workspaces() -> Iterator[None]:
+    """Let a graph keep the workspaces of its products to itself.
+
+    They are remembered by stream: those of the updates before would be freed, and used by others,
+    when anyone clears them, as torch.compile does; the graph would go on writing there.
+    """
+    torch._C._cuda_clearCublasWorkspaces()
+    try:
+        yield
+    finally:
+        torch._C._cuda_clearCublasWorkspaces()
+
+
+@contextmanager
+def _waits() -> Iterator[list[str]]:
+    """What waits for the device inside, in torch's words."""
+    found: list[str] = []
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode(max(before, 1))  # 1 warns, 2 fails
+        try:
+            yield found
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+            said = [str(warning.message) for warning in caught]
+            found += [line for line in said if "synchronizing" in line]
+    for line in said:
+        if line not in found:
+            warnings.warn(line, stacklevel=2)

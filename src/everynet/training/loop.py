@@ -1,0 +1,353 @@
+"""The loop: begin a state, train it record by record, evaluate, and find what went non-finite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from everynet.data.dataset import Batch, Data, History, Record, Spec, Terms, UserError
+from everynet.nn.frozen import Given
+from everynet.recipes.recipe import Fitting, M, State, Training, X
+from everynet.recipes.settings import settings
+from everynet.system.memory import free, keep_freed_memory
+from everynet.system.seeds import mix
+from everynet.system.wording import shown, written
+from everynet.training.device import (
+    Setup,
+    choose,
+    computing,
+    others,
+    others_kept,
+    seed,
+    seed_all,
+    threads_for,
+)
+from everynet.training.graph import Update, has_images, hold_rates
+from everynet.training.processes import World
+
+INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
+UPDATE = 3
+
+
+def begin(
+    recipe: Training[M, X],
+    data: Data,
+    setup: Setup | None = None,
+    world: World | None = None,
+    start: Mapping[str, Tensor] | None = None,
+) -> State[M, X]:
+    """The state before the first update: everything in it follows from the recipe's seed.
+
+    `start` holds weights to begin from, of which those are taken that fit by name and shape.
+    """
+    setup, world = setup or choose("cpu"), world or World()
+    seed_all(setup.device, recipe.seed, INITIAL)
+    model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
+    with torch.no_grad():
+        for name, tensor in fitting(model, start or {}).items():
+            tensor.copy_((start or {})[name])
+    if has_images(model):
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
+    if world.size > 1 and setup.device.type == "cuda":
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
+    optimizers = recipe.optimizers(model)
+    hold_rates([*optimizers.values()], setup)
+    draws = recipe.draws if world.size == 1 else True  # processes must agree on it
+    reduce = world.average_gradients if world.size > 1 else None
+    compiled = compile_whole(recipe.objective) if setup.compile else None
+    return State(model, extra, optimizers, reduce=reduce, draws=draws, compiled=compiled)
+
+
+def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
+    """Refuse a network whose weights, so many times over, are more than the memory that is free.
+
+    It is built without its numbers, whatever its size, from the description of the data alone, so
+    that nothing is learned on the way; one that cannot be is not asked about.
+    """
+    try:
+        with others_kept(), torch.device("meta"):
+            model = recipe.model(Data.described(data.spec))
+    except Exception:  # building it in earnest says why
+        return
+    parts = (*model.parameters(), *model.buffers())
+    needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
+    if needed > (there := free()):
+        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
+        raise UserError(
+            f"{_largest(recipe)} must be smaller, because the weights{also} of {name} would take "
+            f"{needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+        )
+
+
+def _largest(recipe: Training[M, X]) -> str:
+    """The setting of a network that is the largest number, with its value."""
+    general, found = {field.name for field in fields(Training)}, {"the network": (0, "")}
+    for name, value in settings(recipe).items():
+        numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) is int]
+        if numbers and name not in general:
+            found[name] = (max(numbers), f" ({shown(written(value))})")
+    name = max(found, key=found.__getitem__)
+    return f"{name}{found[name][1]}"
+
+
+def compile_whole(objective: Callable[[M, Batch], Terms]) -> Callable[[M, Batch], Terms]:
+    """An objective that torch compiles when it is first called, all of it or not at all."""
+    compiled: Callable[[M, Batch], Terms] = torch.compile(objective, fullgraph=True)
+    return compiled
+
+
+def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:
+    """Refuse what `--compile` could not compile: one update is tried, on a state thrown away."""
+    from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 -- takes a second
+
+    state, called = begin(recipe, data, setup), False
+    objective = state.compiled
+    assert objective is not None
+
+    def counted(model: M, batch: Batch) -> Terms:
+        nonlocal called
+        called = True
+        return objective(model, batch)
+
+    name = recipe.name or type(recipe).__name__
+    state.compiled, eagerly = counted, replace(setup, capture=False)
+    try:
+        next(train(recipe, state, data, setup=eagerly))
+    except TorchDynamoException as error:
+        why = next(line for line in str(error).splitlines() if line.strip()).strip()
+        raise UserError(
+            f"compile (true) must be false, because torch cannot compile the objective of {name}: "
+            f"{why}; leave it out"
+        ) from error
+    if not called:
+        raise UserError(
+            f"compile (true) must be false, because {name} has a step of its own, which calls no "
+            "objective that could be compiled; leave it out"
+        )
+
+
+def fitting(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors of a network for which `start` has one of the same name and shape."""
+    own = model.state_dict(keep_vars=True)
+    return {n: t for n, t in own.items() if n in start and start[n].shape == t.shape}
+
+
+def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
+    """What was taken from `start`, in one line; that nothing fits is an error."""
+    own, taken = model.state_dict(), fitting(model, start)
+    if not taken:
+        raise UserError(
+            f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
+            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}; "
+            "give those of this network, trained with the same settings"
+        )
+    new = [name for name in own if name not in taken]
+    unused = sorted(name for name in start if name not in taken)  # a file has no order
+    said = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
+    said += [f"new: {_few(new)}"] if new else []
+    said += [f"left out: {_few(unused)}"] if unused else []
+    return "; ".join(said)
+
+
+def _few(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
+    """The setup with the number of threads that suits a network, or one that is given in it."""
+    given = [module.network for module in model.modules() if isinstance(module, Given)]
+    most = max(threads_for(part, recipe.batch_size) for part in (model, *given))
+    return replace(setup, threads=most)
+
+
+def train(
+    recipe: Training[M, X],
+    state: State[M, X],
+    data: Data,
+    *,
+    history: History = (),
+    setup: Setup | None = None,
+    world: World | None = None,
+) -> Iterator[Record]:
+    """Train `state` in place, one record an update: the caller's loop body replaces callbacks.
+
+    Between two records the state is whole and may be saved. `history` may grow meanwhile.
+    """
+    setup, world = setup or choose("cpu"), world or World()
+    keep_freed_memory()
+    share = world.share
+    update = Update(recipe, state, data, setup, share)
+    state.model.train()
+    with data.feed(share) as feed:
+        while state.done < recipe.steps:
+            step = state.done
+            update.rates.follow(recipe.rate(step, history))
+            # Python's and numpy's generators would cost 9 us an update: they are seeded where the
+            # first update of this process draws from them, or the recipe says that others do.
+            sow = seed if state.draws is False else seed_all
+            sow(setup.device, recipe.seed, UPDATE, step, 0)  # the batch is of all processes
+            before = others() if state.draws is None else ()
+            stored = setup.bring(feed(step))
+            if world.rank:
+                sow(setup.device, recipe.seed, UPDATE, step, world.rank)
+            terms = update(stored)
+            if state.draws is None:
+                state.draws = others() != before
+            state.done = step + 1
+            yield Record(step + 1, terms)
+
+
+def trained(recipe: Training[M, X], data: Data) -> M:
+    """The network that a recipe ends with, in memory: no folder, one thread, the last weights."""
+    with computing(choose("cpu")):
+        state = begin(recipe, data)
+        for _ in train(recipe, state, data):
+            pass
+    return recipe.deployed(state).eval()
+
+
+@contextmanager
+def evaluating(model: object) -> Iterator[None]:
+    """Put a network in eval mode without gradients, and back as it was."""
+    training = isinstance(model, nn.Module) and model.training
+    if isinstance(model, nn.Module) and training:
+        model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        if isinstance(model, nn.Module) and training:
+            model.train()
+
+
+def evaluate(
+    recipe: Training[Any, Any] | Fitting[Any],
+    model: object,
+    batches: Iterable[Batch],
+    setup: Setup | None = None,
+) -> dict[str, float]:
+    """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
+    return recipe.summarise(measured(recipe, model, batches, setup))
+
+
+def measured(
+    recipe: Training[Any, Any] | Fitting[Any],
+    model: object,
+    batches: Iterable[Batch],
+    setup: Setup | None = None,
+) -> dict[str, Tensor]:
+    """What the recipe says of every sample of a split, by name."""
+    setup = setup or choose("cpu")
+    images = isinstance(model, nn.Module) and has_images(model)
+    values: dict[str, list[Tensor]] = {}
+    with others_kept(), evaluating(model), setup.autocast():
+        seed_all(setup.device, recipe.seed, EVALUATION)
+        for batch in _at_least_one(batches):
+            for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
+                one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
+                values.setdefault(name, []).append(one_each.reshape(-1))
+    return {name: torch.cat(parts) for name, parts in values.items()}
+
+
+def said(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:
+    """What the network makes of the same random numbers at each evaluation, if it is text."""
+    with others_kept(), evaluating(model), setup.autocast():
+        return recipe.says(model, spec, torch.Generator().manual_seed(mix(recipe.seed, EVALUATION)))
+
+
+def _at_least_one(batches: Iterable[Batch]) -> Iterator[Batch]:
+    count = 0
+    for batch in batches:
+        count += 1
+        yield batch
+    if count == 0:
+        yield ()
+
+
+# ----------------------------------------------------------------------------------- non-finite
+
+
+def finite(tensors: Iterable[Tensor]) -> bool:
+    """Whether every number is finite; one look at the device for all of them."""
+    held = [t._values() if t.is_sparse else t for t in tensors if t.is_floating_point()]
+    flags = [t.isfinite().all() for t in held]
+    return not flags or bool(torch.stack(flags).all())
+
+
+def find_non_finite(
+    recipe: Training[M, X],
+    state: State[M, X],
+    data: Data,
+    *,
+    history: History,
+    setup: Setup,
+    until: int,
+) -> str:
+    """Train on from a good state with every layer watched; say where and when it breaks."""
+    try:
+        with _watched(state):
+            for record in train(recipe, state, data, history=history, setup=setup):
+                for name, term in record.terms.items():
+                    if not finite([term]):
+                        return f"the term {name} became non-finite at step {record.step}"
+                for name, parameter in state.model.named_parameters():
+                    if not finite([parameter]):
+                        return f"parameter {name} became non-finite at step {record.step}"
+                if record.step >= until:
+                    return ""
+    except _Broken as broken:
+        return f"{broken} became non-finite at step {state.step + 1}"
+    return ""
+
+
+class _Broken(ArithmeticError):
+    """The first value that is not finite."""
+
+
+@contextmanager
+def _watched(state: State[M, X]) -> Iterator[None]:
+    handles: list[RemovableHandle] = []
+
+    def watch(name: str, module: nn.Module) -> None:
+        def after(_module: nn.Module, _inputs: object, output: object) -> None:
+            if not finite(_tensors_in(output)):
+                raise _Broken(f"layer {name}")
+
+        handles.append(module.register_forward_hook(after))
+
+    def watch_gradient(name: str, parameter: nn.Parameter) -> None:
+        def after(parameter: Tensor) -> None:
+            if parameter.grad is not None and not finite([parameter.grad]):
+                raise _Broken(f"the gradient of {name}")
+
+        handles.append(parameter.register_post_accumulate_grad_hook(after))
+
+    for name, module in state.model.named_modules():
+        watch(name or type(state.model).__name__, module)
+    for name, parameter in state.model.named_parameters():
+        if parameter.requires_grad:
+            watch_gradient(name, parameter)
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _tensors_in(value: object) -> list[Tensor]:
+    match value:
+        case Tensor():
+            return [value]
+        case list() | tuple():
+            return [t for part in value for t in _tensors_in(part)]
+        case Mapping():
+            return [t for part in value.values() for t in _tensors_in(part)]
+    return []

@@ -1,0 +1,145 @@
+"""Records of a dialogue for a network that chooses replies, as flat fields of fixed length.
+
+    context, context_len            what was said so far: tokens filled up with 0, and how many
+    utterance, utterance_len        a reply
+    label                           1 where the reply is the true one, 0 where it was drawn
+    distractor_0 .. distractor_8    nine drawn replies, each with its _len
+
+A record to learn from has a label and no distractor: half of the replies are true. A record to be
+judged has nine distractors and no label: its utterance is the true reply, to be found among ten.
+Records are kept as JSON, one a line, and come back as they were.
+
+Lowe et al. (2015), "The Ubuntu dialogue corpus", arXiv:1506.08909, sections 3.3 and 5.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from everynet.data.dataset import UserError
+
+DISTRACTORS = 9
+FILLER = 0
+Fields: TypeAlias = dict[str, int | list[int]]
+Said: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Record:
+    """A context and a reply, by the numbers of their tokens."""
+
+    context: Said
+    utterance: Said
+    label: int | None = None
+    distractors: tuple[Said, ...] = ()
+
+    def __post_init__(self) -> None:
+        if (self.label is None) == (len(self.distractors) == 0):
+            raise UserError(
+                "a record must have a label, to be learned from, or distractors, to be judged, and "
+                "never both"
+            )
+        if self.label not in (None, 0, 1):
+            raise UserError(f"label ({self.label}) must be 0 or 1")
+        if self.label is None and len(self.distractors) != DISTRACTORS:
+            raise UserError(
+                f"distractors ({len(self.distractors)}) must be {DISTRACTORS}, because the true "
+                "reply is found among ten"
+            )
+
+
+def learned(pairs: Sequence[tuple[Said, Said]], generator: torch.Generator) -> Iterator[Record]:
+    """For each context its true reply and one that was drawn from the other pairs."""
+    _enough(pairs, 2)
+    for number, (context, reply) in enumerate(pairs):
+        yield Record(context, reply, 1)
+        (other,) = _others(number, len(pairs), 1, generator)
+        yield Record(context, pairs[other][1], 0)
+
+
+def judged(pairs: Sequence[tuple[Said, Said]], generator: torch.Generator) -> Iterator[Record]:
+    """For each context its true reply, and nine of other pairs, no pair twice."""
+    _enough(pairs, DISTRACTORS + 1)
+    for number, (context, reply) in enumerate(pairs):
+        drawn = _others(number, len(pairs), DISTRACTORS, generator)
+        yield Record(context, reply, distractors=tuple(pairs[n][1] for n in drawn))
+
+
+def flat(record: Record, length: int) -> Fields:
+    """The fields of a record, tokens filled up to `length`."""
+    fields: Fields = {}
+    for name, said in _parts(record):
+        if len(said) > length:
+            raise UserError(
+                f"{name} ({len(said)} tokens) must be at most length ({length}) tokens; cut it or "
+                "set a greater length"
+            )
+        fields[name] = [*said, *[FILLER] * (length - len(said))]
+        fields[f"{name}_len"] = len(said)
+    return fields if record.label is None else fields | {"label": record.label}
+
+
+def whole(fields: Mapping[str, object]) -> Record:
+    """The record of such fields."""
+    count = sum(name.startswith("distractor_") for name in fields) // 2
+    names = ["context", "utterance", *(f"distractor_{n}" for n in range(count))]
+    wanted = {*names, *(f"{name}_len" for name in names)}
+    if fields.keys() - {"label"} != wanted:
+        strange = sorted(wanted ^ (fields.keys() - {"label"}))
+        raise UserError(f"a record must have the fields of one, but {strange[0]} is amiss")
+    context, utterance, *others = (_cut(fields, name) for name in names)
+    label = fields.get("label")
+    if label is not None and not isinstance(label, int):
+        raise UserError(f"label ({label}) must be 0 or 1")
+    return Record(context, utterance, label, tuple(others))
+
+
+def written(records: Iterable[Record], length: int) -> str:
+    """Records as JSON, one a line."""
+    return "".join(json.dumps(flat(record, length)) + "\n" for record in records)
+
+
+def read(text: str) -> list[Record]:
+    """The records of such lines."""
+    found = []
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            fields = json.loads(line)
+            if not isinstance(fields, dict):
+                raise UserError("a record must be fields with their values")
+            found.append(whole(fields))
+        except (json.JSONDecodeError, UserError) as error:
+            raise UserError(f"line {number}: {error}") from None
+    return found
+
+
+def _parts(record: Record) -> list[tuple[str, Said]]:
+    others = ((f"distractor_{n}", said) for n, said in enumerate(record.distractors))
+    return [("context", record.context), ("utterance", record.utterance), *others]
+
+
+def _cut(fields: Mapping[str, object], name: str) -> Said:
+    said, count = fields[name], fields[f"{name}_len"]
+    if not isinstance(said, list) or not all(type(token) is int for token in said):
+        raise UserError(f"{name} must be a list of whole numbers")
+    if type(count) is not int or not 0 <= count <= len(said) or any(said[count:]):
+        raise UserError(f"{name}_len ({count}) must be where the fillers of {name} begin")
+    return tuple(said[:count])
+
+
+def _others(number: int, count: int, most: int, generator: torch.Generator) -> list[int]:
+    """So many numbers below `count` but not this one, none twice."""
+    drawn = torch.randperm(count - 1, generator=generator)[:most].tolist()
+    return [n + (n >= number) for n in drawn]
+
+
+def _enough(pairs: Sequence[object], least: int) -> None:
+    if len(pairs) < least:
+        raise UserError(
+            f"pairs ({len(pairs)}) must be at least {least}, because replies are drawn from others"
+        )

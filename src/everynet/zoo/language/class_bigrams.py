@@ -1,0 +1,121 @@
+"""A generated language of which every probability is known: classes of words follow each other.
+
+    P(y | x) = A[c(x), c(y)] z_y / Z[c(y)],    z_y = 1 / (y + 1),    Z[c] = sum of z over class c
+
+Word y is in class y modulo the number of classes. Words are numbered by rank, as by Zipf's law, and
+rows of A are softmaxes of normal numbers: after a word, some classes are likely and most are not.
+
+Zipf (1949), "Human Behavior and the Principle of Least Effort"; Brown et al. (1992), "Class-based
+n-gram models of natural language", Computational Linguistics 18, p. 467.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from everynet.data.dataset import Data, UserError, generator
+
+
+@dataclass(frozen=True)
+class ClassBigrams:
+    """The language of so many words and classes, always the same."""
+
+    vocabulary: int
+    classes: int = 16
+    peak: float = 2.0
+    """How far the logits of the classes that follow lie apart: their standard deviation."""
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.classes <= self.vocabulary:
+            raise UserError(
+                f"classes ({self.classes}) must be from 2 to the {self.vocabulary} words of the "
+                "vocabulary, because each has a word; give a larger vocabulary"
+            )
+
+    @property
+    def follow(self) -> Float[Tensor, "classes classes"]:
+        """How likely each class follows each."""
+        drawn = torch.randn(self.classes, self.classes, generator=generator(1992)).double()
+        return (self.peak * drawn).softmax(1)
+
+    @property
+    def class_of(self) -> Int64[Tensor, " vocab"]:
+        """The class of each word."""
+        return torch.arange(self.vocabulary) % self.classes
+
+    @property
+    def within(self) -> Float[Tensor, " vocab"]:
+        """How likely each word is where its class is asked for."""
+        z = 1 / torch.arange(1, self.vocabulary + 1).double()
+        total = z.new_zeros(self.classes).index_add_(0, self.class_of, z)
+        return z / total[self.class_of]
+
+    def log_probability(
+        self, x: Int64[Tensor, " contexts"], y: Int64[Tensor, " words"]
+    ) -> Float[Tensor, "contexts words"]:
+        """Log P(y | x) of every word y after every word x."""
+        c = self.class_of
+        return self.follow.log()[c[x][:, None], c[y]] + self.within.log()[y]
+
+    def text(self, tokens: int, random: torch.Generator) -> Int64[Tensor, " tokens"]:
+        """So many words, each drawn after the one before it."""
+        ends = self.follow.cumsum(1).tolist()
+        chain = [0]
+        for u in torch.rand(tokens, generator=random, dtype=torch.float64).tolist():
+            chain.append(min(bisect_right(ends[chain[-1]], u), self.classes - 1))
+        classes, words = torch.tensor(chain[1:]), torch.zeros(tokens, dtype=torch.int64)
+        within, c = self.within, self.class_of
+        for number in range(self.classes):
+            here, own = classes == number, (c == number).nonzero()[:, 0]
+            if int(here.sum()):
+                drawn = torch.multinomial(within[own], int(here.sum()), True, generator=random)
+                words[here] = own[drawn]
+        return words
+
+    def perplexity(self, text: Int64[Tensor, " tokens"]) -> float:
+        """That of a text under the true probabilities: none that learns gets below it for long."""
+        c = self.class_of[text]
+        nats = self.follow.log()[c[:-1], c[1:]] + self.within.log()[text[1:]]
+        return float((-nats.mean()).exp())
+
+    def data(
+        self,
+        tokens: int,
+        batch_size: int,
+        seed: int,
+        held_out: int,
+    ) -> Data:
+        """(x, y): words and those that follow; the texts are the same whatever the seed.
+
+        `spec["counts"]` says how often training has each word as the one that follows.
+        """
+        lengths = {"train": tokens, "valid": held_out, "test": held_out}
+        splits, digest = {}, hashlib.sha256()
+        for number, (part, length) in enumerate(lengths.items()):
+            text = fixed(self, length + 1, number)
+            digest.update(text.numpy().tobytes())
+            splits[part] = (text[:-1], text[1:])
+        counts = torch.bincount(splits["train"][1], minlength=self.vocabulary)
+        spec = {
+            "name": f"class bigrams of {self.vocabulary:,} words",
+            "kind": "table",
+            "task": "language",
+            "shape": [self.vocabulary],
+            "classes": [],
+            "counts": counts.tolist(),
+            "split": "three texts drawn one after another",
+        }
+        return Data(splits, spec, batch_size, seed, digest.hexdigest())
+
+
+@lru_cache(maxsize=8)
+def fixed(language: ClassBigrams, tokens: int, number: int) -> Int64[Tensor, " tokens"]:
+    """Text `number` of a language, which is always the same: 0 trains, 1 validates, 2 tests."""
+    return language.text(tokens, generator(1949, language.vocabulary, language.classes, number))

@@ -1,0 +1,460 @@
+"""Sweeps: what is combined, how it is judged, and who goes on."""
+
+import json
+import math
+import shutil
+import statistics
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import everynet
+from everynet import runs
+from everynet.cli.sweep import report
+from everynet.data.dataset import UserError
+from everynet.recipes.catalog import of_run
+from everynet.recipes.recipe import Training
+from everynet.recipes.sweep import Sweep, as_text, split, sweep_of, values_of
+from everynet.runs.cell_job import read_cell
+from tests.runs import laws
+from tests.runs.laws import Law, Steep
+from tests.runs.recipes import RECIPES, Small
+from tests.runs.sealed import reseal
+from tests.runs.test_experiment_job import kill_at
+from tests.test_contract import Killed, same, table_values
+
+FILE = Path(laws.__file__)
+STEEP = Steep(name="steep")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed(Small):
+    """A setting of each type."""
+
+    widths: tuple[int, ...] = (3,)
+    bias: bool = True
+    text: str = ""
+    place: Path = Path()
+
+
+TYPED = Typed(name="typed")
+
+
+# ------------------------------------------------------------------------------ what is combined
+
+
+@pytest.mark.parametrize(("key", "text", "values"), [
+    ("lr", "0.1,1e-3, 2", [0.1, 1e-3, 2.0]),
+    ("steps", "3,5", [3, 5]),
+    ("bias", "true,false", [True, False]),
+    ("optimizer", "sgd,adam", ["sgd", "adam"]),
+    ("widths", "(16,32),(32,64)", [(16, 32), (32, 64)]),
+    ("widths", "(16,),(),64", [(16,), (), (64,)]),
+    ("widths", "16,32", [(16, 32)]),
+    ("text", "(a.en,a.de),b", ["a.en,a.de", "b"]),
+    ("place", "a,b/c", [Path("a"), Path("b/c")]),
+])  # fmt: skip
+def test_values_have_the_type_of_their_setting(key, text, values):
+    found = values_of(TYPED, key, text)
+    assert found == values
+    assert [*map(type, found)] == [*map(type, values)]
+
+
+def test_commas_in_parentheses_do_not_part():
+    assert split("x", "a,(b,(c,d)),e") == ["a", "(b,(c,d))", "e"]
+    assert split("x", "") == [""]
+
+
+def test_every_combination_with_every_seed_in_order():
+    sweep = sweep_of(TYPED, {"lr": "0.1,0.2", "steps": "4", "bias": "true,false", "seed": "5"},
+                     seeds=2)  # fmt: skip
+    cells = sweep.cells()
+    assert [*cells] == [
+        f"lr={lr},bias={bias},seed={seed}"
+        for lr in ("0.1", "0.2") for bias in ("true", "false") for seed in (5, 6)
+    ]  # fmt: skip
+    assert [(c.lr, c.bias, c.seed) for c in cells.values()] == [
+        (lr, bias, seed) for lr in (0.1, 0.2) for bias in (True, False) for seed in (5, 6)
+    ]
+    assert {(c.steps, c.name, c.goal) for c in cells.values()} == {(4, "typed", TYPED.goal)}
+    assert sweep.name == "sweep-typed"
+
+
+def test_names_of_cells_are_plain_or_numbers():
+    assert [*sweep_of(TYPED, {"widths": "(1,2),3"}).cells()] == ["widths=1x2,seed=0",
+                                                                "widths=3,seed=0"]  # fmt: skip
+    numbered = ["combination-0,seed=0", "combination-1,seed=0"]
+    assert [*sweep_of(TYPED, {"text": "a b,../c"}).cells()] == numbered
+    assert [*sweep_of(TYPED, {"text": "a,A"}).cells()] == numbered
+    assert [*sweep_of(TYPED, {"text": f"{'a' * 115},b"}).cells()] == numbered
+    assert [*sweep_of(TYPED, {}, seeds=2).cells()] == ["seed=0", "seed=1"]
+
+
+def test_some_are_drawn_by_the_seed_without_repeating():
+    given = {"lr": ",".join(map(str, range(1, 11))), "steps": "1,2,3"}
+    sweeps = [sweep_of(TYPED, {**given, "seed": str(seed)}, random=7) for seed in (0, 0, 1)]
+    drawn = [[(one.recipe.lr, one.recipe.steps) for one in s.combinations] for s in sweeps]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for some in drawn:
+        assert len({*some}) == 7
+        assert some == sorted(some)  # in the order of their values
+    every = {(one.recipe.lr, one.recipe.steps) for one in sweep_of(TYPED, given, random=30)
+             .combinations}  # fmt: skip
+    assert len(every) == 30
+
+
+@pytest.mark.parametrize(("given", "options", "words"), [
+    ({"lrr": "1,2"}, {}, "typed has no setting lrr; the nearest are lr, "),
+    ({"lr": "1,x"}, {}, r"lr \(x\) must be number"),
+    ({"lr": "1,,2"}, {}, r"lr \(\) must be number"),
+    ({"lr": "1,-2"}, {}, r"lr \(-2.0\) must be a positive number"),
+    ({"widths": "(1,2"}, {}, r"widths \(\(1,2\) must have a \) for every \("),
+    ({"widths": "1),(2"}, {}, r"widths \(1\),\(2\) must have a \) for every \("),
+    ({"lr": "0.1,0.10"}, {}, r"lr \(0.1,0.10\) must have each value once: 0.1 is twice"),
+    ({"seed": "1,2"}, {}, r"seed \(1,2\) must be one number, the first seed; say .* --seeds"),
+    ({"lr": "1"}, {}, r"must have something to compare: give a setting several values"),
+    ({"lr": "1,2"}, {"seeds": 0}, r"seeds \(0\) must be at least 1"),
+    ({"lr": "1,2", "seed": str(2**63 - 1)}, {"seeds": 2}, r"seeds \(2\) must be fewer: a seed is"),
+    ({"lr": "1,2"}, {"random": 3}, r"random \(3\) must be at most 2, as many combinations as"),
+    ({"lr": "1,2"}, {"random": -1}, r"random \(-1\) must be at least 0"),
+    ({"lr": "1,2"}, {"seeds": 5001}, r"must have 10,000 cells or fewer, and these are 10,002; "),
+    ({"steps": "4,8"}, {"halving": True}, r"steps must have one value with halving"),
+])  # fmt: skip
+def test_what_is_refused(given, options, words, tmp_path):
+    with pytest.raises(UserError, match=words):
+        runs.run(sweep_of(TYPED, given, **options), tmp_path, device="cpu")
+    assert not [*tmp_path.iterdir()]
+
+
+def test_too_many_to_draw_from():
+    many = ",".join(map(str, range(1, 1002)))
+    with pytest.raises(
+        UserError, match=r"random \(9\) must draw from 1,000,000 .* 1,002,001; give"
+    ):
+        sweep_of(TYPED, {"steps": many, "batch_size": many}, random=9)
+
+
+def test_other_kinds_are_refused():
+    with pytest.raises(
+        UserError, match="law is an experiment and cannot be swept, because a sweep"
+    ):
+        sweep_of(Law(name="law"), {"steps": "1,2"})
+
+
+def test_a_mistake_of_one_combination_leaves_no_folder(tmp_path):
+    """Each is built on its data before the first is trained."""
+
+    class Narrow(Typed):
+        def model(self, data):
+            if self.widths == (2,):
+                raise UserError("widths (2) must be 4 or more")
+            return super().model(data)
+
+    sweep = sweep_of(Narrow(name="narrow"), {"widths": "(4),(2)"})
+    with pytest.raises(UserError, match=r"cell widths=2,seed=0: widths \(2\) must be 4 or more"):
+        runs.run(sweep, tmp_path, device="cpu")
+    assert not [*tmp_path.iterdir()]
+
+
+# ------------------------------------------------------------------------------------ the judge
+
+
+def test_a_recipe_without_a_goal_is_judged_by_its_objective(tmp_path):
+    @dataclass(frozen=True, kw_only=True)
+    class Two(Steep):
+        goal: str = ""
+
+        def objective(self, model, batch):
+            terms = super().objective(model, batch)
+            return {**terms, "more": terms["cross_entropy"] * 2, "_seen": torch.tensor(100.0)}
+
+    sweep = sweep_of(Two(name="two"), {"lr": "0.01,0.2"})
+    table = runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder)
+    rows = sweep.rows(table)
+    assert rows[0].settings == {"lr": 0.2}
+    cell = rows[0].cells[0]
+    assert sweep.judged(cell) == pytest.approx(3 * cell.last["cross_entropy"])
+    assert rows[0].merit == -sweep.judged(cell)
+    assert sweep.judge.metric == "objective"
+
+    class Silent(Two):
+        def metrics(self, model, batch):
+            return {"other": torch.zeros(())}
+
+    with pytest.raises(UserError, match="silent must have a goal to be swept, because its metrics"):
+        sweep_of(Silent(name="silent"), {"lr": "1,2"})
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    sweep = sweep_of(STEEP, {"lr": "0.01,1e30,0.2,0.05"}, seeds=3)
+    result = runs.run(sweep, tmp_path_factory.mktemp("swept"), device="cpu")
+    return sweep, result, runs.load(sweep, result.folder)
+
+
+def test_best_first_and_what_diverged_last(swept):
+    sweep, result, table = swept
+    rows = sweep.rows(table)
+    assert [row.settings["lr"] for row in rows] == [0.2, 0.05, 0.01, 1e30]
+    assert [row.diverged for row in rows] == [0, 0, 0, 3]
+    assert rows[3].merit == -math.inf
+    assert rows[0].merit == -statistics.fmean(c.last["cross_entropy"] for c in rows[0].cells)
+    assert result.metrics == {"best_cross_entropy": -rows[0].merit, "diverged": 3.0}
+    assert result.reached is None
+
+
+def test_fewer_diverged_come_first(swept):
+    """One seed of the best explodes: the next is taken before it."""
+    sweep, _, table = swept
+    (first, *_), broken = sweep.rows(table), {}
+    broken = {**table.cells, first.names[1]: replace(first.cells[1], diverged=3)}
+    rows = sweep.rows(replace(table, cells=broken))
+    assert [row.settings["lr"] for row in rows] == [0.05, 0.01, 0.2, 1e30]
+    assert rows[2].diverged == 1
+    assert math.isfinite(rows[2].merit)
+
+
+def test_all_may_diverge(tmp_path):
+    sweep = sweep_of(STEEP, {"lr": "1e30,1e31"})
+    result = runs.run(sweep, tmp_path, device="cpu")
+    assert result.metrics == {"diverged": 2.0}
+    assert [*report(sweep, result)][-1].startswith("pictures: ")
+    assert "the best is in" not in "".join(report(sweep, result))
+
+
+def test_tuples_are_lists_in_json(tmp_path):
+    sweep = sweep_of(TYPED, {"widths": "(1,2),3", "steps": "1"})
+    table = runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder)
+    rows = json.loads(json.dumps(sweep.json(table)))["rows"]
+    assert sorted(row["settings"]["widths"] for row in rows) == [[1, 2], [3]]
+
+
+def test_a_sweep_is_not_judged_on_the_test_split(tmp_path, swept):
+    class Poisoned(Steep):
+        def dataset(self):
+            data = super().dataset()
+            x, y = data.splits["test"]
+            return replace(data, splits={**data.splits, "test": (x * (1 / self.lr), 1 - y)})
+
+    sweep = sweep_of(Poisoned(name="poisoned"), {"lr": "0.01,0.2,0.05"}, seeds=3)
+    rows = sweep.rows(runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder))
+    clean = swept[0].rows(swept[2])
+    assert [row.settings["lr"] for row in rows] == [row.settings["lr"] for row in clean[:3]]
+    assert [row.merit for row in rows] == [row.merit for row in clean[:3]]
+    assert rows[0].test() != clean[0].test()
+
+
+def test_the_table_has_mean_and_spread_of_valid_and_test(swept):
+    sweep, result, table = swept
+    heading, *lines = sweep.table(table)
+    assert heading == ["", "lr", "valid cross_entropy", "test cross_entropy", "diverged"]
+    best = sweep.rows(table)[0]
+    valid = [cell.last["cross_entropy"] for cell in best.cells]
+    test = [cell.test["cross_entropy"] for cell in best.cells]
+    spread = [f"{statistics.fmean(v):.4g} ± {statistics.stdev(v):.2g}" for v in (valid, test)]
+    assert lines[0] == ["1", "0.2", *spread, "0 of 3"]
+    assert lines[3] == ["4", "1e+30", "-", "-", "3 of 3"]
+    page = (result.folder / "card.md").read_text()
+    assert "| " + " | ".join(lines[0]) + " |" in page
+    assert (
+        "by cross_entropy on the validation split, the smaller the better; figures on the" in page
+    )
+    assert "for information and had no say" in page
+    assert f"{FILE}:steep lr=0.01,1e30,0.2,0.05 --seeds 3`" in page
+    assert "![The judged figure" in page
+    plain = sweep.json(table)
+    assert plain["judge"] == {"metric": "cross_entropy", "relation": "<=", "split": "valid"}
+    assert plain["rows"][0] == {
+        "settings": {"lr": 0.2}, "steps": 12, "diverged": 0, "seeds": [0, 1, 2],
+        "valid": {"cross_entropy": {"mean": statistics.fmean(valid),
+                                    "std": statistics.stdev(valid), "values": valid}},
+        "test": {"cross_entropy": {"mean": statistics.fmean(test),
+                                   "std": statistics.stdev(test), "values": test}},
+    }  # fmt: skip
+    assert plain["rows"][3]["valid"] == {}
+
+
+def test_a_cell_is_what_its_run_with_the_last_weights_would_be(swept, tmp_path):
+    _, _, table = swept
+    cell = table.cells["lr=0.2,seed=1"]
+    alone = runs.run(replace(cell.recipe, goal=""), tmp_path, device="cpu")
+    assert alone.metrics == cell.test
+    assert cell.recipe.changed == ("lr",)
+
+
+# ---------------------------------------------------------------------------------------- halving
+
+
+@pytest.fixture(scope="module")
+def halved(tmp_path_factory):
+    given = {"lr": "0.001,0.2,0.01,0.1,0.02", "steps": "16", "schedule": "cosine"}
+    sweep = sweep_of(STEEP, given, seeds=2, halving=True)
+    result = runs.run(sweep, tmp_path_factory.mktemp("halved"), device="cpu")
+    return sweep, runs.load(sweep, result.folder)
+
+
+def at(cell, step):
+    return float(cell.valid["cross_entropy"][cell.steps.tolist().index(step)])
+
+
+def test_the_better_half_goes_on_for_twice_as_many_steps(halved):
+    sweep, table = halved
+    assert sweep.rungs() == [2, 4, 8, 16]
+    reached = [{name: cell.step for name, cell in table.cells.items()}[f"lr={lr},seed={seed}"]
+               for lr in ("0.001", "0.2", "0.01", "0.1", "0.02") for seed in (0, 1)]  # fmt: skip
+    assert sorted(reached) == [2, 2, 2, 2, 4, 4, 8, 8, 16, 16]
+    assert reached[::2] == reached[1::2]  # both seeds
+    going = [*sweep.combinations]
+    for step in sweep.rungs()[:-1]:
+        looks = {one.name: [table.cells[n] for n in sweep.names(one).values()] for one in going}
+        mean = {name: statistics.fmean(at(cell, step) for cell in c) for name, c in looks.items()}
+        kept = sorted(mean, key=mean.get)[: math.ceil(len(going) / 2)]
+        for one in going:
+            assert (looks[one.name][0].step > step) == (one.name in kept)
+        going = [one for one in going if one.name in kept]
+
+
+def test_a_schedule_stays_that_of_the_full_steps(halved, tmp_path):
+    """A cell is stopped early, not shortened: on its way it is the cell of a whole sweep."""
+    sweep, table = halved
+    full = replace(sweep, halving=False)
+    whole = runs.load(full, runs.run(full, tmp_path, device="cpu").folder)
+    for name, cell in table.cells.items():
+        _, values = cell.terms["cross_entropy"]
+        assert values.tolist() == whole.cells[name].terms["cross_entropy"][1][: cell.step].tolist()
+
+
+def test_only_who_went_to_the_end_is_tested_and_comes_first(halved):
+    sweep, table = halved
+    rows = sweep.rows(table)
+    assert [row.step for row in rows] == [16, 8, 4, 2, 2]
+    assert [bool(row.test()) for row in rows] == [True, False, False, False, False]
+    heading, *lines = sweep.table(table)
+    assert heading[2] == "steps"
+    assert [line[2] for line in lines] == ["16", "8", "4", "2", "2"]
+    assert lines[1][4] == "-"
+
+
+def test_who_went_further_comes_before_who_was_better_when_stopped(halved):
+    sweep, table = halved
+    last = sweep.rows(table)[-1]
+    lucky = [replace(c, valid={n: v * 0 for n, v in c.valid.items()}) for c in last.cells]
+    changed = {**table.cells, **dict(zip(last.names, lucky, strict=True))}
+    rows = sweep.rows(replace(table, cells=changed))
+    assert [row.step for row in rows] == [16, 8, 4, 2, 2]
+    assert rows[3].settings == last.settings
+
+
+def test_a_cell_on_its_way_is_seen_as_it_last_ended(tmp_path, monkeypatch):
+    """It was to go from 6 updates to 12 and was killed after 9, of which all are saved."""
+    sweep = sweep_of(STEEP, {"lr": "0.1,0.2", "save_every": "1"}, halving=True)
+    kill_at(monkeypatch, "0.2-0", 9)
+    with pytest.raises(Killed):
+        runs.run(sweep, tmp_path, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    name = "lr=0.2,seed=0"
+    assert [path.name for path in (folder / "cells" / name / "checkpoints").iterdir()] == ["9"]
+    cell = read_cell(folder, name, sweep.cells()[name])
+    assert (cell.step, cell.steps.tolist()) == (6, [0, 4, 6])
+    assert len(cell.valid["cross_entropy"]) == 3
+    assert cell.terms["cross_entropy"][0].tolist() == [*range(1, 7)]
+
+
+def test_ties_go_by_order_and_diverged_cells_go_no_further(tmp_path):
+    class Flat(Steep):
+        def metrics(self, model, batch):
+            return {"cross_entropy": torch.ones(len(batch[0]))}
+
+    sweep = sweep_of(Flat(name="flat"), {"lr": "1e30,0.3,0.2,0.1"}, halving=True)
+    table = runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder)
+    assert sweep.rungs() == [3, 6, 12]
+    assert [cell.step for cell in table.cells.values()] == [2, 12, 6, 3]
+    assert [cell.diverged for cell in table.cells.values()] == [2, None, None, None]
+
+
+@pytest.mark.parametrize("kill", [("0.1-1", 1), ("0.2-0", 3), ("0.2-1", 13)])
+def test_halving_that_was_killed_ends_with_the_same_table(kill, halved, tmp_path, monkeypatch):
+    sweep, table = halved
+    kill_at(monkeypatch, *kill)
+    with pytest.raises(Killed):
+        runs.run(sweep, tmp_path, device="cpu")
+    (folder,) = tmp_path.iterdir()
+    runs.resume(of_run(folder, FILE), folder)
+    same(table_values(table), table_values(runs.load(sweep, folder)))
+
+
+# -------------------------------------------------------------------------------- back and forth
+
+
+def test_a_folder_gives_the_sweep_back(swept):
+    sweep, result, _ = swept
+    found = of_run(result.folder, FILE)
+    assert isinstance(found, Sweep)
+    assert (found.grid, found.seeds, found.seed) == (sweep.grid, 3, 0)
+    assert found.base.name == "steep"
+    assert [*found.cells()] == [*sweep.cells()]
+    with pytest.raises(UserError, match=r"was made by .*laws.py, which is not in the zoo"):
+        of_run(result.folder)
+
+
+@pytest.mark.parametrize(("change", "words"), [
+    ({"base": 3}, "is damaged: name must be a str in it"),
+    ({"base": {}}, "is damaged: name must be a str in it"),
+])  # fmt: skip
+def test_a_folder_that_was_changed(change, words, swept, tmp_path):
+    shutil.copytree(swept[1].folder, tmp_path / "copy")
+    path = tmp_path / "copy" / "recipe.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    reseal(path.parent)
+    with pytest.raises(UserError, match=words):
+        of_run(path.parent, FILE)
+    stored = json.loads((swept[1].folder / "recipe.json").read_text())
+    law = {**stored["base"], "class": "Law", "name": "law",
+           "settings": {"seed": 0, "rates": [1], "steps": 1, "every": 0}}  # fmt: skip
+    path.write_text(json.dumps({**stored, "base": law}))
+    reseal(path.parent)
+    with pytest.raises(UserError, match="is damaged: law is no training, which alone is swept"):
+        of_run(path.parent, FILE)
+
+
+def test_from_python(tmp_path):
+    """The same sweep as the command line makes; a recipe may be given with settings of its own."""
+    short = replace(STEEP, steps=3, changed=("steps",))
+    given = {"lr": [0.1, 0.2], "clip": 1.0, "optimizer": ["sgd", "adam"]}
+    result = everynet.sweep(short, seeds=2, out=tmp_path, device="cpu", **given)
+    sweep = of_run(result.folder, FILE)
+    assert sweep.grid == ("lr=0.1,0.2", "optimizer=sgd,adam")
+    assert (sweep.base.steps, sweep.base.clip) == (3, 1.0)
+    assert len(sweep.cells()) == 8
+    words = "everynet sweep x lr=0.1,0.2 optimizer=sgd,adam steps=3 clip=1.0 --seeds 2"
+    assert " ".join(sweep.command("x")) == words
+
+
+def test_values_from_python_are_written_as_on_the_command_line():
+    for values in ([(16, 32), (64,)], ["a,b", "c"], [0.1, 1e-30], [True, False], [Path("x")]):
+        key = {"tuple": "widths", "str": "text", "float": "lr", "bool": "bias"}.get(
+            type(values[0]).__name__, "place"
+        )
+        assert values_of(TYPED, key, as_text(values)) == values
+
+
+def test_a_run_that_is_given_is_checked_in_every_cell(tmp_path):
+    first = runs.run(STEEP, tmp_path / "first", device="cpu")
+    sweep = sweep_of(STEEP, {"start": str(first.folder), "lr": "0.1,0.2"})
+    result = runs.run(sweep, tmp_path / "second", device="cpu")
+    cell = of_run(result.folder / "cells" / "lr=0.1,seed=0", FILE)
+    assert len(cell.start.sha256) == 64
+    table = runs.load(sweep, result.folder)
+    begun = [cell.valid["cross_entropy"][0] for cell in table.cells.values()]
+    assert begun[0] == begun[1]
+    assert isinstance(cell, Training)
+
+
+def test_goals_of_each_relation():
+    nearest = replace(RECIPES["small"], name="near", goal="cross_entropy == 0.5")
+    sweep = sweep_of(nearest, {"lr": "1,2"})
+    assert "on the validation split, nearest to 0.5; figures" in sweep.verdict()
+    larger = replace(nearest, goal="cross_entropy > 0.5")
+    assert "the larger the better" in sweep_of(larger, {"lr": "1,2"}).verdict()

@@ -1,0 +1,13 @@
+"""Runs of these tests draw no learning curve: it took half of their time, and others look at it."""
+
+import pytest
+from matplotlib.figure import Figure
+
+from everynet.runs import job
+
+
+@pytest.fixture(scope="package", autouse=True)
+def quick_curves():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
+        yield

@@ -1,0 +1,190 @@
+"""Which weights are kept, what is said of them, and when patience ends a run."""
+
+import json
+import re
+import shutil
+from dataclasses import dataclass, replace
+
+import pytest
+
+from everynet import runs
+from everynet.runs import checkpoint
+from everynet.recipes.catalog import of_run
+from everynet.cli.run import ending
+from everynet.runs.best_weights import Keeping
+from everynet.recipes.sweep import sweep_of
+from everynet.data.dataset import Data, UserError
+from tests.runs.recipes import RECIPES, Small
+from tests.runs.sealed import reseal
+
+KNOWN, OWN = Data.none(), replace(Data.none(), own=True)
+FALLS = replace(RECIPES["small"], name="falls", schedule="cosine")
+
+
+class KeepsLast(Small):
+    """As recipes whose rate falls do."""
+
+    def judge(self):
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured(Small):
+    """Figures that are not its objective, and no goal."""
+
+    goal: str = ""
+
+    def metrics(self, model, batch):
+        return {"right": (model(batch[0]).argmax(1) == batch[1]).float()}
+
+
+def rows(*values, name="cross_entropy"):
+    return [{"step": 2 * n, "valid": {name: v, "_seen": 9.0}} for n, v in enumerate(values, 1)]
+
+
+def weighed(recipe, data, *values):
+    keeping = Keeping.of(recipe, data)
+    keeping.replay(rows(*values))
+    return keeping
+
+
+def test_the_goal_decides_and_says_so():
+    keeping = weighed(RECIPES["small"], KNOWN, 0.5, 0.25, 0.3)
+    assert keeping.merits == [-0.5, -0.25, -0.3]
+    assert not keeping.later
+    told = keeping.told(rows(0.5, 0.25, 0.3), 4, 6, 6)
+    assert told == "of step 4 of 6: best valid cross_entropy 0.25"
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data", "why"),
+    [
+        (KeepsLast(schedule="cosine"), KNOWN, r"the rate falls to its end (schedule=cosine)"),
+        (KeepsLast(), KNOWN, "the recipe does not choose by its figures"),
+        (replace(FALLS, goal=""), KNOWN, "no goal of the recipe says which figure is the better"),
+        (Measured(), OWN, "no goal of the recipe says which figure is the better"),
+        (FALLS, replace(OWN, chooses=False), "holdout=false leaves no rows that could choose"),
+    ],
+)
+def test_the_last_are_kept_and_the_reason_is_said(recipe, data, why):
+    keeping = weighed(recipe, data, 0.5, 0.25)
+    assert keeping.judge is None
+    assert keeping.told(rows(0.5, 0.25), -1, 12, 12).startswith(
+        f"of step 12, the last, because {why}"
+    )
+
+
+@pytest.mark.parametrize("recipe", [KeepsLast(schedule="cosine"), KeepsLast(schedule="one-cycle")])
+def test_on_ones_own_data_and_with_patience_the_best_are_kept(recipe):
+    for patient, data in ((recipe, OWN), (replace(recipe, patience=2), KNOWN)):
+        keeping = Keeping.of(patient, data)
+        assert keeping.judge.metric == "cross_entropy"
+        assert keeping.later
+
+
+def test_without_a_goal_the_objective_decides_on_ones_own_data():
+    keeping = weighed(replace(FALLS, goal=""), OWN, 0.5, 0.25)
+    assert keeping.merits == [-0.5, -0.25]
+    assert keeping.told(rows(0.5, 0.25), 4, 4, 4) == "of step 4 of 4: best valid objective 0.25"
+
+
+def test_patience_counts_evaluations_since_the_best():
+    patient = replace(RECIPES["small"], patience=2)
+    assert not weighed(patient, KNOWN).tired
+    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5).tired
+    assert weighed(patient, KNOWN, 3.0, 2.0, 2.5, 2.0).tired  # as good is no better
+    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5, 1.0).tired
+    assert not weighed(replace(patient, patience=0), KNOWN, 1.0, 2.0, 3.0, 4.0, 5.0).tired
+
+
+@pytest.mark.parametrize(
+    ("recipe", "data", "match"),
+    [
+        (replace(RECIPES["small"], patience=3), replace(OWN, chooses=False),
+         r"patience \(3\) must be 0, because holdout=false leaves no rows"),
+        (Measured(patience=3), OWN, r"patience \(3\) must be 0, because no goal of the recipe"),
+    ],
+)  # fmt: skip
+def test_patience_with_nothing_to_wait_for_is_refused(recipe, data, match):
+    with pytest.raises(UserError, match=match):
+        Keeping.of(recipe, data)
+
+
+def test_a_patience_that_cannot_come_to_its_end_is_told(tmp_path, capsys):
+    line = r"patience \(3\) cannot end this run, which is evaluated 3 times: do more steps, or a s"
+    runs.run(replace(RECIPES["small"], patience=3), tmp_path, device="cpu", show=True)
+    assert re.search(line, capsys.readouterr().err)
+    assert not Keeping(None, patience=3).idle(4)
+    assert not Keeping(None).idle(0)
+
+
+def test_a_patience_below_0_is_refused():
+    with pytest.raises(UserError, match=r"patience \(-1\) must be at least 0"):
+        Small(patience=-1)
+
+
+def test_a_goal_that_names_no_figure_is_one_line(tmp_path):
+    wrong = replace(RECIPES["small"], goal="accuracy >= 0.5")
+    with pytest.raises(
+        UserError, match=r"goal \(accuracy >= 0.5\) must name a figure that small gives: cross_ent"
+    ):
+        runs.run(wrong, tmp_path, device="cpu")
+
+
+@pytest.mark.parametrize("given", [{"patience": "0,3"}, {"patience": "3", "lr": "1,2"}])
+def test_a_sweep_refuses_patience(given):
+    with pytest.raises(UserError, match=r"patience must be 0 in a sweep.*--halving"):
+        sweep_of(replace(RECIPES["small"], name="small"), given, seeds=1, random=0, halving=False)
+
+
+# ------------------------------------------------------------------------------------- whole runs
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory):
+    recipe = replace(RECIPES["patient"], name="patient")
+    return recipe, runs.run(recipe, tmp_path_factory.mktemp("patient"), device="cpu")
+
+
+def test_a_run_ends_when_patience_does(patient):
+    recipe, result = patient
+    log = [json.loads(x) for x in (result.folder / "metrics.jsonl").read_text().splitlines()]
+    valid = {row["step"]: row["valid"]["cross_entropy"] for row in log if "valid" in row}
+    best = min(valid, key=valid.get)
+    assert [*valid][-1] == best + 2 * 3 < recipe.steps
+    assert log[-1] == {"step": best + 6, "test": result.metrics}
+    assert checkpoint.steps(result.folder)[-1] == best + 6
+    told = (
+        f"of step {best} of 100: best valid cross_entropy {valid[best]:.4g}; stopped at step "
+        f"{best + 6} after 3 evaluations without a better one (patience=3)"
+    )
+    assert result.weights == told
+    assert f"| weights | {told} |" in (result.folder / "card.md").read_text()
+    assert f"weights {told}" in [*ending(recipe, result, "patient")]
+
+
+def test_gone_on_with_it_does_no_further_step(patient, tmp_path):
+    recipe, result = patient
+    folder = shutil.copytree(result.folder, tmp_path / "copy")
+    (folder / "card.md").unlink()
+    again = runs.resume(replace(recipe, steps=200, changed=("steps",)), folder)
+    assert again.metrics == result.metrics
+    assert again.weights == result.weights.replace("of 100:", "of 200:")
+    steps = {p.name for p in (result.folder / "checkpoints").iterdir()}
+    assert {p.name for p in (folder / "checkpoints").iterdir()} == steps
+
+
+def test_a_run_folder_older_than_patience_is_read(tmp_path):
+    folder = runs.run(replace(RECIPES["small"], name="small"), tmp_path, device="cpu").folder
+    path = folder / "recipe.json"
+    about = json.loads(path.read_text())
+    del about["settings"]["patience"]
+    path.write_text(json.dumps(about))
+    reseal(folder)
+    found = of_run(folder, "tests/core/recipes.py")
+    assert (found.steps, found.patience) == (12, 0)
+    del about["settings"]["lr"]
+    path.write_text(json.dumps(about))
+    reseal(folder)
+    with pytest.raises(UserError, match="has no setting lr"):
+        of_run(folder, "tests/core/recipes.py")

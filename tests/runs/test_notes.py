@@ -1,0 +1,75 @@
+"""What a person should know of a run on files of their own."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from everynet.runs import notes as remarks
+from everynet.recipes.catalog import find
+from everynet.data.report import rare
+from everynet.recipes.settings import override
+from everynet.data.dataset import Data
+
+
+def data(counts, **options):
+    y = torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+    spec = {"name": "mine.csv", "classes": [f"c{n}" for n in range(len(counts))]}
+    return Data({"train": (torch.zeros(len(y), 2), y)}, spec, 8, own=True, **options)
+
+
+RECIPE = find("mlp")
+
+
+def test_a_class_rarer_than_one_in_twenty_is_named():
+    (line,) = remarks.of_data(data([190, 9]), override(RECIPE, {"steps": 1000}))
+    assert line.startswith("mine.csv: rare among 199 training samples: c1 (9); accuracy says")
+    assert "class_weight=balanced" in line
+    assert not [*remarks.of_data(data([190, 10]), RECIPE)]
+    assert not [*remarks.of_data(replace(data([190, 9]), own=False), RECIPE)]
+
+
+def test_of_many_classes_none_need_be_common():
+    assert rare({str(n): 10 for n in range(40)}) == ""
+    assert "0 (4), 1 (4), 2 (4) and 2 more;" in rare(
+        {str(n): 4 if n < 5 else 10 for n in range(40)}
+    )
+    assert rare({}) == ""
+
+
+def test_numbers_and_pixels_have_no_classes_to_count():
+    numbers = replace(data([30, 1]), splits={"train": (torch.zeros(31, 2), torch.zeros(31))})
+    pixels = replace(
+        data([30, 1]), splits={"train": (torch.zeros(31, 2), torch.zeros(31, 4).long())}
+    )
+    assert not [*remarks.of_data(numbers, RECIPE), *remarks.of_data(pixels, RECIPE)]
+
+
+def test_fewer_steps_than_an_epoch():
+    given = override(RECIPE, {"steps": 10, "batch_size": 8})
+    (line,) = remarks.of_data(data([100, 100]), given)
+    assert line == (
+        "steps (10) see 80 of 200 training samples, less than one epoch; epochs=1 sees them all"
+    )
+    assert not [*remarks.of_data(data([100, 100]), override(given, {"steps": 25}))]
+
+
+def test_notes_of_the_data_come_first():
+    lines = [*remarks.of_data(data([50, 50], notes=("column a is empty",)), RECIPE)]
+    assert lines == ["mine.csv: column a is empty"]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "said"),
+    [
+        ({"accuracy": 0.9, "majority": 0.9}, r"accuracy (0.9) is no better than that of always"),
+        ({"accuracy": 0.91, "majority": 0.9}, ""),
+        ({"r2": 0.0}, "r2 (0) is no better than that of always saying the mean"),
+        ({"r2": 0.01}, ""),
+        ({"loss": 1.0}, ""),
+    ],
+)
+def test_figures_that_are_no_better_than_none(metrics, said):
+    lines = [*remarks.of_figures(metrics)]
+    assert len(lines) == bool(said)
+    assert all(line.startswith(said) for line in lines)

@@ -1,0 +1,125 @@
+"""Ctrl-C and SIGTERM at any moment end a command with one line, whatever was under way."""
+
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+
+from everynet import runs
+from everynet.data.dataset import Stopped
+from everynet.runs.progress import Stop
+from everynet.system import signals as interrupts
+from everynet.system.signals import interruptible
+from tests.runs.recipes import RECIPES, Small
+
+SWALLOWS = """
+import signal
+try:
+    signal.raise_signal(signal.{name})
+except BaseException:
+    pass
+"""
+"""A module that takes whatever ends it for a part that is not there, as many do."""
+
+
+def process(folder, name, script):
+    (folder / "swallows.py").write_text(SWALLOWS.format(name=name))
+    heard = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)"
+    start = f"import sys\n{heard}\nsys.path.insert(0, {str(folder)!r})"  # nohup leaves it ignored
+    command = [sys.executable, "-c", f"{start}\n{script}"]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_ctrl_c_in_an_import_that_swallows_it_ends_the_process(tmp_path):
+    script = "from everynet.interrupts import interruptible\nwith interruptible():\n"
+    done = process(tmp_path, "SIGINT", f"{script}    import swallows\nprint('still here')")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "everynet: stopped\n")
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_in_an_import_of_a_run_that_has_no_steps_yet(tmp_path, name, code):
+    script = "from everynet.progress import signals\nwith signals() as stop, stop.ending('why'):\n"
+    done = process(tmp_path, name, f"{script}    import swallows\nprint('still here')")
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "everynet: why\n")
+
+
+def test_ctrl_c_elsewhere_is_what_it_always_was():
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with interruptible(), pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("handler", [signal.SIG_IGN, lambda *_: None])
+def test_the_handler_of_a_caller_is_left_alone(handler):
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with interruptible():
+            assert signal.getsignal(signal.SIGINT) is handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_no_frame_is_no_import():
+    assert not interrupts.importing(None)
+
+
+def test_an_end_that_was_passed_over_comes_later():
+    stop = Stop()
+    with pytest.raises(Stopped, match="why") as stopped, stop.ending("why"):
+        stop.raised = 15  # and whoever was interrupted went on
+    assert stopped.value.code == 143
+
+
+def test_an_end_that_was_taken_for_an_error_is_told_as_an_end():
+    stop = Stop(raised=2)
+    with pytest.raises(Stopped, match="outer") as stopped, stop.ending("outer"):
+        raise RecursionError
+    assert stopped.value.code == 130
+    assert stop.at_once == ""
+
+
+def test_an_error_of_its_own_stays_one():
+    with pytest.raises(RecursionError), Stop().ending("why"):
+        raise RecursionError
+
+
+class Interrupted(Small):
+    """A signal comes while its network is tried on the meta device, where errors pass."""
+
+    def model(self, data):
+        if torch.get_default_device().type == "meta":
+            signal.raise_signal(signal.SIGINT)
+        return super().model(data)
+
+
+def test_a_signal_before_the_first_step_writes_nothing(tmp_path):
+    with pytest.raises(Stopped, match=r"\Astopped before it began; nothing was written\Z") as ended:
+        runs.run(Interrupted(name="interrupted"), tmp_path / "out", device="cpu")
+    assert ended.value.code == 130
+    assert not (tmp_path / "out").exists()
+
+
+class Drawn(Small):
+    """A signal comes while the pictures are drawn."""
+
+    def pictures(self, model, data, history):
+        signal.raise_signal(signal.SIGTERM)
+        return super().pictures(model, data, history)
+
+
+def test_a_signal_after_the_last_step_ends_at_once_and_a_resume_draws(tmp_path):
+    recipe = Drawn(name="small")
+    with pytest.raises(Stopped, match="judge and draw it with: everynet resume ") as stopped:
+        runs.run(recipe, tmp_path, device="cpu")
+    assert stopped.value.code == 143
+    (folder,) = tmp_path.iterdir()
+    assert not (folder / "card.md").exists()
+    result = runs.resume(replace(RECIPES["small"], name="small"), folder)
+    assert result.weights in (folder / "card.md").read_text()
