@@ -4,10 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.plot.feelings import MOST, along, coloured
-from everynet.plot.grams import LETTERS, best_grams, phrase, weighed_words, words_by_count
-from everynet.plot.passes import share_table, two_passes
 from everynet.plot.style import SIGNED
+from everynet.zoo.recurrent.pictures.feelings import MOST, along, coloured
+from everynet.zoo.recurrent.pictures.grams import (
+    LETTERS,
+    best_grams,
+    phrase,
+    weighed_words,
+    words_by_count,
+)
+from everynet.zoo.recurrent.pictures.passes import share_table, two_passes
 
 
 def ticks(axis):

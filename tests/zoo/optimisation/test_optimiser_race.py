@@ -6,7 +6,6 @@ import torch
 from matplotlib.figure import Figure
 
 from everynet.data.dataset import UserError
-from everynet.plot.race import Course, courses, standings
 from everynet.recipes.experiment import Table
 from everynet.recipes.recipe import OPTIMIZERS
 from everynet.runs.verbs import load, run
@@ -29,6 +28,7 @@ from everynet.zoo.optimisation.optimiser_race import (
     spread,
     valley,
 )
+from everynet.zoo.optimisation.pictures.race import Course, courses, standings
 from everynet.zoo.optimisation.update_rules import RULES, descend
 from tests.zoo.cells import cell
 

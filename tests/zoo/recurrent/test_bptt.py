@@ -9,7 +9,6 @@ from torch.nn.functional import cross_entropy
 
 from everynet import runs
 from everynet.data.dataset import UserError
-from everynet.plot.through_time import parts_by_lag
 from everynet.recipes.catalog import find
 from everynet.zoo.recurrent.bptt import (
     Sequence,
@@ -23,6 +22,7 @@ from everynet.zoo.recurrent.bptt import (
     through_time,
     truncated,
 )
+from everynet.zoo.recurrent.pictures.through_time import parts_by_lag
 
 NAMES = ("u", "w", "b", "v", "c")
 

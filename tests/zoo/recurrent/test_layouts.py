@@ -9,7 +9,6 @@ from matplotlib.patches import Circle, Rectangle
 
 from everynet import runs
 from everynet.data.dataset import UserError
-from everynet.plot.unrolled import Layout, unrolled
 from everynet.recipes.catalog import find
 from everynet.training.loop import begin
 from everynet.zoo.recurrent.layouts import (
@@ -22,6 +21,7 @@ from everynet.zoo.recurrent.layouts import (
     OneToOne,
     Saying,
 )
+from everynet.zoo.recurrent.pictures.unrolled import Layout, unrolled
 
 LAYOUTS = (  # class, tokens read, tokens said
     (OneToOne, 1, 1),

@@ -9,8 +9,8 @@ from scipy import stats
 
 from everynet import runs
 from everynet.data.dataset import UserError
-from everynet.plot.lengths import length_bars
 from everynet.recipes.catalog import find
+from everynet.zoo.recurrent.pictures.lengths import length_bars
 from everynet.zoo.recurrent.stopping import (
     NOTHING,
     RULES,

@@ -18,9 +18,9 @@ import everynet
 from everynet.cli import main
 from everynet.data.dataset import Data, UserError
 from everynet.nn.layers import layer_table
-from everynet.plot import block_sizes
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.zoo.vision.pictures.residual import block_sizes
 from everynet.zoo.vision.resnet import (
     Basic,
     Bottleneck,

@@ -27,10 +27,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Data
-from everynet.plot import Panel, attacked, panels
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.recipes.trained import Trained
 from everynet.training.loop import evaluating, trained
+from everynet.zoo.adversarial.pictures.attack import attacked
 from everynet.zoo.vision import lenet
 from everynet.zoo.vision.classifier import check_image_run, image_run
 

@@ -29,8 +29,8 @@ from everynet.data.dataset import Batch, Data, History, Spec, UserError
 from everynet.metrics import regressed, summarised
 from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.nn.estimator import Array, inputs, regression
-from everynet.plot.linear import coefficients, fitted, residuals
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.zoo.classic.pictures.linear import coefficients, fitted, residuals
 
 
 class LeastSquares(RegressorMixin, BaseEstimator):

@@ -39,9 +39,9 @@ from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
-from everynet.plot.linear import coefficients, probability_curve
 from everynet.plot.paths import decay
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.zoo.classic.pictures.linear import coefficients, probability_curve
 
 
 @dataclass(frozen=True)

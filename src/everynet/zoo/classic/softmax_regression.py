@@ -35,10 +35,10 @@ from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.images import misclassified
-from everynet.plot.linear import class_images, class_table
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import decay
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.zoo.classic.pictures.linear import class_images, class_table
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ from everynet.metrics import chosen, classified, confusion, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.zoo.classic.pictures.linear import fitted
+from everynet.zoo.feedforward.pictures.hidden import hidden_space
 
 MOST_STEPS = 10_000
 """As many updates are made of one's own accord: some ten seconds, for a small table."""
@@ -264,7 +266,7 @@ class Supervised(Training[MLP]):
         spec, z = data.spec, model(x)
         if spec["task"] == "regression":
             both = _unscaled(z[:, 0], spec), _unscaled(t, spec)
-            return {"fit": plot.fitted({"validation": both})}
+            return {"fit": fitted({"validation": both})}
         counts = confusion(chosen(z), t, len(spec["classes"]))
         drawn = {"confusion": plot.confusion_matrix(counts, spec["classes"])}
         if spec["shape"] == [2]:
@@ -332,7 +334,7 @@ def _in_the_plane(
             last = model.layers[-1]
             assert isinstance(last, nn.Linear)
             w, b = (p[-1] if len(p) == 1 else p[1] - p[0] for p in (last.weight, last.bias))
-            drawn["hidden"] = plot.hidden_space(
+            drawn["hidden"] = hidden_space(
                 x, model.hidden(x)[-1], w, float(b), t, labels=features, classes=classes
             )
     return drawn

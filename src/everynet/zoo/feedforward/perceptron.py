@@ -39,8 +39,8 @@ from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.estimator import Array, classification, inputs, labels
-from everynet.plot.separation import mistake_bound, separating_line
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.zoo.feedforward.pictures.separation import mistake_bound, separating_line
 
 
 class Perceptron(ClassifierMixin, BaseEstimator):

@@ -41,6 +41,7 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, 
 from everynet.data.samplers import Made
 from everynet.metrics import energy_distance
 from everynet.recipes.recipe import Goal, Pictures, State, Training, make_optimizer
+from everynet.zoo.generative.pictures.generation import made_and_judged, noise_to_points
 
 MODES = 8
 """Gaussians on the ring."""
@@ -303,10 +304,10 @@ class Ring(Training[GAN]):
             ways[f"|z| = {length}"] = (way[:, [0, -1]], model.generator(way.to(weight)).cpu())
         nearest = torch.cdist(made, centres(self.radius)).argmin(1)
         return {
-            "samples": plot.made_and_judged(
+            "samples": made_and_judged(
                 real, made, {"D(x)": judged, "D*(x), the best": best}, span=span
             ),
-            "noise": plot.noise_to_points(z[:, [0, -1]].cpu(), made, nearest, ways, span=span),
+            "noise": noise_to_points(z[:, [0, -1]].cpu(), made, nearest, ways, span=span),
             "game": _game(history),
         }
 

@@ -29,9 +29,9 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import divided
 from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
-from everynet.plot.word_vectors import word_arrows, word_map, word_similarity
 from everynet.recipes.recipe import Fitting, Pictures
 from everynet.zoo.language.corpus import Corpus, Sentences, numbered, sentences
+from everynet.zoo.language.pictures.word_vectors import word_arrows, word_map, word_similarity
 from everynet.zoo.language.word_vectors import RESTRICTED, WordVectors, agreement, judged, plane
 
 

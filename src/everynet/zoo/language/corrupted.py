@@ -36,9 +36,10 @@ from everynet.data.loading import samples
 from everynet.data.samplers import Buckets, flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.ranking import auc
-from everynet.plot import Panel, along_lines, panels
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.language.gaps import inserted, place_of
+from everynet.zoo.language.pictures.words import along_lines
 
 WAYS = ("swapped", "removed", "replaced")
 AT_ONCE = 64

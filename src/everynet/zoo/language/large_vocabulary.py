@@ -42,7 +42,7 @@ from everynet.nn.sampled_softmax import (
     uniform,
     unigram,
 )
-from everynet.plot import Panel, panels, score_planes
+from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
 from everynet.recipes.settings import settings
@@ -56,6 +56,7 @@ from everynet.zoo.language.next_word import (
     SampledScores,
     Uncorrected,
 )
+from everynet.zoo.language.pictures.candidates import score_planes
 
 CLASSES = 8, 1.0
 """Classes of the small language, and how far it is from no order."""

@@ -31,10 +31,10 @@ from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
-from everynet.plot.ngrams import by_longest_seen, neighbours
 from everynet.recipes.recipe import Pictures, Training
 from everynet.system.wording import shown
 from everynet.zoo.language.ngram_model import NGram, trigrams
+from everynet.zoo.language.pictures.ngrams import by_longest_seen, neighbours
 
 NEWLINE = "\n"
 AT_ONCE = 2048

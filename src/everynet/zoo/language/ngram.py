@@ -30,12 +30,12 @@ from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.kernels.ngrams import Counted, Ints, Reals, counted, scored, since_start
 from everynet.metrics.meanings import LANGUAGE, meanings
-from everynet.plot.ngrams import by_order, frequencies, word_by_word
 from everynet.recipes.recipe import Fitting, Pictures
 from everynet.system.wording import shown
 from everynet.zoo.language import arpa
 from everynet.zoo.language import smoothing as ways
 from everynet.zoo.language.ngram_model import NEWLINE, NGram, check
+from everynet.zoo.language.pictures.ngrams import by_order, frequencies, word_by_word
 from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 
 

@@ -30,10 +30,10 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
-from everynet.plot import Bars, by_word, filled_gaps
 from everynet.recipes.recipe import Pictures, State
 from everynet.zoo.language.gaps import every, likeliest, place_of
 from everynet.zoo.language.ngram_model import NGram, trigrams
+from everynet.zoo.language.pictures.words import Bars, by_word, filled_gaps
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.next_token import Carried, NextToken, Reader
 

@@ -39,11 +39,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.plot.panels import Panel, panels
-from everynet.plot.race import Course, courses, standings
 from everynet.recipes.experiment import Cell, Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
+from everynet.zoo.optimisation.pictures.race import Course, courses, standings
 from everynet.zoo.optimisation.update_rules import RULES, descend
 
 Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]

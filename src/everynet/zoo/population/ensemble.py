@@ -24,9 +24,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.plot.population import tuning_curves, tuning_planes
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.population.decoders import Optimal, Preconditioned, Regularised, regularised
+from everynet.zoo.population.pictures.population import tuning_curves, tuning_planes
 from everynet.zoo.population.tuning import TUNINGS, LIFRate, Tuning, gain_and_bias
 
 ROWS = 64  # points that are encoded at once: what is computed on the way stays in the cache

@@ -26,13 +26,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.plot.attractor import decoded_raster
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.population.dynamics import (
     PopulationDynamics,
 )
 from everynet.zoo.population.ensemble import Ensemble, relative_error
+from everynet.zoo.population.pictures.attractor import decoded_raster
 from everynet.zoo.spiking.lif import require
 
 

@@ -23,7 +23,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.plot.attractor import orbits
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.population.dynamics import (
@@ -32,6 +31,7 @@ from everynet.zoo.population.dynamics import (
     solved,
 )
 from everynet.zoo.population.ensemble import Ensemble
+from everynet.zoo.population.pictures.attractor import orbits
 
 
 def lorenz(y: Float[Tensor, "points 3"]) -> Float[Tensor, "points 3"]:

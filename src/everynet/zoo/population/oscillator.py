@@ -22,7 +22,6 @@ from jaxtyping import Float
 from scipy.signal import lfilter
 from torch import Tensor
 
-from everynet.plot.attractor import decoded_raster, orbits
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.population.dynamics import (
@@ -31,6 +30,7 @@ from everynet.zoo.population.dynamics import (
     turns,
 )
 from everynet.zoo.population.ensemble import Ensemble, Function, relative_error
+from everynet.zoo.population.pictures.attractor import decoded_raster, orbits
 
 
 def oscillation(frequency: float) -> Function:

@@ -21,7 +21,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.plot.attractor import orbits
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.population.dynamics import (
@@ -30,6 +29,7 @@ from everynet.zoo.population.dynamics import (
     solved,
 )
 from everynet.zoo.population.ensemble import Ensemble, Function
+from everynet.zoo.population.pictures.attractor import orbits
 
 WHENCE = ("inside", "outside")
 

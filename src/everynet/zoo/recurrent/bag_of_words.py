@@ -44,10 +44,10 @@ from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.plot.feelings import coloured
-from everynet.plot.grams import weighed_words, words_by_count
 from everynet.recipes.recipe import Fitting, Pictures
 from everynet.zoo.recurrent.classified import check_words
+from everynet.zoo.recurrent.pictures.feelings import coloured
+from everynet.zoo.recurrent.pictures.grams import weighed_words, words_by_count
 
 Rows: TypeAlias = Any  # a csr_array, which scipy does not type
 Array: TypeAlias = NDArray[np.float64]

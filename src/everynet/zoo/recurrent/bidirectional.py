@@ -36,10 +36,10 @@ from torch.nn.utils.rnn import pad_sequence
 from everynet.data.dataset import Batch, Data, History, Spec, Terms, nearest
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.recurrent import reversed_within
-from everynet.plot.passes import share_table, two_passes
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, State, Training
 from everynet.zoo.recurrent import context
+from everynet.zoo.recurrent.pictures.passes import share_table, two_passes
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 PAIR = ("he said teddy bears are on sale", "he said teddy roosevelt was a president")

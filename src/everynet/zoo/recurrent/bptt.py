@@ -34,8 +34,8 @@ from torch import Tensor
 from torch.nn.functional import one_hot
 
 from everynet.plot import Panel, panels
-from everynet.plot.through_time import parts_by_lag
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.zoo.recurrent.pictures.through_time import parts_by_lag
 
 
 class Weights(NamedTuple):

@@ -27,7 +27,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from everynet.data.dataset import Batch, Data, Terms, nearest
-from everynet.plot import error_rows, learned_when
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
@@ -40,6 +39,7 @@ from everynet.zoo.recurrent.lstm_variants import (
     SigmoidLSTM,
 )
 from everynet.zoo.recurrent.min_gru import MinGRU, MinGRUBlock
+from everynet.zoo.recurrent.pictures.remembering import error_rows, learned_when
 from everynet.zoo.recurrent.sequences import REMEMBERED, adding, copy
 
 HELD_OUT = 500

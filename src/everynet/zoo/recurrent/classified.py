@@ -31,8 +31,8 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
 from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.plot.feelings import along, coloured
 from everynet.recipes.recipe import Pictures, Training
+from everynet.zoo.recurrent.pictures.feelings import along, coloured
 
 _PAD, _UNKNOWN = (SENTENCE.index(token) for token in (PAD, UNKNOWN))
 AT_ONCE = 512

@@ -30,9 +30,10 @@ from torch.nn.functional import pad
 
 from everynet.data.dataset import Data, History
 from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unrolled
-from everynet.plot import gates_over_marks, gru_cell
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
+from everynet.zoo.recurrent.pictures.gated_cell import gru_cell
+from everynet.zoo.recurrent.pictures.gates import gates_over_marks
 
 Given = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch hidden"]]
 

@@ -31,9 +31,9 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Batch, Data, Terms, mix
 from everynet.plot import Panel, panels
-from everynet.plot.unrolled import Layout, unrolled
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
+from everynet.zoo.recurrent.pictures.unrolled import Layout, unrolled
 from everynet.zoo.recurrent.sequences import generated
 
 

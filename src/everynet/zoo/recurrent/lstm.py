@@ -39,11 +39,13 @@ from everynet.data.texts.tokens import Tokens
 from everynet.kernels import linear_recurrence
 from everynet.nn.input_checks import require_sequences
 from everynet.nn.recurrent import set_uniform
-from everynet.plot import Panel, gates_over_marks, gates_over_text, lstm_cell, panels
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures
 from everynet.training.device import seeded_by
 from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 from everynet.zoo.recurrent.next_token import NextToken, Reader
+from everynet.zoo.recurrent.pictures.gated_cell import lstm_cell
+from everynet.zoo.recurrent.pictures.gates import gates_over_marks, gates_over_text
 
 SHOWN = 6
 """Units whose gates are drawn along a text."""

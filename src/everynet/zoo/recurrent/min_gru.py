@@ -33,9 +33,15 @@ from everynet.data.samplers import IGNORED
 from everynet.data.texts.tokens import Tokens
 from everynet.kernels import linear_recurrence
 from everynet.nn.input_checks import require_sequences
-from everynet.plot import Panel, gate_maps, gate_rows, memory_curves, panels, swapped_map
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.recurrent.next_token import NextToken, Reader
+from everynet.zoo.recurrent.pictures.gate_maps import (
+    gate_maps,
+    gate_rows,
+    memory_curves,
+    swapped_map,
+)
 from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
 
 REACH = 4

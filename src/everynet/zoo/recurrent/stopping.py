@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from everynet.plot import Panel, panels
-from everynet.plot.lengths import length_bars
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.zoo.recurrent.pictures.lengths import length_bars
 
 NOTHING = -1
 """What fills the places behind the end of a sequence."""

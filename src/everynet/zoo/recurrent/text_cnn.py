@@ -32,12 +32,12 @@ from torch.nn.functional import pad
 from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
 from everynet.plot import Panel, panels
-from everynet.plot.grams import best_grams
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import inside
 from everynet.zoo.recurrent.classified import Classified, Words
+from everynet.zoo.recurrent.pictures.grams import best_grams
 from everynet.zoo.recurrent.sentiment import Sentiment
 
 SHOWN, EACH = 4, 3  # filters of each class that are shown, and phrases of each

@@ -35,6 +35,7 @@ from torch.nn.functional import one_hot
 from everynet import plot
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.recipes.recipe import Goal, Pictures, State, Training
+from everynet.zoo.reinforcement.pictures.play import film_strip, policy_maps
 
 ACTIONS = ("left", "stay", "right")
 
@@ -335,8 +336,8 @@ class PlayCatch(Training[QNetwork, Memory]):
         end = "caught" if reward > 0 else "missed"
         shape = (self.height - 1, self.width, self.width, len(ACTIONS))
         return {
-            "policy": plot.policy_maps(q.view(shape), arrows=("\u2190", "\u2022", "\u2192")),
-            "episode": plot.film_strip(
+            "policy": policy_maps(q.view(shape), arrows=("\u2190", "\u2022", "\u2192")),
+            "episode": film_strip(
                 frames, torch.cat([q for _, q, _ in steps]), actions=ACTIONS, end=end
             ),
             "learning": self._learning(history, q.flatten(), exact.flatten()),

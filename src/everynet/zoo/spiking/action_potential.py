@@ -38,10 +38,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.neuron import action_potential, phase_plane
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley, Recording, whole_steps
+from everynet.zoo.spiking.pictures.neuron import action_potential, phase_plane
 from everynet.zoo.spiking.solvers import METHODS
 
 AXON = HodgkinHuxley()

@@ -42,10 +42,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.plot.panels import Curve, Panel, panels
-from everynet.plot.regimes import Regime, regimes
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.balanced import DT, GAMMA, TAU, THETA, Balanced
 from everynet.zoo.spiking.network import MOST
+from everynet.zoo.spiking.pictures.regimes import Regime, regimes
 from everynet.zoo.spiking.spike_statistics import population, spectrum, synchrony, variation
 
 BIN = 5e-4  # s

@@ -36,8 +36,8 @@ from torch import Tensor
 
 from everynet.kernels.lif import Grid, Inside, Membranes, Recording, advance
 from everynet.plot.panels import Panel, panels
-from everynet.plot.spikes import firing_curve, membrane_traces
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.zoo.spiking.pictures.spikes import firing_curve, membrane_traces
 
 Drive = float | Float[Tensor, ""] | Float[Tensor, " neurons"] | Float[Tensor, "steps neurons"]
 """One input for one neuron, one for each, or one for each at each step."""

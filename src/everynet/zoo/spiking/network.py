@@ -35,9 +35,9 @@ from torch import Tensor
 from everynet.kernels.lif import Recording
 from everynet.kernels.lif_network import NetworkState, Noise, Step, Wiring, advance
 from everynet.plot.panels import Panel, panels
-from everynet.plot.spikes import membrane_traces, raster
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.spiking.lif import LIF, Drive, require, rows_of, whole_steps
+from everynet.zoo.spiking.pictures.spikes import membrane_traces, raster
 from everynet.zoo.spiking.spike_statistics import variation
 
 MOST = 500.0  # Poisson spikes in one step of one neuron; e^-MOST is still a number

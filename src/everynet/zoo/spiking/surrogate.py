@@ -46,9 +46,9 @@ from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.plot import filters
-from everynet.plot.evidence import evidence, surrogates
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.spiking.classifier import SpikingClassification
+from everynet.zoo.spiking.pictures.evidence import evidence, surrogates
 
 GAIN = 2.0
 """Standard deviation of the currents at the start, in thresholds, for inputs of unit variance."""

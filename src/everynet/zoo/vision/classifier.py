@@ -28,10 +28,11 @@ from everynet.data.images.augment import (
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
-from everynet.plot import activation_maps, confusion_matrix, filters, misclassified, network
+from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
 from everynet.recipes.recipe import Goal, M, Pictures, Training, later
 from everynet.recipes.trained import Trained
 from everynet.training.device import constant
+from everynet.zoo.vision.pictures.diagram import network
 
 
 @dataclass(frozen=True, kw_only=True)

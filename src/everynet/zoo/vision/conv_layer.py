@@ -32,11 +32,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
-from everynet.plot.convolution import backward_maps, toeplitz_form
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.convolution import by, correlate2d, farthest, tensor
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.convolution import backward_maps, toeplitz_form
 
 
 class Slide(NamedTuple):

@@ -28,10 +28,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.plot.convolution import flipped, slid
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.convolution import flipped, slid
 
 
 def convolve(

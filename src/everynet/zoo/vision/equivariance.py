@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 from everynet.plot.panels import Panel, panels
-from everynet.plot.shifts import shifted
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.shifts import shifted
 
 Maps = Float[Tensor, "batch channels height width"]
 

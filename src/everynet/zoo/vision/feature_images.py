@@ -32,12 +32,13 @@ from torch.nn.functional import avg_pool2d, pad
 from everynet.data.dataset import Data, UserError, nearest
 from everynet.data.images.standardize import Standardize
 from everynet.nn.layers import activations
-from everynet.plot import Panel, driven, panels
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.recipes.trained import Trained
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import Photographs
+from everynet.zoo.vision.pictures.features import driven
 
 Images = Float[Tensor, "images channels height width"]
 AT_ONCE = 250  # images that go through the network together

@@ -30,10 +30,10 @@ from torch import Tensor
 from torch.fft import irfft2, rfft2
 from torch.nn.functional import pad
 
-from everynet.plot.filtering import filtered, matched, shares
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.convolution import correlate2d
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.filtering import filtered, matched, shares
 
 EVEN = 1e-9  # a sum of squares below this is rounding, for values from 0 to 1
 

@@ -44,9 +44,10 @@ from everynet.data.images.standardize import Standardize
 from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations, layer_table
-from everynet.plot import activation_maps, layer_costs
+from everynet.plot import activation_maps
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.pictures.costs import layer_costs
 
 Maps = Float[Tensor, "batch channels height width"]
 Logits = Float[Tensor, "batch classes"]

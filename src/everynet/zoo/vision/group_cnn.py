@@ -38,11 +38,12 @@ from everynet.data.dataset import Data, UserError, generator, mix
 from everynet.data.images.augment import Affine
 from everynet.data.images.standardize import Standardize
 from everynet.nn.input_checks import require_images
-from everynet.plot import Panel, panels, turned_maps
+from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import M, Pictures, State, Training
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.cnn import CNN
+from everynet.zoo.vision.pictures.equivariance import turned_maps
 
 Images = Float[Tensor, "batch channels height width"]
 OnGroup = Float[Tensor, "batch maps 4 height width"]

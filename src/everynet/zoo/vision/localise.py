@@ -43,10 +43,10 @@ from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
 from everynet.nn.input_checks import require_images
-from everynet.plot import boxes_found, looked_at
 from everynet.recipes.recipe import Goal, Pictures, Training, later
 from everynet.zoo.vision.clutter import in_clutter
 from everynet.zoo.vision.cnn import ConvBlock
+from everynet.zoo.vision.pictures.localisation import boxes_found, looked_at
 
 Edges = Float[Tensor, "batch 4"]
 EDGES = ("left", "top", "right", "bottom")

@@ -35,10 +35,10 @@ from torch.nn.functional import (
     max_pool2d,
 )
 
-from everynet.plot.convolution import pooled, shrunk
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.zoo.vision.convolution import farthest, tensor
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.convolution import pooled, shrunk
 
 
 def max_pool(

@@ -33,10 +33,11 @@ from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn.functional import pad
 
-from everynet.plot import Panel, cell_fields, named_bars, panels
+from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.cnn import Photographs
+from everynet.zoo.vision.pictures.cells import cell_fields, named_bars
 
 Plane = Float64[Tensor, "side side"]
 BINS = 9

@@ -38,9 +38,9 @@ from torch.optim import Optimizer
 
 from everynet.data.dataset import Data, History
 from everynet.nn.input_checks import require_images
-from everynet.plot import block_sizes
 from everynet.recipes.recipe import OPTIMIZERS, M, Pictures
 from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.pictures.residual import block_sizes
 
 Maps = Float[Tensor, "batch channels height width"]
 Made = Float[Tensor, "batch maps rows columns"]

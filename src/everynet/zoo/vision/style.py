@@ -50,6 +50,7 @@ from everynet.recipes.trained import Trained
 from everynet.training.loop import trained
 from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.patches import Patches, blocks
+from everynet.zoo.vision.pictures.neural_style import gram_matrices, picture_table
 
 DEEPEST = 5  # style layers at most
 HISTORY = 20  # steps that L-BFGS remembers
@@ -405,9 +406,9 @@ class StyleTransfer(Training[Picture]):
         way = [*[*kept][: sum(n < self.steps for n in FRAMES)], ("at the end", made[0])]
         ends = zip(("content", "style", "learned"), (content[0], style[0], made[0]), strict=True)
         return {
-            "transfer": plot.picture_table([("", [*ends])]),
-            "way": plot.picture_table([("", way[at : at + 3]) for at in range(0, len(way), 3)]),
-            "gram": plot.gram_matrices({**grams, "style": aims.targets()}, names),
+            "transfer": picture_table([("", [*ends])]),
+            "way": picture_table([("", way[at : at + 3]) for at in range(0, len(way), 3)]),
+            "gram": gram_matrices({**grams, "style": aims.targets()}, names),
             "layers": _losses(names, plot.logged(history, "train")),
         }
 

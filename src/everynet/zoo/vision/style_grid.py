@@ -28,6 +28,7 @@ from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Pictures, Training
 from everynet.recipes.trained import Trained
 from everynet.zoo.vision import photo_pair as pair
+from everynet.zoo.vision.pictures.neural_style import picture_table
 from everynet.zoo.vision.style import DEEPEST, StyleTransfer
 
 CONTENT, STYLE = "content-only", "style-only"
@@ -150,8 +151,8 @@ class Grid(Experiment):
         ratios = torch.tensor(self.ratios, dtype=torch.float64)
         curves = {n: (ratios, torch.tensor([x[key] for x in last])) for n, key in named.items()}
         return {
-            "grid": plot.picture_table(rows, title="weight of the content, alpha / beta"),
-            "alone": plot.picture_table([("", alone[:2]), ("", alone[2:])]),
+            "grid": picture_table(rows, title="weight of the content, alpha / beta"),
+            "alone": picture_table([("", alone[:2]), ("", alone[2:])]),
             "trade": plot.panels(
                 plot.Panel(
                     curves, "alpha / beta", "share", "content against style", log="x",

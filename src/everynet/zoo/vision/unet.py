@@ -44,8 +44,8 @@ from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import dice, iou, pixel_confusion
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations
-from everynet.plot import feature_u, segmented, uncertain_pixels
 from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.zoo.vision.pictures.segmentation import feature_u, segmented, uncertain_pixels
 
 Maps = Float[Tensor, "batch channels height width"]
 

@@ -38,8 +38,8 @@ from everynet.data.images.augment import Augment, compose
 from everynet.data.images.deform import bend, symmetries
 from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
-from everynet.plot import bent_windows, membranes
 from everynet.recipes.recipe import Pictures
+from everynet.zoo.vision.pictures.membranes import bent_windows, membranes
 from everynet.zoo.vision.unet import SameUNet, Segmentation
 
 LEVELS = 256

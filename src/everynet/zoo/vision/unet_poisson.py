@@ -33,9 +33,10 @@ from torch import Tensor, nn
 from everynet.data import load, poisson
 from everynet.data.dataset import Batch, Data, Spec, Terms, UserError
 from everynet.data.images.deform import symmetries
-from everynet.plot import Panel, influences, panels, solutions
+from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import M, Pictures, Training
+from everynet.zoo.vision.pictures.fields import influences, solutions
 from everynet.zoo.vision.unet import BorderUNet, start
 
 Maps = Float[Tensor, "batch channels height width"]

@@ -32,9 +32,9 @@ from torch.nn.functional import mse_loss
 from everynet.data import load, radon
 from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
 from everynet.data.images.deform import symmetries
-from everynet.plot import angles_needed, reconstructions
 from everynet.recipes.recipe import Goal, Pictures, Training, later
 from everynet.training.device import constant
+from everynet.zoo.vision.pictures.fields import angles_needed, reconstructions
 from everynet.zoo.vision.unet import BorderUNet
 
 Maps = Float[Tensor, "batch channels height width"]

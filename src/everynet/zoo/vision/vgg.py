@@ -37,9 +37,9 @@ from everynet.data.dataset import Data, History, UserError
 from everynet.nn.conv import he_start
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
-from everynet.plot import layer_costs
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.pictures.costs import layer_costs
 
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
 """Convolutions of the five stages, by the number of all layers that have weights."""

@@ -38,9 +38,9 @@ from everynet.data.dataset import Data, History, UserError
 from everynet.nn.conv import he_start
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
-from everynet.plot import layer_costs
 from everynet.recipes.recipe import Pictures
 from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.pictures.costs import layer_costs
 
 Maps = Float[Tensor, "batch channels height width"]
 

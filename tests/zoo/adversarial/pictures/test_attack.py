@@ -1,0 +1,36 @@
+import io
+
+import torch
+
+from everynet.zoo.adversarial.pictures.attack import attacked
+
+
+def test_a_column_for_each_image_with_what_was_said():
+    images = torch.rand(2, 1, 4, 5)
+    changed = images + torch.tensor([0.1, -0.2])[:, None, None, None]
+    figure = attacked(images, changed, before=["7  99%", "1  80%"], after=["2  60%", "4  70%"],
+                      title="two")  # fmt: skip
+    figure.savefig(io.BytesIO(), format="png")
+    pictures = figure.axes[:6]
+    assert [axes.get_title() for axes in pictures] == [
+        "7  99%",
+        "1  80%",
+        "",
+        "",
+        "2  60%",
+        "4  70%",
+    ]
+    for column, change in enumerate((0.1, -0.2)):
+        shown = pictures[2 + column].images[0]
+        assert torch.allclose(torch.tensor(shown.get_array()), torch.tensor(change).double())
+        assert (shown.norm.vmin, shown.norm.vmax) == (-shown.norm.vmax, shown.norm.vmax)
+        assert (pictures[column].images[0].norm.vmin, pictures[column].images[0].norm.vmax) == (
+            0,
+            1,
+        )
+
+
+def test_images_in_colour_and_of_any_number_of_channels():
+    for channels in (2, 3):
+        images = torch.rand(1, channels, 4, 4)
+        attacked(images, images, before=["a"], after=["b"]).savefig(io.BytesIO(), format="png")
