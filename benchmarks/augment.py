@@ -47,7 +47,7 @@ def repeated(once: Callable[[], object], job: Job) -> Callable[[], object]:
 def with_everynet(job: Job) -> Callable[[], object]:
     import torch
 
-    from everynet.data.dataset import Draw
+    from everynet.data.draws import Draw
     from everynet.data.images.augment import affine, compose, crop, flip
 
     x, numbers = images(job), torch.Generator(job["device"]).manual_seed(0)

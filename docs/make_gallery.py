@@ -21,8 +21,9 @@ from typing import Any
 from PIL import Image
 from PIL.Image import Resampling
 
-from everynet.recipes.catalog import PACKAGE, Entry, entries, find, of_run
+from everynet.recipes.catalog import PACKAGE, Entry, entries, find
 from everynet.recipes.recipe import Recipe, telling
+from everynet.recipes.stored import of_run
 from everynet.runs.verbs import draw
 from everynet.system.errors import Failure
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
     from everynet.recipes.recipe import Fitting as Fitting
     from everynet.recipes.recipe import Recipe as Recipe
     from everynet.recipes.recipe import Simulation as Simulation
-    from everynet.recipes.recipe import State as State
-    from everynet.recipes.recipe import Training as Training
+    from everynet.recipes.state import State as State
     from everynet.recipes.trained import Trained as Trained
+    from everynet.recipes.training import Training as Training
     from everynet.runs.history import Watch
     from everynet.runs.job import Result as Result
     from everynet.system.errors import UserError as UserError
@@ -75,9 +75,15 @@ __all__ = [
 ]
 
 _WORDS = {
-    **dict.fromkeys(("Recipe", "Training", "Fitting", "Simulation", "State"), "recipes.recipe"),
+    **dict.fromkeys(("Recipe", "Fitting", "Simulation"), "recipes.recipe"),
     **dict.fromkeys(("Cell", "Experiment", "Table"), "recipes.experiment"),
-    **{"Result": "runs.job", "Trained": "recipes.trained", "UserError": "system.errors"},
+    **{
+        "Training": "recipes.training",
+        "State": "recipes.state",
+        "Result": "runs.job",
+        "Trained": "recipes.trained",
+        "UserError": "system.errors",
+    },
     **dict.fromkeys(("Batch", "Data", "Terms"), "data.dataset"),
 }
 
@@ -135,7 +141,7 @@ def resume(
     `data` is where its data lies now, or that which was given in memory.
     """
     _check_watch(watch)
-    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
+    found: Recipe = import_module("everynet.recipes.stored").of_run(folder, file)
     found = import_module("everynet.recipes.settings").override(found, fields)
     done: Result = import_module("everynet.runs").resume(
         found, folder, data=data, jobs=jobs, show=show, watch=watch
@@ -154,14 +160,14 @@ def draw(
     folder: str | Path, file: str | Path | None = None, *, data: object = None
 ) -> tuple[Path, ...]:
     """Draw the pictures of a run again; `data` as for `resume`."""
-    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
+    found: Recipe = import_module("everynet.recipes.stored").of_run(folder, file)
     drawn: tuple[Path, ...] = import_module("everynet.runs").draw(found, folder, data=data)
     return drawn
 
 
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
     """The trained model of a run folder, in eval mode; `file` names a recipe outside the zoo."""
-    return import_module("everynet.recipes.catalog").load(folder, file)
+    return import_module("everynet.runs.loading").load(folder, file)
 
 
 def evaluate(
@@ -174,7 +180,7 @@ def evaluate(
     **fields: object,
 ) -> dict[str, float]:
     """The figures of a run on labelled files or a known set; or else on its own test split."""
-    found: Recipe = import_module("everynet.recipes.catalog").of_run(folder, file)
+    found: Recipe = import_module("everynet.recipes.stored").of_run(folder, file)
     judge = import_module("everynet.runs.evaluate").judge
     judged = judge(found, folder, data, device=device, precision=precision, **fields)
     figures: dict[str, float] = judged.figures
@@ -209,7 +215,7 @@ def sweep(
 
 def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
     """A run to be asked, `trained(run).predict(X)`, or given to a recipe: `of=trained(run)`."""
-    found: Trained = import_module("everynet.recipes.catalog").trained(folder, file)
+    found: Trained = import_module("everynet.runs.loading").trained(folder, file)
     return found
 
 

@@ -15,8 +15,10 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
-from everynet.recipes.recipe import Fitting, Simulation, Training
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.recipes.recipe import Fitting, Simulation
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -142,7 +142,7 @@ def test_each_is_one_line_exit_two_and_cheap(trials, capfd, monkeypatch, tmp_pat
 FORKS = """
 import json, os, runpy, sys
 import everynet.cli, everynet.runs
-from everynet.catalog import entries, find
+from everynet.recipes.catalog import entries, find
 
 cases, names = json.load(sys.stdin), [entry.name for entry in entries()[0]]
 for words, _ in cases:

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import everynet
-from everynet.data.dataset import UserError
 from everynet.runs import job
+from everynet.system.errors import UserError
 
 
 def rows(path, count=60, noise=0.0, target="y"):

@@ -11,8 +11,9 @@ from everynet.cli import overridden, parsed, parser_of
 from everynet.cli.hints import HIGH, suggestions
 from everynet.recipes import catalog
 from everynet.recipes.catalog import entries, find
-from everynet.recipes.recipe import Fitting, Training
+from everynet.recipes.recipe import Fitting
 from everynet.recipes.settings import override, setting_types
+from everynet.recipes.training import Training
 from everynet.runs.job import Result
 
 

@@ -38,7 +38,9 @@ RECIPES = {{
 
 def zoo_file(n, lines=300):
     head = f'"""Network {n}, which nobody needs.\n\n    y = x  (1)  identity\n"""\n\n'
-    head += "from dataclasses import dataclass\n\nfrom everynet.recipes import Training\n\n\n"
+    head += (
+        "from dataclasses import dataclass\n\nfrom everynet.recipes.training import Training\n\n\n"
+    )
     head += f"class Net{n}(nn.Module):\n    def __init__(self, width: int) -> None:\n"
     tail = RECIPE.format(n=n)
     missing = lines - (head + tail).count("\n")

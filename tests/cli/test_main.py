@@ -11,7 +11,7 @@ import pytest
 import everynet
 from everynet import cli
 from everynet.cli import VERBS, explained, main, nearest, table
-from everynet.data.dataset import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
+from everynet.system.errors import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
 
 MINE = Path(__file__).parent / "mine.py"
 

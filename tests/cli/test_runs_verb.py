@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from everynet.data.dataset import UserError
 from everynet.recipes.run_names import run_folder
-from everynet.recipes.settings import convert
 from everynet.recipes.trained import Trained
+from everynet.system.errors import UserError
 from everynet.system.manifest import sealed
+from everynet.system.values import convert
 
 LOG = [
     {"step": 1, "train": {"loss": 2.0}},

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits as bce
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import Batch, Data, History, NonFinite, Terms, generator
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.images.augment import (
     affine,
     colour,
@@ -40,9 +40,12 @@ from everynet.data.images.augment import (
 )
 from everynet.data.images.standardize import Standardize
 from everynet.data.samplers import Lanes, Windows
-from everynet.recipes.recipe import State, Training, make_optimizer
+from everynet.recipes.state import State
+from everynet.recipes.training import Training, make_optimizer
 from everynet.runs.progress import Progress
 from everynet.runs.verbs import resume, run
+from everynet.system.errors import NonFinite
+from everynet.system.seeds import generator
 from everynet.training import graph as capture
 from everynet.training.device import choose, computing
 from everynet.training.loop import begin, evaluate, train

@@ -15,11 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import numpy as np
 import pytest
 
-from everynet.data.dataset import UserError
 from everynet.data.download import store
 from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known, Package, Web, everything
 from everynet.data.sets.mnist import _DIGITS
+from everynet.system.errors import UserError
 
 from .either import ADDED, real_set
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 from .either import find, inputs, labelled, load
 

@@ -8,9 +8,9 @@ import torch
 from PIL import Image
 
 from everynet.data import check, kinds, load
-from everynet.data.dataset import UserError
 from everynet.data.images.standardize import resize
 from everynet.data.kinds import boxes
+from everynet.system.errors import UserError
 
 HEADER = "image,class,left,top,right,bottom"
 

@@ -8,9 +8,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
+from everynet.data.draws import WHOLE, Share
 from everynet.data.samplers import CHUNK, Buckets, flattened
-from everynet.system.seeds import WHOLE, Share
+from everynet.system.errors import UserError
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

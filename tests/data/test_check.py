@@ -5,11 +5,11 @@ import pytest
 from PIL import Image
 
 from everynet.data import check
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
+from tests.data.images.test_folder import fill, pixels
 
 from .either import load
 from .mutants import mutants
-from .test_folder import fill, pixels
 
 
 def test_a_good_folder(tmp_path):

@@ -7,16 +7,17 @@ import torch
 
 import everynet
 from everynet import data, runs
-from everynet.data.dataset import UserError, generator
 from everynet.data.loading import load
 from everynet.data.samples import Samples
 from everynet.data.sets import Known
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
+from tests.data.images.test_folder import fill
 
 from .either import ADDED
-from .test_folder import fill
 
 SPLIT = "as published"
 
@@ -81,9 +82,7 @@ def test_the_last_weights_are_kept_and_the_card_says_so(tmp_path):
     assert "| weights | of step 20, the last, because holdout=false leaves no rows that" in card
     assert "holdout=false: the rows for validation are trained on as well" in card
     assert not list((folder / "checkpoints").glob("best-*"))
-    assert everynet.recipes.catalog.spec_of(folder)["split"].startswith(
-        "as published; holdout=false"
-    )
+    assert everynet.runs.loading.spec_of(folder)["split"].startswith("as published; holdout=false")
 
 
 def test_a_test_part_of_our_own_choice_is_refused(levels):

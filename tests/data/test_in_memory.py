@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from everynet.data import kinds, loading
-from everynet.data.dataset import UserError
 from everynet.data.in_memory import Columns, given, holding, part
+from everynet.system.errors import UserError
 
 from .frame import Frame, Series, objects
 

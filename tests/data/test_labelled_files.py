@@ -8,10 +8,10 @@ import torch
 from PIL import Image
 
 from everynet.data import load
-from everynet.data.dataset import UserError
 from everynet.data.kinds import Kind
 from everynet.data.loading import judging
 from everynet.data.split import PARTS
+from everynet.system.errors import UserError
 
 NUMBERS = np.random.default_rng(0)
 

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images import standardize as images
 from everynet.data.images.augment import shift
 from everynet.data.images.standardize import moments
 from everynet.data.samples import Samples, published
 from everynet.data.sets import Known
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 from .either import ADDED, load, real_set
 

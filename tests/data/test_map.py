@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from everynet.data import check, kinds, load
-from everynet.data.dataset import UserError
 from everynet.data.images.standardize import resize
 from everynet.data.kinds import map as maps
+from everynet.system.errors import UserError
 
 
 def pixels(seed, *shape):

@@ -6,9 +6,9 @@ import torch
 from PIL import Image
 
 from everynet.data import check, kinds, load
-from everynet.data.dataset import UserError
 from everynet.data.images.standardize import resize
 from everynet.data.kinds import mask
+from everynet.system.errors import UserError
 
 LEVELS = (0, 128, 255)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from tests.data.either import load
 
 from .mutants import mutants
@@ -14,9 +14,9 @@ from .mutants import mutants
 MEASURE = """
 import resource, sys, tempfile, time, warnings
 from pathlib import Path
-import everynet.data.scikit, everynet.data.folder
+import everynet.data.scikit, everynet.data.images.folder
 from tests.data.either import load
-from everynet.types import UserError
+from everynet.system.errors import UserError
 from tests.data.mutants import mutants
 
 def peak():

@@ -19,9 +19,10 @@ from pathlib import Path
 
 import torch
 
-from everynet import files
+from everynet.system import files
 from everynet.data import Kind, register
-from everynet.types import Data, UserError
+from everynet.data.dataset import Data
+from everynet.system.errors import UserError
 
 
 @dataclass(frozen=True)

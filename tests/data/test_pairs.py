@@ -4,11 +4,11 @@ import pytest
 import torch
 
 from everynet.data import check, load
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.data.loading import samples
 from everynet.data.split import PARTS, by_hash, rows
 from everynet.data.texts.tokens import Tokens
+from everynet.system.errors import UserError
 
 WORDS = ("red", "green", "blue", "white", "black", "yellow", "brown")
 COUNT = 60

@@ -10,7 +10,7 @@ from scipy.sparse import diags, identity, kron
 from scipy.sparse.linalg import spsolve
 
 from everynet.data import load, poisson
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 
 def grid(side):

@@ -15,11 +15,13 @@ from everynet import runs
 from everynet.cli import main
 from everynet.data import dataset as types
 from everynet.data import prefetch as feed
-from everynet.data.dataset import Data, Share, Stopped, UserError
+from everynet.data.dataset import Data
+from everynet.data.draws import Share
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import folder
 from everynet.runs import checkpoint
 from everynet.system import cache, files, memory
+from everynet.system.errors import Stopped, UserError
 from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.vision.classifier import ImageClassification

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.data import load, radon
-from everynet.data.dataset import UserError, generator
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 F64 = torch.float64
 

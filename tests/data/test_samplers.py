@@ -5,9 +5,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everynet.data.dataset import Data, UserError
-from everynet.data.samplers import IGNORED, Anywhere, Lanes, Windows
-from everynet.system.seeds import WHOLE, Share
+from everynet.data.dataset import Data
+from everynet.data.draws import WHOLE, Share
+from everynet.data.samplers import Anywhere, Lanes, Windows
+from everynet.nn.losses import IGNORED
+from everynet.system.errors import UserError
 
 SAMPLERS = [Lanes, Windows, Anywhere]
 

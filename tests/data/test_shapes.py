@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from everynet.data import load, shapes
-from everynet.data.dataset import UserError
 from everynet.data.download import store
 from everynet.data.sets import everything
+from everynet.system.errors import UserError
 
 
 def test_the_set_is_described_and_each_part_has_its_seed():

@@ -7,7 +7,7 @@ import torch
 from sklearn.neighbors import KNeighborsClassifier
 
 from everynet.data import strokes
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 from .either import load
 

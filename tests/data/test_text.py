@@ -10,15 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everynet.data import check, load
-from everynet.data.dataset import UserError
 from everynet.data.download import fetch, store
 from everynet.data.download.contents import Content
 from everynet.data.kinds import named
 from everynet.data.kinds.text import BLANK, LongText, divided
 from everynet.data.loading import samples as load_samples
-from everynet.data.samplers import IGNORED, Lanes, Windows
+from everynet.data.samplers import Lanes, Windows
 from everynet.data.sets import Form, Known, Web, everything
 from everynet.data.texts.tokens import UNKNOWN, Tokens, cut
+from everynet.nn.losses import IGNORED
+from everynet.system.errors import UserError
 
 KIND = named("text")
 WORDS = "the cat sat on a mat and saw it\n"

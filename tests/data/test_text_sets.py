@@ -3,10 +3,10 @@
 import pytest
 
 from everynet.data import load
-from everynet.data.dataset import UserError
 from everynet.data.loading import samples
 from everynet.data.sets import everything
 from everynet.data.split import PARTS
+from everynet.system.errors import UserError
 
 TEXTS = [name for name, known in everything().items() if known.kind in ("pairs", "labelled")]
 NO_SOURCE = [

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from everynet.data import load, sets, vgg19
-from everynet.data.dataset import UserError
 from everynet.data.download import store
 from everynet.data.download.contents import Content
 from everynet.data.sets import Package, everything
+from everynet.system.errors import UserError
 from everynet.system.sources import recording
 
 NAMES = [f"{conv}.{part}" for conv in vgg19.CONVS for part in ("weight", "bias")]

@@ -14,7 +14,9 @@ from torch.nn.functional import cross_entropy
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Fitting, Simulation, State, Training
+from everynet.recipes.recipe import Fitting, Simulation
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

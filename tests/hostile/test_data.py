@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from everynet.cli import main
-from everynet.data.dataset import UserError
 from everynet.data.download import package_index as index
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.tables import arrays, csv_lines, csv_table, npz
 from everynet.runs.job import Job
 from everynet.system import cache
+from everynet.system.errors import UserError
 from tests.data.images.test_folder import fill
 
 MEGABYTE = 2**20

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from everynet.cli import explained
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.system.errors import UserError
 from everynet.training.loop import check_room
 
 LONG = "x" * 5000

@@ -24,10 +24,9 @@ from torch import nn
 import everynet
 from everynet import runs
 from everynet.cli import main
-from everynet.data.dataset import CannotWrite, NoCheckpoint, UserError
 from everynet.runs import checkpoint, job
 from everynet.system import files, manifest
-from everynet.system.errors import Missing
+from everynet.system.errors import CannotWrite, Missing, NoCheckpoint, UserError
 from tests.hostile.generator import FILE, ROWS, make_canary, state_of
 from tests.hostile.recipes import RECIPES
 from tests.runs.recipes import RECIPES as CORE

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 from everynet.cli import data as data_verb
-from everynet.data.dataset import UserError
 from everynet.data.download import package_index as index
 from everynet.plot import style
 from everynet.runs.job import Job
 from everynet.runs.verbs import draw, run
 from everynet.system import cache
+from everynet.system.errors import UserError
 from everynet.training import device
 from everynet.training.device import Setup, choose, computing
 from everynet.training.processes import World
@@ -60,9 +60,9 @@ def test_5_a_second_thread_that_begins_a_run_is_refused_and_its_own_goes_on():
 FORKED = """
 import os, signal, sys
 import torch
-from everynet.device import Setup, choose, computing, threads_for
+from everynet.training.device import Setup, choose, computing, threads_for
 from everynet.runs import draw, run
-from everynet.types import UserError
+from everynet.system.errors import UserError
 
 torch.set_num_threads(2)
 several = Setup(torch.device("cpu"), threads=2)

@@ -9,9 +9,9 @@ import pytest
 
 from everynet.cli import main, table
 from everynet.cli.streams import Door, Remarks, doors
-from everynet.data.dataset import CannotWrite
 from everynet.runs.card import cell, code
 from everynet.runs.progress import Progress
+from everynet.system.errors import CannotWrite
 from everynet.system.wording import nearest, printable
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\r\x9b31m\u202egnp.exe\x08"

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_breast_cancer, load_iris
 
-from everynet.data.dataset import UserError
 from everynet.metrics import separability
 from everynet.metrics.separability import separating_weights
+from everynet.system.errors import UserError
 
 SQUARE = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]]).double()
 

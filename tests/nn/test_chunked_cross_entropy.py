@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from torch.nn.functional import cross_entropy, linear
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from everynet.data.samplers import IGNORED
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
+from everynet.nn.losses import IGNORED
 
 
 def inputs(tokens=13, hidden=5, vocab=11, dtype=torch.float64, seed=0):

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from everynet.nn.frozen import Given
-from everynet.recipes.recipe import State
+from everynet.recipes.state import State
 from everynet.runs import checkpoint
 
 

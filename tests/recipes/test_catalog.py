@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import everynet
-from everynet.data.dataset import UserError
 from everynet.recipes import catalog
-from everynet.recipes.catalog import entries, find, of_run, outside, parse, sources
+from everynet.recipes.catalog import entries, find, outside, parse, sources
 from everynet.recipes.settings import override, plain_settings, setting_types
 from everynet.recipes.settings import settings as values_of
+from everynet.recipes.stored import of_run
 from everynet.system import cache
+from everynet.system.errors import UserError
 from tests.runs.sealed import reseal
 
 ZOO_FILE = '''"""One network, and what it is for.
@@ -29,8 +30,8 @@ class Fake(Training): in a docstring
 """
 
 import torch
-from everynet.recipes import (
-    Recipe as Kind,
+from everynet.recipes.recipe import Recipe as Kind
+from everynet.recipes.training import (
     Training,  # a comment, with a comma
 )
 from everynet.zoo.other.shared import Shared
@@ -168,7 +169,8 @@ def test_recipes_that_cannot_be_read(foot, line):
 
 FAMILY_FILE = '''"""A family file."""
 
-from everynet.recipes import Training, fact
+from everynet.recipes.recipe import fact
+from everynet.recipes.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,7 +182,7 @@ class Shared(Training):
 USER_FILE = '''"""A user of it."""
 
 from everynet.zoo.a.family import Shared as Common
-from everynet.recipes import Fitting, Simulation
+from everynet.recipes.recipe import Fitting, Simulation
 from everynet.zoo.a import family
 
 
@@ -420,7 +422,7 @@ def test_the_text_says_what_python_says(entry):
 
 def test_finding_one_imports_no_other(tmp_path):
     program = (
-        "import sys\nfrom everynet.catalog import find\nfind('perceptron')\n"
+        "import sys\nfrom everynet.recipes.catalog import find\nfind('perceptron')\n"
         "zoo = [m for m in sys.modules if m.startswith('everynet.zoo.') and m.count('.') == 3]\n"
         "print(*zoo)"
     )
@@ -455,7 +457,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from everynet.recipes import Simulation
+from everynet.recipes.recipe import Simulation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.cli import overridden, pairs
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import entries, find
-from everynet.recipes.recipe import Recipe, Training, fact
-from everynet.recipes.settings import convert, override, setting_docs, setting_types
+from everynet.recipes.recipe import Recipe, fact
+from everynet.recipes.settings import override, setting_docs, setting_types
 from everynet.recipes.settings import settings as values_of
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.values import convert
 from everynet.system.wording import written
 
 

@@ -13,11 +13,11 @@ import torch
 import everynet
 from everynet import runs
 from everynet.cli.sweep import report
-from everynet.data.dataset import UserError
-from everynet.recipes.catalog import of_run
-from everynet.recipes.recipe import Training
+from everynet.recipes.stored import of_run
 from everynet.recipes.sweep import Sweep, as_text, split, sweep_of, values_of
+from everynet.recipes.training import Training
 from everynet.runs.cell_job import read_cell
+from everynet.system.errors import UserError
 from tests.runs import laws
 from tests.runs.laws import Law, Steep
 from tests.runs.recipes import RECIPES, Small

@@ -13,14 +13,14 @@ from torch import nn
 import everynet
 from everynet import runs
 from everynet.cli import main
-from everynet.data.dataset import Stopped, UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Simulation
 from everynet.recipes.settings import override
 from everynet.recipes.trained import Trained
-from everynet.runs import checkpoint
+from everynet.runs import checkpoint, verbs
 from everynet.runs.job import Job
 from everynet.runs.progress import Stop
+from everynet.system.errors import Stopped, UserError
 from everynet.system.wording import written
 from everynet.training.loop import begin, trained
 from tests.runs import recipes
@@ -106,7 +106,7 @@ def test_it_is_written_as_its_path_and_comes_back_from_recipe_json(mlp, tmp_path
     folder = runs.run(recipe, tmp_path).folder
     stored = json.loads((folder / "recipe.json").read_text())["settings"]["start"]
     assert stored == everynet.trained(mlp).plain
-    again = everynet.recipes.catalog.of_run(folder)
+    again = everynet.recipes.stored.of_run(folder)
     assert again.start.plain == stored
     assert again.changed == recipe.changed
     card = (folder / "card.md").read_text()
@@ -242,7 +242,7 @@ def stopped(recipe, out, monkeypatch):
         yield Stop(signal=15)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
+        patch.setattr(verbs, "signals", soon)
         with pytest.raises(Stopped):
             runs.run(recipe, out, device="cpu")
     return next(out.iterdir())

@@ -15,8 +15,8 @@ from pathlib import Path
 import torch
 
 from everynet import runs
-from everynet.recipes.catalog import of_run
 from everynet.cli import main
+from everynet.recipes.stored import of_run
 from tests.runs import laws
 from tests.runs.forks import die_at, ended, fork
 from tests.test_contract import table_values

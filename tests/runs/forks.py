@@ -24,13 +24,13 @@ import torch
 from matplotlib.figure import Figure
 
 from everynet import runs
-from everynet.system import files
-from everynet.runs import job
-from everynet.recipes.catalog import find
 from everynet.cli import main
+from everynet.recipes.catalog import find
+from everynet.runs import job
+from everynet.system import files
+from tests.hostile.recipes import RECIPES as SMALL
 from tests.runs.laws import Law
 from tests.runs.recipes import RECIPES as CORE
-from tests.hostile.recipes import RECIPES as SMALL
 
 FILE = Path(__file__).with_name("recipes.py")
 OPERATIONS = ("open", "write", "fsync", "rename", "mkdir", "unlink", "ftruncate")

@@ -10,9 +10,11 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import State, Training
-from everynet.data.dataset import Batch, Data, Terms, UserError
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from tests.runs.recipes import Dropout
 
 

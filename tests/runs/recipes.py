@@ -13,9 +13,13 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
-from everynet.recipes.recipe import State, Training, make_optimizer, minimised
+from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.data.draws import Draw
 from everynet.data.samplers import Made
-from everynet.data.dataset import Batch, Data, Draw, History, Terms, UserError, generator
+from everynet.recipes.state import State
+from everynet.recipes.training import Training, make_optimizer, minimised
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 
 def _two_classes(rows: int, seed: int, shape: tuple[int, ...] = (4,)) -> Batch:

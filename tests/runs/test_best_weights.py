@@ -8,12 +8,13 @@ from dataclasses import dataclass, replace
 import pytest
 
 from everynet import runs
-from everynet.runs import checkpoint
-from everynet.recipes.catalog import of_run
 from everynet.cli.run import ending
-from everynet.runs.best_weights import Keeping
+from everynet.data.dataset import Data
+from everynet.recipes.stored import of_run
 from everynet.recipes.sweep import sweep_of
-from everynet.data.dataset import Data, UserError
+from everynet.runs import checkpoint
+from everynet.runs.best_weights import Keeping
+from everynet.system.errors import UserError
 from tests.runs.recipes import RECIPES, Small
 from tests.runs.sealed import reseal
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from everynet import runs
-from everynet.recipes.catalog import of_run
+from everynet.recipes.stored import of_run
 from tests.runs import laws
 from tests.test_contract import same, table_values
 

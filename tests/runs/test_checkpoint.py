@@ -13,13 +13,13 @@ from safetensors.torch import load
 from torch import nn
 
 from everynet import runs
+from everynet.recipes.state import State
 from everynet.runs import checkpoint
-from everynet.system import files
 from everynet.runs.checkpoint import DamagedCheckpoint
+from everynet.system import files
+from everynet.system.errors import NoCheckpoint, UserError
 from everynet.training.device import choose
-from everynet.recipes.recipe import State
 from everynet.training.loop import begin, train
-from everynet.data.dataset import NoCheckpoint, UserError
 from tests.runs.recipes import RECIPES
 
 READ = files.read

@@ -7,15 +7,15 @@ import pytest
 import torch
 
 import everynet
-from everynet.runs import job
-from everynet.recipes.catalog import find
 from everynet.data.loading import judging
-from everynet.training.device import choose
-from everynet.runs.folder import as_json
-from everynet.runs.evaluate import _known_of
+from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Fitting
+from everynet.runs import job
+from everynet.runs.evaluate import _known_of
+from everynet.runs.folder import as_json
+from everynet.system.errors import UserError
+from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate
-from everynet.data.dataset import UserError
 
 
 @pytest.fixture(autouse=True)

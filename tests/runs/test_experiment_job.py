@@ -16,18 +16,18 @@ import torch
 
 import everynet
 from everynet import runs
+from everynet.cli import main
 from everynet.recipes import catalog
+from everynet.recipes.experiment import stacked
+from everynet.recipes.settings import settings
 from everynet.runs import cell_job as cells
 from everynet.runs import checkpoint
-from everynet.cli import main
-from everynet.system.explain import CellFailed
-from everynet.recipes.experiment import stacked
 from everynet.runs.log import Log
-from everynet.system.sources import note
-from everynet.recipes.settings import settings
-from everynet.training.loop import begin, train
-from everynet.data.dataset import Stopped, UserError
 from everynet.runs.workers import Worker
+from everynet.system.errors import Stopped, UserError
+from everynet.system.explain import CellFailed
+from everynet.system.sources import note
+from everynet.training.loop import begin, train
 from tests.runs import laws
 from tests.runs.laws import Law, Steep
 from tests.runs.recipes import RECIPES

@@ -12,8 +12,8 @@ import pytest
 from everynet import runs
 from everynet.runs import checkpoint
 from everynet.system import files
+from everynet.system.errors import CannotWrite, UserError
 from everynet.system.explain import CellFailed
-from everynet.data.dataset import CannotWrite, UserError
 from tests.runs.laws import Law
 from tests.runs.recipes import RECIPES
 from tests.runs.test_resume import contents

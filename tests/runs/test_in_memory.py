@@ -7,10 +7,10 @@ import pytest
 import torch
 
 import everynet
-from everynet.runs import checkpoint
 from everynet.cli import main
+from everynet.runs import checkpoint
 from everynet.runs.job import Job
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from tests.data.frame import Frame, Series
 
 RANDOM = np.random.default_rng(4)

@@ -7,16 +7,16 @@ import pytest
 import torch
 
 import everynet
-from everynet.runs import checkpoint
-from everynet.runs.cell_job import CellJob
 from everynet.cli import main
 from everynet.data.paths import absolute
-from everynet.system.explain import CellFailed
+from everynet.recipes.settings import override
+from everynet.runs import checkpoint
+from everynet.runs.cell_job import CellJob
 from everynet.runs.folder import resolved
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
+from everynet.system.explain import CellFailed
 from everynet.system.manifest import put
-from everynet.recipes.settings import override
-from everynet.data.dataset import UserError
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.runs import notes as remarks
-from everynet.recipes.catalog import find
-from everynet.data.report import rare
-from everynet.recipes.settings import override
 from everynet.data.dataset import Data
+from everynet.data.report import rare
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.runs import notes as remarks
 
 
 def data(counts, **options):

@@ -11,7 +11,7 @@ import torch
 import everynet
 from everynet.cli import main
 from everynet.runs.job import Job
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 PIXELS = np.random.default_rng(3).integers(0, 17, (300, 8, 8)).astype(np.float64)
 LABELS = np.arange(300) % 3

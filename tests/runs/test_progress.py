@@ -8,8 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from everynet.runs import progress as module
 from everynet import runs
+from everynet.runs import progress as module
 from everynet.runs.pace import Pace
 from everynet.runs.progress import Progress
 from tests.runs.recipes import RECIPES

@@ -12,15 +12,15 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.runs import checkpoint
-from everynet.runs.checkpoint import read_bundle
 from everynet.cli.runs import read
-from everynet.training.device import choose
-from everynet.training.processes import World
+from everynet.runs import checkpoint, verbs
+from everynet.runs.checkpoint import read_bundle
 from everynet.runs.log import Log
 from everynet.runs.progress import Stop
+from everynet.system.errors import Stopped, UserError
+from everynet.training.device import choose
 from everynet.training.loop import begin
-from everynet.data.dataset import Stopped, UserError
+from everynet.training.processes import World
 from tests.runs import recipes
 from tests.runs.sealed import reseal
 
@@ -69,7 +69,7 @@ def stopped_after(stop, recipe, out, monkeypatch):
         yield StopAt(stop - 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(runs, "signals", soon)
+        patch.setattr(verbs, "signals", soon)
         with pytest.raises(Stopped, match="everynet resume") as stopped:
             runs.run(recipe, out, device="cpu")
     assert stopped.value.code == 143
@@ -190,7 +190,7 @@ def test_another_number_of_processes_is_refused(then, now, words, copied, monkey
     where = json.loads((folder / "environment.json").read_text())
     (folder / "environment.json").write_text(json.dumps({**where, "processes": then}))
     reseal(folder)
-    monkeypatch.setattr(runs, "joined", lambda _device: nullcontext(World(0, now)))
+    monkeypatch.setattr(verbs, "joined", lambda _device: nullcontext(World(0, now)))
     with pytest.raises(UserError, match=words) as refused:
         runs.resume(replace(RECIPES["small"], name="small"), folder)
     assert refused.value.code == 2
@@ -276,9 +276,9 @@ APART = """
 import os, random, sys, warnings
 sys.path.append(os.getcwd())
 from everynet import runs
-from everynet.device import others
-from everynet.trainer import evaluate
-from tests.core.recipes import Drawing, Small
+from everynet.system.seeds import others
+from everynet.training.loop import evaluate
+from tests.runs.recipes import Drawing, Small
 
 class Late(Small):
     def step(self, state, batch):

@@ -19,14 +19,14 @@ import torch
 
 import everynet
 from everynet import runs
-from everynet.recipes.catalog import find
 from everynet.data import load
-from everynet.runs.log import Log, note_seconds, seconds, worth_logging
-from everynet.runs.progress import Progress, duration, signals
-from everynet.system.sources import digest_of
+from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import override
-from everynet.data.dataset import Stopped, UserError
+from everynet.runs.log import Log, note_seconds, seconds, worth_logging
+from everynet.runs.progress import Progress, duration, signals
+from everynet.system.errors import Stopped, UserError
+from everynet.system.sources import digest_of
 from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.runs.recipes import RECIPES
 from tests.runs.sealed import reseal
@@ -187,7 +187,7 @@ def test_durations_read_well():
 
 SECOND = """
 import signal, sys
-from everynet.progress import signals
+from everynet.runs.progress import signals
 with signals() as stop:
     signal.raise_signal(signal.SIGINT)
     print(stop.signal, flush=True)

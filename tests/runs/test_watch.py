@@ -15,9 +15,9 @@ import everynet
 from everynet import runs
 from everynet.runs import job
 from everynet.runs.history import columns, flat
-from everynet.data.dataset import UserError
-from tests.runs.recipes import RECIPES
+from everynet.system.errors import UserError
 from tests.hostile.recipes import Walk
+from tests.runs.recipes import RECIPES
 
 RECIPE = replace(RECIPES["small"], name="small")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.data.dataset import Stopped
 from everynet.runs.progress import Stop
 from everynet.system import signals as interrupts
+from everynet.system.errors import Stopped
 from everynet.system.signals import interruptible
 from tests.runs.recipes import RECIPES, Small
 
@@ -34,14 +34,16 @@ def process(folder, name, script):
 
 
 def test_ctrl_c_in_an_import_that_swallows_it_ends_the_process(tmp_path):
-    script = "from everynet.interrupts import interruptible\nwith interruptible():\n"
+    script = "from everynet.system.signals import interruptible\nwith interruptible():\n"
     done = process(tmp_path, "SIGINT", f"{script}    import swallows\nprint('still here')")
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "everynet: stopped\n")
 
 
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_in_an_import_of_a_run_that_has_no_steps_yet(tmp_path, name, code):
-    script = "from everynet.progress import signals\nwith signals() as stop, stop.ending('why'):\n"
+    script = (
+        "from everynet.runs.progress import signals\nwith signals() as stop, stop.ending('why'):\n"
+    )
     done = process(tmp_path, name, f"{script}    import swallows\nprint('still here')")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "everynet: why\n")
 

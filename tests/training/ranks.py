@@ -18,10 +18,11 @@ import torch.distributed as dist
 from torch import nn
 
 from everynet.cli import main
-from everynet.data.dataset import Record, UserError
-from everynet.recipes.recipe import State
+from everynet.data.dataset import Record
+from everynet.recipes.state import State
 from everynet.runs.job import Job
 from everynet.runs.log import Log
+from everynet.system.errors import UserError
 from everynet.training.processes import joined
 
 RECIPES = Path(__file__).with_name("recipes.py")

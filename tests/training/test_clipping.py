@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.data.dataset import Data, UserError
-from everynet.recipes.recipe import State, Training
+from everynet.data.dataset import Data
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 
 
 def parameters(values):

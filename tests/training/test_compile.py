@@ -10,8 +10,9 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import Batch, Data, Terms, UserError
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.device import choose
 from everynet.training.loop import begin, check_compiles, train
 from tests.runs.recipes import Ema, Gan, Small

@@ -6,9 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.data.dataset import Share
-from everynet.recipes.recipe import State, make_optimizer
-from everynet.training.device import choose, constant
+from everynet.data.draws import Share
+from everynet.data.transfer import constant
+from everynet.recipes.state import State
+from everynet.recipes.training import make_optimizer
+from everynet.training.device import choose
 from everynet.training.graph import Rates, Update, hold_rates
 from everynet.training.loop import begin, train
 from tests.runs.recipes import Augmented, Coming, Small

@@ -8,11 +8,16 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
-from everynet.data.dataset import Data, UserError, generator, mix, permutation
+from everynet.data.dataset import Data
+from everynet.data.draws import permutation
 from everynet.recipes.catalog import find
-from everynet.recipes.recipe import OPTIMIZERS, Goal, State, make_optimizer
+from everynet.recipes.recipe import Goal
+from everynet.recipes.state import State
+from everynet.recipes.training import OPTIMIZERS, make_optimizer
 from everynet.runs.card import environment
-from everynet.training.device import Setup, choose, denormals_flushed, seed, threads_for
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator, mix, seed
+from everynet.training.device import Setup, choose, denormals_flushed, threads_for
 from everynet.training.loop import INITIAL, UPDATE, begin, evaluate, train
 from tests.runs.recipes import RECIPES, BatchNorm, Dropout, Gan, Small
 

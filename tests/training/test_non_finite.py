@@ -8,9 +8,10 @@ from torch import Tensor, nn
 
 from everynet import runs
 from everynet.cli.runs import read
-from everynet.data.dataset import Batch, Data, NonFinite, Terms
-from everynet.recipes.recipe import State
+from everynet.data.dataset import Batch, Data, Terms
+from everynet.recipes.state import State
 from everynet.runs import checkpoint
+from everynet.system.errors import NonFinite
 from everynet.training.loop import finite
 from tests.runs.recipes import Small
 

@@ -16,8 +16,8 @@ import pytest
 import torch
 
 from everynet.cli import main
-from everynet.data.dataset import UserError
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
 from everynet.training.processes import World
 from tests.training import ranks
 

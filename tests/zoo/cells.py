@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from everynet.recipes.experiment import Cell
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
 
 
 def cell(

@@ -1,7 +1,7 @@
 """The command line: one file a verb, imported only when it is called.
 
 A verb has `HELP`, `add_arguments(parser)` and `main(arguments)`. A mistake of the user ends in
-one line and exit code 2; the other codes are those of `everynet.data.dataset.Failure`. (The verb `list`
+one line and exit code 2; the other codes are those of `everynet.system.errors`. (The verb `list`
 becomes `everynet.cli.list` when it is imported, so the built-in of that name is not used here.)
 """
 
@@ -212,11 +212,12 @@ def overridden(recipe: Recipe, words: Iterable[str], *, show: bool = False) -> R
 
     For that the data is read, which is told of where `show` is set.
     """
-    from everynet.data.dataset import UserError
-    from everynet.recipes.recipe import Training
-    from everynet.recipes.settings import convert, override, setting_types
+    from everynet.recipes.settings import override, setting_types
+    from everynet.recipes.training import Training
     from everynet.runs.progress import Progress
+    from everynet.system.errors import UserError
     from everynet.system.status import telling
+    from everynet.system.values import convert
 
     given = pairs(words)
     counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)

@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Draw, and print where the pictures are."""
-    from everynet.recipes.catalog import of_run
+    from everynet.recipes.stored import of_run
     from everynet.runs.verbs import draw
 
     word, moved = arguments.data or "", None

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
-    from everynet.recipes.recipe import Recipe, Training
+    from everynet.recipes.recipe import Recipe
+    from everynet.recipes.training import Training
     from everynet.runs.job import Result
 
 HIGH = {
@@ -23,8 +24,9 @@ HIGH = {
 def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
     """Commands that lead on from this run and what each does, the best first; at least three."""
     from everynet.recipes.catalog import is_path
-    from everynet.recipes.recipe import Fitting, Training
+    from everynet.recipes.recipe import Fitting
     from everynet.recipes.settings import settings
+    from everynet.recipes.training import Training
 
     values, folder = settings(recipe), str(result.folder)
     file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""

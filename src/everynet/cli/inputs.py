@@ -28,7 +28,7 @@ class Piece:
 
 def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
     """What each file holds, in order; folders are gone through, `-` stands for standard input."""
-    from everynet.data.dataset import UserError
+    from everynet.system.errors import UserError
 
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
@@ -52,8 +52,8 @@ def pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]
 
 def _files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
     """The files that a word stands for."""
-    from everynet.data.dataset import UserError
     from everynet.data.paths import regular
+    from everynet.system.errors import UserError
 
     try:
         for path in kind.files([word]):
@@ -69,7 +69,7 @@ def _files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
 
 def _read(files: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
     """What files hold; where one of several is bad they are read in halves."""
-    from everynet.data.dataset import UserError
+    from everynet.system.errors import UserError
 
     if not files:
         return

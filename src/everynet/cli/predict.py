@@ -38,9 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input: the answer, or what is wrong with a file."""
     from everynet.cli.trained import Out, asked
-    from everynet.data.dataset import UserError
-    from everynet.recipes.settings import verb_arguments
     from everynet.runs.predict import AT_ONCE
+    from everynet.system.errors import UserError
+    from everynet.system.values import verb_arguments
 
     words = [word for word in arguments.inputs if _is_setting(word)]
     settings = pairs(words)

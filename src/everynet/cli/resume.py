@@ -35,7 +35,7 @@ def main(arguments: argparse.Namespace) -> int:
     moved = pairs(arguments.settings).get("data")
     from everynet.cli.run import ending
     from everynet.cli.sweep import report
-    from everynet.recipes.catalog import of_run
+    from everynet.recipes.stored import of_run
     from everynet.recipes.sweep import Sweep
     from everynet.runs.folder import with_data
     from everynet.runs.verbs import resume

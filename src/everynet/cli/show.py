@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from torch import nn
 
     from everynet.data.dataset import Spec
-    from everynet.recipes.recipe import Recipe, Training
+    from everynet.recipes.recipe import Recipe
+    from everynet.recipes.training import Training
 
 HELP = "the idea, equations, layers and settings of a network"
 
@@ -38,8 +39,8 @@ def page(recipe: Recipe) -> Iterator[str]:
     import inspect
 
     from everynet.recipes.experiment import Experiment, named_cells
-    from everynet.recipes.recipe import Training
     from everynet.recipes.settings import setting_docs, settings
+    from everynet.recipes.training import Training
 
     cls = type(recipe)
     yield f"{recipe.name}: {recipe.kind} by {cls.__name__} of {inspect.getfile(cls)}"
@@ -55,17 +56,18 @@ def page(recipe: Recipe) -> Iterator[str]:
     rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)
     yield from _verbs(recipe)
-    if recipe.figures:
-        yield "figures\n" + table([(f"  {n}", what) for n, what in recipe.figures.items()])
-    if recipe.captions:
-        yield "pictures\n" + table([(f"  {n}", what) for n, what in recipe.captions.items()])
+    if recipe.meanings:
+        yield "metrics\n" + table([(f"  {n}", what) for n, what in recipe.meanings.items()])
+    if pictures := recipe.picture_names():
+        yield "pictures\n" + table([(f"  {n}", what) for n, what in pictures.items()])
     yield f"goal: {recipe.goal or 'none'}; curriculum rows: {' '.join(recipe.covers) or 'none'}"
 
 
 def _verbs(recipe: Recipe) -> Iterator[str]:
     """The settings of `predict` and `sample`, where the recipe has them."""
-    from everynet.recipes.recipe import Fitting, Training
-    from everynet.recipes.settings import verb_settings
+    from everynet.recipes.recipe import Fitting
+    from everynet.recipes.training import Training
+    from everynet.system.values import verb_settings
 
     for verb in ("predict", "sample"):
         method = getattr(type(recipe), verb, None)

@@ -65,10 +65,10 @@ def main(arguments: argparse.Namespace) -> int:
 
 def in_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
     """The settings with `epochs` turned into steps, as `run` does."""
-    from everynet.data.dataset import UserError
-    from everynet.recipes.recipe import Training
     from everynet.recipes.settings import setting_types
     from everynet.recipes.sweep import split, values_of
+    from everynet.recipes.training import Training
+    from everynet.system.errors import UserError
 
     if "epochs" not in given or not isinstance(base, Training) or "epochs" in setting_types(base):
         return given

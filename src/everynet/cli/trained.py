@@ -21,7 +21,7 @@ def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
 
 def asked(arguments: argparse.Namespace, moved: str = "") -> Asked:
     """The run that a command names, whose data may have been moved."""
-    from everynet.recipes.catalog import of_run
+    from everynet.recipes.stored import of_run
     from everynet.runs.predict import Asked
     from everynet.runs.verbs import elsewhere
 

@@ -12,33 +12,11 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from everynet.data.prefetch import Stored, ahead, brought, feeding
-from everynet.data.samplers import Batch, Made, Rows, Sampler, refuse
-from everynet.system.errors import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
-from everynet.system.seeds import WHOLE, Draw, Share, generator, mix, permutation
-from everynet.system.wording import nearest
-
-__all__ = [
-    "Batch",
-    "CannotWrite",
-    "Data",
-    "Draw",
-    "Failure",
-    "History",
-    "NoCheckpoint",
-    "NonFinite",
-    "Record",
-    "Share",
-    "Spec",
-    "Stopped",
-    "Stored",
-    "Terms",
-    "UserError",
-    "generator",
-    "mix",
-    "nearest",
-    "permutation",
-]
+from everynet.data.draws import WHOLE, Draw, Share
+from everynet.data.prefetch import Stored, ahead, bring, feeding
+from everynet.data.samplers import Batch as Batch  # noqa: PLC0414 -- used beside Data
+from everynet.data.samplers import Made, Rows, Sampler, refuse
+from everynet.system.seeds import generator
 
 Terms: TypeAlias = dict[str, Tensor]
 """Named values of an objective; those whose name begins with `_` are logged, not minimised."""
@@ -120,7 +98,7 @@ class Data:
 
     def train(self, step: int, share: Share = WHOLE) -> Batch:
         """The batch of update `step` (from 0), or the share of it that one process takes."""
-        batch = brought(self.stored(step, share), self.device)
+        batch = bring(self.stored(step, share), self.device)
         device = batch[0].device if batch and batch[0].is_cuda else "cpu"
         return self.changed(batch, generator(self.seed, 2, step, device=device), share)
 
@@ -168,12 +146,12 @@ class Data:
     def some(self, split: str, rows: Tensor) -> Batch:
         """Those samples of a split, where a sample is a row of every tensor."""
         chosen = tuple([tensor[rows.to(tensor.device)] for tensor in self.splits[split]])
-        return self._prepared(brought(chosen, self.device))
+        return self._prepared(bring(chosen, self.device))
 
     @property
     def whole(self) -> Batch:
         """All of the training set at once, for an estimator's `fit`."""
-        return self._prepared(brought(tuple(self.splits["train"]), self.device))
+        return self._prepared(bring(tuple(self.splits["train"]), self.device))
 
     def to(self, device: torch.device, dtype: torch.dtype | None = None) -> Data:
         """The same data on a device; floating-point tensors in `dtype`.

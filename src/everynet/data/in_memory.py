@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 PREFIX = "memory:"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from everynet.data.dataset import UserError, nearest
 from everynet.data.download import store
 from everynet.data.sets import everything
+from everynet.system.errors import UserError
 from everynet.system.sources import note
+from everynet.system.wording import nearest
 
 Pair = tuple[str, str, float]
 Question = tuple[str, str, str, str]

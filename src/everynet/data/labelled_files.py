@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Spec, UserError, nearest
+from everynet.data.dataset import Spec
 from everynet.data.split import PARTS
 from everynet.data.tables import arrays
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 
 if TYPE_CHECKING:
     from everynet.data.images.decoded_cache import Decoded

@@ -15,15 +15,16 @@ import torch
 from torch import Tensor
 
 from everynet.data import kinds, sets
-from everynet.data.dataset import Data, Spec, UserError, nearest
+from everynet.data.dataset import Data, Spec
 from everynet.data.download import store
 from everynet.data.in_memory import Given, held
 from everynet.data.kinds import Kind
 from everynet.data.labelled_files import test_of
 from everynet.data.paths import kind as kind_of_path
-from everynet.recipes.settings import convert, verb_settings
+from everynet.system.errors import UserError
 from everynet.system.sources import note
-from everynet.system.wording import shown
+from everynet.system.values import convert, verb_settings
+from everynet.system.wording import nearest, shown
 
 
 def load(

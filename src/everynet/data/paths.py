@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 

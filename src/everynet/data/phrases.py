@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.kinds.labelled import Labelled
 from everynet.data.kinds.labelled import divided as labelled
 from everynet.data.kinds.pairs import Pairs, divided
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 LETTERS = "abcdefgh"
 SHORTEST, LONGEST = 3, 12

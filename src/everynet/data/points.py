@@ -16,9 +16,10 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 Points = tuple[Float64[Tensor, "rows 2"], Int64[Tensor, " rows"]]
 COUNT = 1000

@@ -27,9 +27,10 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images.standardize import digest
 from everynet.data.kinds.map import Maps
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 SIDE, CHUNK, WAVES = 32, 50, 16
 FADES = 5.0

@@ -17,7 +17,7 @@ from typing import TypeAlias
 import torch
 
 from everynet.data.samplers import Batch
-from everynet.system import seeds as draws
+from everynet.data.transfer import to_device
 from everynet.system.memory import give_back_holes
 
 AHEAD = 2
@@ -31,9 +31,9 @@ Ordered: TypeAlias = "Future[tuple[Batch, torch.cuda.Event | None]]"
 """A batch to come, and what says that a GPU has it."""
 
 
-def brought(batch: Batch, device: torch.device | None) -> Batch:
+def bring(batch: Batch, device: torch.device | None) -> Batch:
     """A batch on the device; a GPU copies out of pinned memory, and later."""
-    return batch if device is None else tuple([draws.brought(tensor, device) for tensor in batch])
+    return batch if device is None else tuple([to_device(tensor, device) for tensor in batch])
 
 
 class Carrier:
@@ -52,7 +52,7 @@ class Carrier:
 
     def _made(self, make: Callable[[], Batch]) -> tuple[Batch, torch.cuda.Event | None]:
         with torch.cuda.stream(self.stream):  # of no stream, it does nothing
-            batch = brought(make(), self.device)
+            batch = bring(make(), self.device)
             return batch, self.stream.record_event() if self.stream else None
 
     def take(self, ordered: Ordered) -> Batch:

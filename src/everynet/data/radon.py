@@ -34,9 +34,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import avg_pool2d, grid_sample
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images.standardize import digest
 from everynet.data.kinds.map import Maps
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 SIDE, CHUNK, INNER, FINER = 64, 50, 6, 2
 ANGLES = 60

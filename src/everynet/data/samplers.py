@@ -20,14 +20,14 @@ from typing import Protocol, TypeAlias, runtime_checkable
 import torch
 from torch import Tensor
 
+from everynet.data.draws import WHOLE, Share, permutation, places
+from everynet.nn.losses import IGNORED
 from everynet.system.errors import UserError
-from everynet.system.seeds import WHOLE, Share, generator, permutation, places
+from everynet.system.seeds import generator
 
 Batch: TypeAlias = tuple[Tensor, ...]
 """What a step is given: (inputs, targets) for most networks; empty for those without data."""
 
-IGNORED = -100
-"""The target of a place that is only there to fill a rectangle; torch's losses leave it out."""
 CHUNK = 64
 """Batches whose rows are sorted by length together."""
 

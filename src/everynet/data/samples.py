@@ -11,8 +11,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.data.dataset import Spec, UserError
+from everynet.data.dataset import Spec
 from everynet.data.split import PARTS, three
+from everynet.system.errors import UserError
 
 Pair = tuple[Tensor, Tensor]
 Array = NDArray[Any]

@@ -21,10 +21,11 @@ import torch
 from jaxtyping import Bool, Float, UInt8
 from torch import Tensor
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images.standardize import digest
 from everynet.data.kinds.mask import Masks
 from everynet.data.samples import Samples
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 SIDE, CHUNK, MOST = 64, 50, 4
 COUNT = 600

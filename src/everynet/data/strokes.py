@@ -27,9 +27,10 @@ from jaxtyping import Bool, Float, Int64, UInt8
 from torch import Tensor
 from torch.nn.functional import pad
 
-from everynet.data.dataset import UserError, generator
 from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 SIDE, POINTS, CHUNK = 28, 96, 250
 COUNT = 10_000

@@ -2,7 +2,7 @@
 
 Numba keeps such code too, but where the working directory can say (`.numba_config.yaml`), in
 files that block a loop for good once they are damaged, and several types of one loop under one
-name. Ours is one file for each loop and types of its arguments, in `everynet.system.cache.compiled()`.
+name. Ours is one file for each loop and types of its arguments, below `cache.compiled()`.
 
 What is promised: a stored file holds a pickle, so it is read only if its folder belongs to this
 user and is closed to all others; the working directory has no say in it. A file that is missing,

@@ -24,7 +24,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 from torch import Tensor
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 TOLERANCE = 1e-6
 """Largest left side of (1) that counts as zero; the solver's own tolerance is 1e-7."""

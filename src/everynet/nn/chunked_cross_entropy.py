@@ -25,7 +25,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from everynet.data.samplers import IGNORED
+from everynet.nn.losses import IGNORED
 
 LOGITS = 1 << 21
 """So many logits are held at once where `chunk` does not say otherwise."""

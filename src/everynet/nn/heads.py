@@ -28,7 +28,7 @@ from torch.nn.functional import (
     softplus,
 )
 
-from everynet.data.dataset import nearest
+from everynet.system.wording import nearest
 
 
 class Head(NamedTuple):

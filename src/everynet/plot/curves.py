@@ -11,8 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
-from everynet.data.dataset import History
-from everynet.plot.style import CYCLE, INK, WIDTH, figure, grid, log_ticks
+from everynet.plot.style import CYCLE, INK, WIDTH, LoggedRows, figure, grid, log_ticks
 
 Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
 """Steps and the values logged there."""
@@ -23,7 +22,7 @@ _BESIDE = ("balanced_accuracy", "macro_f1", "majority", "auc")
 """Figures that go with the accuracy or never change: the log has them, and the card the last."""
 
 
-def learning_curve(history: History) -> Figure:
+def learning_curve(history: LoggedRows) -> Figure:
     """One panel for each name that was logged: its training curve, its validation, or both."""
     train, valid = logged(history, "train"), logged(history, "valid")
     if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
@@ -53,7 +52,7 @@ def learning_curve(history: History) -> Figure:
     return drawn
 
 
-def logged(history: History, split: str) -> dict[str, Curve]:
+def logged(history: LoggedRows, split: str) -> dict[str, Curve]:
     """The finite values of a split of the history, by name, in the order the names appeared."""
     points: dict[str, tuple[list[float], list[float]]] = {}
     for row in history:

@@ -9,16 +9,15 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from everynet.data.dataset import History
 from everynet.plot.curves import Curve, logged, moving_mean, scale
-from everynet.plot.style import colour, figure, grid, plain
+from everynet.plot.style import LoggedRows, colour, figure, grid, plain
 
 MOST = 4  # panels
 _STYLES = ("-", "--", ":")  # behind ten runs colours come again
 _MANY = 100  # points from which a line is the moving mean of them
 
 
-def overlaid(histories: Mapping[str, History]) -> Figure | None:
+def overlaid(histories: Mapping[str, LoggedRows]) -> Figure | None:
     """One line a run in each panel, by label; None where nothing was logged on the way.
 
     Panels are the figures on the validation split; without any, the terms of the training.

@@ -10,9 +10,9 @@ from __future__ import annotations
 import io
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import matplotlib
 import numpy as np
@@ -26,6 +26,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormat
 from numpy.typing import NDArray
 from torch import Tensor
 
+LoggedRows: TypeAlias = Sequence[Mapping[str, Any]]
+"""Rows of metrics.jsonl: {"step": 7, "train": {...}} or {"step": 8, "valid": {...}}."""
 SIGNED: Colormap = colormaps["RdBu_r"]
 """For values with a sign: weights, errors, gradients, distances from a boundary."""
 MAGNITUDE: Colormap = colormaps["viridis"]

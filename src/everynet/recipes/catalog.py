@@ -26,12 +26,10 @@ from everynet.system.wording import written
 
 if TYPE_CHECKING:
     from everynet.recipes.recipe import Recipe
-    from everynet.recipes.trained import Trained
-    from everynet.runs.predict import Asked
 
 PACKAGE = Path(__file__).parent.parent
 ZOO = PACKAGE / "zoo"
-KINDS = ("recipes/recipe.py", "recipes/experiment.py")
+KINDS = ("recipes/recipe.py", "recipes/training.py", "recipes/experiment.py")
 """The files that hold the kinds of recipes."""
 
 
@@ -324,7 +322,7 @@ def blocks() -> dict[str, str]:
 
 def block(name: str) -> type:
     """That class; only its file is imported."""
-    found: type = getattr(_module(blocks()[name]), name)
+    found: type = getattr(module_of(blocks()[name]), name)
     return found
 
 
@@ -346,10 +344,11 @@ def find(name: str) -> Recipe:
         alike = meant(name, known)
         instead = f"; write {alike}" if alike else nearest(name, known)
         raise UserError(f"there is no recipe {name}{instead}")
-    return _named(_module(known[name]), name)
+    return _named(module_of(known[name]), name)
 
 
-def _module(file: str) -> ModuleType:
+def module_of(file: str) -> ModuleType:
+    """The module of a file of the zoo."""
     return import_module("everynet." + file.removesuffix(".py").replace("/", "."))
 
 
@@ -441,187 +440,3 @@ def _line(error: BaseException, file: Path) -> str:
         frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)
     ]
     return f" line {lines[-1]}" if lines else ""
-
-
-# -------------------------------------------------------------------------- back from a run folder
-
-
-def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
-    """The recipe a run was made with, from its recipe.json.
-
-    A folder does not choose code: it names a class of the zoo, or one of the `file` the caller
-    trusts, and gives it settings.
-    """
-    from everynet.recipes.recipe import Training  # noqa: PLC0415 -- imports torch
-    from everynet.recipes.sweep import Sweep  # noqa: PLC0415
-
-    path = Path(folder) / "recipe.json"
-    stored, trusted = _stored(path), None if file is None else str(file)
-    if "base" not in stored:
-        return _with_settings(_of_class(stored, trusted, path), stored, path)
-    base = _with_settings(_of_class(stored["base"], trusted, path), stored["base"], path)
-    if not isinstance(base, Training):
-        raise UserError(f"{path} is damaged: {base.name} is no training, which alone is swept")
-    return _with_settings(Sweep(base=base), stored, path)
-
-
-def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Recipe:
-    """A recipe with the name, goal and settings that recipe.json gives it."""
-    from dataclasses import replace  # noqa: PLC0415
-
-    from everynet.recipes.recipe import Goal  # noqa: PLC0415 -- imports torch
-    from everynet.recipes.settings import came_later, override, setting_types  # noqa: PLC0415
-
-    known = {*stored["settings"], *came_later(recipe)}
-    if missing := [name for name in setting_types(recipe) if name not in known]:
-        raise UserError(
-            f"{path} has no setting {missing[0]}, because it was changed or another version of "
-            "everynet wrote it; run the recipe anew, or use that version"
-        )
-    try:
-        Goal.parse(stored["goal"])
-        recipe = replace(recipe, name=stored["name"], goal=stored["goal"])
-        recipe = override(recipe, stored["settings"])
-    except ValueError as error:
-        raise UserError(f"{path}: {error}") from error
-    return replace(recipe, changed=tuple(stored["changed"]))
-
-
-_FORM = {**{"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}}
-
-
-def _stored(path: Path) -> dict[str, Any]:
-    from everynet.system.manifest import read_json  # noqa: PLC0415 -- a light verb needs none
-
-    if not path.parent.is_dir():
-        raise UserError(f"there is no run folder {path.parent}; `everynet runs` lists them")
-    stored = read_json(path)
-    _check_form(stored, path)
-    if "base" in stored:
-        _check_form(stored["base"], path)
-    return dict(stored)
-
-
-def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON
-    """Refuse a description of a recipe that has another form."""
-    for name, kind in _FORM.items():
-        if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
-            raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
-    if not all(isinstance(name, str) for name in stored["changed"]):
-        raise UserError(f"{path} is damaged: changed must hold names of settings")
-    if not re.fullmatch(r"[^\W_][^/\\\x00-\x1f\x7f]{0,99}", stored["name"]):
-        raise UserError(f"{path} is damaged: name must be one that a file can have")
-
-
-def _of_class(stored: Mapping[str, Any], file: str | None, path: Path) -> Recipe:
-    """A recipe of the class that recipe.json names: that of its name, or another of the class."""
-    from everynet.recipes.recipe import Recipe  # noqa: PLC0415 -- imports torch
-
-    module = _home(stored, path) if file is None else import_file(file)
-    cls = getattr(module, stored["class"], None)
-    if not isinstance(cls, type) or not issubclass(cls, Recipe):
-        raise UserError(f"{path}: {stored['class']} is not a recipe of {module.__file__}")
-    known = getattr(module, "RECIPES", {})
-    for recipe in (known.get(stored["name"]), *known.values()):
-        if type(recipe) is cls:
-            return recipe
-    try:
-        return cls()
-    except TypeError as error:
-        raise UserError(f"{path}: {error}; give every setting of it a default") from error
-
-
-def _home(stored: Mapping[str, Any], path: Path) -> ModuleType:
-    """The module of the zoo that holds the class of a run."""
-    name, cls = stored["name"], stored["class"]
-    if stored["file"]:
-        raise UserError(
-            f"{path.parent} was made by {stored['file']}, which is not in the zoo; "
-            "if you trust that file, name it with --file"
-        )
-    texts = sources()
-    homes = [file for file, text in texts.items() if cls in text["classes"]]
-    homes = [file for file in homes if name in texts[file]["recipes"]] or homes
-    if len(homes) != 1:
-        why = f"{len(homes)} files have it; name one with --file" if homes else "was it removed?"
-        raise UserError(f"{path}: the class {cls} must be in one file of the zoo: {why}")
-    return _module(homes[0])
-
-
-def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
-    """The trained model of a run folder, ready to use."""
-    from everynet import runs  # noqa: PLC0415 -- imports torch
-
-    return runs.load(of_run(folder, file), Path(folder))
-
-
-# ----------------------------------------------------------------------- a run that is given
-
-
-def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
-    """A run, or a file of weights, to be asked or given to a recipe."""
-    from everynet.recipes.trained import Trained  # noqa: PLC0415
-
-    return Trained(str(folder), file=str(file or "")).resolved("trained")
-
-
-def asked(recipe: Recipe, folder: str) -> Asked:
-    """A run that is asked something, where `auto` says."""
-    from everynet.runs.predict import Asked  # noqa: PLC0415 -- imports torch
-
-    return Asked.about(recipe, Path(folder))
-
-
-def network(recipe: Recipe, folder: str) -> Any:  # noqa: ANN401 -- a network or an estimator
-    """The trained model of a run, which must have one."""
-    from everynet.runs.verbs import load  # noqa: PLC0415 -- imports torch
-    from everynet.system.wording import with_article  # noqa: PLC0415
-
-    if not hasattr(recipe, "predict"):
-        raise UserError(
-            f"{folder} is a run of {recipe.name}, {with_article(recipe.kind)}, which has no model; "
-            "everynet.load gives its result"
-        )
-    return load(recipe, Path(folder))
-
-
-def weighed(path: str, setting: str) -> tuple[str, str]:
-    """The SHA-256 of the weights that a path leads to, and the name of the recipe of a run."""
-    from hashlib import sha256  # noqa: PLC0415
-
-    if not Path(path).exists():
-        raise UserError(
-            f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
-        )
-    name = _stored(Path(path) / "recipe.json")["name"] if Path(path).is_dir() else ""
-    return sha256(_weight_bytes(path, setting)).hexdigest(), name
-
-
-def weights(path: str) -> dict[str, Any]:
-    """The tensors that a path leads to, by name."""
-    from everynet.runs.checkpoint import weights_in  # noqa: PLC0415 -- imports torch
-
-    return weights_in(Path(path), _weight_bytes(path, "start"))
-
-
-def _weight_bytes(path: str, setting: str) -> bytes:
-    from everynet.runs import checkpoint  # noqa: PLC0415 -- imports torch
-    from everynet.system import files  # noqa: PLC0415 -- imports torch
-
-    if Path(path).is_dir():
-        _stored(Path(path) / "recipe.json")
-        return checkpoint.kept_weights(Path(path))
-    if not Path(path).is_file() or Path(path).suffix != ".safetensors":
-        raise UserError(
-            f"{setting} ({path}) must be a run folder or a .safetensors file; "
-            "safetensors.torch.save_file makes one of a state_dict"
-        )
-    return files.read(Path(path), checkpoint.WEIGHTS)
-
-
-def spec_of(folder: str | Path) -> dict[str, Any]:
-    """The description of the data of a run."""
-    from everynet.runs.folder import read_spec  # noqa: PLC0415 -- imports torch
-
-    found: dict[str, Any] = read_spec(Path(folder))["spec"]
-    return found

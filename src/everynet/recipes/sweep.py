@@ -19,11 +19,14 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from everynet.data.dataset import UserError, generator
 from everynet.plot.swept import swept
 from everynet.recipes.experiment import NAME, Cell, Experiment, Table
-from everynet.recipes.recipe import Goal, Pictures, Recipe, Training
-from everynet.recipes.settings import convert, override, setting_types
+from everynet.recipes.recipe import Goal, Pictures, Recipe
+from everynet.recipes.settings import override, setting_types
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
+from everynet.system.values import convert
 from everynet.system.wording import with_article, written
 
 MOST = 10_000  # cells of a sweep
@@ -192,14 +195,14 @@ class Sweep(Experiment):
     # ------------------------------------------------------------------------------- judging
 
     @property
-    def judge(self) -> Goal:
+    def monitor(self) -> Goal:
         """What decides: the first clause of the goal, or the objective, the smaller the better."""
         return self.base.goals()[0] if self.base.goal else Goal("objective", "<=", 0.0)
 
     def judged(self, cell: Cell, look: int = -1) -> float:
         """The figure that decides, at a look."""
         if self.base.goal:
-            return float(cell.valid[self.judge.metric][look])
+            return float(cell.valid[self.monitor.metric][look])
         return sum(float(v[look]) for n, v in cell.valid.items() if not n.startswith("_"))
 
     def merit(self, cell: Cell, step: int | None = None) -> float:
@@ -207,7 +210,7 @@ class Sweep(Experiment):
         if cell.diverged is not None and (step is None or cell.diverged <= step):
             return -math.inf
         look = -1 if step is None else cell.steps.tolist().index(step)
-        return self.judge.merit({self.judge.metric: self.judged(cell, look)})
+        return self.monitor.merit({self.monitor.metric: self.judged(cell, look)})
 
     def rungs(self) -> list[int]:
         """The steps to which halving trains: doubled until they are the full ones."""
@@ -249,7 +252,7 @@ class Sweep(Experiment):
         if not best.learned:
             return figures
         judged = statistics.fmean(map(self.judged, best.learned))
-        return {f"best_{self.judge.metric}": judged, **figures}
+        return {f"best_{self.monitor.metric}": judged, **figures}
 
     def pictures(self, table: Table) -> Pictures:
         settings, values = [], []
@@ -258,7 +261,7 @@ class Sweep(Experiment):
                 cell = table.cells[name]
                 settings.append(combination.settings or {"seed": seed})
                 values.append(math.nan if cell.diverged is not None else self.judged(cell))
-        label = f"{self.judge.metric} (validation)" + "\nwhere each was stopped" * self.halving
+        label = f"{self.monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
         return {"settings": swept(settings, torch.tensor(values, dtype=torch.float64), label)}
 
     def table(self, table: Table) -> list[list[str]]:
@@ -281,7 +284,7 @@ class Sweep(Experiment):
 
     def verdict(self) -> str:
         """How the best was found, in words."""
-        judge = self.judge
+        judge = self.monitor
         better = {"<": "the smaller", ">": "the larger"}.get(judge.relation[0], "the nearer")
         how = f"{better} the better" if judge.relation != "==" else f"nearest to {judge.value:g}"
         spread = f" Mean and standard deviation over {self.seeds} seeds." if self.seeds > 1 else ""
@@ -313,7 +316,7 @@ class Sweep(Experiment):
             }
             for row in self.rows(table)
         ]
-        judge = {"metric": self.judge.metric, "relation": self.judge.relation, "split": "valid"}
+        judge = {"metric": self.monitor.metric, "relation": self.monitor.relation, "split": "valid"}
         return {"recipe": self.base.name, "judge": judge, "rows": rows}
 
     def command(self, name: str) -> list[str]:

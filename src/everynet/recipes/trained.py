@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from everynet.recipes.run_names import run_folder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +37,21 @@ class Trained:
     file: str = field(default="", repr=False)
     """The file of the recipe, where that is not of the zoo and the caller trusts it."""
 
+    written_as: ClassVar[str] = "a run folder or file"
+
+    @staticmethod
+    def from_text(text: str) -> Trained:
+        """What a word on the command line means."""
+        return Trained(str(run_folder(text))) if text else Trained()
+
+    @staticmethod
+    def from_json(stored: dict[str, Any]) -> Trained:
+        """What recipe.json holds of it."""
+        parts = [stored.get(key) for key in ("path", "sha256", "recipe")]
+        if not all(isinstance(part, str) for part in parts):
+            raise ValueError(stored)
+        return Trained(*map(str, parts))
+
     def __str__(self) -> str:
         return self.path
 
@@ -53,7 +70,7 @@ class Trained:
 
     def resolved(self, setting: str) -> Trained:
         """The same with its SHA-256 and recipe; refused where that is not what it was."""
-        sha256, recipe = _catalog().weighed(self.path, setting)
+        sha256, recipe = _loading().weighed(self.path, setting)
         if self.sha256 not in ("", sha256):
             from everynet.system.errors import UserError  # noqa: PLC0415 -- only for a refusal
 
@@ -71,7 +88,7 @@ class Trained:
     @cached_property
     def recipe(self) -> Recipe:
         """The recipe of the run, with its settings."""
-        found: Recipe = _catalog().of_run(self.path, self.file or None)
+        found: Recipe = _loading().of_run(self.path, self.file or None)
         return found
 
     @cached_property
@@ -81,12 +98,12 @@ class Trained:
 
     def load(self) -> Any:  # noqa: ANN401 -- a network, or an estimator
         """The trained network of the run as it was kept, for whoever changes it."""
-        return _catalog().network(self.recipe, self.path)
+        return _loading().network(self.recipe, self.path)
 
     @cached_property
     def spec(self) -> Spec:
         """The description of the data that it was trained on."""
-        found: Spec = _catalog().spec_of(self.path)
+        found: Spec = _loading().spec_of(self.path)
         return found
 
     def _repr_html_(self) -> str:
@@ -117,14 +134,14 @@ class Trained:
 
     @cached_property
     def _asked(self) -> Any:  # noqa: ANN401 -- from a layer above
-        return _catalog().asked(self.recipe, self.path)
+        return _loading().asked(self.recipe, self.path)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by name, of a run or of a safetensors file."""
-        found: dict[str, Tensor] = _catalog().weights(self.path)
+        found: dict[str, Tensor] = _loading().weights(self.path)
         return found
 
 
-def _catalog() -> Any:  # noqa: ANN401 -- a module
-    """Turning a folder into a recipe is for the catalogue, which lies above: found by its name."""
-    return import_module("everynet.recipes.catalog")
+def _loading() -> Any:  # noqa: ANN401 -- a module
+    """Reading run folders is for `runs`, which lies above: found by its name."""
+    return import_module("everynet.runs.loading")

@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from everynet.recipes.recipe import Goal, Training
-from everynet.data.dataset import Data, History, UserError
+from everynet.data.dataset import Data, History
+from everynet.recipes.recipe import Goal
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 
 OBJECTIVE = Goal("objective", "<=", 0.0)
 """What judges where no goal does: the sum of the terms that are minimised."""
@@ -92,7 +94,7 @@ class Keeping:
 def _keeping(recipe: Training, data: Data) -> Keeping:
     if not data.chooses:
         return Keeping(None, why="holdout=false leaves no rows that could choose others")
-    if judge := recipe.judge():
+    if judge := recipe.monitor():
         return Keeping(judge)
     falls = recipe.schedule not in ("constant", "plateau")
     if data.own or recipe.patience:  # nobody knows whether the last are the best

@@ -7,19 +7,19 @@ import platform
 import re
 import shlex
 import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import everynet
-from everynet.training.device import Setup, denormals_flushed, describe
+from everynet.data.dataset import Spec
 from everynet.metrics.meanings import meaning
-from everynet.system.sources import Source
-from everynet.recipes.recipe import Recipe, telling
+from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.sweep import Sweep
-from everynet.data.dataset import Spec
+from everynet.system.sources import Source
 from everynet.system.wording import shown, written
+from everynet.training.device import Setup, denormals_flushed, describe
 
 FORMAT = 4
 """What a run folder looks like; a folder of another format is refused."""
@@ -102,7 +102,7 @@ def card(
     read: Iterable[Source] = (),
     weights: str = "",
     notes: Iterable[str] = (),
-    drawn: Collection[str] = (),
+    captions: Mapping[str, str],
     each_class: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:
@@ -145,7 +145,7 @@ def card(
     of = "" if recipe.kind == "experiment" else " on the test split"
     lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
     lines += [
-        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.figures, name))} |"
+        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.meanings, name))} |"
         for name, value in metrics.items()
     ]
     if each_class:
@@ -155,8 +155,8 @@ def card(
     lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]
-    if shown := telling(recipe, drawn):
+    if captions:
         lines += ["", "## Pictures"]
-        for name, caption in shown.items():
+        for name, caption in captions.items():
             lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
     return "\n".join(lines) + "\n"

@@ -21,24 +21,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from everynet.runs import checkpoint
-from everynet.training import device
-from everynet.system import files
-from everynet.runs.checkpoint import Best, DamagedCheckpoint
-from everynet.training.device import Setup
-from everynet.training.processes import World
-from everynet.system.errors import Missing
+from everynet.data.dataset import Data
 from everynet.recipes.experiment import Cell, Experiment, stacked
-from everynet.runs.folder import as_json, described, read_spec, resolved, what
+from everynet.recipes.recipe import Recipe
+from everynet.recipes.state import State
+from everynet.recipes.stored import described
+from everynet.recipes.training import Training
+from everynet.runs import checkpoint
+from everynet.runs.checkpoint import Best, DamagedCheckpoint
+from everynet.runs.folder import as_json, read_spec, resolved, what
 from everynet.runs.job import Job, Result, check_figures
 from everynet.runs.log import Log, NonFiniteAt, seconds
+from everynet.runs.progress import Progress, Stop
+from everynet.system import files, seeds
+from everynet.system.errors import Missing, NonFinite, UserError
 from everynet.system.manifest import parsed, put
 from everynet.system.manifest import read as read_sealed
-from everynet.runs.progress import Progress, Stop
 from everynet.system.sources import Source, recording
-from everynet.recipes.recipe import Recipe, State, Training
+from everynet.training.device import Setup
 from everynet.training.loop import check_room, evaluate, finite
-from everynet.data.dataset import Data, NonFinite, UserError
+from everynet.training.processes import World
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
 PATIENCE = 60.0  # seconds a cell waits for a worker that a kill of its parent left behind
@@ -124,8 +126,8 @@ class CellJob(Job):
             raise NonFiniteAt(step)
         found = evaluate(self.recipe, deployed, self.data.valid, self.setup)
         self.check(found, step)
-        with device.others_kept(), torch.no_grad():
-            device.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
+        with seeds.others_kept(), torch.no_grad():
+            seeds.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
             seen = self.experiment.measure(self.name, self.recipe, state, self.data)
         kept = {n: torch.as_tensor(v).detach().to("cpu", copy=True) for n, v in seen.items()}
         self.looks.append({n: v if v.dim() else v.double() for n, v in kept.items()})

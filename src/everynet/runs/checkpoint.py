@@ -24,14 +24,13 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
-from everynet.system import files
+from everynet.recipes.state import State
 from everynet.runs.encoding import VALUES, decode, encode
-from everynet.system.errors import Damaged, Missing
+from everynet.runs.optimizer_state import FLOATS, check_alike, misfit, remembered
+from everynet.system import files
+from everynet.system.errors import Damaged, Missing, NoCheckpoint, UserError
 from everynet.system.manifest import NAME as MANIFEST
 from everynet.system.manifest import canonical, digest, opened, parsed, written
-from everynet.runs.optimizer_state import FLOATS, check_alike, misfit, remembered
-from everynet.recipes.recipe import State
-from everynet.data.dataset import NoCheckpoint, UserError
 
 MODEL, STATE, TENSORS = "model.safetensors", "state.json", "state.safetensors"
 MIB = 1 << 20

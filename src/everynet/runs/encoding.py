@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 VALUES = 512 << 20  # bytes of what an estimator learned, a simulation gave, an experiment measured
 

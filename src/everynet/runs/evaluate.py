@@ -14,18 +14,20 @@ from typing import Any
 
 from torch import nn
 
-from everynet.training import device as devices
+from everynet.data.dataset import Data, Spec
 from everynet.data.loading import judging
-from everynet.training.device import Setup
+from everynet.metrics.summary import each_class
+from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.settings import override, setting_types
+from everynet.recipes.training import Training
 from everynet.runs.folder import as_json, read_environment, read_spec
 from everynet.runs.job import check_figures
-from everynet.metrics.summary import each_class
-from everynet.recipes.recipe import Fitting, Recipe, Training
 from everynet.runs.verbs import fitting, load, setup_for
-from everynet.recipes.settings import override, setting_types
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown, with_article
+from everynet.training import device as devices
+from everynet.training.device import Setup
 from everynet.training.loop import measured, with_threads
-from everynet.data.dataset import Data, Spec, UserError, nearest
-from everynet.system.wording import shown, with_article
 
 
 @dataclass(frozen=True)

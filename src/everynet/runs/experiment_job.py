@@ -8,20 +8,19 @@ from pathlib import Path
 
 import torch
 
-from everynet.runs import checkpoint
-from everynet.training import device
-from everynet.system import files
-from everynet.runs.cell_job import read_cell, sources_of, tidy_cell, train_cell
-from everynet.system.explain import CellFailed, explained
 from everynet.recipes.experiment import Experiment, Table, named_cells
-from everynet.runs.folder import source_file
+from everynet.recipes.stored import source_file
+from everynet.recipes.training import Training
+from everynet.runs import checkpoint
+from everynet.runs.cell_job import read_cell, sources_of, tidy_cell, train_cell
 from everynet.runs.job import Job, Result
 from everynet.runs.log import Log, seconds
-from everynet.system.user_files import resuming
 from everynet.runs.progress import Progress
-from everynet.recipes.recipe import Training
-from everynet.data.dataset import Stopped, UserError
 from everynet.runs.workers import by_workers
+from everynet.system import files, seeds
+from everynet.system.errors import Stopped, UserError
+from everynet.system.explain import CellFailed, explained
+from everynet.system.user_files import resuming
 
 
 @dataclass
@@ -76,7 +75,7 @@ class Study(Job):
 
     def simulate_once(self) -> None:
         """Compute what needs no training and keep it."""
-        device.seed_all(self.setup.device, self.recipe.seed)
+        seeds.seed_all(self.setup.device, self.recipe.seed)
         generator = torch.Generator().manual_seed(self.recipe.seed)
         with self.whole():
             result = self.recipe.simulate(generator)

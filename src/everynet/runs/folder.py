@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -11,36 +10,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from everynet.runs.card import FORMAT
 from everynet.data.paths import absolute
-from everynet.training.device import PRECISIONS, Setup, choose
-from everynet.recipes.experiment import Experiment
-from everynet.system.manifest import read_json
 from everynet.recipes.recipe import Recipe
-from everynet.recipes.settings import override, plain_settings, settings
+from everynet.recipes.settings import override, settings
 from everynet.recipes.sweep import Sweep
-from everynet.data.dataset import UserError
 from everynet.recipes.trained import Trained
-
-
-def source_file(recipe: Recipe) -> str:
-    """The file of a recipe that does not live in the zoo; empty for one that does."""
-    cls = type(recipe.origin() if isinstance(recipe, Experiment) else recipe)
-    return "" if cls.__module__.startswith("everynet.zoo.") else inspect.getfile(cls)
-
-
-def described(recipe: Recipe) -> dict[str, Any]:
-    """What recipe.json holds; of a sweep, also the recipe that is swept."""
-    base = {"base": described(recipe.base)} if isinstance(recipe, Sweep) else {}
-    return {
-        "name": recipe.name,
-        "class": type(recipe).__name__,
-        "file": source_file(recipe),
-        "goal": recipe.goal,
-        "changed": list(recipe.changed),
-        "settings": plain_settings(recipe),
-        **base,
-    }
+from everynet.runs.card import FORMAT
+from everynet.system.errors import UserError
+from everynet.system.manifest import read_json
+from everynet.training.device import PRECISIONS, Setup, choose
 
 
 def resolved(recipe: Recipe) -> Recipe:

@@ -16,36 +16,54 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from everynet.runs import checkpoint
-from everynet.training import device
-from everynet.system import files
-from everynet.runs import notes as remarks
-from everynet.runs.card import card, sayings
-from everynet.runs.checkpoint import Best
-from everynet.training.device import Setup
-from everynet.training.processes import World
-from everynet.system.explain import explained
-from everynet.recipes.experiment import Experiment, Table
-from everynet.runs.folder import as_json, read_environment, read_spec, source_file
-from everynet.runs.history import Watch, columns, flat
-from everynet.runs.best_weights import Keeping
-from everynet.runs.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
-from everynet.system.manifest import put
+from everynet.data.dataset import Data
 from everynet.metrics.summary import each_class
 from everynet.nn.layers import layers_called
-from everynet.system.html import page
-from everynet.system.user_files import resuming
-from everynet.runs.pace import DRAWING
 from everynet.plot import layer_lines, learning_curve
 from everynet.plot.style import drawn, saved
-from everynet.runs.progress import LIVE, Progress, Stop
-from everynet.system.sources import Source, digest_of, note
-from everynet.recipes.recipe import Fitting, Pictures, Simulation, State, Training
-from everynet.training.preflight import check_goal, check_whole, rehearse
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.recipe import Drawn, Fitting, Simulation
 from everynet.recipes.settings import override, settings
-from everynet.training.loop import PICTURES, begin, check_compiles, check_room, evaluate, evaluating, find_non_finite, finite, measured, said, started, train, with_threads
-from everynet.data.dataset import CannotWrite, Data, NonFinite, Stopped, UserError
+from everynet.recipes.state import State
+from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
+from everynet.recipes.training import Training
+from everynet.runs import checkpoint
+from everynet.runs import notes as remarks
+from everynet.runs.best_weights import Keeping
+from everynet.runs.card import card, sayings
+from everynet.runs.checkpoint import Best
+from everynet.runs.folder import as_json, read_environment, read_spec
+from everynet.runs.history import Watch, columns, flat
+from everynet.runs.log import Log, NonFiniteAt, note_seconds, seconds, worth_logging
+from everynet.runs.pace import DRAWING
+from everynet.runs.progress import LIVE, Progress, Stop
+from everynet.system import files, seeds
+from everynet.system.errors import CannotWrite, NonFinite, Stopped, UserError
+from everynet.system.explain import explained
+from everynet.system.html import page
+from everynet.system.manifest import put
+from everynet.system.sources import Source, digest_of, note
+from everynet.system.user_files import resuming
+from everynet.training import device
+from everynet.training.device import Setup
+from everynet.training.loop import (
+    PICTURES,
+    begin,
+    check_compiles,
+    check_room,
+    evaluate,
+    evaluating,
+    find_non_finite,
+    finite,
+    measured,
+    said,
+    started,
+    train,
+    with_threads,
+)
+from everynet.training.preflight import check_goal, check_whole, rehearse
+from everynet.training.processes import World
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 
@@ -106,6 +124,8 @@ class Job:
     """What a person should know of the data and of what came of it."""
     shown: dict[str, float] = field(default_factory=dict)
     """The terms that were shown last."""
+    captions: dict[str, str] = field(default_factory=dict)
+    """What to see in the pictures that were drawn, most telling first."""
     forms: tuple[str, ...] = ("png",)
     """What pictures are written as."""
     _best_of: dict[int, int] = field(default_factory=dict)
@@ -310,7 +330,7 @@ class Job:
 
     def _check_drawn(self, state: State) -> None:
         """Say so if updates drew random numbers that were not seeded, and seed them from now on."""
-        if state.draws is False and device.others() != self.undrawn:
+        if state.draws is False and seeds.others() != self.undrawn:
             state.draws = True
             warnings.warn(
                 f"{self.recipe.name} drew from Python's or numpy's random numbers before step "
@@ -351,7 +371,7 @@ class Job:
             if state.eager and self.setup.device.type == "cuda":
                 why = f"updates are not captured as one graph: {state.eager}"
                 self.progress.say_once(why)
-            self.undrawn = self.undrawn or device.others()
+            self.undrawn = self.undrawn or seeds.others()
             if worth_logging(step) or step % FLUSH == 0 or last:
                 self.log.pending.append(record)
             if len(self.log.pending) >= FLUSH or step % FLUSH == 0 or last or self._tells_now():
@@ -398,7 +418,7 @@ class Job:
         for row in self.log.rows[self._told :]:
             self._told += 1
             self._told_at = time.monotonic()
-            with device.others_kept():
+            with seeds.others_kept():
                 self.watch(flat(row))
 
     def worth_of_a_look(self) -> float:
@@ -520,7 +540,7 @@ class Job:
         """Let an estimator learn, and keep its attributes that end in an underscore."""
         self._again()
         recipe = self.recipe
-        device.seed_all(self.setup.device, recipe.seed)
+        seeds.seed_all(self.setup.device, recipe.seed)
         with self.whole():
             model = recipe.fit(recipe.model(self.data), self.data)
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
@@ -531,7 +551,7 @@ class Job:
     def simulate(self) -> Result:
         """Compute the result of a simulation and keep it."""
         self._again()
-        device.seed_all(self.setup.device, self.recipe.seed)
+        seeds.seed_all(self.setup.device, self.recipe.seed)
         generator = torch.Generator().manual_seed(self.recipe.seed)
         with self.whole():
             result = self.recipe.simulate(generator)
@@ -583,7 +603,7 @@ class Job:
             read=self.read,
             weights=self.weights,
             notes=self.notes,
-            drawn=[path.stem for path in pictures],
+            captions=self.captions,
             each_class=self.each_class,
             more=recipe.page(model) if isinstance(model, Table) else sayings(self.log.rows),
         )
@@ -627,22 +647,22 @@ class Job:
                 warnings.warn(line, stacklevel=2)
         if not isinstance(self.recipe, Training):
             return ()
-        return self.write_pictures({"learning-curve": learning_curve(self.log.rows)})
+        return self.write_pictures({"learning-curve": Drawn(learning_curve(self.log.rows), "")})
 
     def draw(self, model: object) -> tuple[Path, ...]:
         """The recipe's pictures, and the learning curve of a training."""
         recipe = self.recipe
-        device.seed_all(self.setup.device, recipe.seed, PICTURES)
+        seeds.seed_all(self.setup.device, recipe.seed, PICTURES)
         if isinstance(recipe, Simulation | Experiment):
-            return self.write_pictures(recipe.pictures(model))  # type: ignore[arg-type]  # a result
+            return self.write_pictures(recipe.draw(model))
         data = replace(self.data, spec=drawn(self.data.spec))
         with evaluating(model):
-            figures = dict(recipe.pictures(model, data, self.log.rows))
+            pictures = recipe.draw(model, data, self.log.rows)
         if isinstance(recipe, Training):
-            if "network" not in figures and isinstance(model, nn.Module):
-                figures["network"] = self.diagram(model)
-            figures["learning-curve"] = learning_curve(self.log.rows)
-        return self.write_pictures(figures)
+            if "network" not in pictures and isinstance(model, nn.Module):
+                pictures["network"] = Drawn(self.diagram(model), "")
+            pictures["learning-curve"] = Drawn(learning_curve(self.log.rows), "")
+        return self.write_pictures(pictures)
 
     def diagram(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""
@@ -653,14 +673,15 @@ class Job:
         )
         return layer_lines(rows, title=type(model).__name__)
 
-    def write_pictures(self, figures: Pictures) -> tuple[Path, ...]:
-        """Write figures as files of each form that is wanted."""
+    def write_pictures(self, pictures: Mapping[str, Drawn]) -> tuple[Path, ...]:
+        """Write pictures as files of each form that is wanted."""
         files.make_folder(self.folder / "pictures")
         paths = []
-        for name, figure in figures.items():
+        self.captions = {name: drawn.caption for name, drawn in pictures.items() if drawn.caption}
+        for name, drawn in pictures.items():
             for form in self.forms:
                 paths.append(self.folder / "pictures" / f"{name}.{form}")
-                files.write(paths[-1], saved(figure, form))
+                files.write(paths[-1], saved(drawn.figure, form))
         return tuple(paths)
 
 

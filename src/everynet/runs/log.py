@@ -11,10 +11,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
+from everynet.data.dataset import Record
 from everynet.system import files
-from everynet.training.processes import World
+from everynet.system.errors import UserError
 from everynet.system.manifest import digest, parsed
-from everynet.data.dataset import Record, UserError
+from everynet.training.processes import World
 
 
 @runtime_checkable

@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
-from everynet.data.report import rare
-from everynet.recipes.recipe import Recipe, Training
 from everynet.data.dataset import Data
+from everynet.data.report import rare
+from everynet.recipes.recipe import Recipe
+from everynet.recipes.training import Training
 from everynet.system.wording import shown, written
 
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from everynet.runs.encoding import decode, leaves
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

@@ -12,16 +12,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
 from everynet.data.kinds import Kind, named
 from everynet.data.paths import kind as kind_of_path
-from everynet.training.device import Setup, choose
+from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.training import Training
 from everynet.runs.folder import read_spec
-from everynet.recipes.recipe import Fitting, Recipe, Training
 from everynet.runs.verbs import fitting, load
-from everynet.recipes.settings import typed, verb_arguments
-from everynet.data.dataset import Spec, UserError, mix
+from everynet.system.errors import UserError
+from everynet.system.seeds import mix
+from everynet.system.values import typed, verb_arguments
 from everynet.system.wording import shown, with_article
+from everynet.training.device import Setup, choose
 
 AT_ONCE = 256
 """Inputs that a network is asked about together."""

@@ -16,9 +16,9 @@ from importlib import import_module
 from types import FrameType
 from typing import Any, TextIO
 
+from everynet.runs.pace import Pace
 from everynet.system.errors import Stopped
 from everynet.system.signals import importing, leave
-from everynet.runs.pace import Pace
 from everynet.system.wording import printable
 
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log

@@ -20,33 +20,45 @@ from typing import Any
 
 import torch
 
-from everynet.runs import checkpoint
-from everynet.training import device
-from everynet.system import files
-from everynet.runs.card import environment
+from everynet.data.dataset import Data
 from everynet.data.in_memory import PREFIX, Given, given, holding, is_held
 from everynet.data.paths import absolute
-from everynet.training.device import DEVICES, PRECISIONS, Setup, choose
-from everynet.training.processes import World, joined
+from everynet.plot.style import drawing
 from everynet.recipes.experiment import Experiment, named_cells
-from everynet.runs.folder import as_json, as_typed, described, read_environment, read_spec, resolved, setup_of, what, with_data
+from everynet.recipes.recipe import Fitting, Recipe, Simulation
+from everynet.recipes.settings import plain_settings
+from everynet.recipes.stored import described
+from everynet.recipes.sweep import Sweep
+from everynet.recipes.training import Training
+from everynet.runs import checkpoint
+from everynet.runs.card import environment
+from everynet.runs.experiment_job import Study, load_table
+from everynet.runs.folder import (
+    as_json,
+    as_typed,
+    read_environment,
+    read_spec,
+    resolved,
+    setup_of,
+    what,
+    with_data,
+)
 from everynet.runs.history import Watch
 from everynet.runs.job import Job, Result
 from everynet.runs.log import Log
-from everynet.system.manifest import put, read_json, sealed
-from everynet.system.user_files import place
-from everynet.plot.style import drawing
 from everynet.runs.progress import Progress, signals
+from everynet.system import files
+from everynet.system.errors import Failure, UserError
+from everynet.system.manifest import put, read_json, sealed
 from everynet.system.sources import recording
-from everynet.recipes.recipe import Fitting, Recipe, Simulation, Training
-from everynet.training.preflight import check_whole
-from everynet.recipes.settings import plain_settings
-from everynet.runs.experiment_job import Study, load_table
-from everynet.recipes.sweep import Sweep
 from everynet.system.status import telling
-from everynet.training.loop import check_room
-from everynet.data.dataset import Data, Failure, UserError
+from everynet.system.user_files import place
 from everynet.system.wording import with_article, written
+from everynet.training import device
+from everynet.training.device import DEVICES, PRECISIONS, Setup, choose
+from everynet.training.loop import check_room
+from everynet.training.preflight import check_whole
+from everynet.training.processes import World, joined
 
 
 def run(
@@ -188,8 +200,8 @@ def draw(
         if isinstance(recipe, Simulation | Experiment):
             result = load(recipe, folder)
             with fitting(recipe, folder):
-                figures = recipe.pictures(result)
-            return job.write_pictures(figures)
+                pictures = recipe.draw(result)
+            return job.write_pictures(pictures)
         dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
         found: Data = recipe.dataset()  # type: ignore[attr-defined]  # the kinds that have data
         job.data = found.to(job.setup.device, dtype)

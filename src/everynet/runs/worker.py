@@ -17,16 +17,16 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from everynet.training import device
-from everynet.recipes.catalog import of_run
-from everynet.runs.cell_job import train_cell
-from everynet.training.device import Setup
-from everynet.system.explain import explained
 from everynet.recipes.experiment import Experiment, named_cells
+from everynet.recipes.stored import of_run
+from everynet.recipes.training import Training
+from everynet.runs.cell_job import train_cell
 from everynet.runs.folder import setup_of
 from everynet.runs.progress import Progress, Stop
-from everynet.recipes.recipe import Training
-from everynet.data.dataset import Stopped
+from everynet.system.errors import Stopped
+from everynet.system.explain import explained
+from everynet.training import device
+from everynet.training.device import Setup
 
 
 def main(run: Path, file: str) -> int:

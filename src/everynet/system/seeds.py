@@ -1,17 +1,13 @@
-"""Random numbers that are a function of integers: (seed, step) and nothing else.
-
-What is drawn for a batch is drawn for the global batch, whatever the number of processes, and each
-process uses the numbers of its own rows.
-"""
+"""Random numbers that are a function of integers: (seed, step) and nothing else."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import torch
-from torch import Tensor
 
 
 def mix(*parts: int) -> int:
@@ -31,72 +27,43 @@ def generator(*parts: int, device: torch.device | str = "cpu") -> torch.Generato
     return torch.Generator(device).manual_seed(mix(*parts))
 
 
-def brought(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor on a device; on its way from the CPU to cuda nobody waits for it."""
-    if tensor.is_cpu and torch.device(device).type == "cuda":
-        return tensor.pin_memory().to(device, non_blocking=True)
-    return tensor.to(device)
+def seed(device: torch.device, *parts: int) -> None:
+    """Seed torch's default generators from `parts` (`torch.manual_seed` costs a hundred times)."""
+    number = mix(*parts)
+    torch.default_generator.manual_seed(number)
+    if device.type == "cuda":
+        torch.cuda.default_generators[device.index or 0].manual_seed(number)
+    elif device.type == "mps":
+        torch.mps.manual_seed(number)
 
 
-@lru_cache(maxsize=4)
-def permutation(rows: int, seed: int, epoch: int, device: str = "cpu") -> Tensor:
-    """The order of the rows in one epoch, drawn on the CPU and copied to the device once."""
-    return brought(torch.randperm(rows, generator=generator(seed, 1, epoch)), device)
+def seed_all(device: torch.device, *parts: int) -> None:
+    """Seed torch's, Python's and numpy's generators from `parts`; the two others cost 9 us."""
+    seed(device, *parts)
+    random.seed(mix(*parts))
+    np.random.seed(mix(*parts) & 0xFFFFFFFF)  # noqa: NPY002 -- the one that others draw from
 
 
-@lru_cache(maxsize=4)
-def places(high: int, shape: tuple[int, ...], seed: int, epoch: int, device: str) -> Tensor:
-    """Whole numbers below `high` for one epoch, drawn on the CPU and copied to the device once."""
-    return brought(torch.randint(high, shape, generator=generator(seed, 1, epoch)), device)
+def others() -> tuple[object, ...]:
+    """Where the random numbers of Python and numpy stand."""
+    _, keys, *rest = np.random.get_state()  # noqa: NPY002 -- the one that others draw from
+    return random.getstate(), np.asarray(keys).tobytes(), *rest
 
 
-@dataclass(frozen=True)
-class Share:
-    """Which rows of a global batch one process takes: an equal stretch of them."""
-
-    rank: int = 0
-    size: int = 1
-
-    def of(self, rows: int) -> slice:
-        """Those rows, where the batch has `rows`."""
-        return slice(self.rank * rows // self.size, (self.rank + 1) * rows // self.size)
-
-
-WHOLE = Share()
+@contextmanager
+def others_kept() -> Iterator[None]:
+    """Python's and numpy's random numbers go on afterwards as if nothing had been drawn inside."""
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)  # noqa: NPY002
 
 
-@dataclass(frozen=True)
-class Draw:
-    """The random numbers of one augmented batch, as tensors on the device of the batch.
-
-    They are drawn where the generator is: on cuda nothing is copied, and the numbers are others.
-
-    `parts` says what each tensor of the batch is (image, mask, map, boxes, or label, which stays),
-    so that what moves an image moves its targets alike.
-    """
-
-    generator: torch.Generator
-    rows: int
-    """Rows of the global batch."""
-    share: Share = WHOLE
-    parts: tuple[str, ...] = ("image", "label")
-    device: torch.device | None = None
-
-    def uniform(self, count: int) -> Tensor:
-        """`count` numbers from 0 to 1 for each row: count rows."""
-        return self._mine(torch.rand(count, self.rows, **self._by()))
-
-    def integers(self, low: int, high: int, count: int) -> Tensor:
-        """`count` whole numbers from `low` to `high`, both taken in, for each row: count rows."""
-        return self._mine(torch.randint(low, high + 1, (count, self.rows), **self._by()))
-
-    def normal(self, *shape: int) -> Tensor:
-        """Standard normal numbers, a tensor of this shape for each row: rows *shape."""
-        drawn = torch.randn(self.rows, *shape, **self._by())
-        return drawn[self.share.of(self.rows)].to(self.device)
-
-    def _by(self) -> dict[str, Any]:  # Any: the types that torch's functions ask for
-        return {"generator": self.generator, "device": self.generator.device}
-
-    def _mine(self, drawn: Tensor) -> Tensor:
-        return drawn[:, self.share.of(self.rows)].to(self.device)
+@contextmanager
+def seeded_by(*parts: int) -> Iterator[None]:
+    """What torch draws on the CPU inside follows from `parts` alone, and nothing else changes."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(mix(*parts))
+        yield

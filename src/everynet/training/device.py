@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 import platform
-import random
 import re
 import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from everynet.data.dataset import Batch, UserError, mix, nearest
-from everynet.system.seeds import brought
+from everynet.data.dataset import Batch
+from everynet.data.transfer import to_device
+from everynet.system.errors import UserError
+from everynet.system.seeds import others_kept
+from everynet.system.wording import nearest
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
@@ -59,7 +59,7 @@ class Setup:
         """A batch on the device as it is; on its way to cuda nobody waits for it."""
         if self.device.type != "cuda" or all(tensor.is_cuda for tensor in batch):
             return batch
-        return tuple([brought(tensor, self.device) for tensor in batch])
+        return tuple([to_device(tensor, self.device) for tensor in batch])
 
     def place(self, batch: Batch, *, images: bool) -> Batch:
         """A batch on the device, in the precision, images channels-last for convolutions."""
@@ -111,12 +111,6 @@ def _card(device: str, index: str) -> int:
     return card
 
 
-@lru_cache(maxsize=256)
-def constant(values: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A tensor of fixed numbers, or rows of them, made once: asking again copies nothing."""
-    return torch.tensor(values, dtype=dtype, device=device)
-
-
 def threads_for(model: nn.Module, batch_size: int) -> int:
     """One thread for a small network, all cores for a larger one; OMP_NUM_THREADS decides first.
 
@@ -140,48 +134,6 @@ def describe(device: torch.device) -> str:
     if device.type == "cuda":
         return f"{device} ({torch.cuda.get_device_name(device)})"
     return f"{device} ({platform.processor() or platform.machine()})"
-
-
-def seed(device: torch.device, *parts: int) -> None:
-    """Seed torch's default generators from `parts` (`torch.manual_seed` costs a hundred times)."""
-    number = mix(*parts)
-    torch.default_generator.manual_seed(number)
-    if device.type == "cuda":
-        torch.cuda.default_generators[device.index or 0].manual_seed(number)
-    elif device.type == "mps":
-        torch.mps.manual_seed(number)
-
-
-def seed_all(device: torch.device, *parts: int) -> None:
-    """Seed torch's, Python's and numpy's generators from `parts`; the two others cost 9 us."""
-    seed(device, *parts)
-    random.seed(mix(*parts))
-    np.random.seed(mix(*parts) & 0xFFFFFFFF)  # noqa: NPY002 -- the one that others draw from
-
-
-def others() -> tuple[object, ...]:
-    """Where the random numbers of Python and numpy stand."""
-    _, keys, *rest = np.random.get_state()  # noqa: NPY002 -- the one that others draw from
-    return random.getstate(), np.asarray(keys).tobytes(), *rest
-
-
-@contextmanager
-def others_kept() -> Iterator[None]:
-    """Python's and numpy's random numbers go on afterwards as if nothing had been drawn inside."""
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    try:
-        yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-
-
-@contextmanager
-def seeded_by(*parts: int) -> Iterator[None]:
-    """What torch draws on the CPU inside follows from `parts` alone, and nothing else changes."""
-    with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(mix(*parts))
-        yield
 
 
 def denormals_flushed() -> str:

@@ -24,9 +24,12 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from everynet.data.dataset import Batch, Data, Share, Terms, mix
+from everynet.data.dataset import Batch, Data, Terms
+from everynet.data.draws import Share
 from everynet.nn.lion import Lion
-from everynet.recipes.recipe import M, State, Training, X
+from everynet.recipes.state import M, State, X
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.training.device import Setup
 
 WATCHED = 3

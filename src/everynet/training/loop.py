@@ -11,23 +11,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from everynet.data.dataset import Batch, Data, History, Record, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Record, Spec, Terms
 from everynet.nn.frozen import Given
-from everynet.recipes.recipe import Fitting, M, State, Training, X
+from everynet.recipes.recipe import Fitting
 from everynet.recipes.settings import settings
+from everynet.recipes.state import M, State, X
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.system.memory import free, keep_freed_memory
-from everynet.system.seeds import mix
+from everynet.system.seeds import mix, others, others_kept, seed, seed_all
 from everynet.system.wording import shown, written
-from everynet.training.device import (
-    Setup,
-    choose,
-    computing,
-    others,
-    others_kept,
-    seed,
-    seed_all,
-    threads_for,
-)
+from everynet.training.device import Setup, choose, computing, threads_for
 from everynet.training.graph import Update, has_images, hold_rates
 from everynet.training.processes import World
 

@@ -7,10 +7,12 @@ from itertools import islice
 from traceback import extract_tb
 from typing import Any
 
-from everynet.data.dataset import Data, Failure, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.experiment import Experiment
-from everynet.recipes.recipe import Fitting, Recipe, Simulation, Training
-from everynet.runs.folder import source_file
+from everynet.recipes.recipe import Fitting, Recipe, Simulation
+from everynet.recipes.stored import source_file
+from everynet.recipes.training import Training
+from everynet.system.errors import Failure, UserError
 from everynet.system.user_files import defined, line_of
 from everynet.system.wording import with_article
 from everynet.training.device import Setup
@@ -73,7 +75,7 @@ def rehearse(recipe: Training[Any, Any], model: object, data: Data, setup: Setup
 
 def check_goal(recipe: Recipe, figures: Mapping[str, float]) -> None:
     """Refuse a goal that names a figure which is not given."""
-    judge = recipe.judge() if isinstance(recipe, Training) else None
+    judge = recipe.monitor() if isinstance(recipe, Training) else None
     for goal in (*recipe.goals(), *([judge] if judge else [])):
         if goal.metric not in figures:
             clause = f"{goal.metric} {goal.relation} {goal.value:g}"

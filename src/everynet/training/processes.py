@@ -19,7 +19,8 @@ import torch.distributed.nn  # imported later it would keep the group, whose thr
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]  # public, not in its __all__
 
-from everynet.data.dataset import Failure, Share, UserError
+from everynet.data.draws import Share
+from everynet.system.errors import Failure, UserError
 
 
 @dataclass(frozen=True)

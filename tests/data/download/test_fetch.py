@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from everynet.data.dataset import CannotWrite, UserError
 from everynet.data.download import fetch, store
 from everynet.data.sets import Package, Web, everything
 from everynet.system import files
+from everynet.system.errors import CannotWrite, UserError
 from tests.data.conftest import WHEEL, content, zipped
 from tests.data.either import ADDED, real_set
 

@@ -8,13 +8,12 @@ from sklearn import datasets
 from sklearn.neighbors import KNeighborsClassifier
 
 from everynet.data import built_in, names, points
-from everynet.data.dataset import UserError
 from everynet.data.images.augment import shift
 from everynet.data.scikit import SETS
 from everynet.data.sets import everything
 from everynet.data.split import PARTS
-
-from .either import load
+from everynet.system.errors import UserError
+from tests.data.either import load
 
 QUICK = [
     name if name != "strokes" else "strokes:1000"

@@ -9,14 +9,13 @@ import torch
 
 from everynet import data
 from everynet.data import kinds
-from everynet.data.dataset import UserError
 from everynet.data.download import fetch, store
 from everynet.data.download import package_index as index
 from everynet.data.sets import everything
+from everynet.system.errors import UserError
 from tests.data.conftest import load_real
 from tests.data.damaged import cases
-
-from .either import real_set
+from tests.data.either import real_set
 
 # ------------------------------------------------------------------------------ the table
 

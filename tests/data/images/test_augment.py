@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import Data, Draw, Share, generator
+from everynet.data.dataset import Data
+from everynet.data.draws import Draw, Share
 from everynet.data.images import augment
 from everynet.data.images.augment import (
     Affine,
@@ -25,6 +26,7 @@ from everynet.data.images.augment import (
     rotate,
     shift,
 )
+from everynet.system.seeds import generator
 
 few = settings(max_examples=25, deadline=None)
 EVERY = {

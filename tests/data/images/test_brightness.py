@@ -7,8 +7,7 @@ import torch
 from everynet.data.images import brightness as looks
 from everynet.data.images.standardize import Standardize
 from everynet.data.loading import load, samples
-
-from .conftest import load_real
+from tests.data.conftest import load_real
 
 
 def some(count, seed=0):

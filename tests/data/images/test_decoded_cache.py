@@ -15,7 +15,6 @@ import torch
 from PIL import Image
 
 from everynet.data import kinds
-from everynet.data.dataset import CannotWrite, UserError
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import file_cache as seen
 from everynet.data.images import folder
@@ -23,6 +22,7 @@ from everynet.data.images import standardize as images
 from everynet.data.loading import load, samples
 from everynet.runs.progress import Progress
 from everynet.system import cache, files
+from everynet.system.errors import CannotWrite, UserError
 from everynet.system.status import telling
 from tests.runs.test_faults import Faulty
 

@@ -3,9 +3,10 @@
 import pytest
 import torch
 
-from everynet.data.dataset import Draw, Share, generator
+from everynet.data.draws import Draw, Share
 from everynet.data.images.augment import compose
 from everynet.data.images.deform import Bend, Symmetry, bend, symmetries
+from everynet.system.seeds import generator
 
 
 def draw(rows, seed, **more):

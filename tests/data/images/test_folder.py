@@ -7,13 +7,12 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import folder
 from everynet.data.images.skipped import Tally
-
-from .either import load
+from everynet.system.errors import UserError
+from tests.data.either import load
 
 
 def pixels(seed, *shape):

@@ -8,18 +8,18 @@ import torch
 from PIL import Image, ImageOps
 
 from everynet.data import check, kinds
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import file_cache as seen
 from everynet.data.images import folder
 from everynet.data.loading import load, samples
 from everynet.runs.card import card
+from everynet.system.errors import UserError
+from tests.data.test_boxes import fill as fill_boxes
+from tests.data.test_mask import fill as fill_masks
 
-from .test_boxes import fill as fill_boxes
-from .test_decoded import FOLDERS, same
+from .test_decoded_cache import FOLDERS, same
 from .test_folder import COLOUR, GREY, fill, pixels
-from .test_mask import fill as fill_masks
 
 
 def spoil(place):

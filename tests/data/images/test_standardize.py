@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from everynet.data.dataset import UserError
 from everynet.data.images.standardize import Standardize, black, digest, moments, resize
+from everynet.system.errors import UserError
 
 
 def noise(*shape, seed=0):

@@ -6,8 +6,7 @@ import torch
 
 from everynet.data.split import PARTS
 from everynet.data.tables import arrays, npz
-
-from .either import load
+from tests.data.either import load
 
 RANDOM = np.random.default_rng(0)
 X, Y = RANDOM.normal(size=(60, 4)), np.arange(60) % 3

@@ -8,11 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
 from everynet.data.split import PARTS
 from everynet.data.tables import csv_table as table
-
-from .either import load
+from everynet.system.errors import UserError
+from tests.data.either import load
 
 
 def whole(raw):

@@ -7,7 +7,7 @@ import pytest
 from everynet.data import check, kinds, load
 from everynet.data.split import PARTS
 
-from .tables_of_faults import ABSENT, SPLITS, tables
+from .faults import ABSENT, SPLITS, tables
 
 TABLES = {table.name: table for table in tables()}
 

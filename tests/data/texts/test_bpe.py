@@ -12,10 +12,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from everynet.data import load
-from everynet.data.dataset import UserError
 from everynet.data.texts import bpe
 from everynet.data.texts.bpe import BytePairs, as_bytes, as_text, each_piece, learn, spelt
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, UNKNOWN, Tokens, cut, places
+from everynet.system.errors import UserError
 
 REFERENCE = json.loads((Path(__file__).parent / "byte_pairs.json").read_text())
 """What HF tokenizers makes of a text; under "made" stands how it was made."""

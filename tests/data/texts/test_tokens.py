@@ -7,7 +7,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
 from everynet.data.texts.tokens import (
     END,
     PAD,
@@ -19,6 +18,7 @@ from everynet.data.texts.tokens import (
     cut,
     places,
 )
+from everynet.system.errors import UserError
 
 lines = st.text(st.sampled_from("ab \n\t\r\u2028é"), max_size=60)
 

@@ -11,11 +11,11 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 import everynet
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.recipes.trained import Trained
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
 from everynet.zoo.adversarial.fgsm import (
     fgsm,
     input_gradient,

@@ -12,8 +12,8 @@ from sklearn.datasets import load_breast_cancer, load_digits, load_iris
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import one_hot
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.classic.logistic import LogisticRegression
 from everynet.zoo.classic.softmax_regression import (
     RECIPES,

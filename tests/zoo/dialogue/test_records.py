@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.dialogue.records import Record, flat, judged, learned, read, whole, written
 
 said = st.lists(st.integers(0, 99), max_size=6).map(tuple)

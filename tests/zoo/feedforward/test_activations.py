@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax as scipy_softmax
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.feedforward.activations import (
     FAR,
     RECIPES,

@@ -9,10 +9,10 @@ from sklearn.linear_model import LinearRegression
 from torch import nn
 from torch.nn.functional import mse_loss, one_hot
 
-from everynet.data.dataset import UserError
 from everynet.metrics import accuracy
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.feedforward.feature_learning import (
     RECIPES,

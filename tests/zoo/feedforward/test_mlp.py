@@ -14,10 +14,11 @@ from torch import nn
 from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.metrics import chosen
 from everynet.plot.surface import boundary, square
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.zoo.feedforward.mlp import (
     ACTIVATIONS,
     MLP,

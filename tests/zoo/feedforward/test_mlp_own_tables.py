@@ -11,9 +11,10 @@ from torch.nn.functional import cross_entropy
 
 from everynet import runs
 from everynet.data import check
-from everynet.data.dataset import UserError
-from everynet.recipes.catalog import find, of_run
+from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.recipes.stored import of_run
+from everynet.system.errors import UserError
 from everynet.zoo.feedforward.mlp import MOST_STEPS, RECIPES
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
 from everynet.zoo.feedforward.perceptron import RECIPES, Perceptron, margin, radius
 

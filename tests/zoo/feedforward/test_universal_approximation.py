@@ -10,10 +10,10 @@ from sklearn.metrics import r2_score
 from sklearn.preprocessing import PolynomialFeatures
 from torch import nn
 
-from everynet.data.dataset import UserError
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import load, run
-from everynet.training.device import seeded_by
+from everynet.system.errors import UserError
+from everynet.system.seeds import seeded_by
 from everynet.training.loop import begin, train
 from everynet.zoo.feedforward.universal_approximation import (
     RECIPES,

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from everynet import runs
-from everynet.data.dataset import UserError
+from everynet.data.draws import Share
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.job import Job
-from everynet.system.seeds import Share
-from everynet.training.device import choose, seed
+from everynet.system.errors import UserError
+from everynet.system.seeds import seed
+from everynet.training.device import choose
 from everynet.training.loop import UPDATE, begin, evaluate, train
 from everynet.training.processes import World
 from everynet.zoo.generative.gan import (

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.language.ngram_model import NGram
 
 SENTENCES = ["the dog ran", "the cat ran away", "a dog sat", "the dog sat", "a cat saw the dog"]

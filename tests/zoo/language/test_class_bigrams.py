@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.language.class_bigrams import ClassBigrams, fixed
 
 

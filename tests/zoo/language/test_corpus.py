@@ -3,9 +3,9 @@
 import pytest
 
 from everynet.data import judgements
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.data.sets import everything
+from everynet.system.errors import UserError
 from everynet.zoo.language.corpus import LONGEST, Corpus, numbered, sentences
 
 

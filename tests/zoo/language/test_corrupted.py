@@ -7,11 +7,11 @@ import torch
 from torch.nn.functional import log_softmax, softplus
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.kinds.text import BLANK
 from everynet.data.texts.tokens import Tokens
 from everynet.metrics.ranking import auc
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.language.corrupted import WAYS, Judge, corrupt, corrupted, sentences
 
 

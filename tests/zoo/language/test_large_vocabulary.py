@@ -6,10 +6,11 @@ import torch
 from scipy import stats
 from torch.nn.functional import cross_entropy, linear
 
-from everynet.data.dataset import Share, UserError
+from everynet.data.draws import Share
 from everynet.nn.sampled_softmax import log_uniform, partitions
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.language.class_bigrams import ClassBigrams
 from everynet.zoo.language.large_vocabulary import (

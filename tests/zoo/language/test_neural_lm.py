@@ -8,10 +8,10 @@ import pytest
 import torch
 
 import everynet
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
 from everynet.zoo.language.neural_lm import NeuralLM, histories
 from everynet.zoo.language.ngram_model import NGram

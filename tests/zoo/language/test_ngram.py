@@ -19,10 +19,10 @@ from sklearn.exceptions import NotFittedError
 from torch.nn.functional import nll_loss
 
 from everynet.data import load
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.kernels.ngrams import counted, scored, since_start
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.language.ngram_model import NGram
 from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
 

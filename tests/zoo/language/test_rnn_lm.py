@@ -12,12 +12,12 @@ from torch.nn.functional import cross_entropy
 
 import everynet
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
 from everynet.data.kinds.text import BLANK
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
-from everynet.recipes.recipe import State
+from everynet.recipes.state import State
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
 from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
 from everynet.zoo.language.ngram_model import trigrams

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.language.stemming import IRREGULAR, lemma, measure, stem
 
 REFERENCE = json.loads((Path(__file__).parent / "porter.json").read_text())

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.language.vector_files import read, save_binary, save_text
 
 SAVE = {"text": save_text, "binary": save_binary}

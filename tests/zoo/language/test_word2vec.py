@@ -12,10 +12,10 @@ from sklearn.exceptions import NotFittedError
 from torch.nn.functional import normalize
 
 from everynet.data import judgements
-from everynet.data.dataset import UserError
 from everynet.data.judgements import Judgements
 from everynet.kernels.word2vec import descend
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
 from everynet.zoo.language.company import find_phrases, join_phrases
 from everynet.zoo.language.corpus import Corpus

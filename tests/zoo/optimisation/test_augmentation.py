@@ -5,10 +5,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import Draw, UserError
+from everynet.data.draws import Draw
 from everynet.data.images.augment import Mirror, Window, crop, flip, rotate, shift
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.augmentation import (
     RECIPES,
     SHOWN,

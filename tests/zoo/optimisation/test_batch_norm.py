@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.data.dataset import UserError
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.batch_norm import (
     RECIPES,

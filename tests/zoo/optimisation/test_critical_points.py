@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.integrate import dblquad
 from scipy.optimize import minimize
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.critical_points import (
     KINDS,
     RECIPES,

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import UserError
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.dropout import (
     RECIPES,
     Dropout,

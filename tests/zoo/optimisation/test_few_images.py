@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import FewImages, OneHiddenLayer
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
 from everynet.data import load
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.gradient_descent import (
     RECIPES,
     Quadratic,

@@ -9,7 +9,7 @@ from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.input_scale import (
     RECIPES,
     Standardised,

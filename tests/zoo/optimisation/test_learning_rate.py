@@ -7,9 +7,10 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.runs.verbs import run
-from everynet.training.device import seeded_by
+from everynet.system.errors import UserError
+from everynet.system.seeds import seeded_by
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import OneHiddenLayer

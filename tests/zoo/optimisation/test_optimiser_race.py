@@ -5,10 +5,10 @@ import pytest
 import torch
 from matplotlib.figure import Figure
 
-from everynet.data.dataset import UserError
 from everynet.recipes.experiment import Table
-from everynet.recipes.recipe import OPTIMIZERS
+from everynet.recipes.training import OPTIMIZERS
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate, trained
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.optimiser_race import (

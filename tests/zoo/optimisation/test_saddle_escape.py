@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.gradient_descent import critical_point, gradient
 from everynet.zoo.optimisation.saddle_escape import (
     RECIPES,

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from scipy.stats import entropy
 from torch import nn
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import trained
 from everynet.zoo.optimisation.sparse_code import (
     RECIPES,

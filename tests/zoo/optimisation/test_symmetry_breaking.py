@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.symmetry_breaking import (
     CORNERS,
     RECIPES,

@@ -8,9 +8,9 @@ from sklearn.linear_model import Lasso, Ridge
 from torch import nn
 
 from everynet.data import load
-from everynet.data.dataset import UserError
-from everynet.recipes.recipe import make_optimizer
+from everynet.recipes.training import make_optimizer
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.optimisation.weight_decay import (
     FEATURES,
     RECIPES,

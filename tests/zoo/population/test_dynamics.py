@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import solve_ivp
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.population import integrator, oscillator
 from everynet.zoo.population import lorenz as butterfly
 from everynet.zoo.population import van_der_pol as cycles

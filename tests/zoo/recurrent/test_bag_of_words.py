@@ -11,10 +11,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import MultinomialNB
 
 from everynet import runs as all_runs
-from everynet.data.dataset import UserError
 from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import SENTENCE, Tokens
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
 from everynet.zoo.recurrent.bag_of_words import (
     MOST_TOKENS,

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import (
     CELLS,

@@ -8,8 +8,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.bptt import (
     Sequence,
     Weights,

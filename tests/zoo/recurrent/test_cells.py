@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Cell, Table
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.cells import (
     NETWORKS,
     TASKS,

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
 from everynet.zoo.recurrent.adding import Adder, each_by_its_size, longest
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU

@@ -8,8 +8,8 @@ import torch
 from matplotlib.patches import Circle, Rectangle
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.recurrent.layouts import (
     TASKS,

@@ -9,8 +9,8 @@ import torch
 from scipy.signal import lfilter
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.leaky import LeakyUnits, step_response
 
 TAUS = (0.5, 3.0, 20.0)

@@ -8,8 +8,8 @@ import torch
 from torch.autograd.functional import jacobian
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.memory_span import (
     linear_path,
     rate,

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet import runs
-from everynet.data.dataset import UserError
-from everynet.data.samplers import IGNORED
 from everynet.kernels.recurrence import by_doubling, by_loop
+from everynet.nn.losses import IGNORED
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.recurrent.min_gru import (
     REACH,

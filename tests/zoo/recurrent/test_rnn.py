@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 import everynet
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.kinds import named
-from everynet.data.samplers import IGNORED
 from everynet.data.texts.tokens import Tokens
+from everynet.nn.losses import IGNORED
 from everynet.recipes.catalog import find
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
 from everynet.zoo.recurrent.next_token import Reader
 from everynet.zoo.recurrent.rnn import (

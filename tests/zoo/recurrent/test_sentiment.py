@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.recurrent.classified import Words, effects, log_odds, log_probabilities
 from everynet.zoo.recurrent.sentiment import POOLS, Sentiment

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from everynet.data.dataset import UserError
-from everynet.data.samplers import IGNORED
+from everynet.nn.losses import IGNORED
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent import sequences
 
 TASKS = {

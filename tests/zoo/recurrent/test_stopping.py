@@ -8,8 +8,8 @@ import torch
 from scipy import stats
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.pictures.lengths import length_bars
 from everynet.zoo.recurrent.stopping import (
     NOTHING,

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.classified import Words
 from everynet.zoo.recurrent.text_cnn import EACH, SHOWN, CnnOrder, Phrases, TextCNN

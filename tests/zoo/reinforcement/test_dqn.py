@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
 from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate, train
 from everynet.training.processes import World

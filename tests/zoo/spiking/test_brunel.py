@@ -4,7 +4,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.balanced import DT
 from everynet.zoo.spiking.brunel import BIN, RECIPES, REGIMES, power_law, scaling, shows
 from everynet.zoo.spiking.spike_statistics import population, synchrony

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.conversion import RECIPES, SCALE, RateNetwork
 from everynet.zoo.spiking.lif import LIF
 

@@ -8,9 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
 from everynet.kernels.lif import BLOCK, Grid, Membranes, advance, advance_torch
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.lif import (
     LIF,
     RECIPES,

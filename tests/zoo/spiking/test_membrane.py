@@ -9,8 +9,8 @@ from scipy.constants import R, physical_constants
 from scipy.integrate import quad, solve_ivp
 from scipy.optimize import brentq
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.membrane import (
     RECIPES,
     Ion,

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import expm
 
-from everynet.data.dataset import UserError
 from everynet.kernels.lif_network import advance_torch
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.lif import LIF, interval_rates
 from everynet.zoo.spiking.network import (
     RECIPES,

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.data.dataset import UserError
 from everynet.kernels.surrogate import SLOPES, Unit
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.surrogate import (
     RECIPES,
     PoissonNetwork,

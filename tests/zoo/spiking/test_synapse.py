@@ -10,8 +10,8 @@ from scipy.integrate import quad
 from scipy.signal import fftconvolve
 from scipy.stats import gamma
 
-from everynet.data.dataset import UserError
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.synapse import (
     RECIPES,
     FilteredTrain,

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 import everynet
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
 from everynet.zoo.translation.seq2seq import Seq2Seq, Translation
 
@@ -239,8 +239,8 @@ def test_figures_do_not_depend_on_how_many_are_evaluated_at_once():
 
 def test_last_weights_are_kept_when_the_rate_ends_at_zero():
     recipe = find("seq2seq")
-    assert recipe.judge() is None
-    assert replace(recipe, schedule="constant").judge().metric == "exact"
+    assert recipe.monitor() is None
+    assert replace(recipe, schedule="constant").monitor().metric == "exact"
 
 
 def test_pictures_of_the_smallest_network_and_of_one_sentence():

@@ -9,10 +9,11 @@ from sklearn.utils.class_weight import compute_class_weight
 from torch.nn.functional import cross_entropy
 
 import everynet
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.data.images.augment import mixup
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate, train
 
 

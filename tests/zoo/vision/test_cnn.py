@@ -12,10 +12,11 @@ from torch import nn
 from torch.nn.functional import unfold
 
 import everynet
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.vision.cnn import CNN, ConvBlock
 from tests.data.either import inputs

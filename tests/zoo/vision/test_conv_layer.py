@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn.functional import conv2d
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.vision.conv_layer import (
     RECIPES,
     ByHand,

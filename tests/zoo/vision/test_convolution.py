@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from scipy import signal
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.vision.convolution import (
     RECIPES,
     Sums,

@@ -7,11 +7,11 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Cell, Table
 from everynet.recipes.settings import settings
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.vision.degradation import gradients, without_norms
 from everynet.zoo.vision.resnet import CifarResNet, PlainNet

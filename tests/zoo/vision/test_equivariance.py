@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.vision.equivariance import (
     RECIPES,
     Shifts,

@@ -8,10 +8,10 @@ from torch import nn
 
 import everynet
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs.job import Job
+from everynet.system.errors import UserError
 from everynet.zoo.vision.feature_images import (
     _centred,
     _patches,

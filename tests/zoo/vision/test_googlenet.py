@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn.functional import conv2d, cross_entropy
 
 import everynet
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.data.images.augment import mixed_cross_entropy, mixup
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.googlenet import (
     TABLE,
     GoogLeNet,

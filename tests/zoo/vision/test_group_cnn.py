@@ -11,8 +11,9 @@ from torch.nn.functional import conv2d
 
 from everynet import runs
 from everynet.data import load
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.group_cnn import (
     GroupCNN,

@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.vision.layerwise import AtOnce, Greedy, LayerwiseNet, greedy_loss
 

@@ -9,10 +9,10 @@ from scipy.signal import correlate2d
 from torch import nn
 
 import everynet
-from everynet.data.dataset import UserError
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.lenet import (
     TABLE,
     CodeDistance,
@@ -298,9 +298,9 @@ def test_data_it_refuses():
 
 def test_last_weights_are_kept_when_the_rate_ends_at_zero():
     recipe = find("lenet")
-    assert recipe.judge() is None
-    assert replace(recipe, schedule="constant").judge().metric == "accuracy"
-    assert replace(recipe, schedule="plateau").judge().metric == "accuracy"
+    assert recipe.monitor() is None
+    assert replace(recipe, schedule="constant").monitor().metric == "accuracy"
+    assert replace(recipe, schedule="plateau").monitor().metric == "accuracy"
 
 
 # ------------------------------------------------------------------------------------- learning

@@ -11,9 +11,10 @@ from PIL import Image
 
 from everynet import runs
 from everynet.cli import main
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.system.errors import UserError
 from everynet.zoo.vision.localise import Localiser, OneObject, overlap
 
 

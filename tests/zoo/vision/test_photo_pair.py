@@ -6,7 +6,7 @@ import pytest
 import torch
 from PIL import Image
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.vision import photo_pair as pair
 
 NONE = Path()

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data.dataset import UserError
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import FewImages
 from everynet.zoo.vision.image_statistics import elsewhere

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.zoo.vision.pooling import (
     RECIPES,
     Pooling,

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet import runs
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
+from everynet.system.errors import UserError
 from everynet.zoo.vision.receptive_cells import (
     BINS,
     CellRow,

@@ -16,10 +16,11 @@ from torch.nn.functional import conv2d, cross_entropy, max_pool2d
 
 import everynet
 from everynet.cli import main
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.pictures.residual import block_sizes
 from everynet.zoo.vision.resnet import (
     Basic,

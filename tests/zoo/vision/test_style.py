@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 
 import everynet
 from everynet.cli import main
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.data.images import decode as picture
 from everynet.nn.layer_outputs import Seen, sizes
 from everynet.plot.style import png
@@ -20,6 +20,7 @@ from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs import checkpoint
 from everynet.runs.verbs import load, run
+from everynet.system.errors import UserError
 from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate, train, with_threads
 from everynet.zoo.vision.patches import blocks

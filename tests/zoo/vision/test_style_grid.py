@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.data.dataset import UserError
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Cell, Table
 from everynet.recipes.settings import override
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.style import Picture
 from everynet.zoo.vision.style_grid import Grid
 

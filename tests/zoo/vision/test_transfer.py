@@ -7,9 +7,10 @@ import torch
 
 from everynet import runs
 from everynet.data import load
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.transfer import FrozenCNN, Lesson, Pupil, TaughtCNN, features, few

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d, max_pool2d, one_hot
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.unet import (
     BorderTwice,
     BorderUNet,
@@ -326,8 +327,8 @@ def test_sizes_it_refuses():
 
 
 def test_the_last_weights_are_kept_when_the_rate_ends_at_zero():
-    assert find("unet").judge() is None
-    assert replace(find("unet"), schedule="constant").judge().metric == "dice"
+    assert find("unet").monitor() is None
+    assert replace(find("unet"), schedule="constant").monitor().metric == "dice"
 
 
 # --------------------------------------------------------------------------------------- learning

@@ -7,12 +7,14 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import Draw, UserError, generator
+from everynet.data.draws import Draw
 from everynet.data.images.augment import compose
 from everynet.data.images.deform import bend, symmetries
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.vision.unet import SameUNet
 from everynet.zoo.vision.unet_membrane import otsu, shared
 

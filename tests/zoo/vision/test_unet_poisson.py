@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn.functional import conv2d
 
 from everynet.data import poisson
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.unet import BorderUNet
 from everynet.zoo.vision.unet_poisson import (
     ByPlainCNN,

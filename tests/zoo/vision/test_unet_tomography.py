@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from everynet.data import radon
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.unet_tomography import Corrected, by_angles, psnr
 
 F64 = torch.float64
@@ -149,8 +150,8 @@ def test_images_that_are_not_square_are_refused(tmp_path):
 
 
 def test_the_last_weights_are_kept_when_the_rate_ends_at_zero():
-    assert find("unet-tomography").judge() is None
-    assert replace(find("unet-tomography"), schedule="constant").judge().metric == "gain_db"
+    assert find("unet-tomography").monitor() is None
+    assert replace(find("unet-tomography"), schedule="constant").monitor().metric == "gain_db"
 
 
 # --------------------------------------------------------------------------------------- learning

@@ -9,11 +9,12 @@ from torch import nn
 from torch.nn.functional import unfold
 
 import everynet
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.recipes.trained import Trained
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.vision.vgg import VGG, SmallVGG, costs
 

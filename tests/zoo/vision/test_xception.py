@@ -10,10 +10,11 @@ from torch import nn
 from torch.nn.functional import conv2d, max_pool2d
 
 import everynet
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
+from everynet.system.errors import UserError
 from everynet.zoo.vision.xception import (
     Halving,
     Middle,

@@ -18,7 +18,7 @@ from torch import nn
 
 from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

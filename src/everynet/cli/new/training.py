@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints. Those of

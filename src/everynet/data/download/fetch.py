@@ -17,12 +17,12 @@ from typing import TypeAlias
 
 from filelock import FileLock, Timeout
 
-from everynet.data.dataset import CannotWrite, UserError
 from everynet.data.download import package_index as index
 from everynet.data.download import store
 from everynet.data.download.contents import Content, DamagedFile, take
 from everynet.data.sets import Form, Known, Package, Web
 from everynet.system import files
+from everynet.system.errors import CannotWrite, UserError
 
 CHUNK = 1 << 18
 ATTEMPTS = 50

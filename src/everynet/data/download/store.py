@@ -16,14 +16,14 @@ from everynet.data.sets import Form, Known, everything
 from everynet.system import cache
 
 if TYPE_CHECKING:
-    from everynet.data.dataset import UserError
+    from everynet.system.errors import UserError
 
 
 def named(name: str) -> Known:
     """The real set of that name."""
     real = {known.name: known for known in everything().values() if known.forms}
     if name not in real:
-        from everynet.data.dataset import nearest  # noqa: PLC0415 -- imports torch
+        from everynet.system.wording import nearest  # noqa: PLC0415 -- imports torch
 
         raise _error(f"data ({name}) must be a known set{nearest(name, real)}")
     return real[name]
@@ -119,6 +119,6 @@ def samples(known: Known) -> Any:  # noqa: ANN401 -- those of its kind
 
 
 def _error(message: str) -> UserError:
-    from everynet.data.dataset import UserError  # noqa: PLC0415 -- imports torch
+    from everynet.system.errors import UserError  # noqa: PLC0415 -- imports torch
 
     return UserError(message)

@@ -25,8 +25,9 @@ from torch import Tensor
 from torch.distributions import Beta
 from torch.nn.functional import cross_entropy, grid_sample
 
-from everynet.data.dataset import Batch, Draw
-from everynet.training.device import constant
+from everynet.data.dataset import Batch
+from everynet.data.draws import Draw
+from everynet.data.transfer import constant
 
 Augment = Callable[[Batch, Draw], Batch]
 Number = int | float  # spelled out, because the tests check types to the letter

@@ -20,8 +20,8 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, UnidentifiedImageError
 
-from everynet.data.dataset import UserError
 from everynet.data.paths import read_bytes, regular, unreadable
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 SUFFIXES = frozenset(

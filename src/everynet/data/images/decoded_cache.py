@@ -28,7 +28,6 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.dataset import CannotWrite, UserError
 from everynet.data.images.decode import MOST_BYTES
 from everynet.data.images.file_cache import (
     REMEDY,
@@ -43,6 +42,7 @@ from everynet.data.images.file_cache import (
 from everynet.data.images.skipped import Tally, reason
 from everynet.data.paths import read_bytes
 from everynet.system import cache, files
+from everynet.system.errors import CannotWrite, UserError
 from everynet.system.status import say
 from everynet.system.wording import shown
 

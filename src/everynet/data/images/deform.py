@@ -15,9 +15,10 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 from torch.nn.functional import grid_sample, interpolate
 
-from everynet.data.dataset import Batch, Draw
+from everynet.data.dataset import Batch
+from everynet.data.draws import Draw
 from everynet.data.images.augment import Augment, Boxes, Fill, Images, Number, _move
-from everynet.training.device import constant
+from everynet.data.transfer import constant
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from everynet.data.dataset import CannotWrite, UserError
 from everynet.data.images import decode as picture
 from everynet.data.images.decode import MOST_BYTES
 from everynet.data.paths import read_bytes
 from everynet.system import cache, files
+from everynet.system.errors import CannotWrite, UserError
 from everynet.system.status import count
 from everynet.system.wording import shown
 

@@ -23,7 +23,6 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.images import brightness as looks
 from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted, quiet
 from everynet.data.images.decoded_cache import Decoded, decode_all, large
@@ -33,6 +32,7 @@ from everynet.data.images.standardize import MARGIN, counts, resize
 from everynet.data.paths import unreadable
 from everynet.data.samples import Counted, Pair, Samples
 from everynet.data.split import PARTS, by_hash
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 _VALID = ("val", "valid", "validation")

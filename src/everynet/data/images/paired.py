@@ -17,7 +17,6 @@ from typing import TypeAlias
 
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.images.decode import MOST_BYTES
 from everynet.data.images.decoded_cache import Decoded
@@ -27,6 +26,7 @@ from everynet.data.images.survey import Over
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 Two: TypeAlias = tuple[Path, Path]

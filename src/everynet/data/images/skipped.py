@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everynet.data.dataset import UserError
 from everynet.data.images.decode import CLEAR, FRAMES, SUFFIXES
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 BROKEN = ("cannot be read", "cannot be read")

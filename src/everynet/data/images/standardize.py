@@ -22,7 +22,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from everynet.data.dataset import Batch, Spec, UserError
+from everynet.data.dataset import Batch, Spec
 from everynet.data.images import brightness as looks
 from everynet.data.images import decode as picture
 from everynet.data.in_memory import Array, Part
@@ -31,10 +31,11 @@ from everynet.data.kinds import files_in
 from everynet.data.labelled_files import all_parts, described_by
 from everynet.data.samples import Samples, described
 from everynet.data.tables import arrays
+from everynet.data.transfer import constant
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.status import say
 from everynet.system.wording import shown
-from everynet.training.device import constant
 
 LARGE = 2**29
 """Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""

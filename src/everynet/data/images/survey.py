@@ -6,12 +6,12 @@ import hashlib
 from collections import Counter
 from pathlib import Path
 
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.images.skipped import Tally, reason
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 

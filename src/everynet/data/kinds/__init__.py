@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
-from everynet.data.dataset import Spec, UserError, nearest
+from everynet.data.dataset import Spec
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 
 if TYPE_CHECKING:
     from everynet.data.dataset import Data

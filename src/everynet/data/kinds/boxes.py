@@ -23,7 +23,7 @@ from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.images import brightness as looks
 from everynet.data.images import decode as picture
 from everynet.data.images import folder, paired
@@ -50,6 +50,7 @@ from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import colour
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 FILE = "boxes.csv"

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.images import brightness as looks
 from everynet.data.images import decode as picture
 from everynet.data.images import folder
@@ -53,6 +53,7 @@ from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples
 from everynet.data.split import PARTS
 from everynet.data.tables import arrays
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 

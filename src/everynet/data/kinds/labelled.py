@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.images import folder
 from everynet.data.images.skipped import Tally
 from everynet.data.in_memory import Given, Part, texts_of
@@ -33,6 +33,7 @@ from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.split import PARTS, rows
 from everynet.data.texts import lines as texts
 from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_CLASSES = 50

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from everynet.data.dataset import Spec, UserError
+from everynet.data.dataset import Spec
 from everynet.data.in_memory import Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.texts.lines import cut, read
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from everynet.data.dataset import Batch, Data, Spec, UserError
+from everynet.data.dataset import Batch, Data, Spec
 from everynet.data.images import brightness as looks
 from everynet.data.images import decode as picture
 from everynet.data.images import folder, paired
@@ -51,6 +51,7 @@ from everynet.data.report import Report, count_rows
 from everynet.data.samples import Counted, Pair, Samples
 from everynet.data.tables import arrays
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 NAMES = ("inputs", "targets")

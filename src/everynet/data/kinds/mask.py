@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from everynet.data.dataset import Batch, Data, Spec, UserError
+from everynet.data.dataset import Batch, Data, Spec
 from everynet.data.images import brightness as looks
 from everynet.data.images import decode as picture
 from everynet.data.images import folder, paired
@@ -49,6 +49,7 @@ from everynet.data.samples import Counted, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import CYCLE
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 NAMES = ("images", "masks")

@@ -18,7 +18,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.kinds.labelled import sort_of
@@ -28,6 +28,7 @@ from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.split import PARTS, rows
 from everynet.data.texts import lines as texts
 from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"

@@ -21,7 +21,7 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part
 from everynet.data.kinds import Kind, files_in
 from everynet.data.labelled_files import ALL, all_parts, described_by, of_arrays, renumbered
@@ -33,6 +33,7 @@ from everynet.data.tables.columns import plain
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 ARRAYS = (".npy", ".npz")

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec, UserError
+from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.labelled_files import ALL, all_parts, described_by
@@ -30,6 +30,7 @@ from everynet.data.split import PARTS
 from everynet.data.texts import bpe
 from everynet.data.texts.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_BYTES = 2 * 10**9

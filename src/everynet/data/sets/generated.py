@@ -10,7 +10,7 @@ from everynet.data.sets import Known
 
 def counted(name: str, count: str) -> tuple[int, ...]:
     """The number behind `name:`, if there is one."""
-    from everynet.data.dataset import UserError  # noqa: PLC0415 -- imports torch
+    from everynet.system.errors import UserError  # noqa: PLC0415 -- imports torch
     from everynet.system.wording import shown  # noqa: PLC0415
 
     if count and not (count.isdecimal() and len(count) < 20):

@@ -24,8 +24,8 @@ def _few(count: str) -> Any:  # noqa: ANN401 -- judgements
     import hashlib  # noqa: PLC0415
     from itertools import permutations  # noqa: PLC0415
 
-    from everynet.data.dataset import UserError  # noqa: PLC0415
     from everynet.data.judgements import Judgements  # noqa: PLC0415 -- torch only where needed
+    from everynet.system.errors import UserError  # noqa: PLC0415
 
     if count:
         raise UserError(f"judgements (help-words:{count[:40]}) must be help-words: it is one list")

@@ -13,7 +13,7 @@ _UCI = "CC BY 4.0 (UCI); in scikit-learn"
 def _of(name: str) -> Callable[[str], Any]:
     def make(count: str) -> Any:  # noqa: ANN401 -- samples
         from everynet.data import scikit  # noqa: PLC0415 -- torch and scikit-learn are slow
-        from everynet.data.dataset import UserError  # noqa: PLC0415
+        from everynet.system.errors import UserError  # noqa: PLC0415
 
         if count:
             raise UserError(

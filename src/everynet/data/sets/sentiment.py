@@ -11,7 +11,7 @@ from everynet.data.sets import Form, Known
 
 def _phrases(count: str) -> Any:  # noqa: ANN401 -- samples
     from everynet.data import phrases  # noqa: PLC0415 -- imports torch
-    from everynet.data.dataset import UserError  # noqa: PLC0415
+    from everynet.system.errors import UserError  # noqa: PLC0415
 
     if count:
         raise UserError(

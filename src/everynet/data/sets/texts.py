@@ -14,8 +14,8 @@ def _topics(count: str) -> Any:  # noqa: ANN401 -- a text
     import hashlib  # noqa: PLC0415
     from pydoc_data.topics import topics  # noqa: PLC0415
 
-    from everynet.data.dataset import UserError  # noqa: PLC0415
     from everynet.data.kinds.text import LongText  # noqa: PLC0415 -- torch only where it is needed
+    from everynet.system.errors import UserError  # noqa: PLC0415
 
     if count:
         raise UserError(f"data (topics:{count[:40]}) must be topics: it is one text")

@@ -18,11 +18,11 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS, by_hash, rows
 from everynet.data.tables import npz
 from everynet.data.tables.npz import Array, read_npy, read_npz
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 _ENDINGS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}

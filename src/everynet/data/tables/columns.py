@@ -23,8 +23,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from everynet.data.dataset import UserError
 from everynet.data.tables.csv_lines import Lines, Written, is_number
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})

@@ -16,8 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
-from everynet.data.dataset import UserError
 from everynet.data.paths import regular, unreadable
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_COLUMNS = 100_000

@@ -16,13 +16,13 @@ import torch
 from jaxtyping import Float64, Shaped
 from torch import Tensor
 
-from everynet.data.dataset import UserError, nearest
 from everynet.data.samples import Samples
 from everynet.data.split import PARTS, TEST, VALID, by_hash, rows, stratified
 from everynet.data.tables import columns as forms
 from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import Written, written
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 
 MOST_CLASSES = 50
 TASKS = ("classification", "regression")

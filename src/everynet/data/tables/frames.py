@@ -19,14 +19,15 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from everynet.data.dataset import Spec, UserError, nearest
+from everynet.data.dataset import Spec
 from everynet.data.in_memory import Array, Columns, Given, Part, as_columns, described, numbered
 from everynet.data.samples import Samples
 from everynet.data.tables import columns as forms
 from everynet.data.tables import csv_table
 from everynet.data.tables.columns import MISSING, Treatment, Values, plain
 from everynet.data.tables.csv_lines import Lines, Written
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 
 ASKED = "inputs"
 _CELLS = 2**20  # held as text at a time

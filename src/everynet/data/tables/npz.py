@@ -18,8 +18,8 @@ import numpy as np
 from jaxtyping import Shaped
 from numpy.lib import format as npy
 
-from everynet.data.dataset import UserError
 from everynet.data.paths import regular, unreadable
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_RATIO, RATIO_FROM = 200, 2**26

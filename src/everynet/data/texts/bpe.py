@@ -22,7 +22,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 Numbers: TypeAlias = NDArray[np.int64]

@@ -16,13 +16,13 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import PARTS, by_hash
 from everynet.data.texts.tokens import SENTENCE, Tokens
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_BYTES = 2**30

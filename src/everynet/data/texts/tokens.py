@@ -17,8 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Spec, UserError, nearest
+from everynet.data.dataset import Spec
 from everynet.data.texts import bpe
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 
 PAD, UNKNOWN, START, END = "<pad>", "<unknown>", "<start>", "<end>"
 SENTENCE = (PAD, UNKNOWN, START, END)

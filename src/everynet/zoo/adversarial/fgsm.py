@@ -121,7 +121,7 @@ class Attack(Simulation):
             "and others rise."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "accuracy": "the share of images that are told rightly before the attack",
         "fgsm_accuracy": "the same after the strongest step along the sign of the gradient",
         "random_accuracy": "the same after a step of that size in random directions",

@@ -25,11 +25,12 @@ from sklearn.base import BaseEstimator, RegressorMixin
 from torch import Tensor
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import regressed, summarised
 from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.nn.estimator import Array, inputs, regression
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import coefficients, fitted, residuals
 
 
@@ -78,7 +79,7 @@ class Regression(Fitting[LeastSquares]):
             "largest weight on top: red upwards and blue downwards."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)
+    meanings: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""

@@ -34,13 +34,15 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.paths import decay
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 from everynet.zoo.classic.pictures.linear import coefficients, probability_curve
 
 
@@ -193,7 +195,7 @@ class TwoClasses(Fitting[LogisticRegression]):
             "second class and blue bars to the left for the first."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "breast-cancer"
     """A known set or a csv file whose target has two classes."""

@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
@@ -38,6 +38,7 @@ from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import decay
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import class_images, class_table
 
 
@@ -188,7 +189,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
             "method, which falls faster the nearer it is to the minimum."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder per class."""

@@ -21,7 +21,7 @@ from typing import TypeAlias
 
 import torch
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 
 DISTRACTORS = 9
 FILLER = 0

@@ -177,7 +177,7 @@ class Activations(Simulation):
             "by its score (right): those whose slope is bounded mind a wild sample less."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "sigmoid_slope": "the steepest slope of the sigmoid: a quarter",
         "tanh_slope": "the steepest slope of tanh: one",
         "value_error": "the largest gap between a function and its formula",

@@ -90,7 +90,7 @@ class Bumps(Simulation):
             "bound."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "share_of_bound": "the largest error as a part of what equation (6) allows",
         "halving_error": "how far the error is from halving where bumps are doubled",
     }

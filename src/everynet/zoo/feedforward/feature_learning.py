@@ -31,7 +31,9 @@ from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.metrics import accuracy
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 
@@ -117,7 +119,7 @@ class LearnedAgainstRandom(Experiment):
             "which no stroke of an image can be seen."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "accuracy": "test accuracy of the widest network with learned features",
         "random_accuracy": "test accuracy as wide, with features as they were drawn",
         "least_lead": "the least that learned features are ahead in accuracy, of all widths",

@@ -30,11 +30,14 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from everynet import plot
 from everynet.data import built_in, load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, nearest
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.metrics import chosen, classified, confusion, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
-from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.recipes.recipe import Goal, Pictures, later
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 from everynet.zoo.classic.pictures.linear import fitted
 from everynet.zoo.feedforward.pictures.hidden import hidden_space
 
@@ -154,7 +157,7 @@ class Supervised(Training[MLP]):
             "one (up), so that points on the diagonal are predicted without error."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
+    meanings: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
 
     data: str = "digits"
     """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""
@@ -257,7 +260,7 @@ class Supervised(Training[MLP]):
             return figures | regressed(z[:, 0] * model.unit, t * model.unit)
         return figures | classified(z, t)
 
-    def judge(self) -> Goal | None:
+    def monitor(self) -> Goal | None:
         """The loss: a small validation set soon has all right, and numbers have no accuracy."""
         return Goal("loss", "<=", 0.0)
 

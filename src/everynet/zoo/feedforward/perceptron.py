@@ -34,12 +34,14 @@ from sklearn.utils import Tags
 from torch import Tensor
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.estimator import Array, classification, inputs, labels
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 from everynet.zoo.feedforward.pictures.separation import mistake_bound, separating_line
 
 
@@ -146,7 +148,7 @@ class OneFromTheRest(Fitting[Perceptron]):
             "wedge between the two lines, and where they meet (dotted) no mistake can follow."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
         "mistakes": "updates until all training samples were told rightly",
         "share_of_bound": "the mistakes as a part of what the theorem allows at most",
     }

@@ -28,11 +28,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.dataset import Batch, Data, History, Terms, generator, nearest
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.samplers import Made
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.seeds import generator
+from everynet.system.wording import nearest
 
 Function = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 
@@ -146,7 +150,7 @@ class Widths(Experiment):
             "quadratic."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "fall": "by what factor the error falls from the narrowest to the widest network, at least",
         "below_floor": (
             "how far below the best quadratic the widest networks come, as a factor, at least"

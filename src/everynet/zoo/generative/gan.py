@@ -37,10 +37,14 @@ from torch.nn.functional import softplus
 from torch.optim import Optimizer
 
 from everynet import plot
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.metrics import energy_distance
-from everynet.recipes.recipe import Goal, Pictures, State, Training, make_optimizer
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training, make_optimizer
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.generative.pictures.generation import made_and_judged, noise_to_points
 
 MODES = 8
@@ -159,7 +163,7 @@ class Ring(Training[GAN]):
             "2 log 2 and log 2, while the made points gather at the modes."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "energy_distance": (
             "how far made points are from real ones as a whole: 0 where they are alike"
         ),
@@ -255,9 +259,7 @@ class Ring(Training[GAN]):
         state.descend(fooled, "generator", **clips)
         return {"discriminator": lost, "penalty": steep, "generator": fooled}
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     # ------------------------------------------------------------------------------ judging
 

@@ -22,10 +22,10 @@ from typing import NoReturn
 
 import numpy as np
 
-from everynet.data.dataset import UserError
 from everynet.data.texts.lines import read as read_text
 from everynet.kernels.ngrams import Grams, Ints, Reals, begins
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 START, END, UNKNOWN = "<s>", "</s>", "<unk>"

@@ -20,7 +20,9 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from everynet.data.dataset import Data, UserError, generator
+from everynet.data.dataset import Data
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class Company(Fitting[Learner]):
             "over and over: the lower, the better."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "told_apart": "how often the words around a gap prefer its own word to one from elsewhere",
     }
 
@@ -223,7 +223,7 @@ class Company(Fitting[Learner]):
 class Judged(Company):
     """Learn from all of a text; compare with what people say of words."""
 
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "wordsim": "rank correlation with how related people find pairs of words (WordSim)",
         "simlex": "rank correlation with how alike people find pairs of words (SimLex)",
         "analogies": "the share of questions such as king - man + woman that are answered",

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from everynet.data.dataset import UserError
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 LONGEST = 10_000

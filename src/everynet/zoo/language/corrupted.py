@@ -30,14 +30,17 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear, pad, softplus
 
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK, LongText, divided
 from everynet.data.loading import samples
 from everynet.data.samplers import Buckets, flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.ranking import auc
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.language.gaps import inserted, place_of
 from everynet.zoo.language.pictures.words import along_lines
 
@@ -152,7 +155,7 @@ class Corrupted(Training[Judge]):
         "curves": "Of unseen sentences how many faults are found for how many false alarms, by "
         "sort of fault: words in the wrong place are found most easily, missing ones least.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "auc": "the chance that a real sentence has a higher score than a corrupted one",
         "auc_*": "the same for sentences with faults of one sort",
         "judged": "nats of surprise at what is real and what is corrupted, both added",

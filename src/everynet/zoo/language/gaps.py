@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.kinds.text import BLANK, GAP
+from everynet.system.errors import UserError
 
 Score: TypeAlias = Callable[[Int64[Tensor, "lines words"]], Float[Tensor, " lines"]]
 TOP = 5

@@ -30,7 +30,6 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torch.optim import Optimizer
 
-from everynet.data.dataset import generator
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.sampled_softmax import (
     Candidates,
@@ -44,9 +43,10 @@ from everynet.nn.sampled_softmax import (
 )
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
 from everynet.recipes.settings import settings
-from everynet.training.device import seeded_by
+from everynet.recipes.training import Training
+from everynet.system.seeds import generator, seeded_by
 from everynet.zoo.language.class_bigrams import ClassBigrams, fixed
 from everynet.zoo.language.next_word import (
     Contrastive,
@@ -162,7 +162,7 @@ class LargeVocabulary(Experiment):
             "them: it falls for all, and is 0 where all words are candidates."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "ratio_*": "perplexity of one way to learn, as a multiple of the full softmax's",
         "perplexity_full": "perplexity of the network that learned with the full softmax",
         "perplexity_floor": "the least that any network can reach, from the language itself",

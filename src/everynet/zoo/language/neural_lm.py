@@ -26,12 +26,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 from everynet.zoo.language.ngram_model import NGram, trigrams
 from everynet.zoo.language.pictures.ngrams import by_longest_seen, neighbours
@@ -83,7 +85,7 @@ class NextWord(Training[NeuralLM]):
         "neighbours": "Words beside those whose vectors point most nearly the same way, the "
         "cosine as colour: words that can stand in each other's place have come together.",
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
+    meanings: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""

@@ -25,7 +25,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 from torch.optim import Optimizer
 
-from everynet.data.dataset import Batch, Data, Share, Terms, permutation
+from everynet.data.dataset import Batch, Data, Terms
+from everynet.data.draws import Share, permutation
 from everynet.data.samplers import Rows
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.row_sparse import RowAdagrad, rows
@@ -40,7 +41,7 @@ from everynet.nn.sampled_softmax import (
     sampled_softmax,
     unigram,
 )
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
 from everynet.zoo.language.class_bigrams import ClassBigrams
 
 EVALUATED = 250

@@ -24,13 +24,14 @@ import torch
 from torch import Tensor
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.kernels.ngrams import Counted, Ints, Reals, counted, scored, since_start
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 from everynet.zoo.language import arpa
 from everynet.zoo.language import smoothing as ways
@@ -51,7 +52,7 @@ class CountedWords(Fitting[NGram]):
         "sentence": "Each word of a held-out sentence with its probability: the colour says how "
         "long an n-gram was seen before, and the dots what the word has without any history.",
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE) | {
+    meanings: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE) | {
         "impossible": "the share of words to which the model gives no chance at all",
         "log_score": "the mean log of the score of a word, where scores are no probabilities",
     }

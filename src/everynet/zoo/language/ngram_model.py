@@ -27,12 +27,12 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
-from everynet.data.dataset import UserError, nearest
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN
 from everynet.kernels.ngrams import Grams, Ints, counted, scored, since_start
 from everynet.nn.estimator import Array, Caller
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 from everynet.zoo.language import arpa
 from everynet.zoo.language import smoothing as ways
 from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings

@@ -26,11 +26,13 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
-from everynet.recipes.recipe import Pictures, State
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.system.errors import UserError
 from everynet.zoo.language.gaps import every, likeliest, place_of
 from everynet.zoo.language.ngram_model import NGram, trigrams
 from everynet.zoo.language.pictures.words import Bars, by_word, filled_gaps

@@ -21,7 +21,8 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 
-from everynet.data.dataset import UserError, nearest
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 
 _DERIVED = {
     "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",

@@ -17,9 +17,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.paths import read_bytes
 from everynet.system import files
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_BYTES = 8 << 30

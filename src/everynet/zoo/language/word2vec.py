@@ -33,8 +33,9 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from everynet.data.dataset import UserError, generator
 from everynet.kernels.word2vec import Noise, Rule, descend, read_text, shares, windows
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.language.company import Company, Judged, Learner
 from everynet.zoo.language.corpus import Corpus, Sentences
 

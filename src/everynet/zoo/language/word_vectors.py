@@ -27,9 +27,9 @@ from sklearn.utils import Tags
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from everynet.data.dataset import UserError, nearest
 from everynet.data.judgements import Judgements
-from everynet.system.wording import shown
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 from everynet.zoo.language import vector_files as word_vectors
 
 RESTRICTED = 300_000

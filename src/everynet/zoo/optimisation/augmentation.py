@@ -29,13 +29,17 @@ import torch
 from torch import Tensor, nn
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, Draw, mix
+from everynet.data.dataset import Batch, Data
+from everynet.data.draws import Draw
 from everynet.data.images.augment import Augment, compose, crop, flip, noise, rotate, shift
 from everynet.data.images.standardize import black, resize
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.zoo.optimisation.few_images import FewImages, figures
 
 SHOWN = 8
@@ -128,7 +132,7 @@ class Augmentation(Experiment):
             "augmentation (orange) the images are learned less by heart, and others better."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "accuracy": "test accuracy without augmentation, the mean of the repeats",
         "accuracy_augmented": "test accuracy with augmentation",
         "train_accuracy": "accuracy on the training images without augmentation",

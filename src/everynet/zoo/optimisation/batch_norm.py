@@ -39,7 +39,9 @@ from torch.nn.utils import skip_init
 from everynet.data.dataset import Data
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
 from everynet.zoo.optimisation.few_images import FewImages
 
 Maps = Float[Tensor, "batch units *pixels"]
@@ -179,7 +181,7 @@ class WithAndWithout(Experiment):
             "stays."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "speedup": (
             "how many times fewer updates normalisation needs to nine tenths of the plain best"
         ),

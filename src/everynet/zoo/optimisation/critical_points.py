@@ -158,7 +158,7 @@ class CriticalPoints(Simulation):
             "would."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "sigmas": (
             "how far the share of all-positive matrices is from the formula, in standard deviations"
         ),

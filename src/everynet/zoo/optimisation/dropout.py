@@ -28,11 +28,13 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, linear
 
-from everynet.data.dataset import Data, mix
+from everynet.data.dataset import Data
 from everynet.plot.panels import Curve, Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
-from everynet.training.device import seeded_by
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix, seeded_by
 from everynet.zoo.optimisation.few_images import FewImages, figures
 
 
@@ -122,7 +124,7 @@ class Thinning(Experiment):
             "of a mean over more and more thinned networks beside one pass without masks."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "mean_error": "how far the mean of a layer with dropout is from its formula",
         "variance_error": "the same of its variance, as a part of it",
         "gap": "test loss less training loss, without dropout",

@@ -12,9 +12,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.metrics import accuracy
-from everynet.recipes.recipe import M, Training
+from everynet.recipes.state import M
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.training.device import Setup
 from everynet.training.loop import evaluate
 from everynet.zoo.feedforward.mlp import MLP

@@ -127,7 +127,7 @@ class Gradients(Simulation):
             "and predicted (dashed): each scale of the weights makes it vanish, last or explode."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "slope_error": (
             "how far the log of the gradient changes from layer to layer otherwise than (5) says"
         ),

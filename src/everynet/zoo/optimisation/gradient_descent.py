@@ -170,7 +170,7 @@ class Quadratic(Simulation):
             "ends on the predicted slopes (dashed), two of them downwards and one upwards."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "iterate_error": "how far the steps are from the closed form, as a part of it",
         "boundary_error": "how far the largest step that converges is from 2 / lambda_max",
         "factor_error": "how far the measured factor on the error is from its formula",

@@ -149,7 +149,7 @@ class Depth(Simulation):
             "down to the last layer; the band goes from the least to the largest network."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "xavier_drift": "the most that Xavier's signal differs from its first layer, as a factor",
         "he_drift": "the same of rectifiers with He's weights",
         "halving": (

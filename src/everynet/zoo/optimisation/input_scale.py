@@ -33,10 +33,10 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from everynet.data.dataset import UserError
 from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.system.errors import UserError
 
 Rows = Float[Tensor, "rows features"]
 Targets = Float[Tensor, " rows"]
@@ -119,7 +119,7 @@ class Standardised(Simulation):
             "normalisation: a loud channel is brought down and quietens its neighbours."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "speedup": "how many times fewer steps descent needs on standardised features",
         "steps_raw": "steps on the features as they are",
         "steps_scaled": "steps on standardised features",

@@ -29,9 +29,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, mix
+from everynet.data.dataset import Data
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.system.seeds import mix
 from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import FewImages
 
@@ -131,7 +132,7 @@ class Deep(Simulation):
             "changes, with batch norm (orange) it depends on the company."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "company_layer": (
             "how far an answer depends on the other samples of the batch, by layer norm: not at all"
         ),

@@ -114,7 +114,7 @@ class LearningRate(Simulation):
             "dots lie on the dashed law of one over the number of samples."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "boundary_error": (
             "how far the largest rate that descends on a parabola is from 2 / lambda_max"
         ),

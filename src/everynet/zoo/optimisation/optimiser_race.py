@@ -40,7 +40,8 @@ from torch.nn.functional import cross_entropy
 
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.pictures.race import Course, courses, standings
@@ -180,7 +181,7 @@ class Race(Experiment):
             "the grey line it has arrived, and lines that end in a band never settle."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "arrived": "pairs of a rule and a course in which the rule arrived",
         "momentum_gain": (
             "how many times fewer steps momentum needs in the valley than plain descent"

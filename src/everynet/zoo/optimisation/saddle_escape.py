@@ -149,7 +149,7 @@ class SaddleEscape(Simulation):
             "predicted."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "steps_*": "steps until a rule has left the saddle",
         "descent_error": "how many steps plain descent is from its formula",
         "path_error": "how far paths are from their closed forms before they leave",

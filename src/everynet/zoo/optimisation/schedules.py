@@ -34,7 +34,8 @@ from torch import Tensor
 from everynet.data.dataset import History
 from everynet.nn.schedules import SCHEDULES, harmonic, warm_up
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation, Training
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.training import Training
 
 NAMES = ("constant", "linear", "harmonic", "inverse square", "plateau")
 """The schedules that are tried against noise."""
@@ -88,7 +89,7 @@ class NoisyQuadratic(Simulation):
             "name: it falls early or late, in a line, a curve or steps, or rises first."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "floor_error": "how far the floor of a constant step is from its formula",
         "linear_floor_error": "the same of a step that falls to a floor",
         "slope_error": "how far the fall under a harmonic step is from 1 / t",

@@ -34,11 +34,13 @@ from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, Terms, mix
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.plot.images import filters
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation, Training
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.optimisation.few_images import some
 
@@ -158,7 +160,7 @@ class SparseCode(Simulation):
             "image, so that more of each row is bright."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "active": "the share of units that are active, without a penalty",
         "active_sparse": "the same with the strongest penalty",
         "active_ratio": "the second by the first",

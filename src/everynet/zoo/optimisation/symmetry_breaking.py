@@ -29,10 +29,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from everynet.data.dataset import Batch, Data, Terms, mix
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.plot.panels import Panel, panels
 from everynet.plot.surface import decision_surface, square
-from everynet.recipes.recipe import Pictures, Simulation, Training
+from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.training.device import choose
 from everynet.training.loop import begin, train
 
@@ -132,7 +134,7 @@ class Corners(Simulation):
             "two opposite corners, so that all four corners of XOR are right."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "spread_constant": "how far apart units get that began alike: not at all",
         "spread_random": "how far apart units are at the end that began at random",
         "accuracy_constant": "the share of XOR's corners that units which began alike get right",

@@ -31,9 +31,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from everynet.data import load
-from everynet.data.dataset import mix
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
+from everynet.system.seeds import mix
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 
@@ -128,7 +128,7 @@ class Decay(Simulation):
             "was not trained on (blue) and on its own (orange); right, its accuracy hardly moves."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "l2_error": "how far descent with the square penalty ends from its formula",
         "l1_error": "the same with the absolute penalty",
         "ridge_error": "how far it is from ridge regression",

@@ -217,7 +217,7 @@ class PopulationCode(Simulation):
             "direction of its white arrow and is silent far on the other side."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "identity_error": "error of the value read back from the rates, as a part of its size",
         "square_error": "the same of its square",
         "product_error": "the same of the product of two values",

@@ -109,7 +109,7 @@ class Integrator(PopulationDynamics):
             "by rates and by spikes; right, how the two limits are approached."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rate_drift": "the part of a held value that is lost or gained in a second, by rates",
         "spiking_drift": "the same by spikes",
         "rate_error": "error of the sum, by rates, as a part of its size",

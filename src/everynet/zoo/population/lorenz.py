@@ -62,7 +62,7 @@ class Lorenz(PopulationDynamics):
             "(orange, green) share the outline of the true system (blue)."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "switches": "how often a second the true system goes from wing to wing",
         "switches_spread": "how much that differs from run to run",
         "*_mean_error": (

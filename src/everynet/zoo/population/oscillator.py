@@ -72,7 +72,7 @@ class Oscillator(PopulationDynamics):
             "fire in turn, and the value read from them below covers the dashed truth."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "*_frequency_error": "how far the frequency is from the one that was set, as a part of it",
         "*_radius": "how far from the middle the population goes round, the mean",
         "*_controlled_error": (

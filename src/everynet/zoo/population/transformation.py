@@ -125,7 +125,7 @@ class Transformation(Simulation):
             "against the neurons: full weights cost their square, factors only their number."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "turn_error": "error of a quarter turn between two populations, as a part of its size",
         "chain_error": "error of a product two populations further on",
         "difference": "how far currents by weights and by decoded values differ: rounding",

@@ -58,7 +58,7 @@ class VanDerPol(PopulationDynamics):
             "reached, and the populations keep its shape and drift slowly in time (truth dashed)."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "period": "time of one round of the true system, in seconds",
         "height": "how far the true system swings",
         "*_period_error": (

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from everynet.data.dataset import Batch, Data, Terms
 from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
 from everynet.zoo.recurrent.sequences import adding
 
 SHOWN = 16
@@ -53,7 +53,7 @@ class Adder(nn.Module):
 class Adding(Training[Adder]):
     """Say the sum of the two numbers that were marked."""
 
-    figures: ClassVar[Mapping[str, str]] = meanings("mse")
+    meanings: ClassVar[Mapping[str, str]] = meanings("mse")
 
     length: int = 100
     """Pairs of a number and a mark in a sequence."""

@@ -39,12 +39,14 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, UserError, nearest
+from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.recipes.recipe import Fitting, Pictures
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 from everynet.zoo.recurrent.classified import check_words
 from everynet.zoo.recurrent.pictures.feelings import coloured
 from everynet.zoo.recurrent.pictures.grams import weighed_words, words_by_count
@@ -216,7 +218,7 @@ class BagOfWords(Fitting[Bag]):
         "counts": "Every word by the training sentences that hold it and by its weight: rare words "
         "have weights because they were seen in one class by chance, and there are many.",
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""

@@ -33,11 +33,14 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, nearest
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.recurrent import reversed_within
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.wording import nearest
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.pictures.passes import share_table, two_passes
 
@@ -257,7 +260,7 @@ class BothSides(Experiment):
         "shares": "The share of right tags: what comes after a word is known to the network that "
         "reads back, what came before to the one that reads on, and both to the one of both.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "both": "the share of words that a network of both ways tags rightly",
         "onward": "the same of one that reads on",
         "backward": "the same of one that reads back",

@@ -192,7 +192,7 @@ class ThroughTime(Simulation):
         "windows": "Left what a window loses of the gradient, less the longer it is and nothing "
         "at the full length; right what is kept for the way back: flat in T with a window.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "autograd_error": "how far gradients by hand are from torch's: rounding",
         "window_error": "how far truncated gradients are from the sum of their parts",
         "full_growth": "by what factor kept states grow with the length, for the whole gradient",

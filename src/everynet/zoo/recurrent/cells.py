@@ -26,9 +26,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from everynet.data.dataset import Batch, Data, Terms, nearest
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.wording import nearest
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.lstm_variants import (
@@ -184,7 +186,7 @@ class Cells(Experiment):
         "learning": "When each cell learned, at the shortest length: a row is dark where it "
         "still guesses, and turns light at the step where it has found out what to remember.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "*_adding*": (
             "squared error of the sum of two marked numbers; 1/6 for always saying 1 (a length "
             "behind it)"

@@ -27,11 +27,13 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.zoo.recurrent.pictures.feelings import along, coloured
 
 _PAD, _UNKNOWN = (SENTENCE.index(token) for token in (PAD, UNKNOWN))
@@ -66,7 +68,7 @@ class Words(nn.Module):
 class Classified(Training[M]):
     """Name the class of a text."""
 
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""

@@ -18,11 +18,13 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from everynet.data.dataset import Batch, Data, UserError, generator
+from everynet.data.dataset import Batch, Data
 from everynet.data.samplers import Buckets, Made, flattened
 from everynet.data.split import PARTS, rows
 from everynet.data.texts import lines as texts
 from everynet.data.texts.tokens import SENTENCE, Tokens
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 PLAIN, AFTER, BEFORE = range(3)
 """Whether a word is in doubt: never, or until what comes after it, or what came before, is seen."""

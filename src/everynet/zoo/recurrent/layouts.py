@@ -29,10 +29,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.dataset import Batch, Data, Terms, mix
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.zoo.recurrent.pictures.unrolled import Layout, unrolled
 from everynet.zoo.recurrent.sequences import generated
 
@@ -259,7 +261,7 @@ class Layouts(Experiment):
         "said": "What each network says, points, of sequences it has not seen, and what it should "
         "say, dashes; last the share of the variance that is missed on the way.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "worst": "the share of the variance that the worst of the five layouts misses",
         "one_to_one": "the share of the variance that it misses: one token to one",
         "one_to_many": "the share of the variance that it misses: one token to many",

@@ -30,7 +30,8 @@ from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.kernels import linear_recurrence
 from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, logged, panels
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
 from everynet.zoo.recurrent.sequences import generated
 
 
@@ -82,7 +83,7 @@ class TimeConstants(Training[LeakyUnits]):
         "response": "Left what the learned units make of a step from 0 to 1, points, and their "
         "filters, dashes; right a noisy signal as the quick and the slow units see it.",
     }
-    figures: ClassVar[Mapping[str, str]] = meanings("mse") | {
+    meanings: ClassVar[Mapping[str, str]] = meanings("mse") | {
         "tau_error": (
             "how far the worst learned time constant is from the true one, as a part of it"
         ),

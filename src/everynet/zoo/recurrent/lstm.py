@@ -41,7 +41,7 @@ from everynet.nn.input_checks import require_sequences
 from everynet.nn.recurrent import set_uniform
 from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures
-from everynet.training.device import seeded_by
+from everynet.system.seeds import seeded_by
 from everynet.zoo.recurrent.adding import Adder, Adding, along, each_by_its_size, longest
 from everynet.zoo.recurrent.next_token import NextToken, Reader
 from everynet.zoo.recurrent.pictures.gated_cell import lstm_cell

@@ -123,7 +123,7 @@ class MemorySpan(Simulation):
         "survivor": "A symmetric network left to itself: every eigenvector fades at its own "
         "rate (left), until nothing but the first is left of the state (right).",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rate_error": (
             "how far gradients fall or grow otherwise than by the spectral radius, the mean"
         ),

@@ -29,12 +29,13 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Batch, Data, History, Terms
-from everynet.data.samplers import IGNORED
 from everynet.data.texts.tokens import Tokens
 from everynet.kernels import linear_recurrence
 from everynet.nn.input_checks import require_sequences
+from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
 from everynet.zoo.recurrent.next_token import NextToken, Reader
 from everynet.zoo.recurrent.pictures.gate_maps import (
     gate_maps,
@@ -180,7 +181,7 @@ class SelectiveCopy(Training[BlockReader]):
         "lengths": "Share of right answers on sequences longer and shorter than those of training, "
         "with as many symbols: what was learned is to skip blanks, not to count places.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "cross_entropy": "nats of surprise at a token that is to be copied, the mean",
         "accuracy": "the share of tokens that are copied rightly",
     }

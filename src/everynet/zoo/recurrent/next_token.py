@@ -26,14 +26,18 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK
-from everynet.data.samplers import IGNORED, Anywhere, Lanes
+from everynet.data.samplers import Anywhere, Lanes
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
+from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
 from everynet.plot.text import expected, over_text
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 AT_ONCE = 256
@@ -99,7 +103,7 @@ class NextToken(Training[Reader, Carried]):
         "reach": "How strongly the loss at one character depends on the state k characters before: "
         "the gradient fades long before the edge of the window cuts it off.",
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
+    meanings: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""

@@ -34,7 +34,9 @@ from everynet.data.dataset import Batch, Data, Terms
 from everynet.nn.input_checks import require_sequences
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
 from everynet.zoo.recurrent.next_token import NextToken
 from everynet.zoo.recurrent.sequences import adding
 
@@ -208,7 +210,7 @@ class AddingByLength(Experiment):
         "asked": "How much the answer changes with the number at each place if it is marked: 1 is "
         "a sum, which short networks come near to, and the long ones ask nothing of their input.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "short_mse": "squared error on the shortest sequences; 1/6 for always saying 1",
         "long_mse": "the same on the longest",
         "mse_*": "squared error on sequences of that length",

@@ -31,11 +31,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, History, nearest
+from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.recurrent import last_of
 from everynet.plot.sentences import sentence_map
 from everynet.recipes.recipe import Pictures
+from everynet.system.wording import nearest
 from everynet.zoo.recurrent.bidirectional import BothWays, inside
 from everynet.zoo.recurrent.classified import Classified, Words
 

@@ -23,8 +23,11 @@ import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
 
-from everynet.data.dataset import Batch, Data, Spec, UserError, generator
-from everynet.data.samplers import IGNORED, Made
+from everynet.data.dataset import Batch, Data, Spec
+from everynet.data.samplers import Made
+from everynet.nn.losses import IGNORED
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 
 REMEMBERED = 10
 """Symbols that are to be said again."""

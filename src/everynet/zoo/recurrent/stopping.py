@@ -264,7 +264,7 @@ class Stopping(Simulation):
         "joint": "Every sequence of which at least 5 are expected, its share among those drawn "
         "against its probability: on the line, with more scatter where fewer came.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "smallest_p": "the least chance of counts so far from the probabilities, of the three ways",
         "length_error": "how far the share of any length is from its probability",
         "p_*": "the chance of counts at least so far from the probabilities, for one way to end",

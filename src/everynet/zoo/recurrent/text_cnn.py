@@ -33,7 +33,8 @@ from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import inside
 from everynet.zoo.recurrent.classified import Classified, Words
@@ -188,7 +189,7 @@ class WordOrder(Experiment):
         "order": "Right answers on unseen sentences by update: reading learns which of the two "
         "words came first, and windows that hold one of them at most stay at chance.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rnn": "the share of sentences that a network which reads tells rightly",
         "cnn": "the same of windows, which can only guess: a half",
     }

@@ -34,7 +34,9 @@ from torch.nn.functional import one_hot
 
 from everynet import plot
 from everynet.data.dataset import Batch, Data, History, Terms
-from everynet.recipes.recipe import Goal, Pictures, State, Training
+from everynet.recipes.recipe import Goal, Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
 from everynet.zoo.reinforcement.pictures.play import film_strip, policy_maps
 
 ACTIONS = ("left", "stay", "right")
@@ -197,7 +199,7 @@ class PlayCatch(Training[QNetwork, Memory]):
             "learned are near the exact ones, least so for balls that are lost."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "mean_return": "the mean reward of a game: 1 where the ball is caught, -1 where not",
         "caught": "the share of games in which the ball is caught",
         "value_error": "how far the learned worth of states is from the true one, the mean",
@@ -303,9 +305,9 @@ class PlayCatch(Training[QNetwork, Memory]):
             "value_error": error,
         }
 
-    def judge(self) -> Goal | None:
+    def monitor(self) -> Goal | None:
         """The last weights are kept: every ball is caught long before the values are right."""
-        return super().judge() if self.schedule == "plateau" else None
+        return super().monitor() if self.schedule == "plateau" else None
 
     def worth(self, model: QNetwork) -> Float[Tensor, "states actions"]:
         """What the network says of every state."""

@@ -167,7 +167,7 @@ class ActionPotential(Simulation):
             "error."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rest": "potential at rest, in mV",
         "peak": "highest potential of a spike, in mV",
         "rate": "spikes a second under a constant current",

@@ -120,7 +120,7 @@ class BalancedNetwork(Simulation):
             "grows along the dashed line of slope 1, so each spike costs the same."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "sr": "1 where the network is synchronous and regular as it should be, else 0",
         "ar": "1 where it is asynchronous and regular as it should be, else 0",
         "ai": "1 where it is asynchronous and irregular as it should be, else 0",

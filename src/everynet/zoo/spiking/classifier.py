@@ -16,14 +16,16 @@ from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.metrics.classification import confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
-from everynet.recipes.recipe import Goal, M, Pictures, Training, later
+from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.state import M
+from everynet.recipes.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikingClassification(Training[M]):
     """Name the class of an image, by a network that gives logits."""
 
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set of images, or a folder with one subfolder for each class."""
@@ -75,9 +77,7 @@ class SpikingClassification(Training[M]):
         said: Tensor = model(x)
         return said
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def mistaken(self, model: M, data: Data) -> Pictures:
         """The picture of what is taken for what."""

@@ -89,7 +89,7 @@ class Conversion(SpikingClassification[RateNetwork]):
             "(columns): off the diagonal are the mistakes."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
         "rate_accuracy": "the accuracy of the network of rates, before it is run on spikes",
     }
 

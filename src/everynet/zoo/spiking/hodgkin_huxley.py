@@ -33,7 +33,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from everynet.data.dataset import nearest
+from everynet.system.wording import nearest
 from everynet.zoo.spiking.lif import require
 from everynet.zoo.spiking.solvers import METHODS, State
 

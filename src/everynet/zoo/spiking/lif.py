@@ -295,7 +295,7 @@ class FiringRate(Simulation):
             "ends at its maximum rate, those with a negative encoder towards the left."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rate_error": "how far the rate of spikes on the grid is from the formula, as a part of it",
         "inside_error": "the same of spikes inside a step",
         "rough_error": "the same with a coarse step",

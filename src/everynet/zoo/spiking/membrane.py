@@ -136,7 +136,7 @@ class RestingPotential(Simulation):
             "(dashed) where there is much, and stays above it where sodium counts."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "e_potassium": "potential at which potassium rests, in mV",
         "e_sodium": "the same of sodium, in mV",
         "e_chloride": "the same of chloride, in mV",

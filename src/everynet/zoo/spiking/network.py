@@ -292,7 +292,7 @@ class RecurrentNetwork(Simulation):
             "inhibitory ones (orange): alike in kind, they differ by their random connections."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "rate": "spikes of a neuron in a second, the mean",
         "rate_excitatory": "the same of excitatory neurons",
         "rate_inhibitory": "the same of inhibitory neurons",

@@ -243,7 +243,7 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
             "bright, red raises the unit and blue lowers it."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
         "rate_hz": "spikes of a hidden unit in a second, the mean",
     }
 

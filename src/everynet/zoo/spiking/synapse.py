@@ -134,7 +134,7 @@ class FilteredTrain(Simulation):
             "step by step (blue) and as a sum (dashed), which lie on each other."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "integral_error": "how far a synapse is from integrating to one",
         "count_error": "how far the integral of a train is from its number of spikes",
         "convolution_error": "how far the convolution is from a sum over spikes",

@@ -34,11 +34,14 @@ from torch.nn.functional import cross_entropy
 from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import handover, sentence_map
-from everynet.recipes.recipe import Goal, Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 
 _PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
 
@@ -116,7 +119,7 @@ class Translation(Training[Seq2Seq]):
         "length": "The share of strings said without any mistake, for each length: one vector of "
         "fixed size has to hold all of them, and the longest are the hardest.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "exact": "the share of sentences that are said without a mistake",
         "cross_entropy": "nats of surprise at a token of the true sentence, the mean",
     }
@@ -184,9 +187,7 @@ class Translation(Training[Seq2Seq]):
         nats, tokens = (outputs[name].double().sum().item() for name in ("nats", "tokens"))
         return {"exact": outputs["exact"].mean().item(), "cross_entropy": nats / tokens}
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def predict(
         self, model: Seq2Seq, inputs: Sequence[Tensor], spec: Spec, *, longest: int = 0

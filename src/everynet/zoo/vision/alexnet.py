@@ -29,9 +29,10 @@ from typing import ClassVar, Self
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.conv import he_start
 from everynet.nn.input_checks import require_images
+from everynet.system.errors import UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.augment import (
     Augment,
     affine,
@@ -25,13 +25,16 @@ from everynet.data.images.augment import (
     mixup,
     shift,
 )
+from everynet.data.transfer import constant
 from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
-from everynet.recipes.recipe import Goal, M, Pictures, Training, later
+from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.state import M
 from everynet.recipes.trained import Trained
-from everynet.training.device import constant
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.zoo.vision.pictures.diagram import network
 
 
@@ -58,7 +61,7 @@ class ImageClassification(Training[M]):
             "maps and as wide as they have many, and below how many pixels a unit of each sees."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
     """A known set, or a folder with one subfolder of images for each class."""
@@ -188,9 +191,7 @@ class ImageClassification(Training[M]):
         loss = cross_entropy(logits, y, reduction="none")
         return {**classified(logits, y), "cross_entropy": loss}
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def pictures(self, model: M, data: Data, history: History) -> Pictures:
         """The network, its first filters, what layers make of a sample, what is taken for what."""

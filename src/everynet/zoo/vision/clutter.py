@@ -13,10 +13,10 @@ import torch
 from jaxtyping import Float, Int64, UInt8
 from torch import Tensor
 
-from everynet.data.dataset import generator
 from everynet.data.images.augment import Affine
 from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
+from everynet.system.seeds import generator
 
 CHUNK = 250
 SHARES = (0.35, 0.6)

@@ -26,8 +26,9 @@ from itertools import pairwise
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, UserError
+from everynet.data.dataset import Data
 from everynet.nn.input_checks import require_images
+from everynet.system.errors import UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
 

@@ -188,7 +188,7 @@ class ByHand(Simulation):
             "weights that saw it, overlapping, apart or with holes as the kernel was moved."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "value_error": "how far the layer by hand is from torch's: rounding",
         "gradient_error": "the same of its gradients",
         "toeplitz_error": "how far the product with a matrix is from the convolution",

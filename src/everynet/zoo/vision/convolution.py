@@ -159,7 +159,7 @@ class Sums(Simulation):
             "the sum of two Gaussians (green) is the Gaussian of their joint variance (dashes)."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "flip_error": "how far a convolution is from a correlation with the turned kernel",
         "commute_error": "how far it changes when image and kernel are exchanged",
         "correlation_gap": "how far a correlation changes then, as a part of its size",

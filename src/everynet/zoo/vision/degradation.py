@@ -36,8 +36,10 @@ from torch.nn.functional import cross_entropy
 from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
-from everynet.training.device import seeded_by
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.seeds import seeded_by
 from everynet.zoo.optimisation.few_images import figures
 from everynet.zoo.vision.resnet import CifarResNet, PlainNet, SmallImages, WithoutShortcuts
 
@@ -83,7 +85,7 @@ class Deeper(Experiment):
             "(left), with norms it grows on its way down (right), and shortcuts keep it even."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "plain_gap": "training error of the deep plain net less that of the shallow one: above 0",
         "residual_gap": "the same of residual nets",
         "gradient_ratio": (

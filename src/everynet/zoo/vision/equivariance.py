@@ -102,7 +102,7 @@ class Shifts(Simulation):
             "multiples of S alone; right how far maps change, less the more is pooled."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "equivariance_error": (
             "how far a convolution of a shifted image is from the shifted maps: 0"
         ),

@@ -29,12 +29,14 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, pad
 
-from everynet.data.dataset import Data, UserError, nearest
+from everynet.data.dataset import Data
 from everynet.data.images.standardize import Standardize
 from everynet.nn.layers import activations
 from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.recipes.trained import Trained
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import Photographs
@@ -130,7 +132,7 @@ class Ascent(Simulation):
             "are changed step by step; the jitter ends after three quarters of the steps."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "drive": (
             "what the made image does to its unit or class, as a multiple of images' mean; the "
             "least"

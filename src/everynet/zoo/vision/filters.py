@@ -123,7 +123,7 @@ class OnAPhoto(Simulation):
             "response finds none, the cosine misses some in haze, and less its mean it finds all."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "found_plain": "the share of templates that the plain response finds, in the best light",
         "found_cosine": "the same by the cosine, in the worse of two lights",
         "found_cosine_haze": "the same by the cosine in haze",

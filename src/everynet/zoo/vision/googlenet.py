@@ -38,7 +38,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.dataset import Batch, Data, History, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.images.augment import mixed_cross_entropy, mixup
 from everynet.data.images.standardize import Standardize
 from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
@@ -46,6 +46,7 @@ from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps
 from everynet.recipes.recipe import Pictures
+from everynet.system.errors import UserError
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.pictures.costs import layer_costs
 

@@ -34,13 +34,17 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from everynet.data.dataset import Data, UserError, generator, mix
+from everynet.data.dataset import Data
 from everynet.data.images.augment import Affine
 from everynet.data.images.standardize import Standardize
 from everynet.nn.input_checks import require_images
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import M, Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import M, State
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator, mix
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.pictures.equivariance import turned_maps
@@ -224,7 +228,7 @@ class AgainstPlain(Experiment):
             "network is of the true class as an image is turned: p4 repeats itself every 90."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "accuracy": "test accuracy of the group-equivariant network, the mean of the repeats",
         "accuracy_plain": "the same of a plain network of about as many weights",
         "gain": "the first less the second, in points",

@@ -28,11 +28,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from everynet.data.dataset import Batch, Data, Terms, mix
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.metrics import accuracy
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, State, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.system.seeds import mix
 from everynet.training.loop import evaluating
 from everynet.zoo.optimisation.few_images import FewImages
 
@@ -125,7 +128,7 @@ class ByDepth(Experiment):
             "begins at random (grey marks) and recovers; all at once it stays at chance."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "accuracy": "test accuracy of the deepest network, learned layer by layer",
         "accuracy_once": "the same learned all at once",
         "gain": "the first less the second, in points",

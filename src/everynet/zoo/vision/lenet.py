@@ -27,8 +27,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from everynet.data.dataset import Data, generator
+from everynet.data.dataset import Data
 from everynet.nn.input_checks import require_images
+from everynet.system.seeds import generator
 from everynet.zoo.vision.classifier import ImageClassification
 
 TABLE = (

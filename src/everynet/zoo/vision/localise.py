@@ -36,14 +36,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss, softplus
 
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.augment import affine
 from everynet.data.images.standardize import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
 from everynet.nn.input_checks import require_images
-from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.zoo.vision.clutter import in_clutter
 from everynet.zoo.vision.cnn import ConvBlock
 from everynet.zoo.vision.pictures.localisation import boxes_found, looked_at
@@ -128,7 +130,7 @@ class OneObject(Training[Localiser]):
             "looks (light) decides which of them count for their mean (orange)."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = meanings("iou") | {
+    meanings: ClassVar[Mapping[str, str]] = meanings("iou") | {
         "accuracy": "the share of images whose class was named",
         "found": "the share of images with the right class and a box that overlaps by half or more",
     }
@@ -215,9 +217,7 @@ class OneObject(Training[Localiser]):
             "found": ((found >= 0.5) & right).to(t.dtype),
         }
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def pictures(self, model: Localiser, data: Data, history: History) -> Pictures:
         """Boxes beside the truth, the worst too, and how one came about."""

@@ -26,11 +26,12 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
-from everynet.data.dataset import Batch, Data, Terms, generator
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.data.loading import samples
 from everynet.data.samplers import Made
 from everynet.metrics.classification import accuracy
-from everynet.recipes.recipe import Training
+from everynet.recipes.training import Training
+from everynet.system.seeds import generator
 
 PHOTOGRAPHS = ("china", "flower")
 QUARTERS = ("top left", "top right", "bottom left", "bottom right")

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.loading import samples
+from everynet.system.errors import UserError
 from everynet.system.sources import digest_of, note
 from everynet.system.wording import shown
 

@@ -12,9 +12,9 @@ from jaxtyping import Float, UInt8
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from everynet.data.dataset import UserError
 from everynet.data.images import decode as picture
 from everynet.data.loading import samples
+from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 LEAST, MOST = 32, 2048

@@ -27,12 +27,15 @@ from jaxtyping import Float, Int, Shaped
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, UserError, generator, mix
+from everynet.data.dataset import Data
 from everynet.data.images.standardize import Standardize
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator, mix
 from everynet.zoo.feedforward.mlp import MLP
 from everynet.zoo.optimisation.few_images import FewImages
 from everynet.zoo.vision.cnn import CNN
@@ -131,7 +134,7 @@ class PixelOrder(Experiment):
             "not at all; right, what is learned of neighbours in a block is true in others."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "cnn_ordered": "accuracy of the convolutional network on images as they are",
         "cnn_shuffled": "the same with all pixels shuffled",
         "mlp_ordered": "accuracy of the perceptron on images as they are",

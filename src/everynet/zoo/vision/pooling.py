@@ -122,7 +122,7 @@ class Pooling(Simulation):
             "what is bright, the mean (bottom) blurs, and both keep fewer pixels."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "value_error": "how far pooling by hand is from torch's: rounding",
         "gradient_error": "the same of its gradients",
         "global_error": "the same of global pooling",

@@ -161,7 +161,7 @@ class Cells(Simulation):
             "made by hand, and a small CNN that learned its features."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "osi": (
             "how selective simple cells are for an angle, the least: 0 not at all, 1 for one alone"
         ),

@@ -38,7 +38,9 @@ from torch.optim import Optimizer
 
 from everynet.data.dataset import Data, History
 from everynet.nn.input_checks import require_images
-from everynet.recipes.recipe import OPTIMIZERS, M, Pictures
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import M
+from everynet.recipes.training import OPTIMIZERS
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.pictures.residual import block_sizes
 

@@ -40,13 +40,17 @@ from torch.optim import LBFGS, Optimizer
 
 from everynet import plot
 from everynet.data import vgg19
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.nn.frozen import Given
 from everynet.nn.layer_outputs import Seen, sizes
 from everynet.plot.panels import Curve
-from everynet.recipes.recipe import OPTIMIZERS, Goal, Pictures, State, Training, minimised
+from everynet.recipes.recipe import Goal, Pictures
+from everynet.recipes.state import State
 from everynet.recipes.trained import Trained
+from everynet.recipes.training import OPTIMIZERS, Training, minimised
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.training.loop import trained
 from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.patches import Patches, blocks
@@ -210,7 +214,7 @@ class StyleTransfer(Training[Picture]):
             "picture, in the middle row, have left the content above and come to the style below."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "loss": "what the pixels descend: content and style by their weights",
         "content_loss": "how far the maps are from those of the content",
         "style_loss": "how far the Gram matrices are from those of the style",
@@ -389,7 +393,7 @@ class StyleTransfer(Training[Picture]):
             "content_correlation": torch.corrcoef(both)[0, 1],
         }
 
-    def judge(self) -> Goal | None:
+    def monitor(self) -> Goal | None:
         """The picture with the lowest loss is kept."""
         return Goal("loss", "<=", 0.0)
 

@@ -25,8 +25,9 @@ from torch import Tensor
 
 from everynet import plot
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures, Training
+from everynet.recipes.recipe import Pictures
 from everynet.recipes.trained import Trained
+from everynet.recipes.training import Training
 from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.pictures.neural_style import picture_table
 from everynet.zoo.vision.style import DEEPEST, StyleTransfer
@@ -58,7 +59,7 @@ class Grid(Experiment):
             "picture still is, by the weight of the content: one is bought with the other."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "gram_fall": (
             "the part of the way to the style that was gone, with the most weight on style"
         ),

@@ -30,11 +30,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from everynet.data.dataset import Data, UserError, generator, mix
+from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import OPTIMIZERS, Pictures, Training
+from everynet.recipes.recipe import Pictures
 from everynet.recipes.trained import Trained
+from everynet.recipes.training import OPTIMIZERS, Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator, mix
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.cnn import CNN
@@ -194,7 +197,7 @@ class Transfer(Experiment):
             "classes."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "scratch_*": "test accuracy from so many labels a class, learned from nothing",
         "freeze_*": "the same on features that were learned before and stay",
         "tune_*": "the same where those features learn on",

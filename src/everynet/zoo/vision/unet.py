@@ -38,13 +38,15 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.augment import Augment, affine, compose, flip
 from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import dice, iou, pixel_confusion
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations
-from everynet.recipes.recipe import Goal, Pictures, Training, later
+from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.zoo.vision.pictures.segmentation import feature_u, segmented, uncertain_pixels
 
 Maps = Float[Tensor, "batch channels height width"]
@@ -186,7 +188,7 @@ class Segmentation(Training[SameUNet]):
         "uncertainty": "The network is least sure on the outlines of shapes and where two of them "
         "touch, and most sure of the ground.",
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "dice": (
             "overlap of found and true pixels, 2 x both / sum, the mean of all classes but the "
             "first"
@@ -277,9 +279,7 @@ class Segmentation(Training[SameUNet]):
             "cross_entropy": outputs["cross_entropy"].double().mean().item(),
         }
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def pictures(self, model: SameUNet, data: Data, history: History) -> Pictures:
         """Masks beside the truth, the maps down and up the U, and where it is unsure."""

@@ -33,12 +33,15 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot
 
-from everynet.data.dataset import Batch, Data, Draw, History, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.data.draws import Draw
 from everynet.data.images.augment import Augment, compose
 from everynet.data.images.deform import bend, symmetries
 from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.recipes.recipe import Pictures
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.vision.pictures.membranes import bent_windows, membranes
 from everynet.zoo.vision.unet import SameUNet, Segmentation
 
@@ -93,7 +96,7 @@ class Membranes(Segmentation):
             "truth chose a pixel, and where a membrane lies flat in the cut."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "mean_iou": (
             "pixels that are found and true by those that are either, the mean over classes"
         ),

@@ -31,11 +31,14 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data import load, poisson
-from everynet.data.dataset import Batch, Data, Spec, Terms, UserError
+from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.data.images.deform import symmetries
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import M, Pictures, Training
+from everynet.recipes.recipe import Pictures
+from everynet.recipes.state import M
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.zoo.vision.pictures.fields import influences, solutions
 from everynet.zoo.vision.unet import BorderUNet, start
 
@@ -184,7 +187,7 @@ class PoissonSolver(Experiment):
             "in a hundred, and the plain network stays where its square of sight leaves it."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "relative_l2": "error of the U-Net's field, as a part of its size",
         "relative_l2_cnn": "the same of a plain network with as many weights",
         "advantage": "the second by the first",

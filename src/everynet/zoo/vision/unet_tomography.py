@@ -30,10 +30,13 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from everynet.data import load, radon
-from everynet.data.dataset import Batch, Data, History, Spec, Terms, UserError, generator
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.deform import symmetries
-from everynet.recipes.recipe import Goal, Pictures, Training, later
-from everynet.training.device import constant
+from everynet.data.transfer import constant
+from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.vision.pictures.fields import angles_needed, reconstructions
 from everynet.zoo.vision.unet import BorderUNet
 
@@ -97,7 +100,7 @@ class Tomography(Training[Corrected]):
             "better than it is with twice as many, because it takes noise and blur away too."
         ),
     }
-    figures: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "gain_db": "what the network adds to the signal-to-noise ratio, in dB",
         "psnr": "peak signal by the error that is left, in dB",
         "psnr_fbp": "the same of filtered back-projection alone, in dB",
@@ -169,9 +172,7 @@ class Tomography(Training[Corrected]):
         found, before = psnr(model(x), f, model.peak), psnr(model.given(x), f, model.peak)
         return {"gain_db": found - before, "psnr": found, "psnr_fbp": before}  # (7)
 
-    def judge(self) -> Goal | None:
-        """A rate that falls to zero ends at its best, so the last weights are kept then."""
-        return super().judge() if self.schedule in ("constant", "plateau") else None
+    last_weights: ClassVar[bool] = True
 
     def pictures(self, model: Corrected, data: Data, history: History) -> Pictures:
         """Phantoms and what is made of their scans, and how many angles the network is worth."""

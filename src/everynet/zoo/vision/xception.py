@@ -34,11 +34,12 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data, History, UserError
+from everynet.data.dataset import Data, History
 from everynet.nn.conv import he_start
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
 from everynet.recipes.recipe import Pictures
+from everynet.system.errors import UserError
 from everynet.zoo.vision.classifier import ImageClassification
 from everynet.zoo.vision.pictures.costs import layer_costs
 

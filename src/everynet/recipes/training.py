@@ -1,0 +1,216 @@
+"""A network that learns by descending a gradient: the kind of recipe most networks are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.metrics.summary import summarised
+from everynet.nn.lion import Lion
+from everynet.nn.schedules import SCHEDULES, warm_up
+from everynet.recipes.plateau import Plateau
+from everynet.recipes.recipe import Answers, Goal, Recipe, later
+from everynet.recipes.state import M, State, X
+from everynet.recipes.trained import Trained
+from everynet.system.errors import UserError
+from everynet.system.user_files import line_of
+
+
+def minimised(terms: Terms) -> Tensor:
+    """The sum of the terms that are minimised."""
+    first, *others = (value for name, value in terms.items() if not name.startswith("_"))
+    return sum(others, start=first)
+
+
+def _check_terms(cls: type, terms: object) -> None:
+    """Refuse what no objective gives, which is a mistake in a recipe of one's own."""
+    given: object = type(terms).__name__
+    if isinstance(terms, dict) and terms:
+        if all(isinstance(term, Tensor) and term.dim() == 0 for term in terms.values()):
+            return
+        given = {name: [*getattr(term, "shape", ())] for name, term in terms.items()}
+    raise UserError(
+        f"{line_of(cls, 'def objective(')}: objective must give a dict of scalar tensors by name, "
+        f"such as {{'loss': loss.mean()}}, not {given}"
+    )
+
+
+def _on_cpu(groups: Sequence[Any]) -> bool:  # Any: parameters, or groups of them
+    first = groups[0]["params"][0] if isinstance(groups[0], dict) else groups[0]
+    return bool(first.is_cpu)
+
+
+OPTIMIZERS: dict[str, Callable[..., Optimizer]] = {
+    "sgd": lambda groups, lr: torch.optim.SGD(groups, lr=lr, fused=True),
+    "momentum": lambda groups, lr: torch.optim.SGD(groups, lr=lr, momentum=0.9, fused=True),
+    "nesterov": lambda groups, lr: torch.optim.SGD(
+        groups, lr=lr, momentum=0.9, nesterov=True, fused=True
+    ),
+    "adagrad": lambda groups, lr: torch.optim.Adagrad(groups, lr=lr, fused=_on_cpu(groups)),
+    "rmsprop": lambda groups, lr: torch.optim.RMSprop(groups, lr=lr),
+    "adam": lambda groups, lr: torch.optim.Adam(groups, lr=lr, fused=True),
+    "adamw": lambda groups, lr: torch.optim.AdamW(groups, lr=lr, weight_decay=0.0, fused=True),
+    "lion": lambda groups, lr: Lion(groups, lr=lr),
+}
+
+
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], optimizer: str, lr: float, weight_decay: float = 0.0
+) -> Optimizer:
+    """An optimiser by name, fused where torch has it; decay acts on matrices, not on biases."""
+    given = [p for p in parameters if p.requires_grad]
+    if weight_decay == 0:
+        return OPTIMIZERS[optimizer](given, lr)
+    groups = [
+        {"params": [p for p in given if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in given if p.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return OPTIMIZERS[optimizer]([group for group in groups if group["params"]], lr)
+
+
+_LOOKS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Recipe, Generic[M, X]):
+    """A network that learns by descending a gradient."""
+
+    steps: int = 1000
+    """Updates in all; `epochs=` on the command line is turned into steps."""
+    batch_size: int = 64
+    """Samples an update sees, over all processes."""
+    lr: float = 1e-3
+    """Learning rate, before the schedule's factor."""
+    optimizer: str = "adam"
+    """sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw or lion."""
+    schedule: str = "constant"
+    """constant, linear, cosine, step, one-cycle or plateau."""
+    floor: float = 0.0
+    """Share of the learning rate below which the schedule does not go."""
+    warmup: int = 0
+    """Updates over which the learning rate rises to the schedule's."""
+    weight_decay: float = 0.0
+    """L2 decay of weights; biases and norms are left out."""
+    clip: float = 0.0
+    """Largest gradient norm; 0 clips nothing."""
+    clip_value: float = 0.0
+    """Largest size of an entry of the gradient; 0 clips nothing."""
+    eval_every: int = 0
+    """Steps between evaluations; 0 is once an epoch, or a twentieth of the run."""
+    save_every: int = 0
+    """Steps between checkpoints; 0 is at each evaluation."""
+    patience: int = later(0)
+    """Evaluations in a row without a better one that end the run; 0 never does."""
+    start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
+    """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
+
+    kind: ClassVar[str] = "training"
+    devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
+    precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
+    captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
+    overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
+    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
+    draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
+    last_weights: ClassVar[bool] = False  # kept where the schedule takes the rate to its end
+    waits: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
+    known_optimizers: ClassVar[Collection[str]] = OPTIMIZERS  # more where `optimizers` makes them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps", "batch_size")
+        self.above(0, "lr")
+        self.at_least(0, "weight_decay", "clip", "clip_value")
+        self.within(0, 1, "floor")
+        self.at_least(0, "warmup", "eval_every", "save_every", "patience")
+        self.one_of("optimizer", self.known_optimizers)
+        self.one_of("schedule", SCHEDULES)
+        monitors = self.schedule != "plateau" or bool(self.goal)
+        self.require(monitors, "schedule", "another where no goal says which metric to monitor")
+
+    def dataset(self) -> Data:
+        """The data, in three splits."""
+        return Data.none()
+
+    def suited(self, data: Data) -> dict[str, Any]:
+        """Settings that follow from the user's own data where they were left open.
+
+        Asked once, when a run begins: they are said, and kept in recipe.json. A hundred evaluations
+        are enough however short an epoch is, because each may write a checkpoint.
+        """
+        every, epoch = self.steps // _LOOKS, data.steps_per_epoch
+        short = data.own and not self.eval_every and 0 < epoch < every
+        return {"eval_every": every} if short else {}
+
+    def model(self, data: Data) -> M:
+        """The network, built from the fields and `data.spec`."""
+        raise NotImplementedError  # every recipe says it: there is no default network
+
+    def extra(self, model: M) -> X:
+        """What learning carries besides weights: values that change are buffers or submodules."""
+        return nn.Module()  # type: ignore[return-value]  # X is nn.Module where this is kept
+
+    def optimizers(self, model: M) -> dict[str, Optimizer]:
+        """Named optimisers; only what they are given is trained."""
+        made = make_optimizer(model.parameters(), self.optimizer, self.lr, self.weight_decay)
+        return {"main": made}
+
+    def rate(self, step: int, history: History) -> float:
+        """Factor on the learning rate at update `step`: pure, of the step and the evaluations."""
+        rising = warm_up(step, self.warmup)
+        if self.schedule != "plateau":
+            return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
+        monitor = self.monitor()
+        assert monitor is not None  # __post_init__ asks for a goal
+        plateau: Plateau | None = vars(self).get("_plateau")
+        if plateau is None or not plateau.goes_on(history):
+            plateau = Plateau(history, monitor, self.waits)
+            object.__setattr__(
+                self, "_plateau", plateau
+            )  # frozen, but what is remembered is no field
+        return rising * max(self.floor, plateau.factor(step))
+
+    def objective(self, model: M, batch: Batch) -> Terms:
+        """Named terms, each a scalar; their sum is minimised, names with `_` are only logged."""
+        raise NotImplementedError  # a recipe gives this or its own `step`
+
+    def step(self, state: State[M, X], batch: Batch) -> Terms:
+        """One update. A GAN overrides this; little else does."""
+        terms = (state.compiled or self.objective)(state.model, batch)
+        _check_terms(type(self), terms)
+        state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
+        return terms
+
+    def deployed(self, state: State[M, X]) -> M:
+        """The model that is evaluated, drawn, exported and kept."""
+        return state.model
+
+    def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
+        """One value per sample for each name; a scalar stands for the whole batch."""
+        return self.objective(model, batch)
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        """Figures from the values of all samples."""
+        return summarised(outputs)
+
+    def monitor(self) -> Goal | None:
+        """The clause whose metric picks the best weights; None keeps the last ones."""
+        ends = self.last_weights and self.schedule not in ("constant", "plateau")
+        return self.goals()[0] if self.goal and not ends else None
+
+    def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
+        """An object for each input; keyword-only parameters are settings of the verb."""
+        raise UserError(f"{self.name or type(self).__name__} does not predict from files")
+
+    def sample(self, model: M, spec: Spec, generator: torch.Generator) -> Any:  # noqa: ANN401 -- by its kind
+        """Samples of a generative network; keyword-only parameters (n=...) are settings."""
+        raise UserError(f"{self.name or type(self).__name__} does not generate samples")
+
+    def says(self, model: M, spec: Spec, generator: torch.Generator) -> str:
+        """What the network makes at an evaluation, for the card; empty where there is no text."""
+        return ""
