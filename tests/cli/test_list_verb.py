@@ -34,6 +34,7 @@ def test_a_broken_file_is_left_out_and_named(call, monkeypatch, tmp_path):
     folder.mkdir(parents=True)
     (folder / "broken.py").write_text("RECIPES = {\n")
     (folder / "good.py").write_text('"""Good."""\nRECIPES = {"good": Task()}\n')
+    (tmp_path / "recipes").mkdir()
     for name in catalog.KINDS:
         (tmp_path / name).write_text("")
     monkeypatch.setattr(catalog, "PACKAGE", tmp_path)

@@ -279,7 +279,7 @@ def _variant(source: Source, name: str) -> str:
 
 
 def _followed(
-    texts: Mapping[str, Source], file: str, cls: str, depth: int = 8
+    texts: Mapping[str, Source], file: str, cls: str, depth: int = 16
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Class facts and settings of a class, those of its base classes first."""
     source = texts.get(file)

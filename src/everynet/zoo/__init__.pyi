@@ -3,6 +3,7 @@
 
 from everynet.zoo import adversarial as adversarial
 from everynet.zoo import classic as classic
+from everynet.zoo import dialogue as dialogue
 from everynet.zoo import feedforward as feedforward
 from everynet.zoo import generative as generative
 from everynet.zoo import language as language
@@ -18,12 +19,15 @@ from everynet.zoo.classic.logistic import LogisticObjective as LogisticObjective
 from everynet.zoo.classic.logistic import LogisticRegression as LogisticRegression
 from everynet.zoo.classic.softmax_regression import SoftmaxObjective as SoftmaxObjective
 from everynet.zoo.classic.softmax_regression import SoftmaxRegression as SoftmaxRegression
+from everynet.zoo.dialogue.records import Record as Record
 from everynet.zoo.feedforward.mlp import MLP as MLP
 from everynet.zoo.feedforward.mlp import Regressor as Regressor
 from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.gan import GAN as GAN
+from everynet.zoo.language.class_bigrams import ClassBigrams as ClassBigrams
 from everynet.zoo.language.company import Learner as Learner
+from everynet.zoo.language.corpus import Corpus as Corpus
 from everynet.zoo.language.corrupted import Judge as Judge
 from everynet.zoo.language.neural_lm import NeuralLM as NeuralLM
 from everynet.zoo.language.next_word import InParts as InParts
