@@ -21,6 +21,7 @@ from typing import Any
 from PIL import Image
 from PIL.Image import Resampling
 
+from everynet.plot.style import save_with_palette
 from everynet.recipes.catalog import PACKAGE, Entry, entries, find
 from everynet.recipes.recipe import Recipe, telling
 from everynet.recipes.stored import of_run
@@ -47,14 +48,14 @@ def newest(runs: Sequence[Path], name: str) -> Path | None:
 
 
 def shrink(picture: Path, path: Path) -> None:
-    """A copy of a picture in all its colours, narrower where it would be a large file."""
+    """A copy of a picture with a palette, narrower where it would be a large file."""
     with Image.open(picture) as opened:
         image = opened.convert("RGB")
     path.parent.mkdir(exist_ok=True)
     for width in WIDTHS:
         size = min(width, image.width)
         copy = image.resize((size, round(image.height * size / image.width)), Resampling.LANCZOS)
-        copy.save(path, optimize=True)
+        save_with_palette(copy, path)
         if path.stat().st_size <= MOST:
             return
 

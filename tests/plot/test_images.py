@@ -5,7 +5,7 @@ from matplotlib.colors import to_hex
 
 from everynet.plot import activation_maps, filters, image_grid, misclassified
 from everynet.plot.images import mosaic
-from everynet.plot.style import CYCLE, MAGNITUDE, SIGNED, WIDTH
+from everynet.plot.style import MAGNITUDE, OURS, SIGNED, WIDTH, WRONG
 
 
 def texts(drawn):
@@ -67,7 +67,7 @@ def test_the_least_sure_follow_where_few_were_missed():
     drawn = misclassified(torch.rand(4, 1, 4, 4), predicted, true, sure, classes="ab", columns=3)
     assert texts(drawn) == ["true: a", "b  >99%", "right", "b  60%", "right", "a  80%"]
     inks = [to_hex(text.get_color()) for text in drawn.axes[0].texts[1::2]]
-    assert inks == [CYCLE[1], CYCLE[0], CYCLE[0]]
+    assert inks == [WRONG, OURS, OURS]
     title = drawn.axes[0].get_title()
     assert title == "1 of 4 samples missed; then the least sure that were right"
 

@@ -39,11 +39,11 @@ def test_texts_that_run_into_each_other_or_off_the_page_are_found():
 def test_the_pictures_of_a_recipe_can_be_read(name, tmp_path, monkeypatch):
     found = {}
 
-    def judged(_self, figures):
-        found.update({n: [*faults(f), *collisions(f)] for n, f in figures.items()})
+    def check(_self, pictures):
+        found.update({n: [*faults(p.figure), *collisions(p.figure)] for n, p in pictures.items()})
         return ()
 
-    monkeypatch.setattr(job.Job, "write_pictures", judged)
+    monkeypatch.setattr(job.Job, "write_pictures", check)
     runs.run(find(name).tiny(), tmp_path, device="cpu")
     assert found
     assert not {picture: wrong for picture, wrong in found.items() if wrong}

@@ -19,13 +19,14 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from everynet.plot.style import (
-    CYCLE,
     FAINT,
     INK,
     LEAST,
     MAGNITUDE,
+    OURS,
     SIGNED,
     WIDTH,
+    WRONG,
     bare,
     dress,
     figure,
@@ -81,7 +82,7 @@ def misclassified(
         + (f"true: {classes[int(true[i])]}" if missed[i] else "right")
         for i in shown
     ]
-    colours = [CYCLE[1] if missed[i] else CYCLE[0] for i in shown]
+    colours = [WRONG if missed[i] else OURS for i in shown]
     chosen = images[shown] if isinstance(images, Tensor) else images(shown)
     return _captioned(_brightness(chosen), captions, columns, title, colours)
 
@@ -173,7 +174,7 @@ def _answer(
     """A bar for each class, named where there is room."""
     shown = values.detach().cpu()
     best = int(shown.argmax())
-    inks = [CYCLE[0] if index == best else FAINT for index in range(len(shown))]
+    inks = [OURS if index == best else FAINT for index in range(len(shown))]
     axes.bar(range(len(shown)), shown.numpy(), color=inks, width=0.8)
     if len(classes) <= 20:
         axes.set_xticks(range(len(classes)), classes, fontsize="small")

@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from everynet.plot.style import CYCLE, FAINT, INK, LEAST, WIDTH, bare, figure
+from everynet.plot.style import FAINT, INK, LEAST, OURS, WIDTH, bare, figure
 
 MOST = 20  # lines of a page
 LINE = 0.25  # inches
@@ -134,7 +134,7 @@ def _taken(groups: Sequence[Group], most: int) -> list[Group]:
 
 def _line(axes: Axes, at: int, row: Row, most: int) -> None:
     learns = row.parameters > 0
-    ink = CYCLE[0] if learns else FAINT
+    ink = OURS if learns else FAINT
     box = FancyBboxPatch(
         (0.45, at - 0.36), 2.3, 0.72, boxstyle="round,pad=0,rounding_size=0.08",
         facecolor=ink, alpha=0.25 if learns else 0.5, edgecolor="none", mutation_aspect=LINE,
@@ -150,7 +150,7 @@ def _line(axes: Axes, at: int, row: Row, most: int) -> None:
     for place, text, side in said:
         axes.text(place, at, text, ha=side, va="center", fontsize=LEAST, color=INK)
     if learns:
-        axes.barh(at, 0.4 * row.parameters / most, 0.5, left=6.06, color=CYCLE[0])
+        axes.barh(at, 0.4 * row.parameters / most, 0.5, left=6.06, color=OURS)
     if at:
         axes.plot([1.6, 1.6], [at - 0.64, at - 0.36], color=INK, linewidth=0.8)
 

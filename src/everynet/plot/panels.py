@@ -16,6 +16,7 @@ from numpy import linspace
 from torch import Tensor
 
 from everynet.plot.style import (
+    BASELINE,
     FAINT,
     INK,
     SIGNED,
@@ -187,7 +188,7 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
 
 def _mark(axes: Axes, panel: Panel, width: float) -> None:
     """The vertical lines, named in the legend or, where they are many, above the axes."""
-    few, strokes = len(panel.marks) <= NAMED, cycle((FAINT, "#8c8c8c", "#6a6a6a"))
+    few, strokes = len(panel.marks) <= NAMED, cycle((FAINT, BASELINE, "#6a6a6a"))
     for name, place in panel.marks.items():
         label = wrapped(name, width / 2) if few and name.strip() else None
         axes.axvline(

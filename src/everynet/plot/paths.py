@@ -16,7 +16,9 @@ from torch import Tensor
 from everynet.plot.style import (
     FAINT,
     INK,
+    OURS,
     SIGNED,
+    TRUTH,
     WIDTH,
     array,
     colour,
@@ -159,8 +161,8 @@ def step_sizes(
         axes.axvspan(start, end, color=colour(number), alpha=0.1, linewidth=0)
         axes.text((start + end) / 2, top, name, ha="center", va="bottom", fontsize="small")
     axes.axhline(1, color=INK, linewidth=0.8)
-    axes.plot(array(rates), array(predicted), color=INK, linewidth=1.2, label="predicted")
-    axes.plot(array(rates), array(measured), "o", color=colour(0), ms=4, label="measured")
+    axes.plot(array(rates), array(predicted), "--", color=TRUTH, linewidth=1.2, label="predicted")
+    axes.plot(array(rates), array(measured), "o", color=OURS, ms=4, label="measured")
     axes.axvline(best, color=INK, linewidth=0.8, linestyle=":")
     axes.annotate("fastest ", (best, bottom), ha="right", va="bottom", fontsize="small")
     axes.set_xlim(0, last)

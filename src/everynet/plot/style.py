@@ -12,6 +12,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import matplotlib
@@ -24,6 +25,7 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 LoggedRows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -47,6 +49,10 @@ CYCLE: tuple[str, ...] = (
 """The colours of lines and classes, in this order."""
 INK = "#222222"
 FAINT = "#c8c8c8"
+
+OURS, CONTRAST, BASELINE, TRUTH, WRONG = CYCLE[0], CYCLE[1], "#8c8c8c", INK, "#c1272d"
+"""One legend of roles: the subject is blue, what it is contrasted with orange, a baseline grey, the
+truth (a prediction of theory, a target) black and dashed, a mistake red."""
 
 WIDTH = 6.5
 """Inches of a printed page, which no figure exceeds."""
@@ -206,6 +212,11 @@ def saved(figure: Figure, form: str) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format=form, dpi=DPI, metadata=FORMS[form])
     return content.getvalue()
+
+
+def save_with_palette(image: Image.Image, path: Path) -> None:
+    """Write an image as a PNG of at most 256 colours, which is a third of the size or less."""
+    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256).save(path, optimize=True)
 
 
 def _is_formula(text: str) -> bool:

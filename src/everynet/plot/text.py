@@ -11,7 +11,17 @@ from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, INK, MAGNITUDE, SIGNED, array, dress, grid, symmetric
+from everynet.plot.style import (
+    CONTRAST,
+    INK,
+    MAGNITUDE,
+    OURS,
+    SIGNED,
+    array,
+    dress,
+    grid,
+    symmetric,
+)
 
 WIDTH = 6.5  # inches
 SMALL = 7  # points
@@ -59,7 +69,7 @@ def expected(
     shares = array(probabilities)
     drawn = Figure(figsize=(WIDTH, 3.4), layout="constrained")
     top, below = (dress(axes) for axes in drawn.subplots(2, 1, height_ratios=(1, 1), sharex=True))
-    top.bar(range(len(text)), array(given), color=CYCLE[0], width=0.8)
+    top.bar(range(len(text)), array(given), color=OURS, width=0.8)
     top.set(ylim=(0, 1), ylabel="probability of\nwhat came")
     grid(top)
     image = below.imshow(shares.T, cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto")
@@ -76,7 +86,7 @@ def expected(
                 color=INK if shares[column, row] > 0.6 else "white",
             )
             if token == came:
-                corner, ink = (column - 0.5, row - 0.5), CYCLE[1]
+                corner, ink = (column - 0.5, row - 0.5), CONTRAST
                 below.add_patch(
                     Rectangle(corner, 1, 1, fill=False, edgecolor=ink, linewidth=1.6, clip_on=False)
                 )
