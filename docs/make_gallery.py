@@ -11,6 +11,7 @@ once, the others unfold.
 """
 
 import json
+import re
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from PIL.Image import Resampling
 
 from everynet.plot.style import save_with_palette
 from everynet.recipes.catalog import PACKAGE, Entry, entries, find
-from everynet.recipes.recipe import Recipe, telling
+from everynet.recipes.recipe import Recipe
 from everynet.recipes.stored import of_run
 from everynet.runs.verbs import draw
 from everynet.system.errors import Failure
@@ -31,6 +32,7 @@ from everynet.system.errors import Failure
 DOCS = Path(__file__).parent
 DRAWING = 2  # raised when pictures look otherwise: 1 was before they fitted a page
 WIDTHS = (975, 800, 650)  # pixels, the widest that keeps a file small
+FEW = 3  # pictures of a recipe, the most telling ones
 MOST = 250_000  # bytes of a picture
 ALL = 30_000_000  # bytes of all pictures
 
@@ -62,14 +64,16 @@ def shrink(picture: Path, path: Path) -> None:
 
 def record(recipe: Recipe, run: Path, docs: Path) -> Record:
     """What a run reached, where, and its telling pictures, which are copied beside the page."""
-    figures = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test"]
+    metrics = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["test"]
     where = json.loads((run / "environment.json").read_text())
-    shown = telling(recipe, {path.stem for path in (run / "pictures").glob("*.png")})
+    page = (run / "card.md").read_text(encoding="utf-8")
+    captions = re.findall(r"^!\[(.*)\]\(pictures/(.+)\.png\)$", page, re.MULTILINE)
+    shown = {name: caption for caption, name in captions[:FEW]}
     for name in shown:
         picture = run / "pictures" / f"{name}.png"
         shrink(picture, docs / "gallery" / f"{recipe.name}-{name}.png")
     return {
-        "reached": ", ".join(f"{name} {value:.4g}" for name, value in figures.items()),
+        "reached": ", ".join(f"{name} {value:.4g}" for name, value in metrics.items()),
         "where": f"{where['device_name']}, torch {where['versions']['torch']}",
         "drawing": DRAWING,
         "pictures": shown,

@@ -14,7 +14,6 @@ import re
 import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from itertools import islice
 from typing import Any, ClassVar, Generic, NamedTuple, Self
 
 import torch
@@ -217,12 +216,6 @@ SMALL: Mapping[str, int] = {
     **{"hidden_size": 8, "embedding": 4, "layers": 2, "width": 4, "maps": 2, "vocabulary": 200},
 }
 """What `tiny` cuts settings of these names to."""
-
-
-def telling(recipe: Recipe, drawn: Collection[str]) -> dict[str, str]:
-    """The pictures of a run that tell most, with their captions: the first three it drew."""
-    captions = recipe.picture_names().items()
-    return dict(islice(((n, c) for n, c in captions if c and n in drawn), 3))
 
 
 # -------------------------------------------------------------------------- Fitting and Simulation
