@@ -68,7 +68,8 @@ def record(recipe: Recipe, run: Path, docs: Path) -> Record:
     where = json.loads((run / "environment.json").read_text())
     page = (run / "card.md").read_text(encoding="utf-8")
     captions = re.findall(r"^!\[(.*)\]\(pictures/(.+)\.png\)$", page, re.MULTILINE)
-    shown = {name: caption for caption, name in captions[:FEW]}
+    there = [(n, c) for c, n in captions if (run / "pictures" / f"{n}.png").exists()]
+    shown = dict(there[:FEW])
     for name in shown:
         picture = run / "pictures" / f"{name}.png"
         shrink(picture, docs / "gallery" / f"{recipe.name}-{name}.png")

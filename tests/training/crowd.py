@@ -1,4 +1,4 @@
-"""Fifty processes make a run folder at once: `python -m tests.training.crowd OUT` prints the names."""
+"""Fifty processes make a run folder at once: `python -m tests.training.crowd OUT` prints them."""
 
 import os
 import sys
