@@ -26,6 +26,7 @@ check: environment
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@$(BIN)/python tools/lines.py
 
 # Also the learning tests, on real data.
 test-all: needs-data environment

@@ -52,7 +52,7 @@ def tensors(folder: Path) -> dict[str, str]:
     found = {}
     for path in sorted(folder.rglob("*.safetensors")):
         with safe_open(path, "pt") as opened:
-            for name in opened.keys():
+            for name in opened.keys():  # noqa: SIM118 -- it is no dict
                 value = opened.get_tensor(name).contiguous()
                 raw = value.view(torch.uint8) if value.dim() else value[None].view(torch.uint8)
                 digest = hashlib.sha256(raw.numpy().tobytes()).hexdigest()

@@ -106,7 +106,7 @@ def test_nothing_is_like_that(call, five):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lrr>1"], r"no run has a setting or figure lrr; the nearest are lr, .*"),
+        (["lrr>1"], r"no run has a setting or metric lrr; the nearest are lr, .*"),
         (["lr>fast"], r"lr>fast must compare with a number, such as lr>0.01"),
         (["--sort", "acuracy"], r"--sort \(acuracy\) must be a setting or .* accuracy, .*"),
         (["lenett"], r"lenett is no run, no recipe of .* and no condition .* lenet, mlp"),
@@ -133,13 +133,13 @@ def test_groups_of_seeds(call, five):
         "left out: 1 of a seed that has a newer one",
     ]
     (found,) = (g for g in json.loads(call("runs", "--group", "--json")[1]) if len(g["seeds"]) == 2)
-    assert found["figures"]["accuracy"] == pytest.approx(0.93)
+    assert found["metrics"]["accuracy"] == pytest.approx(0.93)
     assert found["spread"]["accuracy"] == pytest.approx(0.06 / 2**0.5)
 
 
 def test_for_other_programs(call, five):
     found = json.loads(call("runs", "lenet", "--sort", "date", "--json")[1])
-    assert [run["figures"]["accuracy"] for run in found] == [0.99, 0.94, 0.9]
+    assert [run["metrics"]["accuracy"] for run in found] == [0.99, 0.94, 0.9]
     assert found[0]["changed"] == {"lr": 0.1}
     assert found[0]["settings"]["hidden"] == [8, 4]
     assert found[0]["date"] == "2026-01-03 10:10:10"

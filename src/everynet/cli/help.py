@@ -12,7 +12,7 @@ HELP = "this page, or that of a verb"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A verb."""
-    parser.add_argument("verb", metavar="VERB", nargs="?", help="the verb that is asked about")
+    parser.add_argument("verb", metavar="VERB", nargs="?", help="the verb to explain")
 
 
 def main(arguments: argparse.Namespace) -> int:

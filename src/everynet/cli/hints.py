@@ -47,7 +47,7 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     if recipe.kind in ("training", "experiment") and recipe.seed + 1 < 2**63:
         more_seeds = _again(recipe, named, seed=str(recipe.seed + 1))
         yield more_seeds, "the same with other random numbers"
-    yield _command("runs", folder), "its settings and figures"
+    yield _command("runs", folder), "its settings and metrics"
     yield _command("draw", folder, *own), "its pictures again"
 
 

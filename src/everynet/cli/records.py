@@ -18,7 +18,7 @@ from everynet.system.errors import UserError
 from everynet.system.manifest import parsed, read_json
 from everynet.system.wording import written
 
-END = 1 << 14  # bytes at the end of a log in which the figures are looked for first
+END = 1 << 14  # bytes at the end of a log in which the metrics are looked for first
 
 
 class Run(NamedTuple):
@@ -32,7 +32,7 @@ class Run(NamedTuple):
     step: int
     split: str
     """test once the run has ended, valid before, nothing before its first evaluation."""
-    figures: Mapping[str, float]
+    metrics: Mapping[str, float]
     state: str
     """ended, open, or diverged: what a cell of an experiment may have done."""
     about: Mapping[str, Any]
@@ -49,9 +49,9 @@ class Run(NamedTuple):
         return json.dumps(same, sort_keys=True)
 
     def facts(self) -> dict[str, Any]:
-        """All that a run can be chosen or sorted by: its figures, its settings and the rest."""
+        """All that a run can be chosen or sorted by: its metrics, its settings and the rest."""
         own = {"run": self.folder.name, "recipe": self.recipe, "date": self.date}
-        return {**self.figures, **own, "step": self.step, "state": self.state, **self.settings}
+        return {**self.metrics, **own, "step": self.step, "state": self.state, **self.settings}
 
 
 def read(folder: Path) -> Run:
@@ -59,10 +59,10 @@ def read(folder: Path) -> Run:
     about, log = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
     try:
         step, split, row = _last(log)
-        figures = {name: float(value) for name, value in row.get(split, {}).items()}
+        metrics = {name: float(value) for name, value in row.get(split, {}).items()}
         settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
         name, state = str(about["name"]), _state(folder, split)
-        return Run(folder, name, settings, changed, step, split, figures, state, about)
+        return Run(folder, name, settings, changed, step, split, metrics, state, about)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -70,7 +70,7 @@ def read(folder: Path) -> Run:
 
 
 def _last(log: Path) -> tuple[int, str, dict[str, Any]]:
-    """The last step of a log, and the split and the row of its last figures."""
+    """The last step of a log, and the split and the row of its last metrics."""
     content = files.read(log, last=END)
     lines = content.rpartition(b"\n")[0].splitlines()
     if len(content) == END:  # the first line may be half of one
@@ -113,7 +113,7 @@ _ORDER: dict[str, Callable[[Any, Any], bool]] = {
 
 
 class Comparison(NamedTuple):
-    """A condition on a setting or a figure, such as `lr>0.01`."""
+    """A condition on a setting or a metric, such as `lr>0.01`."""
 
     name: str
     relation: str
@@ -130,13 +130,13 @@ class Comparison(NamedTuple):
         known = dict.fromkeys(name for run in runs for name in run.facts())
         if runs and self.name not in known:
             raise UsageError(
-                f"no run has a setting or figure {self.name}{nearest(self.name, known)}"
+                f"no run has a setting or metric {self.name}{nearest(self.name, known)}"
             )
         if self.relation in _ORDER and self.name != "date" and _number(self.value) is None:
             raise UsageError(f"{''.join(self)} must compare with a number, such as lr>0.01")
 
     def holds(self, run: Run) -> bool:
-        """Whether it holds of a run; of one that has no such setting or figure it does not."""
+        """Whether it holds of a run; of one that has no such setting or metric it does not."""
         facts = run.facts()
         if self.name not in facts:
             return False
@@ -163,14 +163,14 @@ def matching(runs: Iterable[Run], pattern: str) -> list[Run]:
 
 
 def ordered(runs: Sequence[Run], key: str) -> list[Run]:
-    """Runs by a setting, a figure or another fact, `-` before it for the largest first.
+    """Runs by a setting, a metric or another fact, `-` before it for the largest first.
 
     Those that do not have it come last, whichever way.
     """
     name = key.removeprefix("-")
     known = dict.fromkeys(fact for run in runs for fact in run.facts())
     if runs and name not in known:
-        raise UsageError(f"--sort ({key}) must be a setting or figure{nearest(name, known)}")
+        raise UsageError(f"--sort ({key}) must be a setting or metric{nearest(name, known)}")
 
     def place(run: Run) -> tuple[bool, float, str]:
         text = written(run.facts()[name])
@@ -211,8 +211,8 @@ def grouped(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
     groups = []
     for members in kinds.values():
         them = [*members.values()]
-        names = [n for n in them[0].figures if all(n in run.figures for run in them)]
-        values = {name: [run.figures[name] for run in them] for name in names}
+        names = [n for n in them[0].metrics if all(n in run.metrics for run in them)]
+        values = {name: [run.metrics[name] for run in them] for name in names}
         means = {name: math.fsum(of) / len(of) for name, of in values.items()}
         spreads = {n: _spread(values[n], means[n]) for n in names if len(them) > 1}
         seeds_of = [run.settings.get("seed") for run in them]

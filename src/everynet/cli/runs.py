@@ -35,10 +35,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN|RECIPE|CONDITION",
         nargs="*",
         help="runs to compare (a folder, the last letters of its name, or latest); or which to "
-        'list: recipes (lenet, "mlp*") and conditions on settings and figures ("lr>0.01")',
+        'list: recipes (lenet, "mlp*") and conditions on settings and metrics ("lr>0.01")',
     )
     parser.add_argument(
-        "--sort", metavar="NAME", help="by a setting, figure or date; -NAME the largest first"
+        "--sort", metavar="NAME", help="by a setting, metric or date; -NAME the largest first"
     )
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--group", action="store_true", help="mean and spread over seeds")
@@ -140,28 +140,28 @@ def _changed(run: Run) -> str:
 
 def listing(runs: Sequence[Run]) -> str:
     """One line for each run."""
-    rows = [("run", "recipe", "seed", "step", "state", "changed", "figures")]
+    rows = [("run", "recipe", "seed", "step", "state", "changed", "metrics")]
     for run in runs:
-        figures = "  ".join(f"{name} {value:.4g}" for name, value in run.figures.items())
+        metrics = "  ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
         seed, step = written(run.settings.get("seed", "-")), f"{run.step:,}"
-        rows.append((str(run.folder), run.recipe, seed, step, run.state, _changed(run), figures))
+        rows.append((str(run.folder), run.recipe, seed, step, run.state, _changed(run), metrics))
     return table(rows)
 
 
 def group_listing(groups: Sequence[Group]) -> str:
-    """One line for each group: the mean of each figure, and its standard deviation in brackets."""
-    rows = [("recipe", "seeds", "changed", "mean (standard deviation) of each figure")]
+    """One line for each group: the mean of each metric, and its standard deviation in brackets."""
+    rows = [("recipe", "seeds", "changed", "mean (standard deviation) of each metric")]
     for group in groups:
         spread = {name: f" ({value:.2g})" for name, value in group.spreads.items()}
         means = group.means.items()
-        figures = "  ".join(f"{name} {mean:.4g}{spread.get(name, '')}" for name, mean in means)
+        metrics = "  ".join(f"{name} {mean:.4g}{spread.get(name, '')}" for name, mean in means)
         seeds = str(len(group.seeds))
-        rows.append((group.first.recipe, seeds, _changed(group.first) or "-", figures))
+        rows.append((group.first.recipe, seeds, _changed(group.first) or "-", metrics))
     return table(rows)
 
 
 def comparison(runs: Sequence[Run]) -> str:
-    """Settings and figures side by side; of several runs only the settings that differ."""
+    """Settings and metrics side by side; of several runs only the settings that differ."""
     names = [run.folder.resolve().name for run in runs]
     rows = [("", *names), ("recipe", *(run.recipe for run in runs))]
     alike = 0
@@ -172,10 +172,10 @@ def comparison(runs: Sequence[Run]) -> str:
         else:
             rows.append((name, *values))
     rows.append(("step", *(f"{run.step:,}" for run in runs)))
-    rows.append(("figures of", *(run.split or "-" for run in runs)))
-    for name in dict.fromkeys(name for run in runs for name in run.figures):
-        figures = (f"{run.figures[name]:.6g}" if name in run.figures else "-" for run in runs)
-        rows.append((name, *figures))
+    rows.append(("metrics of", *(run.split or "-" for run in runs)))
+    for name in dict.fromkeys(name for run in runs for name in run.metrics):
+        metrics = (f"{run.metrics[name]:.6g}" if name in run.metrics else "-" for run in runs)
+        rows.append((name, *metrics))
     turned = rows if len(runs) <= WIDE else [*zip(*rows, strict=True)]
     return table(turned) + (f"\n{alike} settings are the same in all" if alike else "")
 
@@ -213,7 +213,7 @@ def _object(run: Run) -> dict[str, Any]:
         "state": run.state,
         "split": run.split,
         "changed": {name: run.settings.get(name) for name in run.changed},
-        "figures": dict(run.figures),
+        "metrics": dict(run.metrics),
         "settings": dict(run.settings),
     }
 
@@ -224,17 +224,17 @@ def _group_object(group: Group) -> dict[str, Any]:
         "recipe": run.recipe,
         "seeds": list(group.seeds),
         "changed": {name: run.settings.get(name) for name in run.changed},
-        "figures": dict(group.means),
+        "metrics": dict(group.means),
         "spread": dict(group.spreads),
         "settings": {name: value for name, value in run.settings.items() if name != "seed"},
     }
 
 
 def _flat(found: dict[str, Any]) -> dict[str, str]:
-    """An object as one row: what was changed and each figure in columns of their own."""
+    """An object as one row: what was changed and each metric in columns of their own."""
     row = {n: written(v) for n, v in found.items() if not isinstance(v, dict)}
     row |= {name: written(value) for name, value in found["changed"].items()}
-    row |= {name: written(value) for name, value in found["figures"].items()}
+    row |= {name: written(value) for name, value in found["metrics"].items()}
     return row | {f"{name} spread": written(v) for name, v in found.get("spread", {}).items()}
 
 
@@ -255,10 +255,10 @@ def drawn(runs: Sequence[Run], picture: Path | None) -> str:
 
     logs = [Log.of(run.folder).rows for run in runs]
     with drawing():
-        figure = overlaid(dict(zip(_labels(runs), logs, strict=True)))
-        if figure is None:
+        metric = overlaid(dict(zip(_labels(runs), logs, strict=True)))
+        if metric is None:
             return "curves: none, because nothing was logged on the way"
-        files.write(where, png(figure))
+        files.write(where, png(metric))
     return f"curves: {where}"
 
 

@@ -7,7 +7,7 @@ name. Ours is one file for each loop and types of its arguments, below `cache.co
 What is promised: a stored file holds a pickle, so it is read only if its folder belongs to this
 user and is closed to all others; the working directory has no say in it. A file that is missing,
 cut short, damaged or made by another version, processor or source means compiling again. A folder
-that is not there, full, read-only or someone else's means compiling without keeping.
+that is not there, full, read-only or someone else's means compiling without a cache.
 
 Stored code is loaded without the tables of the compiler, which take a third of a second to set up
 and serve nothing but compiling.

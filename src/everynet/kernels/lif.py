@@ -53,7 +53,7 @@ class Recording(Generic[S]):
     neurons: Int[Tensor, " spikes"]
     """Who."""
     voltages: Float[Tensor, "steps recorded"]
-    """v of the neurons asked for at the start of each step: at 0, dt, 2 dt, ..."""
+    """v of the recorded neurons at the start of each step: at 0, dt, 2 dt, ..."""
     state: S
 
 

@@ -1,4 +1,4 @@
-"""Figures that judge a network: one value for each sample, or counts over all of them."""
+"""Metrics of a network: one value for each sample, or counts over all of them."""
 
 from everynet.metrics.classification import accuracy as accuracy
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy

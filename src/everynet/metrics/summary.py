@@ -1,7 +1,7 @@
-"""What recipes that name classes or numbers print: the same figures for all of them.
+"""The metrics of every classifier and of every regression.
 
-`classified` and `regressed` say of each sample what is needed, `summarised` makes the figures of
-all samples out of it, and `each_class` those of every class for the card.
+`classified` and `regressed` give the values of each sample, `summarised` makes the metrics of all
+samples out of them, and `each_class` precision and recall of every class for the card.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from everynet.metrics.ranking import auc
 from everynet.metrics.regression import mae, r2, rmse
 
 _KEPT = ("_target", "_chosen", "_score", "_predicted")
-"""What is said of each sample and is no figure."""
+"""Values of each sample that are no metrics themselves."""
 
 
 def classified(

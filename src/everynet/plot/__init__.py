@@ -1,4 +1,4 @@
-"""Pure functions from tensors to figures; one file a kind of picture, one look for all."""
+"""Pure functions from tensors to pictures; one file a kind of picture, one look for all."""
 
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged as logged

@@ -1,4 +1,4 @@
-"""The curves of several runs over each other: one panel for each figure of the validation."""
+"""The curves of several runs over each other: one panel for each validation metric."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""One look for every picture: two colour maps, one cycle of colours, one way to make a figure.
+"""One look for every picture: two colour maps, one cycle of colours, one way to make axes.
 
 Signed values are blue below zero, white at zero and red above it, with limits from `symmetric` so
-that white means zero; magnitudes run from dark to light. The colours of the cycle can be told
-apart by readers who do not see red and green as two.
+that white means zero; magnitudes run from dark to light. The colours of the cycle differ
+for readers who do not see red and green as two.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A figure against the settings that were swept: points for seeds, lines for their means."""
+"""A metric against the settings that were swept: points for seeds, lines for their means."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Finds recipes by reading the files of the zoo as text, without importing them.
 
 What a file says of itself (its recipes, classes, base classes and settings) is kept in an index
-in the user's cache, each file under its size and time of change. Only the network that is asked
-for is imported, so that listing the zoo costs no torch.
+in the user's cache, each file under its size and time of change. Only the network that is wanted
+is imported, so that listing the zoo costs no torch.
 """
 
 from __future__ import annotations

@@ -62,20 +62,20 @@ class Goal:
         return tuple(goals)
 
     def check(self, metrics: Mapping[str, float]) -> None:
-        """Refuse figures among which the one that this clause names is not."""
+        """Refuse metrics that lack the one of this clause."""
         if self.metric not in metrics:
             raise UserError(
-                f"goal ({self.metric}) must name a figure that the recipe gives, which are "
+                f"goal ({self.metric}) must name a metric that the recipe gives, which are "
                 f"{', '.join(metrics) or 'none'}"
             )
 
     def reached(self, metrics: Mapping[str, float]) -> bool:
-        """Whether the figures meet this clause."""
+        """Whether the metrics meet this clause."""
         self.check(metrics)
         return _COMPARE[self.relation](metrics[self.metric], self.value)
 
     def merit(self, metrics: Mapping[str, float]) -> float:
-        """A number that is larger the better the figures are."""
+        """A number that is larger the better the metrics are."""
         self.check(metrics)
         value = metrics[self.metric]
         if self.relation == "==":
@@ -244,7 +244,7 @@ class Fitting(Recipe, Generic[E]):
         raise NotImplementedError  # every recipe says it
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """Figures from the values of all samples."""
+        """Metrics from the values of all samples."""
         return summarised(outputs)
 
     def predict(self, model: E, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
@@ -270,5 +270,5 @@ class Simulation(Recipe):
         raise NotImplementedError  # every recipe says it
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
-        """Figures of the result."""
+        """Metrics of the result."""
         raise NotImplementedError  # every recipe says it
