@@ -43,6 +43,7 @@ bench: environment
 # The generated pages, then the whole as HTML under docs/_build.
 docs: environment
 	@$(BIN)/python docs/make_curriculum.py
+	@$(BIN)/python docs/make_results.py
 	@$(BIN)/python tools/zoo_stub.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -e '.[docs]'

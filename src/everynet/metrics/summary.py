@@ -31,7 +31,7 @@ _KEPT = ("_target", "_chosen", "_score", "_predicted")
 def classified(
     logits: Float[Tensor, "batch outputs"], targets: Int[Tensor, " batch"]
 ) -> dict[str, Tensor]:
-    """Whether each sample was told rightly, and what the other figures of classes need."""
+    """Whether each sample is classified correctly, and what the other metrics of classes need."""
     said = {
         "accuracy": accuracy(logits, targets),
         "_target": targets,
@@ -46,12 +46,12 @@ def classified(
 def regressed(
     predicted: Float[Tensor, " batch"], targets: Float[Tensor, " batch"]
 ) -> dict[str, Tensor]:
-    """What the figures of numbers need, in the units in which they are to be told."""
+    """What the metrics of a regression need, in the units of the target."""
     return {"_target": targets, "_predicted": predicted}
 
 
 def summarised(outputs: Mapping[str, Tensor]) -> dict[str, float]:
-    """The mean of each value, and the figures of all classes or numbers together."""
+    """The mean of each value, and the metrics of all classes or numbers together."""
     means = {n: v.double().mean().item() for n, v in outputs.items() if n not in _KEPT}
     if "_predicted" in outputs:
         p, t = outputs["_predicted"], outputs["_target"]
@@ -59,13 +59,13 @@ def summarised(outputs: Mapping[str, Tensor]) -> dict[str, float]:
     if "_chosen" not in outputs:
         return means
     counts, t = _counts(outputs), outputs["_target"]
-    figures = {
+    more = {
         "balanced_accuracy": balanced_accuracy(counts),
         "macro_f1": macro_f1(counts),
         "majority": majority(counts),
     }
     both = "_score" in outputs and len(t.unique()) == 2
-    return means | figures | ({"auc": auc(outputs["_score"], t == 1)} if both else {})
+    return means | more | ({"auc": auc(outputs["_score"], t == 1)} if both else {})
 
 
 def _counts(outputs: Mapping[str, Tensor], classes: int = 0) -> Int[Tensor, "classes classes"]:
@@ -78,7 +78,7 @@ def each_class(outputs: Mapping[str, Tensor], classes: Sequence[str]) -> list[tu
     if "_chosen" not in outputs or len(classes) < 2:
         return []
     counts = _counts(outputs, len(classes))
-    figures = [[f"{x:.4g}" for x in column.tolist()] for column in by_class(counts).values()]
+    columns = [[f"{x:.4g}" for x in column.tolist()] for column in by_class(counts).values()]
     there = [f"{count:,}" for count in counts.sum(1).tolist()]
-    rows = zip(classes, *figures, there, strict=False)
+    rows = zip(classes, *columns, there, strict=False)
     return [("class", "precision", "recall", "f1", "samples"), *rows]

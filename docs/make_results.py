@@ -1,0 +1,114 @@
+"""Write docs/results.md: what each recipe was measured to reach, where, and what was published.
+
+The measurements are in docs/results.toml, one table a recipe; goals come from the recipes. README
+gets eight rows of them and the number of curriculum rows that are shown. `make docs` calls this; a
+test fails when a page is stale, or when a recipe is named that is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from everynet.recipes.catalog import Entry, entries
+
+DOCS = Path(__file__).resolve().parent
+PAGE = DOCS / "results.md"
+README = DOCS.parent / "README.md"
+FEW = (
+    *("lenet-mnist", "resnet-cifar", "unet-membrane", "lstm-shakespeare"),
+    *("lstm-ptb-medium", "word2vec-text8", "snn-mnist", "gan-ring"),
+)
+"""The recipes that README shows."""
+HEAD = """\
+# Results
+
+<!-- Made by `make docs` from docs/results.toml; do not edit. -->
+
+Each value is what `everynet run NAME seed=S` printed for the test split, with `EVERYNET_DATA` set where
+real data is named. A goal is what was measured, with its spread over seeds. {measured} of {recipes}
+recipes have an entry here; the others state their goal alone.
+"""
+
+
+def measurements() -> dict[str, dict[str, Any]]:
+    """What was measured, by recipe."""
+    found: dict[str, dict[str, Any]] = tomllib.loads((DOCS / "results.toml").read_text("utf-8"))
+    return found
+
+
+def reached(measured: dict[str, Any]) -> str:
+    """The values by seed in one cell of a table."""
+    values = " ".join(f"{value:g}" for value in measured.get("values", ()))
+    seeds = measured.get("seeds", [0, 1, 2])
+    if not values:
+        return ""
+    said = "" if seeds == [0, 1, 2] or not seeds else f" (seed {', '.join(map(str, seeds))})"
+    return f"{measured['metric']} {values}{said}"
+
+
+def line(entry: Entry, measured: dict[str, Any]) -> str:
+    """A row of the table."""
+    where = ", ".join(filter(None, (measured.get("where", ""), measured.get("seconds", ""))))
+    cells = (
+        f"`{entry.name}`",
+        entry.goal,
+        reached(measured),
+        where,
+        measured.get("published", ""),
+        measured.get("note", ""),
+    )
+    return "| " + " | ".join(" ".join(cell.split()).replace("|", "\\|") for cell in cells) + " |"
+
+
+def page() -> str:
+    """The whole page."""
+    known, listed = measurements(), entries()[0]
+    absent = known.keys() - {entry.name for entry in listed}
+    if absent:
+        raise SystemExit(f"docs/results.toml: there is no recipe {', '.join(sorted(absent))}")
+    lines = [HEAD.format(measured=len(known), recipes=len(listed))]
+    for family, group in groupby(listed, key=lambda entry: entry.family):
+        shown = [line(entry, known[entry.name]) for entry in group if entry.name in known]
+        if shown:
+            lines += [
+                f"\n## {family.capitalize()}\n",
+                "| recipe | goal | reached, seeds 0 1 2 | where | published | note |",
+                "|---|---|---|---|---|---|",
+                *shown,
+            ]
+    return "\n".join(lines) + "\n"
+
+
+def readme() -> str:
+    """README with the newest of what is measured and shown."""
+    known, listed = measurements(), {entry.name: entry for entry in entries()[0]}
+    rows = [
+        f"| `{name}` | {listed[name].goal} | {reached(known[name])} | "
+        f"{known[name].get('where', '')} |"
+        for name in FEW
+    ]
+    table = [
+        "| recipe | goal on the test split | reached, seeds 0 1 2 | where |",
+        "|---|---|---|---|",
+    ]
+    curriculum = (DOCS / "curriculum.md").read_text(encoding="utf-8")
+    shown = re.search(r"(\d+ of \d+) rows are shown", curriculum)
+    assert shown is not None, "docs/curriculum.md says how many rows are shown"
+    text = README.read_text(encoding="utf-8")
+    text = _between(text, "results", "\n" + "\n".join([*table, *rows]) + "\n")
+    return _between(text, "rows", shown[1])
+
+
+def _between(text: str, name: str, new: str) -> str:
+    """A text with what stands between two marks replaced."""
+    pattern = rf"(?s)<!-- {name} -->.*?<!-- /{name} -->"
+    return re.sub(pattern, lambda _: f"<!-- {name} -->{new}<!-- /{name} -->", text)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    README.write_text(readme(), encoding="utf-8")

@@ -1,0 +1,59 @@
+"""docs/results.md and the parts of README that are made from docs/results.toml are fresh."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+from everynet.recipes.catalog import entries
+from everynet.recipes.recipe import Goal
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def maker():
+    spec = importlib.util.spec_from_file_location("results", ROOT / "docs" / "make_results.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_fresh(maker):
+    assert maker.PAGE.read_text(encoding="utf-8") == maker.page()
+
+
+def test_readme_is_fresh_and_has_eight_results(maker):
+    assert maker.README.read_text(encoding="utf-8") == maker.readme()
+    assert len(maker.FEW) == 8
+
+
+def test_a_measurement_names_a_metric_and_as_many_values_as_seeds(maker):
+    goals = {entry.name: entry.goal for entry in entries()[0]}
+    for name, measured in maker.measurements().items():
+        values, seeds = measured.get("values", []), measured.get("seeds", [0, 1, 2])
+        assert not values or not seeds or len(values) == len(seeds), name
+        assert not values or re.fullmatch(r"\w+", measured["metric"]), name
+        assert measured.keys() <= {"metric", "values", "seeds", "where", "seconds", "published",
+                                   "note"}, name  # fmt: skip
+        assert Goal.parse(goals[name]), name
+
+
+def test_values_meet_the_goal_that_names_their_metric(maker):
+    """A measured value that misses its goal would have to say so."""
+    goals = {entry.name: Goal.parse(entry.goal) for entry in entries()[0]}
+    missed = [
+        f"{name}: {goal.metric} {value}"
+        for name, measured in maker.measurements().items()
+        for goal in goals[name]
+        for value in measured.get("values", ())
+        if goal.metric == measured["metric"] and not goal.reached({goal.metric: value})
+    ]
+    assert not missed
+
+
+def test_a_recipe_that_is_not_there_is_refused(maker, monkeypatch):
+    monkeypatch.setattr(maker, "measurements", lambda: {"nonet": {}})
+    with pytest.raises(SystemExit, match="there is no recipe nonet"):
+        maker.page()
