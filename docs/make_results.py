@@ -28,8 +28,8 @@ HEAD = """\
 
 <!-- Made by `make docs` from docs/results.toml; do not edit. -->
 
-Each value is what `everynet run NAME seed=S` printed for the test split, with `EVERYNET_DATA` set where
-real data is named. A goal is what was measured, with its spread over seeds. {measured} of {recipes}
+Each value is what `everynet run NAME seed=S` printed for the test split, with `EVERYNET_DATA` set
+where real data is named. A goal is what was measured, with its spread over seeds. {measured} of {recipes}
 recipes have an entry here; the others state their goal alone.
 """
 

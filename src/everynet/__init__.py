@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from everynet import zoo as zoo
     from everynet.data.dataset import Batch as Batch
     from everynet.data.dataset import Data as Data
+    from everynet.data.dataset import History as History
+    from everynet.data.dataset import Spec as Spec
     from everynet.data.dataset import Terms as Terms
     from everynet.recipes.experiment import Cell as Cell
     from everynet.recipes.experiment import Experiment as Experiment
@@ -49,9 +51,11 @@ __all__ = [
     "Data",
     "Experiment",
     "Fitting",
+    "History",
     "Recipe",
     "Result",
     "Simulation",
+    "Spec",
     "State",
     "Table",
     "Terms",
@@ -84,7 +88,7 @@ _WORDS = {
         "Trained": "recipes.trained",
         "UserError": "system.errors",
     },
-    **dict.fromkeys(("Batch", "Data", "Terms"), "data.dataset"),
+    **dict.fromkeys(("Batch", "Data", "History", "Spec", "Terms"), "data.dataset"),
 }
 
 

@@ -49,8 +49,8 @@ class Flowers(Training[nn.Linear]):
         x, y = batch
         return {"cross_entropy": cross_entropy(model(x), y)}  # (1)
 
-    def pictures(self, model: nn.Linear, data: Data, history: History) -> dict[str, Figure]:
-        return {"empty": Figure(figsize=(1, 1))}
+    def picture_empty(self, model: nn.Linear, data: Data, history: History) -> Figure:
+        return Figure(figsize=(1, 1))
 
     def predict(self, model: nn.Linear, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         return [{"class": spec["classes"][k]} for k in model(inputs).argmax(1).tolist()]
@@ -109,9 +109,6 @@ class Average(Fitting[Mean]):
     def metrics(self, model: Mean, batch: Batch) -> dict[str, Tensor]:
         return {"error": (batch[1] - model.mean_).abs()}
 
-    def pictures(self, model: Mean, data: Data, history: History) -> dict[str, Figure]:
-        return {}
-
 
 @dataclass(frozen=True, kw_only=True)
 class Doubling(Simulation):
@@ -135,9 +132,6 @@ class Doubling(Simulation):
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         return {"y": result["y"].item()}
-
-    def pictures(self, result: Mapping[str, Tensor]) -> dict[str, Figure]:
-        return {}
 
 
 RECIPES = {

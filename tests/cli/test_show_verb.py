@@ -35,7 +35,8 @@ def test_the_pictures_are_named_with_what_to_see_in_them(call):
         r"  surface +The answer over the plane of the inputs, .*[.]\n  regions +The", part
     )
     _, out, _ = call("show", f"{MINE}:flowers")
-    assert "pictures\n" not in out
+    assert "pictures\n  empty\n" in out
+    assert "pictures\n" not in call("show", f"{MINE}:average")[1]
 
 
 def test_settings_are_shown_as_they_were_given(call):

@@ -98,8 +98,8 @@ class Base(Training):
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return {"cross_entropy": cross_entropy(model(batch[0]), batch[1], reduction="none")}
 
-    def pictures(self, model: nn.Module, data: Data, history: History) -> dict[str, Figure]:
-        return {"empty": Figure(figsize=(1, 1))}
+    def picture_empty(self, model: nn.Module, data: Data, history: History) -> Figure:
+        return Figure(figsize=(1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -143,8 +143,8 @@ class Pond(Training):
     def objective(self, model, batch):
         return {"error": (model(batch[0]) - batch[0]).square().mean()}
 
-    def pictures(self, model, data, history):
-        return {"empty": Figure(figsize=(1, 1))}
+    def picture_empty(self, model, data, history):
+        return Figure(figsize=(1, 1))
 
     def predict(self, model, inputs, spec, *, digits: int = 3):
         back = model(inputs)

@@ -16,9 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import nn
 
-from everynet.data.dataset import Batch, Data, Terms
-from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.training import Training
+from everynet import Batch, Data, Experiment, Table, Terms, Training
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,19 +58,20 @@ class Mine(Experiment):
         return [table.cells[f"hidden={size}"].last["mse"] for size in self.sizes]
 
     def metrics(self, table: Table) -> dict[str, float]:
-        """Figures of all cells together; the goal below names one of them."""
+        """Metrics of all cells together; the goal below names one of them."""
         errors = self.errors(table)
         return {"best": min(errors), "gain": errors[0] / errors[-1]}
 
-    def pictures(self, table: Table) -> dict[str, Figure]:
-        """Figures of matplotlib by name (optional)."""
+    def picture_errors(self, table: Table) -> Figure:
+        """The last error of each network over its hidden units. It falls as there are more."""
+        # A picture is a method `picture_NAME`, and its docstring is the caption (optional).
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(self.sizes, self.errors(table), "o-")
         axes.set_yscale("log")
         axes.set_xlabel("hidden units")
         axes.set_ylabel("mean squared error")
-        return {"errors": figure}
+        return figure
 
 
 # What `everynet run ./mine.py` finds.

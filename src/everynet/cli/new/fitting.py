@@ -14,9 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from everynet import Batch, Data, Fitting, Spec
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, Spec
-from everynet.recipes.recipe import Fitting
 
 
 class NearestMean:
@@ -58,7 +57,7 @@ class Mine(Fitting[NearestMean]):
         return NearestMean(self.power)
 
     def metrics(self, model: NearestMean, batch: Batch) -> dict[str, Tensor]:
-        """Figures, one value for each row of the batch; the goal below names one of them."""
+        """Metrics, one value for each row of the batch; the goal below names one of them."""
         x, y = batch
         return {"accuracy": (model.distances(x).argmin(1) == y).double()}
 

@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.recipes.recipe import Simulation
+from everynet import Simulation
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints.
@@ -37,7 +37,7 @@ class Mine(Simulation):
         """A setting that makes no sense is refused, in one line, before anything is computed."""
         super().__post_init__()
         self.require(0 < self.dt <= 0.1, "dt", "from 0 to 0.1")
-        self.require(self.drag > 0, "drag", "a positive number")
+        self.above(0, "drag")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Named tensors, which are saved; what is random is drawn from `generator`."""
@@ -49,19 +49,20 @@ class Mine(Simulation):
         return {"time": time, "speed": torch.tensor(speeds, dtype=torch.float64)}
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
-        """Figures of the result; the goal below names one of them."""
+        """Metrics of the result; the goal below names one of them."""
         last = self.gravity / self.drag
         return {"final_error": abs(result["speed"][-1].item() - last) / last}
 
-    def pictures(self, result: Mapping[str, Tensor]) -> dict[str, Figure]:
-        """Figures of matplotlib by name (optional)."""
+    def picture_speed(self, result: Mapping[str, Tensor]) -> Figure:
+        """Speed over time. It comes to the dotted line, where drag and gravity are equal."""
+        # A picture is a method `picture_NAME`, and its docstring is the caption (optional).
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()
         axes.plot(result["time"].numpy(), result["speed"].numpy())
         axes.axhline(self.gravity / self.drag, linestyle=":", color="black")
         axes.set_xlabel("time (s)")
         axes.set_ylabel("speed (m/s)")
-        return {"speed": figure}
+        return figure
 
 
 # What `everynet run ./mine.py` finds.

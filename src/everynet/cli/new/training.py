@@ -16,9 +16,8 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from everynet import Batch, Data, History, Spec, Terms, Training
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.recipes.training import Training
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints. Those of
@@ -60,7 +59,7 @@ class Mine(Training[nn.Sequential]):
         return {"cross_entropy": cross_entropy(model(x), y)}
 
     def metrics(self, model: nn.Sequential, batch: Batch) -> dict[str, Tensor]:
-        """Figures, one value for each row of the batch; the goal below names one of them."""
+        """Metrics, one value for each row of the batch; the goal below names one of them."""
         x, y = batch
         z = model(x)
         return {
@@ -70,8 +69,9 @@ class Mine(Training[nn.Sequential]):
 
     # From here on all is optional.
 
-    def pictures(self, model: nn.Sequential, data: Data, history: History) -> dict[str, Figure]:
-        """Figures of matplotlib by name; the learning curve is drawn anyway."""
+    def picture_weights(self, model: nn.Sequential, data: Data, history: History) -> Figure:
+        """Weights of the first layer, by hidden unit and feature. Blue is below zero, red above."""
+        # A picture is a method `picture_NAME`, and its docstring is the caption.
         weights = next(model.parameters()).detach().cpu().numpy()  # of the first layer
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()
@@ -81,7 +81,7 @@ class Mine(Training[nn.Sequential]):
         axes.set_xlabel("feature")
         axes.set_ylabel("hidden unit")
         figure.colorbar(shown, label="weight")
-        return {"weights": figure}
+        return figure
 
     def predict(self, model: nn.Sequential, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """What `everynet predict` prints for each input."""
@@ -92,7 +92,7 @@ class Mine(Training[nn.Sequential]):
 
 
 # What `everynet run ./mine.py` finds. The goal says what is to be reached on the test split; its
-# figure on the validation split chooses the weights that are kept.
+# metric on the validation split chooses the weights that are kept.
 RECIPES = {
     "mine": Mine(goal="accuracy >= 0.9"),
 }
