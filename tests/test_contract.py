@@ -6,6 +6,7 @@ left. Fixtures of the module have the recipes as parameters, so that pytest runs
 recipe in succession.
 """
 
+import ast
 import inspect
 import math
 import re
@@ -136,6 +137,46 @@ def test_equation_numbers_match_and_a_source_is_cited(file):
     assert said == shown, "numbered equations and the lines that compute them"
     assert said == set(range(1, len(said) + 1))
     assert re.search(r"\((1[89]|20)\d\d\)", doc), "author (year), title"
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+            lines = source.splitlines()[function.lineno - 1 : function.end_lineno]
+            assert not [*filter(_cited, lines)], "a tag marks a line that computes"
+
+
+ENDS = "# -------- the network ends here; training and pictures follow --------"
+
+
+@pytest.mark.parametrize("file", sorted({entry.file for entry in ALL.values()}))
+def test_the_network_stands_above_its_recipe(file):
+    """Whoever opens the file finds the network first; a line says where it ends."""
+    source = (ZOO / file).read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    networks = [n.lineno for n in tree.body if isinstance(n, ast.ClassDef) and _is_network(n)]
+    recipes = [n.lineno for n in tree.body if isinstance(n, ast.ClassDef) and _is_recipe(n)]
+    if networks and recipes:
+        assert source.count(ENDS) == 1
+        line = source[: source.index(ENDS)].count("\n") + 1
+        assert max(networks) < line < min(recipes)
+
+
+def _is_network(cls):
+    return any(ast.unparse(base) in ("nn.Module", "Module") for base in cls.bases)
+
+
+def _is_recipe(cls):
+    return any(
+        ast.unparse(d).startswith("dataclass(frozen=True, kw_only") for d in cls.decorator_list
+    )
+
+
+def test_a_class_of_a_recipe_has_a_name_of_its_own():
+    """recipe.json stores it."""
+    homes = {}
+    for path in sorted(ZOO.glob("zoo/*/*.py")):
+        for cls in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(cls, ast.ClassDef) and _is_recipe(cls):
+                homes.setdefault(cls.name, []).append(path.name)
+    assert not {name: files for name, files in homes.items() if len(files) > 1}
 
 
 def _cited(line):
