@@ -12,7 +12,6 @@ X = torch.rand
 
 def image_net(name):
     made = {
-        "LeNet": lambda: zoo.LeNet(1, 10),
         "SparseLeNet": lambda: zoo.SparseLeNet(1, 10),
         "CNN": lambda: zoo.CNN(1, 3, widths=(2, 4)),
         "GroupCNN": lambda: zoo.GroupCNN(1, 3, widths=(2, 4)),
@@ -22,7 +21,7 @@ def image_net(name):
         "SmallGoogLeNet": lambda: zoo.SmallGoogLeNet(1, 3, width=16),
         "AlexNet": lambda: zoo.AlexNet(1, 3, width=6, size=67),
     }
-    return made.get(name, getattr(zoo, name))()
+    return made[name]()
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 
 from everynet.zoo import adversarial as adversarial
 from everynet.zoo import classic as classic
+from everynet.zoo import dialogue as dialogue
 from everynet.zoo import feedforward as feedforward
 from everynet.zoo import generative as generative
 from everynet.zoo import language as language
@@ -18,12 +19,15 @@ from everynet.zoo.classic.logistic import LogisticObjective as LogisticObjective
 from everynet.zoo.classic.logistic import LogisticRegression as LogisticRegression
 from everynet.zoo.classic.softmax_regression import SoftmaxObjective as SoftmaxObjective
 from everynet.zoo.classic.softmax_regression import SoftmaxRegression as SoftmaxRegression
+from everynet.zoo.dialogue.records import Record as Record
 from everynet.zoo.feedforward.mlp import MLP as MLP
 from everynet.zoo.feedforward.mlp import Regressor as Regressor
 from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.gan import GAN as GAN
+from everynet.zoo.language.class_bigrams import ClassBigrams as ClassBigrams
 from everynet.zoo.language.company import Learner as Learner
+from everynet.zoo.language.corpus import Corpus as Corpus
 from everynet.zoo.language.corrupted import Judge as Judge
 from everynet.zoo.language.neural_lm import NeuralLM as NeuralLM
 from everynet.zoo.language.next_word import InParts as InParts
@@ -132,8 +136,8 @@ from everynet.zoo.vision.alexnet import AlexNet as AlexNet
 from everynet.zoo.vision.alexnet import SmallAlexNet as SmallAlexNet
 from everynet.zoo.vision.cnn import CNN as CNN
 from everynet.zoo.vision.cnn import ConvBlock as ConvBlock
+from everynet.zoo.vision.googlenet import AuxiliaryHead as AuxiliaryHead
 from everynet.zoo.vision.googlenet import GoogLeNet as GoogLeNet
-from everynet.zoo.vision.googlenet import Head as Head
 from everynet.zoo.vision.googlenet import Inception as Inception
 from everynet.zoo.vision.googlenet import NaiveInception as NaiveInception
 from everynet.zoo.vision.googlenet import NormedInception as NormedInception
@@ -152,18 +156,18 @@ from everynet.zoo.vision.lenet import TableConv as TableConv
 from everynet.zoo.vision.localise import Localiser as Localiser
 from everynet.zoo.vision.patches import PatchNet as PatchNet
 from everynet.zoo.vision.receptive_cells import CellRow as CellRow
-from everynet.zoo.vision.resnet import Basic as Basic
+from everynet.zoo.vision.resnet import BasicBlock as BasicBlock
 from everynet.zoo.vision.resnet import Bottleneck as Bottleneck
+from everynet.zoo.vision.resnet import CifarBlock as CifarBlock
 from everynet.zoo.vision.resnet import CifarResNet as CifarResNet
 from everynet.zoo.vision.resnet import PlainBlock as PlainBlock
 from everynet.zoo.vision.resnet import PlainNet as PlainNet
 from everynet.zoo.vision.resnet import ResNet as ResNet
-from everynet.zoo.vision.resnet import SmallBlock as SmallBlock
-from everynet.zoo.vision.resnet import Subsampled as Subsampled
+from everynet.zoo.vision.resnet import ZeroPadded as ZeroPadded
 from everynet.zoo.vision.style import Aims as Aims
 from everynet.zoo.vision.style import Picture as Picture
+from everynet.zoo.vision.transfer import FineTunedCNN as FineTunedCNN
 from everynet.zoo.vision.transfer import FrozenCNN as FrozenCNN
-from everynet.zoo.vision.transfer import TaughtCNN as TaughtCNN
 from everynet.zoo.vision.unet import BorderTwice as BorderTwice
 from everynet.zoo.vision.unet import BorderUNet as BorderUNet
 from everynet.zoo.vision.unet import SameTwice as SameTwice

@@ -113,23 +113,17 @@ class ImageClassification(Training[M]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data,
-            kind="image",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            holdout=self.holdout,
-            size=self.size,
-            strict=self.strict,
-        )
+            self.data, kind="image", batch_size=self.batch_size, seed=self.seed,
+            holdout=self.holdout, size=self.size, strict=self.strict,
+        )  # fmt: skip
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must be images with a class each, because a class is learned; "
                 "try digits"
             )
-        side = min(data.spec["shape"][1:])
-        self.require(
-            self.cutout <= side, "cutout", f"at most {side}, because the images are no larger"
-        )
+        most = min(data.spec["shape"][1:])
+        words = f"at most {most}, because the images are no larger"
+        self.require(self.cutout <= most, "cutout", words)
         return replace(data, augment=self.augment())
 
     def objective(self, model: M, batch: Batch) -> Terms:
@@ -161,8 +155,10 @@ class ImageClassification(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
         logits = model(x)
-        loss = cross_entropy(logits, y, reduction="none")
-        return {**classified(logits, y), "cross_entropy": loss}
+        return {
+            **classified(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
+        }
 
     def activation_layers(self, model: M) -> Sequence[str]:
         """The layers whose activations are drawn."""

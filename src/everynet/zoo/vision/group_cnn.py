@@ -157,9 +157,7 @@ PROBED = 200  # validation images whose logits are compared before and after a t
 WHEELED = 25  # of which those are turned through all angles
 
 
-def rotate(
-    x: Float[Tensor, "batch channels height width"], degrees: Float[Tensor, " batch"]
-) -> Float[Tensor, "batch channels height width"]:
+def rotate(x: Images, degrees: Float[Tensor, " batch"]) -> Images:
     """Rotate images about their centre, each by its own angle, counterclockwise."""
     angle = degrees.to(x) * (math.pi / 180)
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)

@@ -181,17 +181,19 @@ class VGGPhotographs(ImageClassification[VGG | SmallVGG]):
 
     def picture_costs(
         self, model: VGG | SmallVGG, data: Data, history: History
-    ) -> tuple[Figure, dict[str, float]]:
-        """Parameters and multiplications of each layer, those of VGG at the paper's own size.
+    ) -> tuple[Figure, dict[str, float | str]]:
+        """Parameters and multiplications of each layer of {which} network.
 
         The dense layers hold {dense:.0%} of the parameters, the convolutions do {convolutions:.0%}
         of the multiplications.
         """
         if self.network is SmallVGG:
-            return draw_costs(model, data.spec["shape"])
+            drawn, shares = draw_costs(model, data.spec["shape"])
+            return drawn, {**shares, "which": "this"}
         with torch.device("meta"):
             published = VGG(3, 1000, depth=self.depth)
-        return draw_costs(published, (3, 224, 224))
+        drawn, shares = draw_costs(published, (3, 224, 224))
+        return drawn, {**shares, "which": "the paper's"}
 
     def tiny(self) -> Self:
         return replace(super().tiny(), depth=11, size=LEAST, holdout=True)
