@@ -31,7 +31,7 @@ def network(job: Job):
         return MLP((784, 128, 10))
     from everynet.zoo.vision.lenet import LeNet
 
-    return LeNet()
+    return LeNet(1, 10)
 
 
 def arrays(job: Job, part: str = "train"):

@@ -71,7 +71,7 @@ def plain_updates(channels_last: bool) -> Callable[[Job], Callable[[], Turn]]:
         from everynet.zoo.vision.resnet import CifarResNet
 
         form = torch.channels_last if channels_last else torch.contiguous_format
-        model = CifarResNet(20).to(memory_format=form)
+        model = CifarResNet(3, 10).to(memory_format=form)
         optimizer = torch.optim.SGD(
             model.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4, nesterov=True
         )
@@ -144,7 +144,7 @@ class ByHand:
         parts = [pad(standardize.images(part).bfloat16(), (4, 4, 4, 4)) for part in x.split(5000)]
         self.x = torch.cat(parts).permute(0, 2, 3, 1).contiguous()  # images rows columns colours
         torch.manual_seed(0)
-        self.model = CifarResNet(20).to(x.device, memory_format=torch.channels_last)
+        self.model = CifarResNet(3, 10).to(x.device, memory_format=torch.channels_last)
         self.rate = torch.full((), recipe.lr, device=x.device)
         self.optimizer = torch.optim.SGD(
             self.model.parameters(),
@@ -227,7 +227,7 @@ def operations() -> float:
     from everynet.nn.layers import layer_table
     from everynet.zoo.vision.resnet import CifarResNet
 
-    rows = layer_table(CifarResNet(20), (3, 32, 32))
+    rows = layer_table(CifarResNet(3, 10), (3, 32, 32))
     products = [row.multiplications for row in rows if row.kind in ("Conv2d", "Linear")]
     return 2.0 * (3 * sum(products) - products[0])
 

@@ -12,15 +12,16 @@ X = torch.rand
 
 def image_net(name):
     made = {
-        "CNN": lambda: zoo.CNN(1, 3, (2, 4)),
-        "GroupCNN": lambda: zoo.GroupCNN(1, 3, (2, 4)),
-        "CifarResNet": lambda: zoo.CifarResNet(8, channels=1, width=4),
+        "SparseLeNet": lambda: zoo.SparseLeNet(1, 10),
+        "CNN": lambda: zoo.CNN(1, 3, widths=(2, 4)),
+        "GroupCNN": lambda: zoo.GroupCNN(1, 3, widths=(2, 4)),
+        "CifarResNet": lambda: zoo.CifarResNet(1, 3, depth=8, width=4),
         "UNet": lambda: zoo.UNet(width=2, depth=1),
-        "SmallVGG": lambda: zoo.SmallVGG(channels=1, depth=11, width=2),
-        "SmallGoogLeNet": lambda: zoo.SmallGoogLeNet(channels=1, width=16),
-        "AlexNet": lambda: zoo.AlexNet(channels=1, width=6, size=67),
+        "SmallVGG": lambda: zoo.SmallVGG(1, 3, depth=11, width=2),
+        "SmallGoogLeNet": lambda: zoo.SmallGoogLeNet(1, 3, width=16),
+        "AlexNet": lambda: zoo.AlexNet(1, 3, width=6, size=67),
     }
-    return made.get(name, getattr(zoo, name))()
+    return made[name]()
 
 
 @pytest.mark.parametrize(
@@ -36,13 +37,13 @@ def image_net(name):
         (X(5, 32, 32), r"not \(5, 32, 32\); put an axis for the channel into it: x\[:, None\]$"),
         (X(32, 32), r"not \(32, 32\); .*: x\[None, None\]$"),
         (X(2, 32, 32, 1), r"its channels come last: x\.permute\(0, 3, 1, 2\)$"),
-        (X(2, 3, 32, 32), r"make the network with channels=3, or images with 1 of them$"),
+        (X(2, 3, 32, 32), r"make the network with in_channels=3, or images with 1 of them$"),
         (X(32), r"not \(32,\)$"),
     ],
 )
 def test_lenet_says_what_it_wants(unchecked, x, match):
     with pytest.raises(ValueError, match=match):
-        zoo.LeNet()(x)
+        zoo.LeNet(1, 10)(x)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +61,7 @@ def test_lenet_says_what_it_wants(unchecked, x, match):
 )
 def test_types_are_told_apart(unchecked, x, match):
     with pytest.raises(TypeError, match=r"LeNet must be given images of shape .*" + match):
-        zoo.LeNet()(x)
+        zoo.LeNet(1, 10)(x)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_one_size_is_not_enough(unchecked):
 
 def test_half_precision_is_for_autocast_to_judge():
     with torch.autocast("cpu", torch.bfloat16):
-        assert zoo.LeNet()(X(1, 1, 32, 32).bfloat16()).shape == (1, 10)
+        assert zoo.LeNet(1, 10)(X(1, 1, 32, 32).bfloat16()).shape == (1, 10)
         assert zoo.GRU(4, 3)(X(1, 5, 4).bfloat16())[0].shape == (1, 5, 3)
 
 

@@ -51,7 +51,7 @@ def _advice(shape: Shape, channels: int, side: int, least: int) -> str:
         case 4 if given != channels == shape[3]:
             hint = "; its channels come last: x.permute(0, 3, 1, 2)"
         case 4 if given != channels:
-            hint = f"; make the network with channels={given}, or images with {channels} of them"
+            hint = f"; make the network with in_channels={given}, or images with {channels} of them"
         case 4 if side and shape[2] == shape[3] and n > 0 and not odd:
             edge = f"torch.nn.functional.pad(x, ({n}, {n}, {n}, {n}))"
             hint = f"; resize them, or put a border around them: {edge}"

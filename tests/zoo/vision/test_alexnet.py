@@ -28,7 +28,7 @@ def size_of(module):
 )
 def test_counts_of_the_paper(groups, parameters, multiplications):
     with torch.device("meta"):
-        net = AlexNet(groups=groups)
+        net = AlexNet(3, 1000, groups=groups)
     assert size_of(net) == parameters
     rows = [r for r in layer_table(net, (3, 227, 227)) if r.kind in ("Conv2d", "Linear")]
     assert sum(row.multiplications for row in rows) == multiplications
@@ -37,7 +37,7 @@ def test_counts_of_the_paper(groups, parameters, multiplications):
 
 def test_sides_and_the_first_dense_layer():
     with torch.device("meta"):
-        net = AlexNet()
+        net = AlexNet(3, 1000)
     rows = layer_table(net, (3, 227, 227))
     sides = [row.shape[1] for row in rows if row.kind in ("Conv2d", "MaxPool2d")]
     assert sides == [55, 27, 27, 13, 13, 13, 13, 6]
@@ -48,9 +48,9 @@ def test_sides_and_the_first_dense_layer():
 @pytest.mark.parametrize(("network", "least"), [(AlexNet, 67), (SmallAlexNet, 15)])
 def test_the_least_image_leaves_one_pixel(network, least):
     assert network.least() == least
-    assert network.last_side(least) == 1
-    assert network.last_side(least - 1) < 1
-    assert network.last_side({67: 227, 15: 32}[least]) == {67: 6, 15: 3}[least]
+    assert network.last_size(least) == 1
+    assert network.last_size(least - 1) < 1
+    assert network.last_size({67: 227, 15: 32}[least]) == {67: 6, 15: 3}[least]
 
 
 # ------------------------------------------------------------------------------------ equations
@@ -154,7 +154,7 @@ def test_dropout_leaves_out_half_of_the_dense_inputs_while_training():
 )
 def test_arguments_it_refuses(arguments, message):
     with torch.device("meta"), pytest.raises(ValueError, match=message):
-        AlexNet(**arguments)
+        AlexNet(3, 10, **arguments)
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def normed(m, norm, *, training):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("size", [8, 21])
 def test_cnn_is_its_equations(training, size):
-    net = double(CNN(3, 5, (4, 6, 7, 8))).train(training)
+    net = double(CNN(3, 5, widths=(4, 6, 7, 8))).train(training)
     x = torch.randn(6, 3, size, size, dtype=torch.float64)
     h = x
     for number, block in enumerate(net.blocks):
@@ -116,7 +116,7 @@ def test_a_convolution_moves_with_the_image():
 
 
 def test_parameters_and_shapes():
-    net = CNN(1, 10, (16, 32, 64, 64))
+    net = CNN(1, 10, widths=(16, 32, 64, 64))
     assert sum(p.numel() for p in net.parameters()) == 61_050
     rows = layer_table(net, (1, 28, 28))
     assert sum(row.parameters for row in rows) == 61_050
@@ -128,13 +128,13 @@ def test_parameters_and_shapes():
 
 
 def test_the_same_weights_take_any_size():
-    net = double(CNN(1, 3, (4, 4))).eval()
+    net = double(CNN(1, 3, widths=(4, 4))).eval()
     for size in ((2, 2), (5, 9), (64, 64)):
         assert net(torch.zeros(2, 1, *size, dtype=torch.float64)).shape == (2, 3)
 
 
 def test_channels_last_changes_nothing():
-    net = double(CNN(3, 4, (4, 8))).eval()
+    net = double(CNN(3, 4, widths=(4, 8))).eval()
     x = torch.randn(2, 3, 12, 12, dtype=torch.float64)
     expected = net(x)
     net.to(memory_format=torch.channels_last)
@@ -149,9 +149,9 @@ def test_any_number_of_blocks_is_drawn():
     data = recipe.dataset()
     model = begin(recipe, data).model.eval()
     with torch.no_grad():
-        drawn = recipe.pictures(model, data, [])
+        drawn = recipe.draw(model, data, [])
     assert set(drawn) == {"filters", "activations", "confusion", "misclassified", "network"}
-    titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].axes[1:]]
+    titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].figure.axes[1:]]
     assert titles == ["blocks.0", "blocks.1", "probability"]
 
 
@@ -163,9 +163,9 @@ def test_colours_of_drawn_photographs_are_those_of_the_files():
     spec = {"classes": ["a", "b"], "mean": mean.tolist(), "std": std.tolist(), "shape": [3, 16, 16]}
     x = (pixels - mean[:, None, None]) / std[:, None, None]
     data = Data({"train": (x, torch.zeros(4).long()), "valid": (x, torch.zeros(4).long())}, spec)
-    model = CNN(3, 2, (4, 8)).eval()
+    model = CNN(3, 2, widths=(4, 8)).eval()
     with torch.no_grad():
-        first = recipe.pictures(model, data, [])["activations"].axes[0].images[0].get_array()
+        first = recipe.picture_activations(model, data, []).axes[0].images[0].get_array()
     low, high = pixels[0].min(), pixels[0].max()
     expected = ((pixels[0] - low) / (high - low)).permute(1, 2, 0)
     torch.testing.assert_close(torch.tensor(first[..., :3]).float(), expected, atol=1e-5, rtol=0)
@@ -175,11 +175,12 @@ def test_colours_of_drawn_photographs_are_those_of_the_files():
 def test_a_drawn_image_that_is_taken_for_another_class_says_so(answer, title):
     spec = {"classes": ["cat", "dog"], "mean": [0.5] * 3, "std": [0.2] * 3, "shape": [3, 16, 16]}
     split = torch.rand(4, 3, 16, 16), torch.zeros(4).long()
-    model = CNN(3, 2, (4, 8)).eval()
+    model = CNN(3, 2, widths=(4, 8)).eval()
     with torch.no_grad():
         list(model.parameters())[-1].copy_(100.0 * torch.eye(2)[answer])
-        drawn = find("cnn-cifar").pictures(model, Data({"train": split, "valid": split}, spec), [])
-    assert drawn["activations"].axes[0].get_title("left").replace("\n", " ") == title
+        data = Data({"train": split, "valid": split}, spec)
+        drawn = find("cnn-cifar").picture_activations(model, data, [])
+    assert drawn.axes[0].get_title("left").replace("\n", " ") == title
 
 
 @pytest.mark.parametrize(

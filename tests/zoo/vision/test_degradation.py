@@ -13,7 +13,7 @@ from everynet.recipes.settings import settings
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.training.loop import begin
-from everynet.zoo.vision.degradation import gradients, without_norms
+from everynet.zoo.vision.degradation import gradient_norms, without_norms
 from everynet.zoo.vision.resnet import CifarResNet, PlainNet
 
 X = torch.randn(8, 3, 12, 12, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
@@ -22,14 +22,14 @@ Y = torch.arange(8) % 3
 
 def made(kind, depth, seed=0):
     torch.manual_seed(seed)
-    return kind(depth, 3, 3, 4).double()
+    return kind(3, 3, depth=depth, width=4).double()
 
 
 @pytest.mark.covers("C20")
 def test_gradients_by_layer_are_those_of_a_difference():
     """Along its own direction a gradient is how fast the loss changes."""
     net = made(CifarResNet, 8).eval()
-    sizes = gradients(net, X, Y)
+    sizes = gradient_norms(net, X, Y)
     convolutions = [part for part in net.modules() if isinstance(part, nn.Conv2d)]
     assert len(sizes) == len(convolutions) == 7
     weight = convolutions[2].weight
@@ -46,14 +46,16 @@ def test_gradients_by_layer_are_those_of_a_difference():
 @pytest.mark.covers("C20")
 def test_a_hundred_layers_without_norms_lose_the_gradient_unless_there_are_shortcuts():
     """Each layer halves the mean square, in both directions: 2^(-97 / 2) is 3e-15."""
-    plain, residual = (gradients(without_norms(made(k, 98)), X, Y) for k in (PlainNet, CifarResNet))
+    plain, residual = (
+        gradient_norms(without_norms(made(k, 98)), X, Y) for k in (PlainNet, CifarResNet)
+    )
     assert plain.max() < 3e-14
     assert residual.min() > 1e-3
     assert residual[0] / plain[0] > 1e9
 
 
 def test_with_norms_the_gradient_of_a_plain_net_grows_downwards_and_the_other_stays_even():
-    plain, residual = (gradients(made(kind, 98), X, Y) for kind in (PlainNet, CifarResNet))
+    plain, residual = (gradient_norms(made(kind, 98), X, Y) for kind in (PlainNet, CifarResNet))
     assert plain[0] / plain[-1] > 1e3
     assert residual[0] / residual[-1] < 100
 
@@ -61,7 +63,7 @@ def test_with_norms_the_gradient_of_a_plain_net_grows_downwards_and_the_other_st
 def test_without_norms_the_weights_are_glorots():
     """Their variance is 2 / ((inputs + outputs) k^2); of n numbers it is known to sqrt(2 / n)."""
     torch.manual_seed(0)
-    net = without_norms(CifarResNet(8, 3, 3, 16))
+    net = without_norms(CifarResNet(3, 3, depth=8, width=16))
     assert not [part for part in net.modules() if isinstance(part, nn.BatchNorm2d)]
     for part in (net.conv1, net.layer2[0].conv1, net.layer3[0].conv2):
         outputs, inputs, height, width = part.weight.shape
@@ -123,7 +125,9 @@ def test_gaps_and_ratios_by_hand():
     assert found["gradient_ratio_norms"] == pytest.approx(0.1)
     assert found["error_plain_56"] == pytest.approx(0.35)
     assert all(goal.reached(found) for goal in recipe.goals())
-    left, right = recipe.pictures(Table(cells, result))["degradation"].axes
+    drawn, gaps = recipe.picture_degradation(Table(cells, result))
+    assert gaps == pytest.approx({"plain": 25.0, "residual": -3.0})
+    left, right = drawn.axes
     lines = {line.get_label(): line for line in left.lines}
     assert lines["56 layers"].get_ydata().tolist() == pytest.approx([80, 35])
     assert left.get_ylim() == right.get_ylim()

@@ -17,13 +17,13 @@ from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.zoo.vision.googlenet import (
     TABLE,
+    AuxiliaryHead,
     GoogLeNet,
-    Head,
     Inception,
     NaiveInception,
     NormedInception,
     SmallGoogLeNet,
-    costs,
+    draw_costs,
 )
 
 
@@ -66,7 +66,7 @@ def test_multiplications_of_both_modules():
 @pytest.mark.covers("C19")
 def test_counts_and_shapes_of_the_paper():
     with torch.device("meta"):
-        net = GoogLeNet()
+        net = GoogLeNet(3, 1000)
     heads = size_of(net.head1) + size_of(net.head2)
     assert size_of(net) - heads == 6_998_552
     assert heads == 3_188_840 + 3_190_888
@@ -195,10 +195,10 @@ def test_the_small_form_is_its_equations():
 
 def test_dropout_before_the_logits_only():
     with torch.device("meta"):
-        net = GoogLeNet()
+        net = GoogLeNet(3, 1000)
     found = {n: m.p for n, m in net.named_modules() if isinstance(m, nn.Dropout)}
     assert found == {"head1.drop": 0.7, "head2.drop": 0.7, "drop": 0.4}
-    head = Head(4, 3, 8, 5)
+    head = AuxiliaryHead(4, 3, 8, 5)
     torch.manual_seed(0)
     head.conv.conv.bias.data.fill_(1.0)
     head.dense[0].weight.data.fill_(1.0)
@@ -270,8 +270,9 @@ def test_heads_bring_gradients_to_the_lower_half_alone(begun):
 
 def test_the_picture_of_costs_compares_both_modules():
     with torch.device("meta"):
-        net = GoogLeNet()
-    (axes,) = costs(net, (3, 224, 224)).axes
+        net = GoogLeNet(3, 1000)
+    drawn, shares = draw_costs(net, (3, 224, 224))
+    (axes,) = drawn.axes
     _, texts = axes.get_legend_handles_labels()
     given = (192, 256, 480, 512, 512, 512, 528, 832, 832)
     sides = (28, 28, 14, 14, 14, 14, 14, 7, 7)
@@ -284,6 +285,8 @@ def test_the_picture_of_costs_compares_both_modules():
     naive, cheap = axes.containers
     assert cheap[0].get_width() == 28**2 * (192 * (64 + 96 + 16 + 32) + 9 * 96 * 128 + 25 * 16 * 32)
     assert [bar.get_width() for bar in naive] == work
+    total = sum(bar.get_width() for bar in cheap)
+    assert shares["share"] == pytest.approx(total / sum(work))
 
 
 @pytest.mark.parametrize(
@@ -295,7 +298,7 @@ def test_the_picture_of_costs_compares_both_modules():
 )
 def test_arguments_it_refuses(arguments, message):
     with torch.device("meta"), pytest.raises(ValueError, match=message):
-        GoogLeNet(**arguments)
+        GoogLeNet(3, 10, **arguments)
 
 
 @pytest.mark.parametrize(

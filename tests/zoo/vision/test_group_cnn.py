@@ -17,12 +17,12 @@ from everynet.system.errors import UserError
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.group_cnn import (
     GroupCNN,
+    GroupCNNImages,
     GroupConv,
     Lifting,
-    OnTheGroup,
-    OnThePlane,
-    turned,
-    turned_by,
+    PlainCNNImages,
+    rotate,
+    turn_maps,
 )
 
 
@@ -87,7 +87,7 @@ def test_direction_0_of_lifting_is_a_plain_convolution():
 
 
 def test_the_network_is_its_equations():
-    net, x = awake(GroupCNN(2, 5, (3, 4))), randn(2, 2, 6, 6)
+    net, x = awake(GroupCNN(2, 5, widths=(3, 4))), randn(2, 2, 6, 6)
     h = x
     for number, block in enumerate(net.blocks):
         z, norm = block.conv(h), block.norm
@@ -105,13 +105,13 @@ def test_the_network_is_its_equations():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 def test_maps_are_turned_and_moved_and_logits_stay(dtype, tolerance):
-    net = awake(GroupCNN(1, 10, (3, 4, 4))).to(dtype)
+    net = awake(GroupCNN(1, 10, widths=(3, 4, 4))).to(dtype)
     net.requires_grad_(False)
     x = randn(4, 1, 12, 12).to(dtype)
     h, t = x, x.rot90(1, (2, 3))
     for block in net.blocks:
         h, t = block(h), block(t)
-        assert float((t - turned(h)).abs().max()) <= tolerance * float(h.max())
+        assert float((t - turn_maps(h)).abs().max()) <= tolerance * float(h.max())
         assert float((t - h).abs().max()) > 1e-3  # they did change
     for k in range(1, 4):
         difference = net(x.rot90(k, (2, 3))) - net(x)
@@ -120,9 +120,9 @@ def test_maps_are_turned_and_moved_and_logits_stay(dtype, tolerance):
 
 def test_four_turns_are_none():
     h = randn(1, 2, 4, 3, 3)
-    once = turned(h)
+    once = turn_maps(h)
     assert not torch.equal(once, h)
-    assert torch.equal(turned(turned(turned(once))), h)
+    assert torch.equal(turn_maps(turn_maps(turn_maps(once))), h)
     assert torch.equal(once[:, :, 1], h[:, :, 0].rot90(1, (2, 3)))
 
 
@@ -137,13 +137,13 @@ def test_a_shift_of_the_image_shifts_the_maps(down, right):
 
 
 def test_gradients():
-    net, x = awake(GroupCNN(1, 2, (2, 2))), randn(1, 1, 4, 4).requires_grad_()
+    net, x = awake(GroupCNN(1, 2, widths=(2, 2))), randn(1, 1, 4, 4).requires_grad_()
     assert torch.autograd.gradcheck(lambda x, *_: net(x), (x, *net.parameters()))
 
 
 def test_images_are_turned_by_their_own_angle():
     x = randn(4, 2, 6, 6)
-    found = turned_by(x, torch.tensor([0.0, 90.0, 180.0, 270.0], dtype=torch.float64))
+    found = rotate(x, torch.tensor([0.0, 90.0, 180.0, 270.0], dtype=torch.float64))
     for k in range(4):
         torch.testing.assert_close(found[k], x[k].rot90(k, (1, 2)), atol=1e-9, rtol=0)
 
@@ -154,8 +154,8 @@ def test_both_networks_have_as_many_weights_within_five_percent():
         group, plain = (
             sum(p.numel() for p in net.parameters())
             for net in (
-                GroupCNN(channels, 10, widths),
-                CNN(channels, 10, tuple(2 * w for w in widths)),
+                GroupCNN(channels, 10, widths=widths),
+                CNN(channels, 10, widths=tuple(2 * w for w in widths)),
             )
         )
         assert abs(plain / group - 1) <= 0.05
@@ -166,8 +166,8 @@ def test_both_networks_have_as_many_weights_within_five_percent():
 
 def test_test_images_are_turned_once_and_training_images_anew():
     plain = load("digits", kind="image", batch_size=8)
-    data = OnThePlane(data="digits", batch_size=8).dataset()
-    again = OnThePlane(data="digits", batch_size=8, seed=3).dataset()
+    data = PlainCNNImages(data="digits", batch_size=8).dataset()
+    again = PlainCNNImages(data="digits", batch_size=8, seed=3).dataset()
     assert torch.equal(data.splits["train"][0], plain.splits["train"][0])
     for part in ("valid", "test"):
         assert not torch.equal(data.splits[part][0], plain.splits[part][0])
@@ -187,12 +187,12 @@ def test_a_tiny_run_measures_weights_turns_and_gain(tmp_path):
 
 def test_images_that_no_quarter_turn_takes_to_themselves_are_refused():
     with pytest.raises(ValueError, match=r"images of 6 x 4 must be square with a side divisible"):
-        GroupCNN(1, 2, (2, 2))(torch.zeros(1, 1, 6, 4))
+        GroupCNN(1, 2, widths=(2, 2))(torch.zeros(1, 1, 6, 4))
     with pytest.raises(ValueError, match=r"images of 6 x 6 must be square .* divisible by 4"):
-        GroupCNN(1, 2, (2, 2, 2))(torch.zeros(1, 1, 6, 6))
+        GroupCNN(1, 2, widths=(2, 2, 2))(torch.zeros(1, 1, 6, 6))
     data = Data.described({"shape": [1, 30, 30], "classes": ["a", "b"]})
     with pytest.raises(UserError, match=r"size \(0: images of 30x30\) must give sq.* do size=32"):
-        OnTheGroup().model(data)
+        GroupCNNImages().model(data)
 
 
 @pytest.mark.parametrize(

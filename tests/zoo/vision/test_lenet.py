@@ -149,7 +149,7 @@ def test_codes_are_signs_and_scores_are_distances():
 @pytest.mark.covers("C15")
 def test_parameters():
     """The counts of the paper, layer by layer."""
-    full, sparse = LeNet(), SparseLeNet()
+    full, sparse = LeNet(1, 10), SparseLeNet(1, 10)
     assert parameters(full) == 61_706
     assert parameters(sparse) == 60_000
     layers = ("c1", "s2", "c3", "s4", "c5", "f6", "output")
@@ -158,7 +158,9 @@ def test_parameters():
 
 
 def test_the_table_of_layers():
-    rows = {row.name: row[2:6] for row in layer_table(LeNet(), (1, 32, 32)) if row.kind != "Tanh"}
+    rows = {
+        row.name: row[2:6] for row in layer_table(LeNet(1, 10), (1, 32, 32)) if row.kind != "Tanh"
+    }
     assert rows == {
         "c1.0": ((6, 28, 28), 156, 6 * 28 * 28 * 25, (5, 5)),
         "s2": ((6, 14, 14), 0, 6 * 14 * 14, (6, 6)),
@@ -172,7 +174,7 @@ def test_the_table_of_layers():
 
 @pytest.mark.covers("C7")
 def test_receptive_fields_are_where_the_gradient_is_not_zero():
-    net = double(LeNet())
+    net = double(LeNet(1, 10))
     fields = {row.name.split(".")[0]: row.receptive_field for row in layer_table(net, (1, 32, 32))}
     x = torch.randn(1, 1, 32, 32, dtype=torch.float64, requires_grad=True)
     h = x
@@ -221,7 +223,7 @@ def test_a_full_table_is_a_plain_convolution():
 
 def test_the_first_layer_moves_with_the_image():
     """Off the borders a moved image gives moved maps; the logits are not the same."""
-    net = double(LeNet())
+    net = double(LeNet(1, 10))
     x = torch.randn(1, 1, 40, 40, dtype=torch.float64)
     here, moved = x[..., 4:36, 4:36], x[..., 1:33, 6:38]  # 3 rows up, 2 columns right
     maps, others = net.c1(here), net.c1(moved)
@@ -230,7 +232,7 @@ def test_the_first_layer_moves_with_the_image():
 
 
 def test_channels_last_changes_nothing():
-    for net in (double(LeNet()), double(SparseLeNet())):
+    for net in (double(LeNet(1, 10)), double(SparseLeNet(1, 10))):
         x = torch.randn(4, 1, 32, 32, dtype=torch.float64)
         expected = net(x)
         net.to(memory_format=torch.channels_last)
@@ -240,7 +242,7 @@ def test_channels_last_changes_nothing():
 def test_both_can_be_built_without_numbers():
     """As `everynet show` does."""
     with torch.device("meta"):
-        nets = LeNet(), SparseLeNet()
+        nets = LeNet(1, 10), SparseLeNet(1, 10)
     assert [parameters(net) for net in nets] == [61_706, 60_000]
 
 

@@ -21,18 +21,17 @@ from everynet.nn.layers import layer_table
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
-from everynet.zoo.vision.pictures.residual import block_sizes
 from everynet.zoo.vision.resnet import (
-    Basic,
+    BasicBlock,
     Bottleneck,
+    CifarBlock,
     CifarResNet,
     PlainBlock,
     PlainNet,
     ResNet,
-    SmallBlock,
-    added,
     conv,
-    start,
+    init_weights,
+    residual_sizes,
 )
 
 
@@ -80,7 +79,7 @@ def shapes_only(monkeypatch):
 )
 @pytest.mark.usefixtures("shapes_only")
 def test_parameters_for_photographs(depth, count, tensors):
-    net = ResNet(depth)
+    net = ResNet(3, 1000, depth=depth)
     assert parameters(net) == count
     assert len(net.state_dict()) == tensors
 
@@ -98,12 +97,12 @@ def test_parameters_for_photographs(depth, count, tensors):
 )
 @pytest.mark.usefixtures("shapes_only")
 def test_parameters_for_small_images(kind, depth, count):
-    assert parameters(kind(depth)) == count
+    assert parameters(kind(3, 10, depth=depth)) == count
 
 
 @pytest.mark.usefixtures("shapes_only")
 def test_the_default_has_fifty_layers_named_as_others_name_them():
-    shapes = {name: tuple(value.shape) for name, value in ResNet().state_dict().items()}
+    shapes = {name: tuple(value.shape) for name, value in ResNet(3, 1000).state_dict().items()}
     wanted = {
         "conv1.weight": (64, 3, 7, 7),
         "bn1.running_mean": (64,),
@@ -125,8 +124,8 @@ def test_the_default_has_fifty_layers_named_as_others_name_them():
 @pytest.mark.usefixtures("shapes_only")
 def test_layers_sizes_and_multiplications():
     """20 weighted layers; 1.81 G multiplications for 18 layers and 41 M for CIFAR's 20."""
-    rows = layer_table(CifarResNet(), (3, 32, 32))
-    photo = layer_table(ResNet(18), (3, 224, 224))
+    rows = layer_table(CifarResNet(3, 10), (3, 32, 32))
+    photo = layer_table(ResNet(3, 1000, depth=18), (3, 224, 224))
     weighted = [row for row in rows if row.kind in ("Conv2d", "Linear")]
     assert len(weighted) == 20
     assert sum(row.multiplications for row in weighted) == 40_551_040
@@ -217,7 +216,7 @@ def compared(net, by_hand, x):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("depth", "blocks"), [(18, (2, 2, 2, 2)), (50, (3, 4, 6, 3))])
 def test_networks_for_photographs_by_hand(depth, blocks, training):
-    net = double(ResNet(depth, 3, 5, width=4)).train(training)
+    net = double(ResNet(3, 5, depth=depth, width=4)).train(training)
     hand = ByHand(net.state_dict(keep_vars=True), training=training)
     compared(net, lambda x: hand.photographs(x, blocks), noise(3, 3, 40, 33))
 
@@ -226,13 +225,13 @@ def test_networks_for_photographs_by_hand(depth, blocks, training):
 @pytest.mark.parametrize("training", [False, True])
 @pytest.mark.parametrize(("kind", "residual"), [(CifarResNet, True), (PlainNet, False)])
 def test_networks_for_small_images_by_hand(kind, residual, training):
-    net = double(kind(14, 2, 4, width=3)).train(training)
+    net = double(kind(2, 4, depth=14, width=3)).train(training)
     hand = ByHand(net.state_dict(keep_vars=True), training=training)
     compared(net, lambda x: hand.small(x, 2, residual=residual), noise(3, 2, 12, 9))
 
 
 def test_running_statistics_follow_the_batches():
-    net = CifarResNet(8, 1, 2, width=2).double()
+    net = CifarResNet(1, 2, depth=8, width=2).double()
     x = noise(4, 1, 6, 6)
     net(x)
     seen = conv2d(x, net.conv1.weight, padding=1).mean((0, 2, 3))
@@ -241,7 +240,7 @@ def test_running_statistics_follow_the_batches():
 
 @pytest.mark.parametrize("depth", [18, 50])
 def test_channels_last_changes_nothing(depth):
-    net = double(ResNet(depth, width=2, classes=3)).eval()
+    net = double(ResNet(3, 3, depth=depth, width=2)).eval()
     x = noise(2, 3, 33, 40)
     expected = net(x)
     net.to(memory_format=torch.channels_last)
@@ -251,7 +250,7 @@ def test_channels_last_changes_nothing(depth):
 # -------------------------------------------------------------------------------------- identity
 
 
-BLOCKS = [(Basic, 4, 4), (Bottleneck, 16, 4), (SmallBlock, 4, 4)]
+BLOCKS = [(BasicBlock, 4, 4), (Bottleneck, 16, 4), (CifarBlock, 4, 4)]
 
 
 @pytest.mark.covers("C20")
@@ -286,14 +285,14 @@ def test_the_derivative_before_the_last_rectifier_is_one_and_what_is_added(kind,
 def test_a_plain_block_passes_nothing_on_unchanged():
     block = double(PlainBlock(4, 4)).eval()
     x = noise(2, 4, 5, 5).abs()
-    torch.testing.assert_close(block(x), block.residual(x).clamp(min=0))
+    torch.testing.assert_close(block(x), BasicBlock.residual(block, x).clamp(min=0))
     block.bn2.weight.data.zero_()
     block.bn2.bias.data.zero_()
     assert not block(x).any()
 
 
 def test_a_shortcut_without_weights_takes_every_other_pixel_and_adds_empty_maps():
-    shortcut = SmallBlock(2, 5, 2).downsample
+    shortcut = CifarBlock(2, 5, 2).downsample
     x = noise(2, 2, 5, 6)
     seen = shortcut(x)
     assert torch.equal(seen[:, :2], x[:, :, ::2, ::2])
@@ -306,11 +305,11 @@ def test_weights_at_the_start():
     torch.manual_seed(0)
     for channels, width, side in ((3, 64, 7), (64, 128, 1), (32, 64, 3)):
         made = conv(channels, width, side)
-        made.apply(start)
+        made.apply(init_weights)
         n = made.weight.numel()
         ratio = made.weight.var().item() * width * side**2 / 2
         assert ratio == pytest.approx(1, abs=4 * (2 / n) ** 0.5)
-    net = CifarResNet(8)
+    net = CifarResNet(3, 10, depth=8)
     spread = net.layer3[0].conv2.weight.detach().std()
     assert spread == pytest.approx((2 / (64 * 9)) ** 0.5, rel=0.02)
     assert net.bn1.weight.eq(1).all()
@@ -320,9 +319,9 @@ def test_weights_at_the_start():
 
 
 def test_how_much_each_block_adds():
-    net = double(CifarResNet(8, 2, 3, width=3)).eval()
+    net = double(CifarResNet(2, 3, depth=8, width=3)).eval()
     x = noise(4, 2, 8, 8)
-    sizes = added(net, x)
+    sizes = residual_sizes(net, x)
     h = net.bn1(net.conv1(x)).relu()
     for number, block in enumerate((net.layer1[0], net.layer2[0], net.layer3[0])):
         for row, part in enumerate((block.downsample(h), block.residual(h))):
@@ -330,10 +329,14 @@ def test_how_much_each_block_adds():
         h = block(h)
     torch.testing.assert_close(sizes[2], sizes[1] / sizes[0])
     assert not net.layer1[0]._forward_pre_hooks
-    left, right = block_sizes(*sizes, stages=[1, 1, 1]).axes
+    spec = {"shape": [2, 8, 8], "classes": ["a", "b", "c"]}
+    data = Data(dict.fromkeys(("train", "valid"), (x, torch.zeros(4).long())), spec)
+    drawn, counts = find("resnet-cifar").picture_blocks(net, data, [])
+    assert counts == {"smaller": float((sizes[1] < sizes[0]).sum()), "blocks": 3.0}
+    left, right = drawn.axes
     shown = {line.get_label(): line.get_ydata() for axes in (left, right) for line in axes.lines}
-    np.testing.assert_allclose(shown["handed on, s(x)"], sizes[0].numpy())
-    np.testing.assert_allclose(shown["added, F(x)"], sizes[1].numpy())
+    np.testing.assert_allclose(shown["shortcut, s(x)"], sizes[0].numpy())
+    np.testing.assert_allclose(shown["residual, F(x)"], sizes[1].numpy())
     np.testing.assert_allclose(shown["F(x) / s(x)"], sizes[2].numpy())
 
 
@@ -356,7 +359,7 @@ def photos(tmp_path):
 def test_fine_tuning_from_weights_of_others_is_one_command(photos, tmp_path, capsys):
     """Weights for 1,000 classes: all but the last layer are taken, and the run says so."""
     torch.manual_seed(3)
-    theirs = ResNet(18, width=4)
+    theirs = ResNet(3, 1000, depth=18, width=4)
     save_file(theirs.state_dict(), tmp_path / "weights.safetensors")
     words = ["run", "resnet", f"data={photos}", "size=32", f"start={tmp_path}/weights.safetensors"]
     small = ["width=4", "steps=2", "lr=1e-9", "batch_size=4"]
@@ -401,10 +404,10 @@ def test_stages_and_blocks_are_drawn(name, stages):
     recipe = find(name).tiny()
     data = recipe.dataset()
     with torch.no_grad():
-        drawn = recipe.pictures(recipe.model(data).eval(), data, [])
-    titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].axes[1:]]
+        drawn = recipe.draw(recipe.model(data).eval(), data, [])
+    titles = [axes.get_title("left").split(":")[0] for axes in drawn["activations"].figure.axes[1:]]
     assert titles == ["conv1", *(f"layer{k + 1}" for k in range(stages)), "probability"]
-    named = drawn["blocks"].axes[0].get_legend_handles_labels()[1]
+    named = drawn["blocks"].figure.axes[0].get_legend_handles_labels()[1]
     marks = [name for name in named if name.startswith("stage")]
     assert marks == [f"stage {k}" for k in range(2, stages + 1)]
 
@@ -413,7 +416,7 @@ def test_a_plain_net_has_no_blocks_that_add():
     recipe = find("plain-cifar").tiny()
     data = recipe.dataset()
     with torch.no_grad():
-        drawn = recipe.pictures(recipe.model(data).eval(), data, [])
+        drawn = recipe.draw(recipe.model(data).eval(), data, [])
     assert "blocks" not in drawn
     assert "activations" in drawn
 
@@ -439,11 +442,11 @@ def test_settings_it_refuses(name, fields, message):
 
 def test_depths_that_the_networks_refuse():
     with pytest.raises(ValueError, match=r"depth \(20\) must be one of 18, 34, 50, 101, 152, beca"):
-        ResNet(20)
+        ResNet(3, 10, depth=20)
     with pytest.raises(ValueError, match=r"depth \(21\) must be 6 n \+ 2 .* try 20"):
-        CifarResNet(21)
+        CifarResNet(3, 10, depth=21)
     with pytest.raises(ValueError, match=r"depth \(0\) must be 6 n \+ 2 .* try 8"):
-        PlainNet(0)
+        PlainNet(3, 10, depth=0)
 
 
 # -------------------------------------------------------------------------------------- learning

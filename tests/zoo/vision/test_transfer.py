@@ -13,15 +13,22 @@ from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.zoo.vision.cnn import CNN
-from everynet.zoo.vision.transfer import FrozenCNN, Lesson, Pupil, TaughtCNN, features, few
+from everynet.zoo.vision.transfer import (
+    FineTunedCNN,
+    FrozenCNN,
+    SourceTask,
+    TargetTask,
+    choose_rows,
+    pretrained_blocks,
+)
 
-PUPIL = Pupil(data="digits", half="second", labels=3, widths=(2, 3), lesson=2, steps=4,
+TARGET = TargetTask(data="digits", half="second", labels=3, widths=(2, 3), lesson=2, steps=4,
               batch_size=6, lr=0.1)  # fmt: skip
 
 
 def test_halves_have_other_classes_and_no_image_in_common():
     whole = load("digits", kind="image", batch_size=8)
-    first, second = (Lesson(data="digits", half=half).dataset() for half in ("first", "second"))
+    first, second = (SourceTask(data="digits", half=half).dataset() for half in ("first", "second"))
     assert first.spec["classes"] == list("01234")
     assert second.spec["classes"] == list("56789")
     for part in ("train", "valid", "test"):
@@ -33,17 +40,20 @@ def test_halves_have_other_classes_and_no_image_in_common():
 
 
 def test_a_few_labels_of_each_class_are_chosen_by_the_seed():
-    data, other = PUPIL.dataset(), replace(PUPIL, seed=1).dataset()
+    data, other = TARGET.dataset(), replace(TARGET, seed=1).dataset()
     x, y = data.splits["train"]
     assert torch.bincount(y).tolist() == [3] * 5
     assert not torch.equal(x, other.splits["train"][0])
-    assert torch.equal(x, PUPIL.dataset().splits["train"][0])
+    assert torch.equal(x, TARGET.dataset().splits["train"][0])
     assert torch.equal(data.splits["test"][0], other.splits["test"][0])
 
 
 def test_images_are_turned_once_each_by_its_own_angle():
-    still, spun = Lesson(data="digits").dataset(), Lesson(data="digits", spin=90.0).dataset()
-    again = Lesson(data="digits", spin=90.0, seed=5).dataset()
+    still, spun = (
+        SourceTask(data="digits").dataset(),
+        SourceTask(data="digits", spin=90.0).dataset(),
+    )
+    again = SourceTask(data="digits", spin=90.0, seed=5).dataset()
     for part in ("train", "valid", "test"):
         assert not torch.equal(still.splits[part][0], spun.splits[part][0])
         assert torch.equal(spun.splits[part][0], again.splits[part][0])
@@ -51,7 +61,7 @@ def test_images_are_turned_once_each_by_its_own_angle():
 
 def test_more_labels_than_there_are_is_refused():
     with pytest.raises(UserError, match=r"labels \(3\) must be at most 1, because a class has no"):
-        few(torch.tensor([0, 0, 0, 1]), 3, 2, torch.Generator())
+        choose_rows(torch.tensor([0, 0, 0, 1]), 3, 2, torch.Generator())
 
 
 def learned(recipe):
@@ -64,50 +74,52 @@ def learned(recipe):
     return before, state.model
 
 
-def test_the_blocks_of_the_lesson_are_carried_over_and_the_logits_are_new():
-    taught = features(PUPIL.taught())
-    begun, _ = learned(replace(PUPIL, steps=1))
-    for name, tensor in taught.items():
+def test_the_blocks_of_the_source_task_are_carried_over_and_the_logits_are_new():
+    pretrained = pretrained_blocks(TARGET.source_task())
+    begun, _ = learned(replace(TARGET, steps=1))
+    for name, tensor in pretrained.items():
         assert torch.equal(begun[f"blocks.{name}"], tensor), name
-    scratch, _ = learned(replace(PUPIL, steps=1, lesson=0))
-    assert not torch.equal(scratch["blocks.0.conv.weight"], taught["0.conv.weight"])
-    lesson = PUPIL.taught()
-    assert (lesson.half, lesson.labels, lesson.steps) == ("first", 0, 2)
-    assert replace(PUPIL, source="digits").taught().half == "all"
+    scratch, _ = learned(replace(TARGET, steps=1, lesson=0))
+    assert not torch.equal(scratch["blocks.0.conv.weight"], pretrained["0.conv.weight"])
+    source = TARGET.source_task()
+    assert (source.half, source.labels, source.steps) == ("first", 0, 2)
+    assert replace(TARGET, source="digits").source_task().half == "all"
 
 
 def test_frozen_blocks_and_their_norms_stay_and_logits_learn():
-    before, model = learned(replace(PUPIL, freeze=True))
+    before, model = learned(replace(TARGET, freeze=True))
     assert isinstance(model, FrozenCNN)
     for name, tensor in model.state_dict().items():
         assert torch.equal(tensor, before[name]) == name.startswith("blocks"), name
 
 
 def test_fine_tuning_moves_all_weights_slowly_and_no_statistics():
-    before, model = learned(PUPIL)
-    assert type(model) is TaughtCNN
+    before, model = learned(TARGET)
+    assert type(model) is FineTunedCNN
     now = model.state_dict()
     for name, tensor in now.items():
         kept = any(part in name for part in ("running", "num_batches"))
         assert torch.equal(tensor, before[name]) == kept, name
     moved = {n: float((now[n] - before[n]).abs().max()) for n in now}
     assert moved["blocks.0.conv.weight"] < 0.1 * moved["output.weight"]
-    state = begin(PUPIL, PUPIL.dataset())
+    state = begin(TARGET, TARGET.dataset())
     rates = [group["initial_lr"] for group in state.optimizers["main"].param_groups]
     assert rates == pytest.approx([0.02 * 0.1, 0.1])
 
 
 def test_from_scratch_everything_moves():
-    before, model = learned(replace(PUPIL, lesson=0))
+    before, model = learned(replace(TARGET, lesson=0))
     assert type(model) is CNN
     now = model.state_dict()
     assert all(not torch.equal(now[n], before[n]) for n in now)
 
 
-def test_a_description_alone_needs_no_lesson(monkeypatch):
-    monkeypatch.setattr("everynet.zoo.vision.transfer.features", lambda _: pytest.fail("taught"))
+def test_a_description_alone_needs_no_pretraining(monkeypatch):
+    monkeypatch.setattr(
+        "everynet.zoo.vision.transfer.pretrained_blocks", lambda _: pytest.fail("trained")
+    )
     data = Data.described({"shape": [1, 8, 8], "classes": ["a", "b"]})
-    assert PUPIL.model(data).output.out_features == 2
+    assert TARGET.model(data).output.out_features == 2
 
 
 def test_cells_are_three_ways_for_each_number_of_labels():
@@ -138,9 +150,9 @@ def test_settings_it_refuses(fields, message):
 
 def test_halves_that_are_not_there_are_refused():
     with pytest.raises(UserError, match=r"half \(third\) must be all, first or second"):
-        Lesson(half="third")
+        SourceTask(half="third")
     with pytest.raises(UserError, match=r"labels \(-1\) must be at least 0"):
-        Lesson(labels=-1)
+        SourceTask(labels=-1)
 
 
 @pytest.mark.slow

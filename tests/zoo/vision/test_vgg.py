@@ -16,7 +16,7 @@ from everynet.recipes.trained import Trained
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.training.loop import begin
-from everynet.zoo.vision.vgg import VGG, SmallVGG, costs
+from everynet.zoo.vision.vgg import VGG, SmallVGG, draw_costs
 
 # Where torchvision has its convolutions: https://github.com/pytorch/vision, models/vgg.py.
 CONVOLUTIONS = {
@@ -33,7 +33,7 @@ def size_of(module):
 
 def on_meta(depth):
     with torch.device("meta"):
-        return VGG(depth=depth)
+        return VGG(3, 1000, depth=depth)
 
 
 # --------------------------------------------------------------------------------------- counts
@@ -153,7 +153,9 @@ def test_dropout_stands_behind_both_dense_layers():
 
 def test_a_file_of_weights_of_this_layout_is_started_from(tmp_path):
     """A reference by torch.nn alone; its last layer, of other classes, is left out."""
-    recipe = replace(find("vgg").tiny(), start=Trained(str(tmp_path / "weights.safetensors")))
+    recipe = replace(
+        find("vgg").tiny(), width=2, start=Trained(str(tmp_path / "weights.safetensors"))
+    )
     data = Data.described({"shape": [1, 32, 32], "classes": [str(n) for n in range(10)]})
     torch.manual_seed(0)
     layers, channels = {}, 1
@@ -179,18 +181,22 @@ def test_a_file_of_weights_of_this_layout_is_started_from(tmp_path):
 
 
 def test_the_picture_of_costs_tells_where_the_parameters_sit():
-    drawn = costs(on_meta(16), (3, 224, 224))
+    drawn, shares = draw_costs(on_meta(16), (3, 224, 224))
     parameters, multiplications = drawn.axes
     _, texts = parameters.get_legend_handles_labels()
     assert texts == ["convolutions: 14.7 M", "dense: 123.6 M"]
     _, texts = multiplications.get_legend_handles_labels()
     assert texts == ["convolutions: 15.3 G", "dense: 123.6 M"]
     assert [text.get_text() for text in parameters.get_yticklabels()][-1] == "classifier.6"
+    assert shares["dense"] == pytest.approx(123_642_856 / 138_357_544)
+    assert shares["convolutions"] == pytest.approx(1 - 123_633_664 / 15_470_264_320)
 
 
 def test_arguments_it_refuses():
     with pytest.raises(ValueError, match=r"depth \(12\) must be 11, 13, 16 or 19, .*; do depth=16"):
-        VGG(depth=12)
+        VGG(3, 10, depth=12)
+    with pytest.raises(TypeError, match=r"missing .* required .*argument: 'classes'"):
+        VGG(19)
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from everynet.zoo.vision.xception import (
     Separable,
     SmallXception,
     Xception,
-    costs,
+    draw_costs,
     share,
 )
 
@@ -38,7 +38,7 @@ def shaken(net, seed=0):
 
 def paper():
     with torch.device("meta"):
-        return Xception()
+        return Xception(3, 1000)
 
 
 # --------------------------------------------------------------------------------------- counts
@@ -173,10 +173,12 @@ def test_the_network_is_its_flows(kind, side):
 
 
 def test_the_picture_of_costs_shows_a_ninth():
-    (axes,) = costs(paper(), (3, 299, 299)).axes
+    drawn, found = draw_costs(paper(), (3, 299, 299))
+    (axes,) = drawn.axes
     whole, parts = axes.containers
     ratios = [part.get_width() / all_.get_width() for part, all_ in zip(parts, whole, strict=True)]
     assert len(ratios) == 34
+    assert min(ratios) < found["share"] < max(ratios)
     assert ratios[0] == pytest.approx(1 / 128 + 1 / 9)
     assert max(ratios) < 1 / 8
     labels = [text.get_text() for text in axes.get_yticklabels()]
@@ -188,7 +190,7 @@ def test_the_picture_of_costs_shows_a_ninth():
 
 def test_arguments_it_refuses():
     with pytest.raises(ValueError, match=r"width \(30\) must be a multiple of 4, .*; do width=28"):
-        Xception(width=30)
+        Xception(3, 10, width=30)
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
-"""What every recipe that tells images apart shares: data, loss, figures, pictures, prediction."""
+"""What every recipe that classifies images shares: data, loss, metrics, pictures, prediction."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Int64
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -30,7 +32,7 @@ from everynet.metrics import classified, confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
-from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.recipe import later
 from everynet.recipes.state import M
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
@@ -40,27 +42,9 @@ from everynet.zoo.vision.pictures.diagram import network
 
 @dataclass(frozen=True, kw_only=True)
 class ImageClassification(Training[M]):
-    """Name the class of an image, by a network that gives logits."""
+    """Classify images by a network that gives logits."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "activations": (
-            "One validation image with the probability of every class beside it, and below what "
-            "each layer makes of it, layer by layer downwards."
-        ),
-        "filters": (
-            "The filters of the first layer, each a square: for grey images red weighs up and "
-            "blue down, for colour images each shows the colour it looks for, with grey as 0."
-        ),
-        "misclassified": (
-            "Validation images, each with the class it was given and how sure that was: the "
-            "mistakes (orange) with their true class, then, where few are wrong, the least sure "
-            "of the right answers (blue)."
-        ),
-        "network": (
-            "The layers from the image on the left to the answer on the right, as high as their "
-            "maps and as wide as they have many, and below how many pixels a unit of each sees."
-        ),
-    }
+    last_weights: ClassVar[bool] = True
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
@@ -94,23 +78,16 @@ class ImageClassification(Training[M]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.size >= 0, "size", "at least 0")
-        self.require(0 <= self.pixels < math.inf, "pixels", "a number from 0 up")
-        self.require(0 <= self.degrees < math.inf, "degrees", "a number from 0 up")
-        self.require(0 <= self.scale < 1, "scale", "at least 0 and below 1")
-        self.require(0 <= self.colour <= 1, "colour", "a number from 0 to 1")
-        self.require(self.cutout >= 0, "cutout", "at least 0")
-        self.require(0 <= self.mixup < math.inf, "mixup", "a number from 0 up")
-        self.require(0 <= self.smoothing < 1, "smoothing", "at least 0 and below 1")
+        self.at_least(0, "size", "cutout", "pixels", "degrees", "mixup")
+        self.within(0, 1, "colour")
+        for name in ("scale", "smoothing"):
+            self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
         self.require(self.class_weight in ("", "balanced"), "class_weight", "empty or balanced")
         weighted = bool(self.class_weight or self.class_weights)
-        self.require(
-            not (weighted and self.mixup),
-            "mixup",
-            "0 with weights of classes, which it mixes",
-        )
-        known = all(0 < weight < math.inf for weight in self.class_weights)
-        self.require(known, "class_weights", "numbers above 0")
+        alone = not (weighted and self.mixup)
+        self.require(alone, "mixup", "0 with weights of classes, which it mixes")
+        positive = all(0 < weight < math.inf for weight in self.class_weights)
+        self.require(positive, "class_weights", "numbers above 0")
 
     def suited(self, data: Data) -> dict[str, Any]:
         """Balanced weights n / (K n_k), of n training images n_k in class k of K."""
@@ -121,12 +98,8 @@ class ImageClassification(Training[M]):
         weights = (counts.sum() / (len(counts) * counts.double())).tolist()
         return {**found, "class_weights": tuple(weights)}
 
-    def drawn(self, model: M) -> Sequence[str]:
-        """The layers whose activations are drawn."""
-        return [name for name, _ in model.named_children()]
-
     def augment(self) -> Augment | None:
-        """What is done to training images at random; whole pixels where that is all."""
+        """The random changes of training images; a shift by whole pixels where that is all."""
         steps = [flip()] if self.mirror else []
         if self.degrees or self.scale or self.pixels != int(self.pixels):
             steps.append(affine(self.degrees, self.pixels, self.scale))
@@ -140,23 +113,17 @@ class ImageClassification(Training[M]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data,
-            kind="image",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            holdout=self.holdout,
-            size=self.size,
-            strict=self.strict,
-        )
+            self.data, kind="image", batch_size=self.batch_size, seed=self.seed,
+            holdout=self.holdout, size=self.size, strict=self.strict,
+        )  # fmt: skip
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must be images with a class each, because a class is learned; "
                 "try digits"
             )
-        side = min(data.spec["shape"][1:])
-        self.require(
-            self.cutout <= side, "cutout", f"at most {side}, because the images are no larger"
-        )
+        most = min(data.spec["shape"][1:])
+        words = f"at most {most}, because the images are no larger"
+        self.require(self.cutout <= most, "cutout", words)
         return replace(data, augment=self.augment())
 
     def objective(self, model: M, batch: Batch) -> Terms:
@@ -169,7 +136,7 @@ class ImageClassification(Training[M]):
     def loss(
         self, logits: Float[Tensor, "batch classes"], y: Int64[Tensor, " batch"]
     ) -> Float[Tensor, ""]:
-        """What is minimised: figures are never weighted or smoothed."""
+        """The cross-entropy that is minimised, weighted and smoothed; metrics never are."""
         if self.class_weight and not self.class_weights:
             raise UserError(
                 "class_weight (balanced) is known where a run begins, and here it is not; give "
@@ -188,40 +155,69 @@ class ImageClassification(Training[M]):
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
         logits = model(x)
-        loss = cross_entropy(logits, y, reduction="none")
-        return {**classified(logits, y), "cross_entropy": loss}
-
-    last_weights: ClassVar[bool] = True
-
-    def pictures(self, model: M, data: Data, history: History) -> Pictures:
-        """The network, its first filters, what layers make of a sample, what is taken for what."""
-        classes = data.spec["classes"]
-        parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
-        y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
-        sure, predicted = probabilities.max(1)
-        seen = next(iter(data.valid))[0][:1]
-        maps = {name: maps[0] for name, maps in activations(model, seen, self.drawn(model)).items()}
-        first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
-
-        def images(rows: Tensor) -> Tensor:
-            return _as_photographed(data.some("valid", rows)[0].cpu(), data.spec)
-
-        shape = data.spec["shape"]
-        true, said = classes[int(y[0])], classes[int(predicted[0])]
         return {
-            "filters": filters(first.weight, title="first layer"),
-            "activations": activation_maps(
-                images(torch.tensor([0]))[0],
-                {**maps, "probability": probabilities[0]},
-                classes=classes,
-                title=true if said == true else f"{true}, taken for {said}",
-            ),
-            "confusion": confusion_matrix(confusion(predicted, y, len(classes)), classes),
-            "misclassified": misclassified(
-                images, predicted, y, sure, classes=classes, split="validation"
-            ),
-            "network": network(layer_table(model, shape), shape, title=type(model).__name__),
+            **classified(logits, y),
+            "cross_entropy": cross_entropy(logits, y, reduction="none"),
         }
+
+    def activation_layers(self, model: M) -> Sequence[str]:
+        """The layers whose activations are drawn."""
+        return [name for name, _ in model.named_children()]
+
+    def picture_activations(self, model: M, data: Data, history: History) -> Figure:
+        """One validation image, and below it its feature maps in each layer, first layer on top.
+
+        Beside the image stands the probability that the network gives to every class.
+        """
+        x, y = next(iter(data.valid))
+        maps = activations(model, x[:1], self.activation_layers(model))
+        probability = model(x[:1]).softmax(1)[0].cpu()
+        classes = data.spec["classes"]
+        true, predicted = classes[int(y[0])], classes[int(probability.argmax())]
+        return activation_maps(
+            valid_images(data, torch.tensor([0]))[0],
+            {**{name: each[0] for name, each in maps.items()}, "probability": probability},
+            classes=classes,
+            title=true if predicted == true else f"{true}, taken for {predicted}",
+        )
+
+    def picture_misclassified(self, model: M, data: Data, history: History) -> Figure:
+        """Validation images, each with its predicted class and the probability of that class.
+
+        The mistakes come first, with their true class, and then, where few are wrong, the least
+        sure of the right answers.
+        """
+        y, probabilities = _predict_validation(model, data)
+        sure, predicted = probabilities.max(1)
+        images = partial(valid_images, data)
+        names = data.spec["classes"]
+        return misclassified(images, predicted, y, sure, classes=names, split="validation")
+
+    def picture_filters(self, model: M, data: Data, history: History) -> Figure:
+        """The filters of the first layer, each a square.
+
+        For grey images red is a positive weight and blue a negative one; for colour images each
+        filter shows the colour it responds to, with grey as 0.
+        """
+        first = next(module for module in model.modules() if isinstance(module, nn.Conv2d))
+        return filters(first.weight, title="first layer")
+
+    def picture_network(self, model: M, data: Data, history: History) -> Figure:
+        """The layers from the image to the logits, with the number and size of their maps.
+
+        Below stands how many pixels of the image a unit of each layer sees.
+        """
+        shape = data.spec["shape"]
+        return network(layer_table(model, shape), shape, title=type(model).__name__)
+
+    def picture_confusion(self, model: M, data: Data, history: History) -> Figure:
+        """How often validation images of each true class get each predicted class.
+
+        Right answers are on the diagonal; classes that are confused have large numbers off it.
+        """
+        y, probabilities = _predict_validation(model, data)
+        classes = data.spec["classes"]
+        return confusion_matrix(confusion(probabilities.argmax(1), y, len(classes)), classes)
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The most likely class of each image, and the probability of every class."""
@@ -236,16 +232,12 @@ class ImageClassification(Training[M]):
             for row in torch.cat(parts).tolist()
         ]
 
-    def tiny(self) -> Self:
-        few, small = min(self.steps, 4), min(self.batch_size, 8)
-        return replace(self, steps=few, batch_size=small, data="digits")
-
 
 def check_image_run(of: Trained, because: str) -> None:
-    """Refuse a run that is not of a network that tells images apart."""
+    """Refuse a run that is not of a network that classifies images."""
     source, spec = of.recipe, of.spec
-    told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
-    if source.kind != "training" or not told:
+    classifies = (spec.get("kind"), spec.get("task")) == ("image", "classification")
+    if source.kind != "training" or not classifies:
         raise UserError(
             f"of ({of}) must be the run of a network that tells images apart, because {because}, "
             f"and {source.name} is none; try a run of lenet"
@@ -260,11 +252,21 @@ def image_run(of: Trained) -> tuple[nn.Module, Data]:
     return of.load().double(), data
 
 
-def _as_photographed(x: Tensor, spec: Spec) -> Tensor:
-    """Images with the standardisation of their channels undone, so that colours are right.
+def _predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+    """The true class of every validation image, and the probabilities of all classes."""
+    parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
+    y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
+    return y, probabilities
 
-    Only one channel or three can be seen; of any other number the mean is shown.
+
+def valid_images(data: Data, rows: Tensor) -> Tensor:
+    """Validation images with the standardisation of their channels undone: the colours are right.
+
+    Only one channel or three can be drawn; of any other number the mean is.
     """
-    std, mean = (torch.tensor(spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean"))
+    x = data.some("valid", rows)[0].cpu()
+    std, mean = (
+        torch.tensor(data.spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean")
+    )
     images = x * std + mean
     return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)

@@ -3,17 +3,19 @@
     e   = share of images whose largest logit is not that of their class   (1)  error
     D   = e(deep) - e(shallow), both on training images                    (2)  degradation: D > 0
     G_l = ||dL / dw_l||                                                    (3)  gradient of layer l
-    w   ~ N(0, 2 / (inputs + outputs))                                     (4)  Glorot's start
+    w   ~ N(0, 2 / (fan_in + fan_out))                                     (4)  Glorot's weights
 
-A deep net could copy a shallow one and do nothing with the rest of its layers, so that D > 0 says
-that training did not find what is there; it is no overfitting, which would lower e on the training
-images. A residual block does nothing where its weights are zero, which is easy to find.
+L is the cross-entropy of a batch and w_l the weights of layer l. A deep net could copy a shallow
+one and do nothing with the rest of its layers, so that D > 0 says that training did not find what
+is there; it is no overfitting, which would lower e on the training images. A residual block does
+nothing where its weights are zero, which is easy to find.
 
 Nor is it that no gradient arrives. Without norms and with (4) a rectifier halves the mean square of
-what passes a layer, upwards and downwards, so that all G_l of a plain net of L layers are of the
-order of 2^(-L/2) or less, while shortcuts carry both past the layers. With norms that is cured, and
+what passes a layer, forwards and backwards, so that all G_l of a plain net of n layers are of the
+order of 2^(-n/2) or less, while shortcuts carry both past the layers. With norms that is cured, and
 the plain net degrades all the same: there G_1 is not small but large, for each norm divides by the
-spread of its input, and the gradient grows on its way down where no shortcut evens it.
+standard deviation of its input, and the gradient grows towards the first layer where no shortcut
+evens it.
 
 He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385,
 section 4.2 and figures 1 and 6; Glorot, Bengio (2010), "Understanding the difficulty of training
@@ -30,22 +32,25 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int64
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.seeds import seeded_by
 from everynet.zoo.optimisation.few_images import figures
-from everynet.zoo.vision.resnet import CifarResNet, PlainNet, SmallImages, WithoutShortcuts
+from everynet.zoo.vision.resnet import CifarResNet, CifarResNetImages, PlainNet, PlainNetImages
 
-KINDS: Mapping[str, type[SmallImages]] = {"plain": WithoutShortcuts, "residual": SmallImages}
+KINDS: Mapping[str, type[CifarResNetImages]] = {
+    "plain": PlainNetImages,
+    "residual": CifarResNetImages,
+}
 NETS: Mapping[str, type[CifarResNet]] = {"plain": PlainNet, "residual": CifarResNet}
-CLASSES, IMAGES, SIDE, WIDTH = 10, 32, 16, 8  # where gradients before training are looked at
+CLASSES, IMAGES, SIZE, WIDTH = 10, 32, 16, 8  # where gradients are measured before training
 
 
 def without_norms(net: nn.Module) -> nn.Module:
@@ -55,16 +60,16 @@ def without_norms(net: nn.Module) -> nn.Module:
             if isinstance(part, nn.BatchNorm2d):
                 setattr(module, name, nn.Identity())
             elif isinstance(part, nn.Conv2d):
-                outputs, inputs, height, width = part.weight.shape
-                both = (inputs + outputs) * height * width
-                nn.init.normal_(part.weight, std=(2 / both) ** 0.5)  # (4)
+                out_channels, in_channels, height, width = part.weight.shape
+                fans = (in_channels + out_channels) * height * width
+                nn.init.normal_(part.weight, std=(2 / fans) ** 0.5)  # (4)
     return net
 
 
-def gradients(
+def gradient_norms(
     net: nn.Module, x: Float[Tensor, "batch channels height width"], y: Int64[Tensor, " batch"]
 ) -> Float[Tensor, " layers"]:
-    """The size of the gradient of each convolution, first to last, for one batch."""
+    """The norm of the gradient of each convolution, first to last, for one batch."""
     weights = [part.weight for part in net.modules() if isinstance(part, nn.Conv2d)]
     with torch.enable_grad():
         found = torch.autograd.grad(cross_entropy(net(x), y), weights)
@@ -72,19 +77,9 @@ def gradients(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Deeper(Experiment):
+class Degradation(Experiment):
     """Train a shallow and a deep net, with shortcuts and without, and compare."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "degradation": (
-            "Error by epoch without shortcuts (left) and with them (right), on training images "
-            "(lines) and on others (dashes): deeper is worse on the left, and not on the right."
-        ),
-        "gradients": (
-            "The gradient of each layer before training: without norms that of a plain net is lost "
-            "(left), with norms it grows on its way down (right), and shortcuts keep it even."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "plain_gap": "training error of the deep plain net less that of the shallow one: above 0",
         "residual_gap": "the same of residual nets",
@@ -96,7 +91,7 @@ class Deeper(Experiment):
     }
 
     data: str = "digits"
-    """Images that the networks tell apart."""
+    """Images that the networks classify."""
     shallow: int = 20
     """Layers of the shallow nets, 6 n + 2."""
     deep: int = 56
@@ -123,8 +118,8 @@ class Deeper(Experiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("shallow", "deep", "deepest"):
-            layers = getattr(self, name)
-            self.require(layers >= 8 and layers % 6 == 2, name, "6 n + 2, such as 8, 20 or 56")
+            depth = getattr(self, name)
+            self.require(depth >= 8 and depth % 6 == 2, name, "6 n + 2, such as 8, 20 or 56")
         self.require(self.deep > self.shallow, "deep", f"more than shallow ({self.shallow})")
         self.require(1 <= self.every <= self.steps, "every", f"from 1 to steps ({self.steps})")
 
@@ -150,21 +145,19 @@ class Deeper(Experiment):
         }
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        """Gradients of very deep nets at the start, for noise: with norms, then without."""
-        x = torch.randn(IMAGES, 3, SIDE, SIDE, generator=generator).double()
+        """Gradients of very deep nets before training, for noise: with norms, then without."""
+        x = torch.randn(IMAGES, 3, SIZE, SIZE, generator=generator).double()
         y = torch.randint(CLASSES, (IMAGES,), generator=generator)
-        found: dict[str, Tensor] = {}
-        for kind, net in NETS.items():
+        result: dict[str, Tensor] = {}
+        for kind, network in NETS.items():
             with seeded_by(self.seed):
-                made = net(self.deepest, 3, CLASSES, WIDTH).double()
-                found[f"{kind}_norms"] = gradients(made, x, y)
-                found[f"{kind}_bare"] = gradients(without_norms(made), x, y)
-        return found
+                net = network(3, CLASSES, depth=self.deepest, width=WIDTH).double()
+                result[f"{kind}_norms"] = gradient_norms(net, x, y)
+                result[f"{kind}_bare"] = gradient_norms(without_norms(net), x, y)
+        return result
 
     def metrics(self, table: Table) -> dict[str, float]:
-        ends = {
-            name: float(cell.measured["error"][-1]) for name, cell in table.cells.items()
-        }  # of each net, on its training images
+        ends = {name: float(cell.measured["error"][-1]) for name, cell in table.cells.items()}
         first = {name: float(norms[0]) for name, norms in table.result.items()}
         return {
             "plain_gap": ends[f"plain-{self.deep}"] - ends[f"plain-{self.shallow}"],  # (2)
@@ -174,20 +167,25 @@ class Deeper(Experiment):
             **{f"error_{name.replace('-', '_')}": end for name, end in ends.items()},
         }
 
-    def pictures(self, table: Table) -> Pictures:
-        highest = max(float(cell.measured["error"][1:].max()) for cell in table.cells.values())
-        titles = {"plain": "without shortcuts", "residual": "with shortcuts"}
-        return {
-            "degradation": panels(
-                *(self.errors(table, kind, title, highest) for kind, title in titles.items()),
-                width=3.25,
-                height=3.0,
-            ),
-            "gradients": panels(*self.sizes(table.result), width=3.25, height=3.0),
-        }
+    def picture_degradation(self, table: Table) -> tuple[Figure, dict[str, float]]:
+        """Error by epoch without shortcuts (left) and with them (right); dashes are validation.
 
-    def errors(self, table: Table, kind: str, title: str, highest: float) -> Panel:
-        """The errors of one kind of net by epoch; the first look, before training, is left out."""
+        The training error of the deeper net less that of the shallower one is {plain:.1f} points
+        in the end on the left and {residual:.1f} on the right.
+        """
+        highest = max(float(cell.measured["error"][1:].max()) for cell in table.cells.values())
+        found = self.metrics(table)
+        drawn = panels(
+            self.error_panel(table, "plain", "without shortcuts", highest),
+            self.error_panel(table, "residual", "with shortcuts", highest),
+            width=3.25,
+            height=3.0,
+        )
+        gaps = {kind: 100 * found[f"{kind}_gap"] for kind in KINDS}
+        return drawn, gaps
+
+    def error_panel(self, table: Table, kind: str, title: str, highest: float) -> Panel:
+        """The errors of one kind of net by epoch, without the one before training."""
 
         def epochs(cell: Cell) -> Tensor:
             return cell.measured["epoch"][1:]
@@ -208,22 +206,29 @@ class Deeper(Experiment):
             legend="upper right",
         )
 
-    def sizes(self, result: Mapping[str, Tensor]) -> list[Panel]:
-        """Gradients by layer, without norms and with them."""
+    def picture_gradients(self, table: Table) -> tuple[Figure, dict[str, float]]:
+        """Size of the gradient of each layer before training, without norms and with them.
+
+        That of the first layer is {bare:.1e} times as large with shortcuts as without where there
+        are no norms (left), and {norms:.1e} times with norms (right).
+        """
         layers = torch.arange(1, self.deepest)
-        return [
-            Panel(
-                {kind: (layers, result[f"{kind}_{how}"]) for kind in ("plain", "residual")},
-                xlabel="layer",
-                ylabel="size of its gradient",
-                title=title,
-                log="y",
-            )
-            for how, title in (
-                ("bare", f"{self.deepest} layers, no norms"),
-                ("norms", f"{self.deepest} layers with norms"),
-            )
-        ]
+        found = self.metrics(table)
+        drawn = panels(
+            *(
+                Panel(
+                    {kind: (layers, table.result[f"{kind}_{how}"]) for kind in KINDS},
+                    xlabel="layer",
+                    ylabel="size of its gradient",
+                    title=f"{self.deepest} layers, {title}",
+                    log="y",
+                )
+                for how, title in (("bare", "no norms"), ("norms", "with norms"))
+            ),
+            width=3.25,
+            height=3.0,
+        )
+        return drawn, {"bare": found["gradient_ratio"], "norms": found["gradient_ratio_norms"]}
 
     def tiny(self) -> Self:
         return replace(
@@ -232,24 +237,14 @@ class Deeper(Experiment):
         )  # fmt: skip
 
 
-# degradation-cifar on an H200 in bf16, seed 0, errors in training after 40 epochs: plain 4.1 % with
-# 20 layers and 13.5 % with 56, residual 2.8 % and 0.8 %. degradation on two CPU threads, 96 s, seed
-# 0: plain 0.2 % and 43.5 %, residual 0 and 0. The first gradient of 98 layers without norms is
-# 1.5e20 times larger with shortcuts; with norms it is the plain net's that is too large.
 RECIPES = {
-    "degradation": Deeper(
+    "degradation": Degradation(
         goal="plain_gap >= 0.05 and residual_gap <= 0.01 and gradient_ratio >= 1000000",
         covers=("C20",),
     ),
-    "degradation-cifar": Deeper(
-        data="cifar10",
-        width=16,
-        steps=14_040,
-        batch_size=128,
-        pixels=4.0,
-        mirror=True,
-        every=1_404,
-        goal="plain_gap > 0 and residual_gap < 0 and gradient_ratio >= 1000000",
+    "degradation-cifar": Degradation(
+        data="cifar10", width=16, steps=14_040, batch_size=128, pixels=4.0, mirror=True,
+        every=1_404, goal="plain_gap > 0 and residual_gap < 0 and gradient_ratio >= 1000000",
         covers=("C20",),
     ),
-}
+}  # fmt: skip

@@ -39,7 +39,7 @@ from everynet.system.errors import UserError
 from everynet.system.wording import nearest
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
-from everynet.zoo.vision.cnn import Photographs
+from everynet.zoo.vision.cnn import CNNPhotographs
 from everynet.zoo.vision.pictures.features import driven
 
 Images = Float[Tensor, "images channels height width"]
@@ -175,7 +175,7 @@ class Ascent(Simulation):
     def network(self) -> tuple[nn.Module, Data]:
         """The network, in float64, and its data."""
         if not self.of:
-            recipe = Photographs(
+            recipe = CNNPhotographs(
                 data="strokes:2000", widths=(8, 16, 16), steps=self.learned, lr=1e-2,
                 schedule="one-cycle", seed=self.seed,
             )  # fmt: skip

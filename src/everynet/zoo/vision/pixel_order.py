@@ -103,7 +103,7 @@ class InOrder(FewImages[nn.Module]):
                 f"widths ({','.join(map(str, self.widths))}) must be fewer, because all layers but "
                 f"the last halve images of {shape[1]} x {shape[2]}"
             )
-        cnn = CNN(shape[0], classes, self.widths)
+        cnn = CNN(shape[0], classes, widths=self.widths)
         if self.network == "cnn":
             return cnn
         inputs = math.prod(shape)

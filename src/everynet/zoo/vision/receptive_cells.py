@@ -36,7 +36,7 @@ from torch.nn.functional import pad
 from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Pictures, Simulation
 from everynet.training.loop import evaluate, trained
-from everynet.zoo.vision.cnn import Photographs
+from everynet.zoo.vision.cnn import CNNPhotographs
 from everynet.zoo.vision.pictures.cells import cell_fields, named_bars
 
 Plane = Float64[Tensor, "side side"]
@@ -248,7 +248,7 @@ class Cells(Simulation):
 
     def told(self) -> dict[str, Tensor]:
         """Test accuracy of a linear classifier on pixels, on histograms, and of a CNN."""
-        recipe = Photographs(
+        recipe = CNNPhotographs(
             data=self.data, widths=(16, 32, 32), steps=self.steps, lr=1e-2, schedule="one-cycle",
             seed=self.seed,
         )  # fmt: skip

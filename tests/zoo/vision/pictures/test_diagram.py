@@ -4,7 +4,6 @@ import io
 from typing import NamedTuple
 
 import pytest
-import torch
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
@@ -15,7 +14,6 @@ from everynet.zoo.vision.pictures.diagram import (
     _boxes,
     _folded,
     network,
-    receptive_fields,
 )
 
 
@@ -164,20 +162,3 @@ def test_a_network_of_vectors_has_no_fields():
 
 def test_all_sorts_have_colours_of_their_own():
     assert len(set(SORTS.values())) == len(SORTS)
-
-
-def test_the_growth_of_what_is_seen():
-    rows = [conv(4, 30, 3), Row("ReLU", (4, 30, 30), 0, (3, 3)), conv(4, 28, 5), conv(4, 28, 5),
-            conv(4, 14, 13), conv(4, 7, 45), Row("Linear", (9,), 5, (32, 32))]  # fmt: skip
-    left, right = drawn(receptive_fields(rows, torch.rand(3, 32, 32))).axes
-    assert left.lines[0].get_ydata().tolist() == [3, 5, 13, 45]
-    sides = [patch.get_width() for patch in right.patches]
-    assert sides == [3, 5, 13], "squares larger than the image are not drawn"
-    for patch in right.patches:
-        assert patch.get_x() + patch.get_width() / 2 == 15.5
-    assert right.get_title() == "the first 3 on the image"
-
-
-def test_what_cannot_be_drawn():
-    with pytest.raises(ValueError, match="rows must hold a layer whose window is known, because"):
-        receptive_fields([Row("Linear", (3,), 4, (8, 8))], torch.rand(1, 8, 8))

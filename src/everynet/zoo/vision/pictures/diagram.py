@@ -1,6 +1,6 @@
 """A network as boxes from left to right, and how much of the image a unit of each layer sees.
 
-Both are drawn from the table of layers (`everynet.nn.layers.layer_table`). A box is as high as its
+It is drawn from the table of layers (`everynet.nn.layers.layer_table`). A box is as high as its
 maps are (square root) and as wide as it has many (logarithm); a vector is a thin bar. Norms and
 activations belong to the layer before them. A long network is folded until it can be read:
 layers of the same kind and shape become one box, then all those of one map size.
@@ -15,13 +15,11 @@ from functools import partial, reduce
 from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
-from torch import Tensor
 
-from everynet.plot.style import CYCLE, FAINT, INK, MAGNITUDE, array, bare, dress, grid
+from everynet.plot.style import CYCLE, FAINT, INK, bare, dress
 
 WIDE = 6.5  # inches of a page
 SMALL = 7  # points
@@ -120,50 +118,6 @@ def network(rows: Sequence[Row], shape: Sequence[int], *, title: str = "") -> Fi
     if known:
         lower = made.add_subplot(spec[1], sharex=upper)
         _draw_fields(lower, boxes, places, max(shape[1:]))
-    return made
-
-
-def receptive_fields(
-    rows: Sequence[Row], image: Float[Tensor, "channels height width"], *, title: str = ""
-) -> Figure:
-    """How what a unit sees grows with depth, and the same as squares about the middle of an image.
-
-    Layers that see no more than the one before them are left out. The image has one channel or
-    three, from 0 to 1.
-    """
-    seen: list[tuple[Row, int]] = []
-    for row in rows:
-        size = max(row.receptive_field or (0,))
-        if row.kernel is not None and size > (seen[-1][1] if seen else 1):
-            seen.append((row, size))
-    if not seen:
-        raise ValueError("rows must hold a layer whose window is known, because others see no part")
-    made = Figure(figsize=(WIDE, 3.2), layout="constrained")
-    left, right = made.subplots(1, 2, width_ratios=[1.3, 1])
-    dress(left)
-    depth, sizes = range(1, len(seen) + 1), [size for _, size in seen]
-    inks = [MAGNITUDE(0.1 + 0.8 * place / len(seen)) for place in range(len(seen))]
-    left.plot(depth, sizes, color=INK, linewidth=0.8, zorder=1)
-    left.scatter(depth, sizes, c=inks, s=28, zorder=2)
-    side = max(image.shape[1:])
-    left.axhline(side, color=INK, linewidth=0.8, linestyle=":")
-    left.annotate("the whole image", (1, side), (0, 2), textcoords="offset points", fontsize=SMALL)
-    left.set_xlabel("convolutions and pools passed", fontsize="small")
-    left.set_ylabel("side of what a unit sees, pixels", fontsize="small")
-    left.set_ylim(0, 1.12 * max(side, *sizes))
-    left.xaxis.get_major_locator().set_params(integer=True)
-    grid(left)
-    pixels = array(image).transpose(1, 2, 0)
-    right.imshow(pixels[..., 0] if len(image) == 1 else pixels, cmap="gray", vmin=0, vmax=1)
-    height, width = image.shape[1:]
-    for ink, (_, size) in zip(inks, seen, strict=True):
-        if size <= side:
-            corner = (width / 2 - size / 2 - 0.5, height / 2 - size / 2 - 0.5)
-            right.add_patch(Rectangle(corner, size, size, fill=False, edgecolor=ink, linewidth=1.8))
-    inside = sum(size <= side for size in sizes)
-    right.set_title(f"the first {inside} on the image", color=INK, fontsize="small")
-    bare(right)
-    left.set_title(title or "what a unit sees", color=INK, fontsize="small")
     return made
 
 
