@@ -358,7 +358,7 @@ def _answers(model: MLP, data: Data) -> tuple[Tensor, Tensor, Tensor]:
 
 def _plane(data: Data) -> bool:
     """Whether classes of points in a plane are learned."""
-    return data.spec["task"] != "regression" and data.spec["shape"] == [2]
+    return bool(data.spec["task"] != "regression" and data.spec["shape"] == [2])
 
 
 def _square(x: Float[Tensor, "batch 2"], spec: Spec) -> tuple[Tensor, dict[str, Any]]:
