@@ -114,7 +114,7 @@ from everynet.zoo.recurrent.stopping import HaltUnit as HaltUnit
 from everynet.zoo.recurrent.stopping import SampledLength as SampledLength
 from everynet.zoo.recurrent.stopping import SymbolChain as SymbolChain
 from everynet.zoo.recurrent.text_cnn import TextCNN as TextCNN
-from everynet.zoo.reinforcement.dqn import Memory as Memory
+from everynet.zoo.reinforcement.dqn import ReplayBuffer as ReplayBuffer
 from everynet.zoo.reinforcement.dqn import QNetwork as QNetwork
 from everynet.zoo.spiking.balanced import Balanced as Balanced
 from everynet.zoo.spiking.conversion import RateNetwork as RateNetwork

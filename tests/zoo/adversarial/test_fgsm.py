@@ -198,7 +198,7 @@ def test_a_run_is_attacked_in_the_units_of_its_pixels(digits):
     assert figures["linear_gap"] < 1e-12
     assert 0 < figures["random_rise"] < 0.5
     torch.testing.assert_close(result["linear_accuracy"], result["linear_law"])
-    assert list(recipe.pictures(result)) == list(recipe.captions)
+    assert list(recipe.draw(result)) == ["examples", "accuracy", "directions"]
 
 
 def test_the_images_shown_were_right_and_are_wrong(digits):

@@ -13,8 +13,7 @@ from everynet.zoo.feedforward.activations import (
     RECIPES,
     Activations,
     arctan,
-    losses,
-    measured,
+    measure_slope,
     rectifier,
     sigmoid,
     softmax,
@@ -56,7 +55,7 @@ def test_each_is_that_of_torch_and_its_slope_is_its_derivative(name, z):
     torch.testing.assert_close(made.value(place), made.torch(place), rtol=1e-10, atol=1e-14)
     for function in (made.torch, made.value):
         near = {"rtol": 1e-8, "atol": 1e-14}
-        torch.testing.assert_close(measured(function, place), made.slope(place), **near)
+        torch.testing.assert_close(measure_slope(function, place), made.slope(place), **near)
 
 
 @pytest.mark.covers("O1", "O2", "O3")
@@ -122,7 +121,7 @@ def test_bad_settings(fields, message):
 
 def test_a_step_is_not_said_to_have_a_steepest_slope_of_0():
     recipe = RECIPES["activations"].tiny()
-    drawn = recipe.pictures(recipe.simulate(torch.Generator()))["activations"]
+    drawn = recipe.picture_activations(recipe.simulate(torch.Generator()))
     told = [axes.get_title().replace("\n", " ") for axes in drawn.axes]
     titles = {title.partition(":")[0]: title for title in told}
     assert titles["step"] == "step: flat but for its jump"
@@ -130,7 +129,7 @@ def test_a_step_is_not_said_to_have_a_steepest_slope_of_0():
 
 
 def test_losses_are_drawn_above_their_slopes():
-    number, score, number_slope, score_slope = losses().axes
+    number, score, number_slope, score_slope = Activations().picture_losses({}).axes
     for above, below in ((number, number_slope), (score, score_slope)):
         for loss, slope in zip(above.lines, below.lines, strict=True):
             x, y, dy = loss.get_xdata(), loss.get_ydata(), slope.get_ydata()

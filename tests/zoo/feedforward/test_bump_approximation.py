@@ -11,10 +11,11 @@ from everynet.zoo.feedforward.bump_approximation import (
     RECIPES,
     TARGETS,
     Bumps,
-    bound,
-    edges,
-    middles,
-    network,
+    build_network,
+    bump_edges,
+    bump_middles,
+    error_bound,
+    sum_bumps,
 )
 from everynet.zoo.feedforward.mlp import MLP
 
@@ -35,18 +36,26 @@ def values(model, x):
 
 def test_four_bumps_by_hand():
     """Edges a cell past either end; read in the middles; each plateau is worth what was read."""
-    assert edges(4).tolist() == [-0.25, 0.25, 0.5, 0.75, 1.25]
-    assert middles(4).tolist() == [0.125, 0.375, 0.625, 0.875]
-    model = network(torch.tensor([5.0, -2.0, 7.0, 1.0]).double(), edges(4), 1e4)
+    assert bump_edges(4).tolist() == [-0.25, 0.25, 0.5, 0.75, 1.25]
+    assert bump_middles(4).tolist() == [0.125, 0.375, 0.625, 0.875]
+    model = build_network(torch.tensor([5.0, -2.0, 7.0, 1.0]).double(), bump_edges(4), 1e4)
     at = torch.tensor([0.0, 0.2, 0.3, 0.49, 0.6, 0.8, 1.0]).double()
     assert values(model, at).tolist() == pytest.approx([5, 5, -2, -2, 7, 1, 1], abs=1e-12)
     assert values(model, torch.tensor([0.25, 0.5]).double()).tolist() == pytest.approx([1.5, 2.5])
 
 
+@given(heights=st.lists(st.floats(-3, 3), min_size=1, max_size=6), w=st.floats(10, 1e3, width=32))
+@settings(max_examples=20, deadline=None)
+def test_the_network_is_the_sum_of_the_bumps(heights, w):
+    high, b = torch.tensor(heights).double(), bump_edges(len(heights))
+    expected = sum_bumps(grid(201), high, b, w)
+    torch.testing.assert_close(values(build_network(high, b, w), grid(201)), expected)
+
+
 @given(w=st.floats(10, 1e4, width=32), x=st.floats(-1, 2))
 @settings(max_examples=25, deadline=None)
 def test_a_hidden_unit_is_a_step_that_sharpens(w, x):
-    model = network(torch.ones(1).double(), torch.tensor([0.4, 0.6], dtype=torch.float64), w)
+    model = build_network(torch.ones(1).double(), torch.tensor([0.4, 0.6], dtype=torch.float64), w)
     rise, fall = model.hidden(torch.tensor([[x]], dtype=torch.float64))[1][0].tolist()
     for value, b in ((rise, 0.4), (fall, 0.6)):
         assert value == pytest.approx(0.5 * (1 + math.tanh(w * (x - b) / 2)), abs=1e-9)
@@ -74,8 +83,8 @@ def test_the_bound_holds_for_any_broken_line(knots, bumps, steepness):
         return heights[left] + (place - left) * (heights[left + 1] - heights[left])
 
     x = grid(40 * bumps + 1)
-    error = (f(x) - values(Bumps(steepness=steepness).built(f, bumps), x)).abs().max().item()
-    assert error <= bound(lipschitz, torch.tensor([bumps]).double()).item() + 1e-9
+    error = (f(x) - values(Bumps(steepness=steepness).build(f, bumps), x)).abs().max().item()
+    assert error <= error_bound(lipschitz, torch.tensor([bumps]).double()).item() + 1e-9
 
 
 @pytest.mark.covers("F8")
@@ -90,14 +99,18 @@ def test_bumps_that_stop_at_the_ends_keep_half_their_value_there_for_ever():
     f, _ = KINK
     for n in (8, 64, 512):
         short = torch.arange(n + 1, dtype=torch.float64) / n
-        error = (f(grid()) - values(network(f(middles(n)), short, 200.0 * n), grid())).abs().max()
+        error = (
+            (f(grid()) - values(build_network(f(bump_middles(n)), short, 200.0 * n), grid()))
+            .abs()
+            .max()
+        )
         assert error.item() == pytest.approx(0.25 + 0.25 / n, abs=1e-6)
 
 
 @given(bumps=st.integers(1, 60))
 @settings(max_examples=25, deadline=None)
 def test_the_bumps_add_to_one_on_the_interval(bumps):
-    model = network(torch.ones(bumps).double(), edges(bumps), 200.0 * bumps)
+    model = build_network(torch.ones(bumps).double(), bump_edges(bumps), 200.0 * bumps)
     assert (values(model, grid()) - 1).abs().max().item() < 1e-12
 
 
@@ -114,11 +127,11 @@ def test_it_is_a_plain_network_of_2n_units_in_any_precision():
         weights = {k.removeprefix(prefix): v for k, v in result.items() if k.startswith(prefix)}
         model = MLP((1, 2 * 8, 1), "sigmoid").double()
         model.load_state_dict(weights)
-        assert torch.equal(values(model, grid()), values(recipe.built(f, 8), grid()))
+        assert torch.equal(values(model, grid()), values(recipe.build(f, 8), grid()))
         x = grid(8 * recipe.points + 1)
         error = (values(model, x) - f(x)).abs().max()
         assert error == result["errors"][row, 0]
-        assert error <= bound(lipschitz, torch.tensor([8.0]).double()) + 1e-12
+        assert error <= error_bound(lipschitz, torch.tensor([8.0]).double()) + 1e-12
         single = values(model.float(), x.float()).double()
         assert (single - f(x)).abs().max().item() == pytest.approx(error.item(), rel=1e-3)
 

@@ -19,10 +19,10 @@ from everynet.zoo.feedforward.feature_learning import (
     Features,
     LearnedAgainstRandom,
     features,
-    own_readout,
-    read,
-    refit,
-    right,
+    fit_readout,
+    learned_readout,
+    read_out,
+    readout_accuracy,
     squared_error,
 )
 from everynet.zoo.feedforward.mlp import MLP
@@ -52,8 +52,8 @@ def test_a_readout_by_hand():
     """w = (2, 3) and the constant 10; fitting values that it makes finds it again."""
     phi, w = drawn(0, 9, 2), torch.tensor([[2.0], [3.0], [10.0]], dtype=torch.float64)
     t = 2 * phi[:, :1] + 3 * phi[:, 1:] + 10
-    torch.testing.assert_close(read(phi, w), t)
-    torch.testing.assert_close(refit(phi, t), w)
+    torch.testing.assert_close(read_out(phi, w), t)
+    torch.testing.assert_close(fit_readout(phi, t), w)
 
 
 @given(rows=st.integers(12, 40), units=st.integers(1, 8), seed=st.integers(0, 99))
@@ -61,10 +61,10 @@ def test_a_readout_by_hand():
 def test_refitting_is_least_squares(rows, units, seed):
     phi, t = drawn(seed, rows, units), drawn(seed + 1, rows, 3)
     theirs = LinearRegression().fit(phi.numpy(), t.numpy())
-    w = refit(phi, t)
+    w = fit_readout(phi, t)
     torch.testing.assert_close(w[:-1].T, torch.from_numpy(theirs.coef_))
     torch.testing.assert_close(w[-1], torch.from_numpy(theirs.intercept_))
-    left = t - read(phi, w)  # what is left has nothing to do with any feature
+    left = t - read_out(phi, w)  # what is left has nothing to do with any feature
     torch.testing.assert_close(phi.T @ left, torch.zeros(units, 3).double(), rtol=0, atol=1e-9)
 
 
@@ -75,9 +75,9 @@ def test_no_other_readout_has_a_lower_error(units, seed, away):
     """Also with more features than samples, and with one that is there twice."""
     phi, t = drawn(seed, 20, units), drawn(seed + 1, 20, 3)
     phi = torch.cat([phi, phi[:, :1]], dim=1)
-    best = refit(phi, t)
+    best = fit_readout(phi, t)
     other = best + away * drawn(seed + 2, *best.shape)
-    assert mse_loss(read(phi, best), t) <= mse_loss(read(phi, other), t) + 1e-15
+    assert mse_loss(read_out(phi, best), t) <= mse_loss(read_out(phi, other), t) + 1e-15
 
 
 def test_its_own_readout_is_the_network_itself():
@@ -85,10 +85,12 @@ def test_its_own_readout_is_the_network_itself():
     data = recipe.dataset()
     model = begin(recipe, data).model
     (x, label), (seen, true) = data.whole, data.splits["valid"]
-    w, t = own_readout(model), one_hot(label, 10)
+    w, t = learned_readout(model), one_hot(label, 10)
     error = squared_error(features(model, x), w, t.double())
     assert error == pytest.approx(mse_loss(model(x), t.float()).item(), rel=1e-5)
-    found = right(model, w, replace(data, eval_batch_size=100).valid)  # batches of 100 and 44
+    found = readout_accuracy(
+        model, w, replace(data, eval_batch_size=100).valid
+    )  # batches of 100 and 44
     assert found == pytest.approx(accuracy(model(seen), true).double().mean().item(), abs=1e-9)
 
 

@@ -39,12 +39,13 @@ def recipe(path, **given):
 
 
 def test_balanced_weights_are_those_of_scikit_learn(uneven):
-    data = recipe(uneven, class_weight="balanced").dataset()
+    balanced = recipe(uneven, class_weight="balanced")
+    data = balanced.dataset()
     y = data.splits["train"][1].numpy()
     theirs = compute_class_weight("balanced", classes=np.arange(3), y=y)
     assert data.spec["classes"] == ["few", "x", "y"]
-    assert data.spec["class_weights"] == pytest.approx(theirs.tolist())
-    assert "class_weights" not in recipe(uneven).dataset().spec
+    assert balanced.suited(data)["class_weights"] == pytest.approx(theirs.tolist())
+    assert "class_weights" not in recipe(uneven).suited(data)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -52,11 +53,12 @@ def test_only_the_loss_in_training_is_weighted(tmp_path, classes):
     path = table(tmp_path / "a.csv", 200, lambda n: "pqr"[n % 9 % classes])
     weighted = recipe(path, class_weight="balanced")
     data = weighted.dataset()
+    weighted = replace(weighted, **weighted.suited(data))
     net = weighted.model(data).double()
     x, t = data.splits["train"]
     z = net(x)
     logits = torch.cat([torch.zeros_like(z), z], 1) if classes == 2 else z
-    weights = torch.tensor(data.spec["class_weights"], dtype=torch.float64)
+    weights = torch.tensor(weighted.class_weights, dtype=torch.float64)
     # Over all training rows the weights sum to their number, so that both means are the same.
     wanted = cross_entropy(logits, t, weight=weights)
     torch.testing.assert_close(weighted.objective(net, (x, t))["loss"], wanted, rtol=1e-6, atol=0)
@@ -70,14 +72,25 @@ def test_a_run_with_weights_is_read_again(uneven, tmp_path):
     result = runs.run(given, tmp_path / "runs")
     again = of_run(result.folder)
     assert again.class_weight == "balanced"
-    net = runs.load(again, result.folder)
-    assert net.class_weights.tolist() == pytest.approx(again.dataset().spec["class_weights"])
-    assert "class_weights" not in net.state_dict()  # a run without has the same tensors
+    assert again.class_weights == given.suited(given.dataset())["class_weights"]
+
+
+def test_weights_are_asked_of_the_recipe_and_not_of_the_network(uneven):
+    weighted = recipe(uneven, class_weights=(1.0, 2.0, 4.0))
+    data, net = weighted.dataset(), torch.nn.Linear(2, 3).double()
+    x, t = data.splits["train"]
+    each = torch.tensor([1.0, 2.0, 4.0])[t] * cross_entropy(net(x), t, reduction="none")
+    torch.testing.assert_close(weighted.objective(net, (x, t))["loss"], each.mean())
 
 
 def test_weights_that_mean_nothing(tmp_path):
     with pytest.raises(UserError, match=r"class_weight \(even\) must be empty or balanced"):
         replace(RECIPES["mlp"], class_weight="even")
+    with pytest.raises(UserError, match=r"class_weights \(\(0.0, 1.0\)\) must be numbers above 0"):
+        replace(RECIPES["mlp"], class_weights=(0.0, 1.0))
+    few = replace(RECIPES["mlp-xor"], class_weight="balanced")
+    with pytest.raises(UserError, match=r"class_weights \(\(\)\) must be a number for each class"):
+        few.objective(torch.nn.Linear(2, 1), (torch.zeros(1, 2), torch.zeros(1).long()))
     path = table(tmp_path / "a.csv", 100, lambda n: f"{n}.5")
     said = r"class_weight \(balanced\) must be empty, because a number is learned"
     with pytest.raises(UserError, match=said):

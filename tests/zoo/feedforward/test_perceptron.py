@@ -13,7 +13,13 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from everynet.runs.verbs import load, run
 from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
-from everynet.zoo.feedforward.perceptron import RECIPES, Perceptron, margin, radius
+from everynet.zoo.feedforward.perceptron import (
+    RECIPES,
+    Perceptron,
+    learn_by_loop,
+    margin,
+    radius,
+)
 
 SQUARE = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
 XOR = torch.tensor([0, 1, 1, 0])
@@ -134,6 +140,18 @@ def test_the_learning_rate_scales_the_weights_and_changes_no_mistake(lr, seed):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@given(seed=st.integers(0, 1000), lr=st.sampled_from([0.5, 1.0]), passes=st.integers(1, 6))
+@settings(max_examples=20)
+def test_the_kernel_is_the_rule_as_it_is_written(seed, lr, passes):
+    random = torch.Generator().manual_seed(seed)
+    x = torch.randn(9, 3, generator=random, dtype=torch.float64)
+    t = torch.tensor([0, 1, *torch.randint(2, (7,), generator=random).tolist()])
+    unit = Perceptron(max_passes=passes, lr=lr).fit(x, t)
+    found = torch.cat([unit.coef_[0], unit.intercept_])
+    torch.testing.assert_close(learn_by_loop(x, t, lr, passes), found, rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @parametrize_with_checks([Perceptron(max_passes=50)], expected_failed_checks=lambda _: TYPED)
 def test_follows_scikit_learns_contract(estimator, check):
     check(estimator)
@@ -193,4 +211,4 @@ def test_a_class_that_cannot_be_separated_still_has_a_picture():
     data = recipe.dataset()
     unit = recipe.fit(recipe.model(data), data)
     assert unit.margin_ == 0
-    assert set(recipe.pictures(unit, data, [])) == {"line"}
+    assert set(recipe.draw(unit, data, [])) == {"line"}

@@ -21,9 +21,9 @@ from everynet.zoo.feedforward.universal_approximation import (
     Functions,
     Shallow,
     Widths,
-    missed,
     quadratic_floor,
-    sampled,
+    sample_targets,
+    unexplained_variance,
 )
 from tests.zoo.cells import cell
 
@@ -65,9 +65,11 @@ def test_each_network_is_that_of_torch_with_its_weights(nets, width, seed):
 def test_what_is_missed_is_one_less_the_coefficient_of_determination():
     f, y = drawn(0, 3, 50), drawn(1, 3, 50)
     expected = [1 - r2_score(a.numpy(), b.numpy()) for a, b in zip(f, y, strict=True)]
-    assert missed(y, f).tolist() == pytest.approx(expected, rel=1e-12)
-    assert missed(f.mean(1, keepdim=True).expand(3, 50), f).tolist() == pytest.approx([1, 1, 1])
-    assert missed(f, f).tolist() == [0, 0, 0]
+    assert unexplained_variance(y, f).tolist() == pytest.approx(expected, rel=1e-12)
+    assert unexplained_variance(f.mean(1, keepdim=True).expand(3, 50), f).tolist() == pytest.approx(
+        [1, 1, 1]
+    )
+    assert unexplained_variance(f, f).tolist() == [0, 0, 0]
 
 
 def test_the_floor_of_a_sine_in_closed_form():
@@ -100,14 +102,14 @@ def test_squares_make_a_quadratic_at_every_width_and_never_beat_the_best(width, 
     f = TARGETS[r"$\sin \pi x_1 \cos \pi x_2$"][1](x)
     near = f + 1e-3 * y / y.std()  # a target that the quadratic is part of
     for target in (f, near):
-        assert (missed(y, target) >= quadratic_floor(x, target)).all()
+        assert (unexplained_variance(y, target) >= quadratic_floor(x, target)).all()
 
 
 # ------------------------------------------------------------------------------------ the recipe
 
 
 def test_functions_of_one_input_are_given_one():
-    x, f = sampled(drawn(0, 30, 2).float(), nets=2)
+    x, f = sample_targets(drawn(0, 30, 2).float(), nets=2)
     assert x.shape == (6, 30, 2)
     assert (x[:4, :, 1] == 0).all()
     assert (x[4:, :, 1] != 0).all()
@@ -171,7 +173,7 @@ def test_a_wider_network_learns_better_and_squares_do_not(tmp_path):
     table = load(recipe, result.folder)
     tanh, square = table.cells["tanh-16"], table.cells["square-16"]
     x, f = square.recipe.dataset().splits["valid"]
-    found = missed(square.network()(x), f).detach()
+    found = unexplained_variance(square.network()(x), f).detach()
     torch.testing.assert_close(square.measured["missed"][-1], found)
     torch.testing.assert_close(table.result["floor"], quadratic_floor(x, f)[::2])
     assert tanh.measured["fits"].shape == (2, 3, 201)
@@ -209,7 +211,7 @@ def test_other_activations_are_taken(activation):
         ({"points": 9}, r"points \(9\) must be at least 10, more than"),
         ({"steps": 2}, r"steps \(2\) must be at least 3"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
-        ({"activation": "tan"}, r"activation \(tan\) must be one we have.*tanh"),
+        ({"activation": "tan"}, r"unknown activation \(tan\).*tanh"),
     ],
 )
 def test_bad_settings(fields, message):

@@ -1,4 +1,4 @@
-"""Catch and deep Q-learning: rules, targets, memory, and values against dynamic programming."""
+"""Deep Q-learning: the rules of Catch, targets, replay buffer, and values against exact ones."""
 
 from dataclasses import replace
 
@@ -17,18 +17,23 @@ from everynet.training.processes import World
 from everynet.zoo.reinforcement.dqn import (
     RECIPES,
     Catch,
-    Memory,
     PlayCatch,
     QNetwork,
-    behave,
-    loss,
-    target,
-    values,
+    ReplayBuffer,
+    choose_actions,
+    compute_td_target,
+    td_loss,
 )
 from tests.runs.test_resume import stopped_after
 
 SMALL = replace(
-    RECIPES["catch"].tiny(), name="catch", steps=8, eval_every=4, target_every=3, explore=4
+    RECIPES["catch"].tiny(),
+    name="catch",
+    steps=8,
+    eval_every=4,
+    target_every=3,
+    explore=4,
+    memory=64,
 )
 GAME = Catch(4, 3)
 
@@ -71,7 +76,7 @@ def test_what_is_seen():
 
 
 def test_every_start_is_there_once():
-    starts = Catch().starts().tolist()
+    starts = Catch().first_states().tolist()
     assert len({tuple(s) for s in starts}) == len(starts) == 25
     assert {row for row, _, _ in starts} == {0}
 
@@ -94,7 +99,7 @@ def recursive(game, state, gamma, random):
 
 @pytest.mark.parametrize("random", [False, True])
 def test_exact_values_are_those_of_the_whole_tree(random):
-    q = values(GAME, 0.9, random=random)
+    q = GAME.exact_q(0.9, random=random)
     for row, ball, paddle in GAME.states().tolist():
         expected = recursive(GAME, (row, ball, paddle), 0.9, random)
         assert q[row, ball, paddle].tolist() == pytest.approx(expected)
@@ -102,7 +107,7 @@ def test_exact_values_are_those_of_the_whole_tree(random):
 
 def test_the_best_play_of_catch_is_worth_the_discount():
     """Every ball can be caught from the top: 0.95 to the 8th; a far one on the last row is lost."""
-    q = values(Catch(), 0.95)
+    q = Catch().exact_q(0.95)
     torch.testing.assert_close(q[0].amax(2), torch.full((5, 5), 0.95**8, dtype=torch.float64))
     assert q[8, 0, 4].tolist() == [-1, -1, -1]
     assert q[8, 0, 1].tolist() == [1, -1, -1]
@@ -116,7 +121,7 @@ def test_random_play_gets_what_dynamic_programming_says():
     for _ in range(game.height - 1):
         state, reward, end = game.move(state, torch.randint(3, (n,), generator=draw))
     assert end.all()
-    expected = values(game, 1.0, random=True)[0].mean().item()
+    expected = game.exact_q(1.0, random=True)[0].mean().item()
     assert reward.mean().item() == pytest.approx(expected, abs=4 * reward.std().item() / n**0.5)
 
 
@@ -127,25 +132,26 @@ def test_a_share_of_the_actions_is_random():
     """The best action is taken with probability 1 - eps + eps / 3."""
     n, epsilon = 30_000, 0.3
     q = torch.tensor([[0.0, 2.0, 1.0]]).expand(n, 3)
-    action = behave(q, epsilon, torch.rand(n, 2, generator=torch.Generator().manual_seed(0)))
+    chance = torch.rand(n, 2, generator=torch.Generator().manual_seed(0))
+    action = choose_actions(q, epsilon, chance)
     shares = action.bincount(minlength=3) / n
     expected = torch.tensor([0.1, 0.8, 0.1])
     torch.testing.assert_close(shares, expected, rtol=0, atol=4 * (0.25 / n) ** 0.5)
-    assert behave(q, 0.0, torch.zeros(n, 2)).eq(1).all()
-    assert behave(q, 1.0, torch.full((n, 2), 0.999)).eq(2).all()
+    assert choose_actions(q, 0.0, torch.zeros(n, 2)).eq(1).all()
+    assert choose_actions(q, 1.0, torch.full((n, 2), 0.999)).eq(2).all()
 
 
 def test_targets_by_hand():
     """The end of a game cuts off what the target network says of the state after it."""
     after = torch.tensor([[1.0, 5.0, 2.0], [1.0, 5.0, 2.0], [-3.0, -2.0, -1.0]])
-    y = target(torch.tensor([0.0, -1.0, 0.5]), torch.tensor([0.0, 1.0, 0.0]), after, 0.9)
+    y = compute_td_target(torch.tensor([0.0, -1.0, 0.5]), torch.tensor([0.0, 1.0, 0.0]), after, 0.9)
     assert y.tolist() == pytest.approx([4.5, -1.0, 0.5 - 0.9])
 
 
 def test_the_error_reaches_only_the_action_taken():
     q = torch.tensor([[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]], requires_grad=True)
     y = torch.tensor([5.0, 1.0], requires_grad=True)
-    found = loss(q, torch.tensor([1, 0]), y)
+    found = td_loss(q, torch.tensor([1, 0]), y)
     assert found.item() == pytest.approx((9 + 1) / 2 / 2)
     found.backward()
     assert q.grad.tolist() == [[0, -1.5, 0], [-0.5, 0, 0]]
@@ -154,22 +160,23 @@ def test_the_error_reaches_only_the_action_taken():
 
 def test_randomness_falls_in_a_line_and_stays():
     recipe = PlayCatch(epsilon=0.2, explore=10)
-    assert [recipe.randomness(step) for step in (0, 5, 10, 99)] == pytest.approx([1, 0.6, 0.2, 0.2])
+    shares = [recipe.exploration(step) for step in (0, 5, 10, 99)]
+    assert shares == pytest.approx([1, 0.6, 0.2, 0.2])
 
 
-# ------------------------------------------------------------------------------- memory and target
+# ---------------------------------------------------------------- replay buffer and target network
 
 
-def test_the_memory_overwrites_its_oldest():
-    memory = Memory(QNetwork(4, 3, 2), games=2, size=6)
+def test_the_replay_buffer_overwrites_its_oldest():
+    buffer = ReplayBuffer(capacity=6, state_size=3)
     for step in range(4):
         new = torch.full((2,), step + 1)
-        memory.keep(step, new[:, None].expand(2, 3), new % 3, new / 10, new[:, None] + 1, new > 3)
-    assert memory.before[:, 0].tolist() == [4, 4, 2, 2, 3, 3]
-    assert memory.action.tolist() == [1, 1, 2, 2, 0, 0]
-    assert memory.reward.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.3, 0.3])
-    assert memory.after[:, 2].tolist() == [5, 5, 3, 3, 4, 4]
-    assert memory.end.tolist() == [1, 1, 0, 0, 0, 0]
+        buffer.add(step, new[:, None].expand(2, 3), new % 3, new / 10, new[:, None] + 1, new > 3)
+    assert buffer.state[:, 0].tolist() == [4, 4, 2, 2, 3, 3]
+    assert buffer.action.tolist() == [1, 1, 2, 2, 0, 0]
+    assert buffer.reward.tolist() == pytest.approx([0.4, 0.4, 0.2, 0.2, 0.3, 0.3])
+    assert buffer.next_state[:, 2].tolist() == [5, 5, 3, 3, 4, 4]
+    assert buffer.end.tolist() == [1, 1, 0, 0, 0, 0]
 
 
 def begun(recipe=SMALL):
@@ -186,10 +193,10 @@ def test_the_target_network_lags():
     known[0] = weights(state.model)
     for record in train(SMALL, state, Data.none()):
         followed = (record.step - 1) // 3 * 3
-        assert torch.equal(weights(state.extra.target), known[followed])
+        assert torch.equal(weights(state.extra.target_network), known[followed])
         known[record.step] = weights(state.model)
     assert not torch.equal(known[0], known[3])
-    assert all(p.grad is None for p in state.extra.target.parameters())
+    assert all(p.grad is None for p in state.extra.target_network.parameters())
 
 
 def test_what_is_remembered_is_what_was_played():
@@ -197,13 +204,14 @@ def test_what_is_remembered_is_what_was_played():
     state, count = begun(), SMALL.environments
     before = state.extra.games.clone()
     for record in train(replace(SMALL, steps=4), state, Data.none()):
-        memory, rows = state.extra, slice((record.step - 1) * count, record.step * count)
-        assert torch.equal(memory.before[rows], before)
-        after, reward, end = SMALL.game.move(before, memory.action[rows])
-        assert torch.equal(memory.after[rows], after)
-        assert torch.equal(memory.reward[rows], reward)
-        assert torch.equal(memory.end[rows].bool(), end)
-        before = memory.games.clone()
+        buffer = state.extra.replay_buffer
+        rows = slice((record.step - 1) * count, record.step * count)
+        assert torch.equal(buffer.state[rows], before)
+        after, reward, end = SMALL.game.move(before, buffer.action[rows])
+        assert torch.equal(buffer.next_state[rows], after)
+        assert torch.equal(buffer.reward[rows], reward)
+        assert torch.equal(buffer.end[rows].bool(), end)
+        before = state.extra.games.clone()
         assert torch.equal(before[~end], after[~end])
         assert (before[end][:, 0] == 0).all()
 
@@ -218,14 +226,14 @@ def test_three_updates_equal_those_by_hand(monkeypatch):
     state, hand, old = begun(), begun(), begun().model
     rule = torch.optim.Adam(hand.model.parameters(), SMALL.lr)
     for record in train(replace(SMALL, steps=3, schedule="constant"), state, Data.none()):
-        rows, memory = drawn[-1], state.extra
+        rows, buffer = drawn[-1], state.extra.replay_buffer
         assert rows.max() < record.step * SMALL.environments
         errors = []
         for row in rows.tolist():
-            q = hand.model(SMALL.game.image(memory.before[row : row + 1]))[0]
-            later = old(SMALL.game.image(memory.after[row : row + 1]))[0].max().item()
-            y = memory.reward[row].item() + (0 if memory.end[row] else SMALL.gamma * later)
-            errors.append((y - q[memory.action[row]]) ** 2 / 2)
+            q = hand.model(SMALL.game.image(buffer.state[row : row + 1]))[0]
+            later = old(SMALL.game.image(buffer.next_state[row : row + 1]))[0].max().item()
+            y = buffer.reward[row].item() + (0 if buffer.end[row] else SMALL.gamma * later)
+            errors.append((y - q[buffer.action[row]]) ** 2 / 2)
         mean = torch.stack(errors).mean()
         torch.testing.assert_close(record.terms["td_error"], mean.detach())
         rule.zero_grad()
@@ -238,9 +246,9 @@ class Expert(QNetwork):
     """Plays by the exact values of what it sees, for better or worse."""
 
     def __init__(self, game, sign):
-        super().__init__(game.height, game.width, 1)
+        super().__init__(game.height, game.width, 3, 1)
         self.register_parameter("sign", torch.nn.Parameter(torch.tensor(float(sign))))
-        self.game, self.q = game, values(game, 0.95)
+        self.game, self.q = game, game.exact_q(0.95)
 
     def forward(self, x):
         states = self.game.states()

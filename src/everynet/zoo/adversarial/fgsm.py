@@ -4,10 +4,11 @@
     s z(x') = s z(x) - eps ||w||_1,          z(x) = w x + b         (2)  on a linear model
     max of g d over ||d||_inf <= eps  =  eps ||g||_1                (3)  reached by d = eps sign(g)
 
-J is the cross-entropy of the network, y the true class, and s = 1 or -1 where y = 1 or 0. No pixel
+where J is the cross-entropy of the network, y the true class, s = 1 or -1 where y = 1 or 0, w x and
+g d are inner products, ||.||_1 is the sum of absolute values and ||.||_inf the largest. No pixel
 changes by more than eps, yet by (2) the score of a linear model moves by the sum of all its
-weights, which grows with the number of pixels: an attack needs no odd kink of the network, only
-that it is nearly linear. A random step of the same size moves a score by a sum whose signs cancel.
+weights, which grows with the number of pixels: an attack needs only that the network is nearly
+linear. A random step of the same size moves a score by a sum whose signs cancel.
 
 Goodfellow, Shlens and Szegedy (2015), "Explaining and harnessing adversarial examples",
 arXiv:1412.6572, sections 3 to 5. Unlike the paper, (2) is shown on the classifier by the nearer
@@ -23,37 +24,39 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Float64, Int, Int64
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.recipes.trained import Trained
 from everynet.training.loop import evaluating, trained
 from everynet.zoo.adversarial.pictures.attack import attacked
 from everynet.zoo.vision import lenet
 from everynet.zoo.vision.classifier import check_image_run, image_run
 
-AT_ONCE = 250  # images whose gradient is taken together
-EXAMPLES, LINES = 5, 3  # images that are shown, and of these those whose loss is drawn
-MOST_CLASSES = 5  # whose scores are drawn
-ALONG, ACROSS = (torch.linspace(start, 1, 41, dtype=torch.float64) for start in (0, -1))
-
 Bound = float | Tensor
 """One number for all pixels, or one for each channel (channels 1 1)."""
 
 
-def logits(model: nn.Module, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
-    """The scores of the classes: 0 and z of a network with one output z for two of them."""
-    z: Tensor = model(x)
-    return z if z.shape[1] > 1 else torch.cat([torch.zeros_like(z), z], 1)
+def fgsm(  # noqa: PLR0917 -- the letters of (1)
+    model: nn.Module,
+    x: Float[Tensor, "batch ..."],
+    y: Int[Tensor, " batch"],
+    eps: Bound,
+    low: Bound = 0.0,
+    high: Bound = 1.0,
+) -> Float[Tensor, "batch ..."]:
+    """Adversarial examples: the samples, each value changed by at most `eps`."""
+    return sign_step(x, input_gradient(model, x, y), eps, low, high)
 
 
 def input_gradient(
     model: nn.Module, x: Float[Tensor, "batch ..."], y: Int[Tensor, " batch"]
 ) -> Float[Tensor, "batch ..."]:
-    """How the loss of each sample changes with its values; the network is left as it was."""
+    """The gradient g of the loss by each sample; the network is left as it was."""
     with evaluating(model), torch.enable_grad():
         x = x.detach().requires_grad_()
         loss = cross_entropy(logits(model, x), y, reduction="sum")
@@ -72,16 +75,10 @@ def sign_step(
     return (x + eps * g.sign()).clamp(low, high)  # (1)
 
 
-def fgsm(  # noqa: PLR0917 -- the letters of (1)
-    model: nn.Module,
-    x: Float[Tensor, "batch ..."],
-    y: Int[Tensor, " batch"],
-    eps: Bound,
-    low: Bound = 0.0,
-    high: Bound = 1.0,
-) -> Float[Tensor, "batch ..."]:
-    """The samples, changed by at most `eps` so that the network takes them for others than `y`."""
-    return sign_step(x, input_gradient(model, x, y), eps, low, high)
+def logits(model: nn.Module, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
+    """The logits of the classes: 0 and z of a network with one output z for two of them."""
+    z: Tensor = model(x)
+    return z if z.shape[1] > 1 else torch.cat([torch.zeros_like(z), z], 1)
 
 
 def linear_margin(
@@ -91,7 +88,7 @@ def linear_margin(
     y: Int[Tensor, " batch"],
     eps: Bound,
 ) -> Float[Tensor, " batch"]:
-    """The margin s z(x') of a linear model after the attack, which need not be made."""
+    """The margin s z(x') of a linear model after the attack, without attacking it."""
     s = 2 * y - 1
     return s * ((x * w).flatten(1).sum(1) + b) - (eps * w.abs()).sum()  # (2)
 
@@ -101,38 +98,27 @@ def linear_rise(g: Float[Tensor, "batch ..."], eps: Bound) -> Float[Tensor, " ba
     return (eps * g.abs()).flatten(1).sum(1)  # (3)
 
 
+AT_ONCE = 250  # images whose gradient is taken together
+EXAMPLES, LINES = 5, 3  # images that are shown, and of these those whose loss is drawn
+MOST_CLASSES = 5  # whose scores are drawn
+SIZE = "largest change of a pixel (1: black to white)"
+ALONG, ACROSS = (torch.linspace(start, 1, 41, dtype=torch.float64) for start in (0, -1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Attack(Simulation):
     """Attack the test images of a trained network by gradient signs, and by random signs."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "examples": (
-            "Test images with what the network says of them and how sure it is, the change that "
-            "was made, red where a pixel became lighter, and what the network says then."
-        ),
-        "accuracy": (
-            "Left, steps along the signs of the gradient ruin the network long before random steps "
-            "of the same size do; right, on a linear model the attack does exactly what equation "
-            "2 says."
-        ),
-        "directions": (
-            "Left, the loss of three images rises sooner along the signs of the gradient than "
-            "along random signs (dashed); right, the scores of one image: that of its class falls "
-            "and others rise."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "accuracy": "the share of images that are told rightly before the attack",
-        "fgsm_accuracy": "the same after the strongest step along the sign of the gradient",
-        "random_accuracy": "the same after a step of that size in random directions",
-        "random_rise": (
-            "how far a random step climbs, as a part of the steepest step of its size, the mean"
-        ),
-        "linear_gap": "how far a linear model moves from what equation (2) says: rounding",
+        "accuracy": "accuracy on the test images before the attack",
+        "fgsm_accuracy": "accuracy after the largest step along the signs of the gradient",
+        "random_accuracy": "accuracy after a step of that size along random signs",
+        "random_rise": "mean rise of the loss by a random step, as a share of the steepest",
+        "linear_gap": "relative deviation of a linear model from equation (2): rounding",
     }
 
     of: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
-    """The run of a network that tells images apart; empty trains a LeNet on digits first."""
+    """The run of an image classifier; empty trains a LeNet on digits first."""
     steps: int = 1600
     """Updates of the LeNet that is trained where `of` is empty."""
     epsilons: tuple[float, ...] = (0.0, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25)
@@ -145,8 +131,7 @@ class Attack(Simulation):
         rise = all(a < b for a, b in pairwise(self.epsilons))
         fits = rise and len(self.epsilons) > 1 and self.epsilons[0] == 0 and self.epsilons[-1] <= 1
         self.require(fits, "epsilons", "two or more numbers that rise from 0 to at most 1")
-        self.require(self.samples >= 1, "samples", "at least 1")
-        self.require(self.steps >= 1, "steps", "at least 1")
+        self.at_least(1, "samples", "steps")
 
     def ready(self) -> None:
         if self.of:
@@ -167,15 +152,18 @@ class Attack(Simulation):
         x, y = _first(data, self.samples)
         moments = (torch.tensor(data.spec[n], dtype=torch.float64) for n in ("mean", "std"))
         mean, std = (moment[:, None, None] for moment in moments)
-        low, high = (0 - mean) / std, (1 - mean) / std  # where black and white are
-        unit = 1 / std  # what a step from black to white is
+        low, high = (0 - mean) / std, (1 - mean) / std  # black and white
+        unit = 1 / std  # the step from black to white
         both = zip(x.split(AT_ONCE), y.split(AT_ONCE), strict=True)
         g = torch.cat([input_gradient(model, some, true) for some, true in both])
         r = torch.randint(0, 2, x.shape, generator=generator).double() * 2 - 1
         ways = {"fgsm": g, "random": r}
         answers = {
             name: torch.stack(
-                [_answers(model, sign_step(x, way, e * unit, low, high)) for e in self.epsilons]
+                [
+                    _probabilities(model, sign_step(x, way, e * unit, low, high))
+                    for e in self.epsilons
+                ]
             )
             for name, way in ways.items()
         }  # epsilons samples classes
@@ -212,64 +200,80 @@ class Attack(Simulation):
             "linear_gap": result["linear_gap"].item(),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        classes = bytes(result["classes"].tolist()).decode().split("\n")
-        eps = result["epsilons"]
+    def picture_examples(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Test images with their predicted class, the change, and the image and class after it.
+
+        Red pixels became lighter and blue ones darker, by at most {eps:g} of black to white.
+        """
+        classes, eps = _classes(result), result["shown_epsilon"].item()
+        figure = attacked(
+            result["images"],
+            result["changed"],
+            before=_predictions(result["before"], classes),
+            after=_predictions(result["after"], classes),
+            title=f"every pixel changed by at most {eps:g}",
+        )
+        return figure, {"eps": eps}
+
+    def picture_accuracy(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Accuracy by the size of the step: a network (left) and a linear model (right).
+
+        The largest step leaves {fgsm:.0%} by signs of the gradient, {random:.0%} by random ones.
+        """
+        classes, eps = _classes(result), result["epsilons"]
         curves = {n: (eps, result[f"{n}_accuracy"]) for n in ("fgsm", "random", "linear")}
-        along, across = ALONG * eps[-1], ACROSS * eps[-1]
+        pair = " or ".join(classes[k] for k in result["linear_classes"].tolist())
+        figure = panels(
+            Panel(
+                {"signs of the gradient": curves["fgsm"], "random signs": curves["random"]},
+                xlabel=SIZE,
+                ylabel="accuracy, test images",
+                title=f"the network, {len(classes)} classes",
+                ylim=(-0.03, 1.03),
+            ),
+            Panel(
+                {"attacked": curves["linear"]},
+                guides={"by equation (2)": (eps, result["linear_law"])},
+                xlabel=SIZE,
+                ylabel="accuracy, training images",
+                title=f"a linear model, {pair}",
+                ylim=(-0.03, 1.03),
+            ),
+        )
+        found = self.metrics(result)
+        return figure, {"fgsm": found["fgsm_accuracy"], "random": found["random_accuracy"]}
+
+    def picture_directions(self, result: Mapping[str, Tensor]) -> Figure:
+        """The loss of three images along the signs of the gradient and along random ones (dashed).
+
+        On the right, the scores of the first image along the signs, from one side to the other.
+        """
+        classes, largest = _classes(result), result["epsilons"][-1]
         names = [f"image {i + 1}: {classes[k]}" for i, k in enumerate(result["true"][:LINES])]
         by_sign, by_chance = (
-            {n: (along, loss) for n, loss in zip(names, result[which], strict=True)}
+            {n: (ALONG * largest, loss) for n, loss in zip(names, result[which], strict=True)}
             for which in ("loss_fgsm", "loss_random")
         )
         scores = {
-            classes[k]: (across, score)
+            classes[k]: (ACROSS * largest, score)
             for k, score in zip(result["scored"].tolist(), result["scores"].T, strict=True)
         }
-        size = "largest change of a pixel (1: black to white)"
-        pair = " or ".join(classes[k] for k in result["linear_classes"].tolist())
-        return {
-            "examples": attacked(
-                result["images"],
-                result["changed"],
-                before=_said(result["before"], classes),
-                after=_said(result["after"], classes),
-                title=f"every pixel changed by at most {result['shown_epsilon']:g}",
+        return panels(
+            Panel(
+                by_sign,
+                guides=by_chance,
+                xlabel=SIZE,
+                ylabel="loss J",
+                title="along the signs of the gradient",
+                dashes="along random signs",
             ),
-            "accuracy": panels(
-                Panel(
-                    {"signs of the gradient": curves["fgsm"], "random signs": curves["random"]},
-                    xlabel=size,
-                    ylabel="test images named rightly",
-                    title=f"the network, {len(classes)} classes",
-                    ylim=(-0.03, 1.03),
-                ),
-                Panel(
-                    {"attacked": curves["linear"]},
-                    guides={"as the weights foretell": (eps, result["linear_law"])},
-                    xlabel=size,
-                    ylabel="training images named rightly",
-                    title=f"a linear model, {pair}",
-                    ylim=(-0.03, 1.03),
-                ),
+            Panel(
+                scores,
+                xlabel="step along the signs (0: the image)",
+                ylabel="score",
+                title=f"{names[0]}; the {len(scores)} highest scores",
             ),
-            "directions": panels(
-                Panel(
-                    by_sign,
-                    guides=by_chance,
-                    xlabel=size,
-                    ylabel="loss J",
-                    title="along the signs of the gradient",
-                    dashes="along random signs",
-                ),
-                Panel(
-                    scores,
-                    xlabel="step along the signs (0: the image)",
-                    ylabel="score",
-                    title=f"{names[0]}; the {len(scores)} highest scores",
-                ),
-            ),
-        }
+        )
 
     def tiny(self) -> Self:
         return replace(self, steps=10, samples=60, epsilons=(0.0, 0.1, 0.25))
@@ -287,7 +291,7 @@ def _first(data: Data, count: int) -> tuple[Float64[Tensor, "rows ..."], Int64[T
     return x, y
 
 
-def _answers(model: nn.Module, x: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows classes"]:
+def _probabilities(model: nn.Module, x: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows classes"]:
     """The probability of each class."""
     with torch.no_grad():
         return torch.cat([logits(model, some).softmax(1) for some in x.split(AT_ONCE)])
@@ -296,7 +300,7 @@ def _answers(model: nn.Module, x: Float[Tensor, "rows ..."]) -> Float[Tensor, "r
 def _fooled(
     before: Int[Tensor, " rows"], after: Int[Tensor, " rows"], y: Int[Tensor, " rows"]
 ) -> Int[Tensor, " shown"]:
-    """Images that were named rightly and then wrongly, of as many classes as can be."""
+    """Images classified correctly and then wrongly, of as many classes as can be."""
     fooled = ((before == y) & (after != y)).nonzero().flatten().tolist()
     firsts = {int(y[row]): row for row in reversed(fooled)}
     order = dict.fromkeys([*(firsts[k] for k in sorted(firsts)), *fooled, *range(len(y))])
@@ -325,7 +329,7 @@ def _along(
 def _linear(
     data: Data, epsilons: tuple[float, ...], unit: Float64[Tensor, "channels 1 1"]
 ) -> dict[str, Tensor]:
-    """A linear model of two classes under attack, without clipping, beside what (2) says."""
+    """A linear model of two classes under attack, without clipping, beside equation (2)."""
     pair = (3, 7) if len(data.spec["classes"]) > 7 else (0, 1)  # those of the paper, of ten digits
     x, y = data.whole
     zero, one = (x[y == k].double().mean(0) for k in pair)
@@ -348,18 +352,16 @@ def _linear(
     }
 
 
-def _said(p: Float[Tensor, "shown classes"], classes: list[str]) -> list[str]:
-    """What the network says of images, and how sure it is."""
+def _classes(result: Mapping[str, Tensor]) -> list[str]:
+    return bytes(result["classes"].tolist()).decode().split("\n")
+
+
+def _predictions(p: Float[Tensor, "shown classes"], classes: list[str]) -> list[str]:
+    """The predicted class of each image, and its probability."""
     sure = [">99%" if 0.995 <= share < 1 else f"{share:.0%}" for share in p.amax(1).tolist()]
     return [f"{classes[k]}  {text}" for k, text in zip(p.argmax(1).tolist(), sure, strict=True)]
 
 
-# Of seeds 0, 1, 2 on the CPU, on the 359 test images of digits, attacked with 0.25:
-#   accuracy         0.9944 0.9916 0.9944
-#   fgsm_accuracy    0.0891 0.0975 0.0585
-#   random_accuracy  0.9694 0.9805 0.9889
-# On the first 1,000 test images of MNIST, of=RUN of cnn-mnist with steps=1000 (seed 0), 0.9900
-# become 0.0840; there random signs of this size leave no more than 0.1510.
 RECIPES = {
     "fgsm": Attack(
         goal="accuracy >= 0.98 and fgsm_accuracy <= 0.2 and random_accuracy >= 0.94",

@@ -1,4 +1,4 @@
-"""Activation functions: what a unit makes of its weighted sum, and the slope that learning sees.
+"""Activation functions: nonlinearities of a unit's weighted sum z, and their derivatives.
 
     sigmoid(z)    = 1 / (1 + e^-z)                      slope s (1 - s) <= 1/4           (1)
     tanh(z)       = 2 sigmoid(2 z) - 1                  slope 1 - tanh(z)^2 <= 1         (2)
@@ -8,11 +8,11 @@
     rect(z; a)    = max(0, z) + a min(0, z)             slope 1 above 0, a below         (6)
     softmax(x)_i  = e^{x_i / T} / sum_j e^{x_j / T}     slopes (diag(p) - p p^T) / T     (7)
 
-The first four saturate: far from 0 they have no slope, and nothing is learned. Rectifiers are
-bounded by nothing above. (6) is relu for a = 0, leaky for a small a, the absolute value for
-a = -1, and PReLU where a is learned; for a > 1 it is not max(a z, z). softplus is written so that
-no exponential overflows. softmax is the one-hot argmax as T goes to 0. What the step is worth at 0
-is a matter of choice: h is a setting.
+where s = sigmoid(z), p = softmax(x), T is the temperature and `slope` is the derivative. The first
+four saturate: far from 0 they have no slope, and nothing is learned. Rectifiers are unbounded. (6)
+is relu for a = 0, leaky for a small a, the absolute value for a = -1, and PReLU where a is learned;
+for a > 1 it is not max(a z, z). softplus is written so that no exponential overflows. softmax is
+the one-hot argmax as T goes to 0. The value h of the step at 0 is a matter of choice.
 
 Glorot, Bordes and Bengio (2011), "Deep sparse rectifier neural networks", AISTATS 14; He et al.
 (2015), "Delving deep into rectifiers", arXiv:1502.01852 (PReLU).
@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 
 FAR = (-1e4, -700.0, 700.0, 1e4)  # where an exponential written without care overflows
 Elementwise = Callable[[Float[Tensor, " points"]], Float[Tensor, " points"]]
@@ -122,34 +122,8 @@ OF_A_CLASS: Mapping[str, Elementwise] = {
 }
 
 
-def losses() -> Figure:
-    """What a sample costs, and the slope that learning sees of it."""
-    at = torch.linspace(-3, 3, 601, dtype=torch.float64)
-    kinds = (
-        (OF_A_NUMBER, "error", "loss of a number"),
-        (OF_A_CLASS, "score z of the true class", "loss of a class, of two"),
-    )
-    return panels(
-        *(
-            Panel(
-                {name: (at, loss(at)) for name, loss in named.items()}, across, "loss", title,
-                ylim=(-0.2, 4.2), legend="none",
-            )
-            for named, across, title in kinds
-        ),
-        *(
-            Panel(
-                {name: (at, measured(loss, at)) for name, loss in named.items()}, across, "slope",
-                ylim=(-3.2, 3.2) if named is OF_A_NUMBER else (-1.4, 1.4), legend="below",
-            )
-            for named, across, _ in kinds
-        ),
-        height=2.2,
-    )  # fmt: skip
-
-
-def measured(function: Elementwise, z: Float[Tensor, " points"]) -> Float[Tensor, " points"]:
-    """The slope that learning sees: torch's derivative; nothing where it has none."""
+def measure_slope(function: Elementwise, z: Float[Tensor, " points"]) -> Float[Tensor, " points"]:
+    """The derivative by autograd; 0 where there is none."""
     with torch.enable_grad():
         point = z.detach().requires_grad_()
         value = function(point)
@@ -163,20 +137,6 @@ def measured(function: Elementwise, z: Float[Tensor, " points"]) -> Float[Tensor
 class Activations(Simulation):
     """Measure every activation and its slope, near 0 and far from it."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "activations": (
-            "Eight activations (blue) with their slopes (orange) against the weighted sum z: "
-            "sigmoid, tanh and arctan go flat on both sides, where no gradient comes back."
-        ),
-        "softmax": (
-            "The share of each of four classes against the temperature: when cold the largest "
-            "input takes all, and when hot all go to the dotted even share."
-        ),
-        "losses": (
-            "Losses above and their slopes below, of a number by its error (left) and of a class "
-            "by its score (right): those whose slope is bounded mind a wild sample less."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "sigmoid_slope": "the steepest slope of the sigmoid: a quarter",
         "tanh_slope": "the steepest slope of tanh: one",
@@ -190,16 +150,16 @@ class Activations(Simulation):
     leak: float = 0.1
     """The slope of the leaky rectifier below 0."""
     at_zero: float = 0.5
-    """What the step is worth at 0."""
+    """The value of the step at 0."""
     logits: tuple[float, ...] = (2.0, 1.0, 0.5, -1.0)
-    """What softmax is shown for."""
+    """Inputs of softmax."""
     points: int = 1201
-    """Places between -6 and 6 where each is measured."""
+    """Values of z between -6 and 6 at which each is measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(abs(self.leak) < math.inf, "leak", "a number")
-        self.require(0 <= self.at_zero <= 1, "at_zero", "a number from 0 to 1")
+        self.within(0, 1, "at_zero")
         unlike = len(set(self.logits)) == len(self.logits) >= 2
         self.require(unlike, "logits", "two numbers or more, none of them twice")
         self.require(all(map(math.isfinite, self.logits)), "logits", "finite")
@@ -216,7 +176,7 @@ class Activations(Simulation):
         return {
             "z": z,
             "values": torch.stack([f.torch(z) for f in found]),
-            "slopes": torch.stack([measured(f.torch, z) for f in found]),
+            "slopes": torch.stack([measure_slope(f.torch, z) for f in found]),
             "value_laws": torch.stack([f.value(z) for f in found]),
             "slope_laws": torch.stack([f.slope(z) for f in found]),
             "temperatures": temperatures,
@@ -241,53 +201,60 @@ class Activations(Simulation):
             "cold_error": _largest(shares[0] - one_hot),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        z, temperatures = result["z"][: self.points], result["temperatures"]
+    def picture_activations(self, result: Mapping[str, Tensor]) -> Figure:
+        """Eight activations (blue) and their slopes (orange) against the weighted sum z.
+
+        Sigmoid, tanh and arctan go flat on both sides, where the gradient vanishes.
+        """
+        z, shown = result["z"][: self.points], []
         values, slopes = (result[kind][:, : self.points] for kind in ("values", "slopes"))
-        shown = [
-            Panel(
-                {"value": (z, value), "slope": (z, slope)},
-                xlabel="z",
-                ylabel="",
-                title=_titled(name, slope),
-                ylim=(-1.7, 2.4),
-            )
-            for name, value, slope in zip(
-                table(self.leak, self.at_zero), values, slopes, strict=True
-            )
-        ]
+        names = table(self.leak, self.at_zero)
+        for name, value, slope in zip(names, values, slopes, strict=True):
+            steepest = slope.abs().max().item()
+            about = f"steepest {steepest:.2g}" if steepest else "flat but for its jump"
+            curves = {"value": (z, value), "slope": (z, slope)}
+            shown.append(Panel(curves, "z", "", f"{name}: {about}", ylim=(-1.7, 2.4)))
+        return panels(*shown, columns=4, height=1.9)
+
+    def picture_softmax(self, result: Mapping[str, Tensor]) -> Figure:
+        """The probability that softmax gives each class, against the temperature T.
+
+        When cold the largest input takes all; when hot all go to the dotted even share.
+        """
         heat = Panel(
             {
-                f"$x_{i + 1}$ = {x:g}": (temperatures, result["shares"][:, i])
+                f"$x_{i + 1}$ = {x:g}": (result["temperatures"], result["shares"][:, i])
                 for i, x in enumerate(self.logits)
             },
             log="x",
             levels={f"1 / {len(self.logits)}": 1 / len(self.logits)},
             xlabel="temperature T",
-            ylabel="share of the class",
+            ylabel="probability of the class",
             title="softmax: one-hot when cold, even when hot",
         )
-        return {
-            "activations": panels(*shown, columns=4, height=1.9),
-            "softmax": panels(heat, width=5.5),
-            "losses": losses(),
-        }
+        return panels(heat, width=5.5)
 
-    def tiny(self) -> Self:
-        return replace(self, points=min(self.points, 61))
+    def picture_losses(self, result: Mapping[str, Tensor]) -> Figure:
+        """Losses above and slopes below, of a number by its error and of a class by its score.
 
-
-def _titled(name: str, slope: Tensor) -> str:
-    """The steepest slope; a step is flat wherever it has one."""
-    steepest = slope.abs().max().item()
-    return f"{name}: steepest {steepest:.2g}" if steepest else f"{name}: flat but for its jump"
+        A loss whose slope is bounded is moved less by an outlier.
+        """
+        z, above, below = torch.linspace(-3, 3, 601, dtype=torch.float64), [], []
+        for losses, xlabel, title, steep in (
+            (OF_A_NUMBER, "error", "loss of a number", 3.2),
+            (OF_A_CLASS, "score z of the true class", "loss of a class, of two", 1.4),
+        ):
+            curves = {name: (z, loss(z)) for name, loss in losses.items()}
+            slopes = {name: (z, measure_slope(loss, z)) for name, loss in losses.items()}
+            above.append(Panel(curves, xlabel, "loss", title, ylim=(-0.2, 4.2), legend="none"))
+            below.append(Panel(slopes, xlabel, "slope", ylim=(-steep, steep), legend="below"))
+        return panels(*above, *below, height=2.2)
 
 
 def _largest(errors: Tensor) -> float:
     return errors.abs().max().item()
 
 
-# sigmoid_slope 0.25 (at 0), all errors below 1e-15, whatever the seed: nothing is drawn at random.
 RECIPES = {
     "activations": Activations(
         goal="sigmoid_slope <= 0.25 and value_error <= 1e-12 and slope_error <= 1e-12"

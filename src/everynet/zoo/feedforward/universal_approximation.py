@@ -1,10 +1,11 @@
 """Universal approximation by learning: wider networks come nearer, unless g is a polynomial.
 
     y(x) = c_0 + sum_k c_k g(w_k . x + b_k),  k = 1 .. width       (1)  one hidden layer
-    E    = mean (y - f)^2 / var f                                  (2)  share of f that is missed
+    E    = mean (y - f)^2 / var f                                  (2)  unexplained variance
     E_2  = min over quadratics q of mean (q - f)^2 / var f         (3)  floor of g(z) = z^2
 
-For a continuous f on a closed and bounded set, and an error above zero, there is a width at which
+where x is a point of the plane, w_k . x an inner product and g an activation function. For a
+continuous f on a closed and bounded set, and an error above zero, there is a width at which
 some weights come that near: if and only if g is no polynomial (f need not be smooth). With
 g(z) = z^2 the sum (1) is a quadratic of x at every width, so that E >= E_2, which least squares
 gives. The theorem says that such weights are there, not that descent finds them: past some width
@@ -26,17 +27,56 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.samplers import Made
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.seeds import generator
-from everynet.system.wording import nearest
+
+SPREAD = 3.0  # of initial weights and biases: bends all over the interval
+
+
+class Shallow(nn.Module):
+    """Networks with one hidden layer, side by side; each maps points of its own to numbers."""
+
+    def __init__(self, nets: int, width: int, g: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.g = g
+        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width))
+        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width) - 1))
+        self.c = nn.Parameter(torch.randn(nets, width, 1) / (10 * width**0.5))
+        self.c_0 = nn.Parameter(torch.zeros(nets, 1))
+
+    def forward(self, x: Float[Tensor, "nets points 2"]) -> Float[Tensor, "nets points"]:
+        h = self.g(torch.baddbmm(self.b, x, self.w))
+        return self.c_0 + (h @ self.c).squeeze(2)  # (1)
+
+
+def unexplained_variance(
+    y: Float[Tensor, "nets points"], f: Float[Tensor, "nets points"]
+) -> Float[Tensor, " nets"]:
+    """The share of the variance of f that each network does not explain."""
+    y, f = y.double(), f.double()
+    return (y - f).square().mean(1) / f.var(1, correction=0)  # (2)
+
+
+def quadratic_floor(
+    x: Float[Tensor, "nets points 2"], f: Float[Tensor, "nets points"]
+) -> Float[Tensor, " nets"]:
+    """The unexplained variance of the best quadratic of the inputs at these very points."""
+    (first, second), f = x.double().unbind(2), f.double()
+    one = torch.ones_like(first)
+    terms = torch.stack([one, first, second, first**2, first * second, second**2], dim=2)
+    best = torch.linalg.lstsq(terms, f[..., None], driver="gelsd").solution
+    return unexplained_variance((terms @ best).squeeze(2), f)  # (3)
+
+
+# -------- the network ends here; training and pictures follow --------
 
 Function = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 
@@ -56,42 +96,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 SQUARE = "square"
 ACROSS = torch.linspace(-1, 1, 201)  # where the networks are drawn
-SPREAD = 3.0  # of the first weights and biases: bends all over the interval
-
-
-class Shallow(nn.Module):
-    """Networks with one hidden layer, side by side; each maps points of its own to numbers."""
-
-    def __init__(self, nets: int, width: int, g: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.g = g
-        self.w = nn.Parameter(SPREAD * torch.randn(nets, 2, width))
-        self.b = nn.Parameter(SPREAD * (2 * torch.rand(nets, 1, width) - 1))
-        self.c = nn.Parameter(torch.randn(nets, width, 1) / (10 * width**0.5))
-        self.c_0 = nn.Parameter(torch.zeros(nets, 1))
-
-    def forward(self, x: Float[Tensor, "nets points 2"]) -> Float[Tensor, "nets points"]:
-        h = self.g(torch.baddbmm(self.b, x, self.w))
-        return self.c_0 + (h @ self.c).squeeze(2)  # (1)
-
-
-def missed(
-    y: Float[Tensor, "nets points"], f: Float[Tensor, "nets points"]
-) -> Float[Tensor, " nets"]:
-    """The share of the variance of f that each network leaves unexplained."""
-    y, f = y.double(), f.double()
-    return (y - f).square().mean(1) / f.var(1, correction=0)  # (2)
-
-
-def quadratic_floor(
-    x: Float[Tensor, "nets points 2"], f: Float[Tensor, "nets points"]
-) -> Float[Tensor, " nets"]:
-    """What the best quadratic of the inputs misses at these very points."""
-    (first, second), f = x.double().unbind(2), f.double()
-    one = torch.ones_like(first)
-    terms = torch.stack([one, first, second, first**2, first * second, second**2], dim=2)
-    best = torch.linalg.lstsq(terms, f[..., None], driver="gelsd").solution
-    return missed((terms @ best).squeeze(2), f)  # (3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +110,7 @@ class Functions(Training[Shallow]):
     def dataset(self) -> Data:
         draw = generator(self.seed)
         splits = {
-            split: sampled(2 * torch.rand(count, 2, generator=draw) - 1, self.nets)
+            split: sample_targets(2 * torch.rand(count, 2, generator=draw) - 1, self.nets)
             for split, count in (("train", self.points), ("valid", 4 * self.points))
         }
         # A row is all points of one network: every update sees them in this order.
@@ -125,7 +129,7 @@ class Functions(Training[Shallow]):
         return {"error": (model(x) - f).square().mean(1).sum()}  # each network has its own
 
 
-def sampled(x: Float[Tensor, "points 2"], nets: int) -> tuple[Tensor, Tensor]:
+def sample_targets(x: Float[Tensor, "points 2"], nets: int) -> tuple[Tensor, Tensor]:
     """Points and values for `nets` networks a function; an input that does not count is 0."""
     made = []
     for inputs, f in TARGETS.values():
@@ -137,19 +141,8 @@ def sampled(x: Float[Tensor, "points 2"], nets: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, kw_only=True)
 class Widths(Experiment):
-    """Train networks of each width on three functions, and judge them at points they never saw."""
+    """Train networks of each width on three functions, and evaluate them at other points."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "fits": (
-            "Networks of growing width over three functions (dashed): with tanh they close in, "
-            "while units that square (pink) stay a parabola however many they are."
-        ),
-        "error": (
-            "What the networks miss against their width, both logarithmic: tanh (blue, with the "
-            "spread of its networks) falls, and squaring units (orange) stay at the best "
-            "quadratic."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "fall": "by what factor the error falls from the narrowest to the widest network, at least",
         "below_floor": (
@@ -166,7 +159,7 @@ class Widths(Experiment):
     widths: tuple[int, ...] = (4, 8, 16, 32, 64)
     """Hidden units, rising; the last is compared with the first."""
     beyond: int = 256
-    """One width more, which is drawn and not judged."""
+    """One width more, which is drawn and left out of the metrics."""
     activation: str = "tanh"
     """The g that is no polynomial: tanh, relu or sine."""
     nets: int = 4
@@ -184,12 +177,11 @@ class Widths(Experiment):
         self.require(len(self.widths) >= 2 and rising, "widths", "two numbers or more, rising")
         self.require(self.widths[0] >= 1, "widths", "positive")
         self.require(self.beyond > self.widths[-1], "beyond", f"above {self.widths[-1]}")
-        self.require(self.nets >= 1, "nets", "at least 1")
+        self.at_least(1, "nets")
         self.require(self.points >= 10, "points", "at least 10, more than a quadratic has terms")
-        self.require(self.steps >= 3, "steps", "at least 3")
-        self.require(0 < self.lr < math.inf, "lr", "a positive number")
-        known = self.activation in ACTIVATIONS
-        self.require(known, "activation", "one we have" + nearest(self.activation, ACTIVATIONS))
+        self.at_least(3, "steps")
+        self.above(0, "lr")
+        self.one_of("activation", ACTIVATIONS)
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
@@ -203,11 +195,11 @@ class Widths(Experiment):
     def measure(
         self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
     ) -> dict[str, float | Tensor]:
-        """What each network misses at points it never saw, and the first of each along a line."""
+        """Unexplained variance at validation points, and the first network of each along a line."""
         x, f = data.splits["valid"]
         line = torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1)
-        fits = state.model(sampled(line, self.nets)[0].to(x))[:: self.nets]
-        return {"missed": missed(state.model(x), f), "fits": fits}
+        fits = state.model(sample_targets(line, self.nets)[0].to(x))[:: self.nets]
+        return {"missed": unexplained_variance(state.model(x), f), "fits": fits}
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         first = next(iter(self.cells().values()))
@@ -215,7 +207,7 @@ class Widths(Experiment):
         return {"floor": quadratic_floor(x, f)[:: self.nets]}
 
     def errors(self, table: Table, activation: str) -> Float[Tensor, "targets widths nets"]:
-        """What the networks miss in the end; NaN if they have diverged."""
+        """Unexplained variance in the end; NaN if a network has diverged."""
         found = []
         for width in (*self.widths, self.beyond):
             cell = table.cells[f"{activation}-{width}"]
@@ -235,51 +227,56 @@ class Widths(Experiment):
             "best_square_by_floor": (square.amin((1, 2)) / floor[:, 0]).max().item(),
         }
 
-    def pictures(self, table: Table) -> Pictures:
+    def picture_fits(self, table: Table) -> Figure:
+        """Networks of growing width over three functions (dashed), and units that square (pink).
+
+        Wider networks come closer, while squaring units stay a quadratic however many they are.
+        """
         shown = sorted({self.widths[0], self.widths[1], self.widths[-1]})
         lines = {f"width {width}": f"{self.activation}-{width}" for width in shown}
         lines |= {rf"$z^2$, width {self.widths[-1]}": f"{SQUARE}-{self.widths[-1]}"}
-        both = {self.activation: self.errors(table, self.activation),
-                r"$z^2$": self.errors(table, SQUARE)}  # fmt: skip
-        size = torch.tensor((*self.widths, self.beyond), dtype=torch.float64)
-        fits, errors = [], []
+        line, fits = torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1), []
         for row, (name, (inputs, f)) in enumerate(TARGETS.items()):
-            on_line = f(torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1))
+            found = {n: table.cells[cell].measured["fits"][-1, row] for n, cell in lines.items()}
             fits.append(
                 Panel(
-                    {
-                        label: (ACROSS, table.cells[cell].measured["fits"][-1, row])
-                        for label, cell in lines.items()
-                    },
-                    guides={"f": (ACROSS, on_line)},
+                    {name: (ACROSS, y) for name, y in found.items()},
+                    guides={"f": (ACROSS, f(line))},
                     xlabel="x" if inputs == 1 else r"$x_1$, along $x_2 = 0$",
                     ylabel="y(x)",
                     title=f"f = {name}",
                     ylim=(-1.6, 1.9),
                 )
             )
-            errors.append(
+        return panels(*fits)
+
+    def picture_error(self, table: Table) -> Figure:
+        """Unexplained variance against width, both logarithmic, with the spread of the networks.
+
+        Squaring units (orange) stay at or above the level of the best quadratic.
+        """
+        both = {g: self.errors(table, g) for g in (self.activation, SQUARE)}
+        both[r"$z^2$"] = both.pop(SQUARE)
+        size = torch.tensor((*self.widths, self.beyond), dtype=torch.float64)
+        return panels(
+            *(
                 Panel(
                     {g: (size, each[row].log().mean(1).exp()) for g, each in both.items()},
                     bands={g: (each[row].amin(1), each[row].amax(1)) for g, each in both.items()},
                     levels={"best quadratic": float(table.result["floor"][row])},
                     log="xy",
                     xlabel="width (hidden units)",
-                    ylabel="share of variance missed, other points",
+                    ylabel="unexplained variance, validation",
                     title=f"f = {name}",
                 )
+                for row, name in enumerate(TARGETS)
             )
-        return {"fits": panels(*fits), "error": panels(*errors)}
+        )
 
     def tiny(self) -> Self:
         return replace(self, widths=(2, 4), beyond=8, nets=2, points=32, steps=6)
 
 
-# For seeds 0, 1, 2 (fall hangs on how lucky the four networks of width 4 were):
-#   fall                  17.9    8.2     16.3    error at width 4 by that at 64, the least of three
-#   below_floor           278     284     252     the floor by the error at width 64, the least
-#   square_by_floor       1.003   1.003   1.003   error of z^2 by its floor, the least of all
-#   best_square_by_floor  1.007   1.084   1.029   the best of each function, the largest
 RECIPES = {
     "universal-approximation": Widths(
         goal="fall >= 3 and below_floor >= 100 and square_by_floor >= 0.9999", covers=("F9",)

@@ -2,7 +2,7 @@ import torch
 
 from everynet.plot import square
 from everynet.plot.style import png
-from everynet.zoo.generative.pictures.generation import made_and_judged, noise_to_points
+from everynet.zoo.generative.pictures.generation import noise_to_points, samples_on_surfaces
 
 POINTS = torch.tensor([[0.0, 1.0], [2.0, -1.0], [-1.0, 0.5]])
 
@@ -10,7 +10,7 @@ POINTS = torch.tensor([[0.0, 1.0], [2.0, -1.0], [-1.0, 0.5]])
 def test_points_and_surfaces_share_their_axes():
     """The line at 1/2 of a slope along x is where x is 0."""
     places = square(20, -3.0, 3.0)
-    drawn = made_and_judged(POINTS, POINTS, {"D": places[:, 0].sigmoid()}, span=3.0)
+    drawn = samples_on_surfaces(POINTS, POINTS, {"D": places[:, 0].sigmoid()}, span=3.0)
     first, second, bar = drawn.axes
     assert first.get_xlim() == second.get_xlim() == (-3, 3)
     assert [len(dots.get_offsets()) for dots in first.collections] == [3, 3]
@@ -23,7 +23,7 @@ def test_points_and_surfaces_share_their_axes():
 def test_a_surface_that_never_crosses_a_half_has_no_line():
     flat = torch.full((400,), 0.2)
     flat[:7] = torch.nan
-    drawn = made_and_judged(POINTS, POINTS, {"D": flat}, span=3.0)
+    drawn = samples_on_surfaces(POINTS, POINTS, {"D": flat}, span=3.0)
     assert len(drawn.axes[1].collections) == 1  # the points
     assert png(drawn).startswith(b"\x89PNG")
 

@@ -1,9 +1,9 @@
-"""How points are made from noise, and how well they are told from real ones."""
+"""Generated points beside real ones, and the noise that they come from."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -14,15 +14,14 @@ from torch import Tensor
 from everynet.plot.style import CYCLE, INK, MAGNITUDE, array, colour, figure
 
 
-def made_and_judged(
+def samples_on_surfaces(
     real: Float[Tensor, "rows 2"],
-    made: Float[Tensor, "others 2"],
+    fake: Float[Tensor, "others 2"],
     surfaces: Mapping[str, Float[Tensor, " points_squared"]],
     *,
     span: float,
-    labels: Sequence[str] = ("x", "y"),
 ) -> Figure:
-    """Real points beside made ones, then the made ones on surfaces of a probability by name.
+    """Real points beside generated ones, then those on surfaces of a probability by name.
 
     A surface has a value for each point of `square` from -span to span, not a number where there is
     none; its line is at 1/2.
@@ -30,7 +29,7 @@ def made_and_judged(
     drawn = figure(2.2 * (1 + len(surfaces)), 2.6, 1, 1 + len(surfaces))
     first, *others = drawn.axes
     _dots(first, real, INK, 3, label="real")
-    _dots(first, made, CYCLE[1], 3, label="made")
+    _dots(first, fake, CYCLE[1], 3, label="generated")
     first.set_title("points", fontsize="medium")
     first.legend(loc="center", fontsize="small", frameon=False, markerscale=3, handletextpad=0.1)
     for axes, (name, values) in zip(others, surfaces.items(), strict=True):
@@ -43,13 +42,13 @@ def made_and_judged(
             axes.contour(
                 side, side, np.ma.masked_invalid(z), levels=[0.5], colors="white", linewidths=1.1
             )
-        _dots(axes, made, CYCLE[1], 1.5)
+        _dots(axes, fake, CYCLE[1], 1.5)
         axes.set_title(name, fontsize="medium")
         axes.set_yticklabels([])
     for axes in drawn.axes:
         _plane(axes, span)
-        axes.set_xlabel(labels[0])
-    first.set_ylabel(labels[1])
+        axes.set_xlabel("x")
+    first.set_ylabel("y")
     if others:
         bar = drawn.colorbar(image, ax=others, shrink=0.78, pad=0.02, ticks=[0, 0.5, 1])
         bar.set_label("taken for real with this probability\n(white line: 1/2)", fontsize="small")
@@ -58,7 +57,7 @@ def made_and_judged(
 
 def noise_to_points(
     noise: Float[Tensor, "rows 2"],
-    made: Float[Tensor, "rows 2"],
+    fake: Float[Tensor, "rows 2"],
     group: Int[Tensor, " rows"],
     circles: Mapping[str, tuple[Float[Tensor, "turn 2"], Float[Tensor, "turn 2"]]],
     *,
@@ -68,7 +67,7 @@ def noise_to_points(
     drawn = figure(6.5, 3.3, 1, 2)
     before, after = drawn.axes
     paint = [colour(index) for index in group.tolist()]
-    for axes, points in ((before, noise), (after, made)):
+    for axes, points in ((before, noise), (after, fake)):
         _dots(axes, points, paint, 5)
     for number, (name, ways) in enumerate(circles.items()):
         dash = ("-", "--", ":")[number % 3]
