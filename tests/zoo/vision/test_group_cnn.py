@@ -105,6 +105,7 @@ def test_the_network_is_its_equations():
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-6)])
 def test_maps_are_turned_and_moved_and_logits_stay(dtype, tolerance):
+    torch.manual_seed(0)
     net = awake(GroupCNN(1, 10, widths=(3, 4, 4))).to(dtype)
     net.requires_grad_(False)
     x = randn(4, 1, 12, 12).to(dtype)
