@@ -184,7 +184,7 @@ class Segmentation(Training[UNet]):
 
     last_weights: ClassVar[bool] = True
     meanings: ClassVar[Mapping[str, str]] = {
-        "dice": "Dice coefficient, 2 x intersection / sum, the mean of all classes but the first",
+        "dice": "overlap, 2 x intersection / sum of both, the mean of all classes but the first",
         "iou": "intersection over union, the mean of all classes but the first",
         "accuracy": "the share of pixels whose predicted class is right",
         "cross_entropy": "cross-entropy of a pixel's class in nats, the mean",
@@ -224,15 +224,9 @@ class Segmentation(Training[UNet]):
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="mask",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            holdout=self.holdout,
-            size=self.size,
-            strict=self.strict,
-            augment=self.augment(),
-        )
+            self.data, kind="mask", batch_size=self.batch_size, seed=self.seed,
+            holdout=self.holdout, size=self.size, strict=self.strict, augment=self.augment(),
+        )  # fmt: skip
 
     def model(self, data: Data) -> UNet:
         channels, height, width = data.spec["shape"]
@@ -285,8 +279,8 @@ class Segmentation(Training[UNet]):
         """
         _, images, t, probabilities = self._validation(model, data)
         predicted = probabilities.argmax(1)
-        largest, least = (max_pool2d(sign * t[:, None].double(), 5, 1, 2)[:, 0] for sign in (1, -1))
-        wrong, outline = predicted != t, largest != -least
+        high, low = (max_pool2d(sign * t.double(), 5, 1, 2) for sign in (1, -1))
+        wrong, outline = predicted != t, high != -low  # more than one class within two pixels
         share = float((wrong & outline).sum() / wrong.sum().clamp(min=1))
         return segmented(images, t, predicted, data.spec["classes"]), {"share": share}
 
@@ -316,14 +310,12 @@ class Segmentation(Training[UNet]):
 
     def predict(self, model: UNet, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The class of each pixel, and the share of the pixels that each class has."""
-        classes = spec["classes"]
         masks = torch.cat([model(x).argmax(1).cpu() for x in inputs.split(16)])
+        names = spec["classes"]
         return [
             {
                 "mask": mask,
-                "classes": {
-                    name: (mask == k).double().mean().item() for k, name in enumerate(classes)
-                },
+                "classes": {n: (mask == k).double().mean().item() for k, n in enumerate(names)},
             }
             for mask in masks
         ]
@@ -334,14 +326,9 @@ class Segmentation(Training[UNet]):
 
 RECIPES = {
     "unet": Segmentation(
-        steps=1000,
-        batch_size=8,
-        lr=1e-2,
-        schedule="one-cycle",
-        mirror=True,
-        degrees=20.0,
-        pixels=4.0,
+        steps=1000, batch_size=8, lr=1e-2, schedule="one-cycle",
+        mirror=True, degrees=20.0, pixels=4.0,
         goal="dice >= 0.95",
         covers=("C23",),
     ),
-}
+}  # fmt: skip
