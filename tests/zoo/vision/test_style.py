@@ -214,8 +214,8 @@ def test_no_checkpoint_holds_the_network_and_pixels_are_all_that_is_learned():
     assert set(state.model.state_dict()) == {"pixels", "frames"}
     assert [name for name, _ in state.model.named_parameters()] == ["pixels"]
     given = state.model.frozen().network
-    assert sum(p.numel() for p in given.seen.network.parameters()) > 0
-    assert not any(p.requires_grad for p in given.seen.network.parameters())
+    assert sum(p.numel() for p in given.features.network.parameters()) > 0
+    assert not any(p.requires_grad for p in given.features.network.parameters())
     loaded = find("style").tiny().model(Data.described(data.spec))
     assert loaded._frozen is None, "what is only looked at needs no network"
 
@@ -236,7 +236,7 @@ def test_a_given_network_is_counted_where_threads_are_chosen(monkeypatch):
     recipe, setup = tiny(), choose("cpu")
     state, _ = begun(recipe)
     assert with_threads(setup, recipe, state.model).threads == 1
-    state.model.frozen().network.seen.network = nn.Conv2d(512, 512, 3)
+    state.model.frozen().network.features.network = nn.Conv2d(512, 512, 3)
     assert with_threads(setup, recipe, state.model).threads == 3
 
 
@@ -275,10 +275,10 @@ def test_a_run_of_a_grey_network_makes_a_grey_picture_with_its_own_layers(grey_r
     state, data = begun(recipe)
     assert data.spec["shape"] == [1, 32, 48]
     given = state.model.frozen().network
-    assert given.seen.layers == ("blocks.0.relu", "blocks.1.relu", "blocks.0.relu")
+    assert given.features.layers == ("blocks.0.relu", "blocks.1.relu", "blocks.0.relu")
     spec = recipe.of.spec
-    assert given.seen.mean.flatten().tolist() == pytest.approx(spec["mean"])
-    assert given.seen.std.flatten().tolist() == pytest.approx(spec["std"])
+    assert given.features.mean.flatten().tolist() == pytest.approx(spec["mean"])
+    assert given.features.std.flatten().tolist() == pytest.approx(spec["std"])
     assert next(train(recipe, state, data, setup=choose("cpu", "fp64"))).terms["style"] > 0
 
 
@@ -338,7 +338,7 @@ def test_vgg_answers_with_a_mean_near_one_and_its_losses_fall():
     data = recipe.dataset()
     state = begin(recipe, data)
     given = state.model.frozen().network
-    assert given.seen.layers == (*(f"relu{block}_1" for block in range(1, 6)), "relu4_2")
+    assert given.features.layers == (*(f"relu{block}_1" for block in range(1, 6)), "relu4_2")
     assert all(0.2 < scale < 2 for scale in given.scales)
     before = evaluate(recipe, state.model, [])["loss"]
     for _ in train(recipe, state, data):

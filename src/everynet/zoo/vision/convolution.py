@@ -32,7 +32,7 @@ from torch import Tensor
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.convolution import flipped, slid
+from everynet.zoo.vision.pictures.convolution import kernel_flips, sliding_kernel
 
 
 def convolve(
@@ -224,7 +224,7 @@ class ConvolutionSums(Simulation):
         bar of the result below.
         """
         signal, kernel = tensor(*SIGNAL), tensor(*KERNEL)
-        return slid(signal, kernel, convolve(signal, kernel))
+        return sliding_kernel(signal, kernel, convolve(signal, kernel))
 
     def picture_flip(self, result: Mapping[str, Tensor]) -> Figure:
         """Convolution and cross-correlation of points with a letter, and of a photo with a kernel.
@@ -232,7 +232,7 @@ class ConvolutionSums(Simulation):
         Convolution stamps the letter as it is and correlation turned by half a turn; on the photo
         light falls from opposite corners.
         """
-        return flipped(
+        return kernel_flips(
             (result["points"], tensor(*LETTER), result["stamped"]),
             (result["crop"], tensor(*RELIEF), result["relief"]),
         )

@@ -34,7 +34,7 @@ from torch.nn.functional import conv2d, max_pool2d, pad
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.shifts import shifted
+from everynet.zoo.vision.pictures.shifts import shift_grid
 
 Maps = Float[Tensor, "batch channels height width"]
 
@@ -197,7 +197,7 @@ class PhotoShifts(Simulation):
                 conv_relu(z, weight, stride=stride, circular=circular) for z in (x, shift(x, s))
             )
             rows[name] = (y[0, 0], shift(y, s // stride)[0, 0], moved[0, 0])
-        return shifted(x[0, 0], shift(x, s)[0, 0], s, weight[0, 0], rows)
+        return shift_grid(x[0, 0], shift(x, s)[0, 0], s, weight[0, 0], rows)
 
     def picture_errors(self, result: Mapping[str, Tensor]) -> Figure:
         """How far layers are from equivariant, left, and from invariant, right, by the shift.

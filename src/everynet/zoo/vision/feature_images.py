@@ -41,7 +41,7 @@ from everynet.system.wording import nearest
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import Photographs
-from everynet.zoo.vision.pictures.features import driven
+from everynet.zoo.vision.pictures.features import driving_images
 
 Images = Float[Tensor, "images channels height width"]
 AT_ONCE = 250  # images that go through the network together
@@ -248,7 +248,7 @@ class ActivationMaximisation(Simulation):
         """
         layer, _ = _names(result)
         pairs = zip(result["units"].tolist(), result["unit_drive"].tolist(), strict=True)
-        return driven(
+        return driving_images(
             result["images"],
             result["patches"],
             [f"map {unit + 1}\n{drive:.0f} x" for unit, drive in pairs],
@@ -263,7 +263,7 @@ class ActivationMaximisation(Simulation):
         """
         last = result["class_way"][-1]
         pairs = zip(_names(result)[1][:10], last.tolist(), strict=False)
-        figure = driven(
+        figure = driving_images(
             result["class_images"][:10],
             result["class_best"][:10],
             [f"{name}\n{p:.0%}" for name, p in pairs],

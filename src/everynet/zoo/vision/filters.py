@@ -35,7 +35,7 @@ from torch.nn.functional import pad
 from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.convolution import correlate2d
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.filtering import filtered, matched, shares
+from everynet.zoo.vision.pictures.filtering import filtered_images, found_shares, template_matches
 
 EVEN = 1e-9  # a sum of squares below this is rounding, for values from 0 to 1
 
@@ -190,7 +190,7 @@ class PhotoFilters(Simulation):
         cosines to where the template was cut.
         """
         place = result["places"][int(result["chosen"])]
-        return matched(
+        return template_matches(
             result["haze"],
             cut(result["photo"], place, self.side),
             place,
@@ -212,7 +212,7 @@ class PhotoFilters(Simulation):
             ten = blur(ten)
         across, down = edges(crop)
         strength = (across[:-1] ** 2 + down[:, :-1] ** 2).sqrt()
-        return filtered(
+        return filtered_images(
             {"photo": crop, "blurred": blur(crop), "blurred ten times": ten},
             {"edges across": across, "edges down": down},
             {"strength of edges": strength},
@@ -227,7 +227,7 @@ class PhotoFilters(Simulation):
         counts = self.right(result).sum(2)
         response, cosine, centred = counts[-1].tolist()
         values = {"response": response, "cosine": cosine, "centred": centred, "of": self.templates}
-        return shares([*LIGHTS], [*METHODS], counts, self.templates), values
+        return found_shares([*LIGHTS], [*METHODS], counts, self.templates), values
 
     def tiny(self) -> Self:
         return replace(self, templates=2, side=8)

@@ -54,7 +54,7 @@ from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.zoo.vision.clutter import in_clutter
 from everynet.zoo.vision.cnn import ConvBlock
-from everynet.zoo.vision.pictures.localisation import boxes_found, looked_at
+from everynet.zoo.vision.pictures.localisation import attention_boxes, predicted_boxes
 
 Edges = Float[Tensor, "batch 4"]
 EDGES = ("left", "top", "right", "bottom")
@@ -172,8 +172,8 @@ class SingleObject(Training[Localiser]):
             )
         self.require(self.size >= 16, "size", "at least 16, because images are laid in clutter")
         found = in_clutter(found, self.size, self.fragments)
-        made = BOXES.data(found, size=self.size, **given)  # type: ignore[arg-type]  # typed above
-        return replace(made, own=is_own(self.data))
+        canvases = BOXES.data(found, size=self.size, **given)  # type: ignore[arg-type]  # typed above
+        return replace(canvases, own=is_own(self.data))
 
     def _require_one_box(self, parts: Any) -> None:  # noqa: ANN401 -- pairs of tensors
         counts = torch.cat([(boxes[..., 0] >= 0).sum(1) for _, boxes in parts])
@@ -228,7 +228,7 @@ class SingleObject(Training[Localiser]):
         for i in shown:
             true = "" if predicted[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}"
             captions.append(f"{classes[predicted[i]]}{true}   {float(iou[i]):.2f}")
-        return boxes_found(
+        return predicted_boxes(
             Standardize.of(data.spec).undone(x.cpu().float())[shown],
             t[shown, 1:],
             b[shown],
@@ -246,7 +246,8 @@ class SingleObject(Training[Localiser]):
         maps = model.backbone(x)
         images = Standardize.of(data.spec).undone(x.cpu().float())
         boxes = model.propose_boxes(maps).cpu()
-        return looked_at(images, model.attention(maps).cpu(), boxes, model(x)[1].cpu().to(x.dtype))
+        found = model(x)[1].cpu().to(x.dtype)
+        return attention_boxes(images, model.attention(maps).cpu(), boxes, found)
 
     def predict(
         self, model: Localiser, inputs: Tensor, spec: Spec, *, width: int = 0, height: int = 0

@@ -39,7 +39,7 @@ from torch.nn.functional import (
 from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.convolution import farthest, tensor
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.convolution import pooled, shrunk
+from everynet.zoo.vision.pictures.convolution import pooled_photos, pooling_windows
 
 
 def max_pool(
@@ -138,7 +138,7 @@ class PoolingByHand(Simulation):
         crop = image[top : top + CROP[0], left : left + CROP[1]]
         x = tensor(NUMBERS)[None]
         largest, places = max_pool(x, 2, 2)
-        seen = torch.ones_like(largest)
+        dy = torch.ones_like(largest)
         values, gradients = beside_torch(generator)
         wide = torch.randn(2, 3, 6, 5, generator=generator, dtype=torch.float64)
         whole = torch.stack(global_pool(wide))
@@ -148,7 +148,7 @@ class PoolingByHand(Simulation):
             "numbers": x[0, 0],
             "pooled": torch.stack([largest, average_pool(x, 2, 2)])[:, 0, 0],
             "routed": torch.stack(
-                [max_pool_gradient(x, seen, places), average_pool_gradient(x, seen, 2, 2)]
+                [max_pool_gradient(x, dy, places), average_pool_gradient(x, dy, 2, 2)]
             )[:, 0, 0],
             "value_errors": tensor(*values),
             "gradient_errors": tensor(*gradients),
@@ -167,7 +167,7 @@ class PoolingByHand(Simulation):
         A gradient of 1 goes to the largest alone, the first of equal ones, or a quarter of it to
         each.
         """
-        return pooled(result["numbers"], result["pooled"], result["routed"])
+        return pooling_windows(result["numbers"], result["pooled"], result["routed"])
 
     def picture_photo(self, result: Mapping[str, Tensor]) -> Figure:
         """A photo pooled by larger and larger windows, by the maximum, top, and the mean, bottom.
@@ -179,7 +179,7 @@ class PoolingByHand(Simulation):
             "maximum": [max_pool(crop, window, window)[0][0, 0] for window in self.sides],
             "mean": [average_pool(crop, window, window)[0, 0] for window in self.sides],
         }
-        return shrunk(crop[0, 0], images)
+        return pooled_photos(crop[0, 0], images)
 
 
 def beside_torch(generator: torch.Generator) -> tuple[list[float], list[float]]:

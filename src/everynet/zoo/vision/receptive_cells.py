@@ -39,7 +39,7 @@ from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Simulation
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.cnn import Photographs
-from everynet.zoo.vision.pictures.cells import cell_fields, named_bars
+from everynet.zoo.vision.pictures.features import cell_fields, named_bars
 
 Plane = Float64[Tensor, "size size"]
 BINS = 9

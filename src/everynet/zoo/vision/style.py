@@ -99,17 +99,17 @@ class Picture(nn.Module):
 class PictureLosses(nn.Module):
     """Maps a picture to its content loss and to the style loss of each layer.
 
-    The last layer that `seen` has is that of the content.
+    The last layer of `features` is that of the content.
     """
 
     p: Tensor
     content: Tensor
 
-    def __init__(self, seen: Seen, content: Image, style: Image) -> None:
+    def __init__(self, features: Seen, content: Image, style: Image) -> None:
         super().__init__()
-        self.seen = seen
+        self.features = features
         with torch.no_grad():
-            of_content, of_style = seen(content), seen(style)
+            of_content, of_style = features(content), features(style)
             both = zip(of_content, of_style, strict=True)
             self.scales = [max(((p + a).mean() / 2).item(), 1e-12) for p, a in both]
             self.register_buffer("content", content, persistent=False)
@@ -121,7 +121,7 @@ class PictureLosses(nn.Module):
 
     def maps(self, x: Image) -> list[Float[Tensor, "_maps _pixels"]]:
         """Activations of the layers, scaled to a mean of one over content and style."""
-        return [f / scale for f, scale in zip(self.seen(x), self.scales, strict=True)]
+        return [f / scale for f, scale in zip(self.features(x), self.scales, strict=True)]
 
     def targets(self) -> list[Float[Tensor, "_maps _maps"]]:
         """The Gram matrices of the style."""
@@ -325,7 +325,7 @@ class StyleTransfer(Training[Picture]):
         grey = 0.5 + FAINT * (drawn - 0.5)
         pixels = (1 - self.noise) * content + self.noise * grey
         picture = Picture(pixels, lambda: self.losses(content, style))
-        picture.frozen()  # what cannot be had is said now
+        picture.frozen()  # refuses now what it cannot load
         return picture
 
     def optimizers(self, model: Picture) -> dict[str, Optimizer]:
@@ -413,7 +413,7 @@ class StyleTransfer(Training[Picture]):
         logged = plot.logged(history, "train")
         names = {f"_layer_{i}": name for i, name in enumerate(_style_layers(model), 1)}
         each = {name: logged[key] for key, name in names.items() if key in logged}
-        parts = {name: logged[name] for name in ("content", "style") if name in logged}
+        parts = {name: values for name, values in logged.items() if name in ("content", "style")}
         return plot.panels(
             plot.Panel(each, "updates", "E of the layer", "style, layer by layer", log="y"),
             plot.Panel(parts, "updates", "part of the loss L", "content and style", log="y"),
@@ -441,7 +441,7 @@ def _losses(model: Picture) -> PictureLosses:
 
 
 def _style_layers(model: Picture) -> list[str]:
-    return [name.rpartition(".")[2] for name in _losses(model).seen.layers[:-1]]
+    return [name.rpartition(".")[2] for name in _losses(model).features.layers[:-1]]
 
 
 RECIPES = {

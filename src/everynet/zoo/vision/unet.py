@@ -55,7 +55,7 @@ from everynet.nn.layers import activations
 from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
-from everynet.zoo.vision.pictures.segmentation import feature_u, segmented, uncertain_pixels
+from everynet.zoo.vision.pictures.segmentation import feature_u, mask_grid, uncertain_pixels
 
 Maps = Float[Tensor, "batch channels height width"]
 
@@ -282,7 +282,7 @@ class Segmentation(Training[UNet]):
         high, low = (max_pool2d(sign * t.double(), 5, 1, 2) for sign in (1, -1))
         wrong, outline = predicted != t, high != -low  # more than one class within two pixels
         share = float((wrong & outline).sum() / wrong.sum().clamp(min=1))
-        return segmented(images, t, predicted, data.spec["classes"]), {"share": share}
+        return mask_grid(images, t, predicted, data.spec["classes"]), {"share": share}
 
     def picture_skips(self, model: UNet, data: Data, history: History) -> Figure:
         """Feature maps of each level on the way down, left, and on the way up, right.

@@ -41,7 +41,7 @@ from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
-from everynet.zoo.vision.pictures.membranes import bent_windows, membranes
+from everynet.zoo.vision.pictures.segmentation import bent_windows, membranes
 from everynet.zoo.vision.unet import Segmentation, UNet
 
 LEVELS = 256

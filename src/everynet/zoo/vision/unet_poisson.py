@@ -261,7 +261,7 @@ class PoissonSolver(Experiment):
         maps = {"exact": poisson.response(*place, size)}  # (1)
         for name, net in nets.items():
             maps[name] = influence(net, x, *place)[0].double() * unit
-        return influences(maps, place=place, seen=1 + 2 * self.layers)  # (4)
+        return influences(maps, place=place, receptive_field=1 + 2 * self.layers)  # (4)
 
     def picture_errors(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Relative error on validation sources during training.
