@@ -169,11 +169,9 @@ PATCH = 12  # height and width of the patch that a dense matrix is multiplied wi
 STEPS = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (7.0, 8.0, 9.0))
 SHOWN = ((3, Slide()), (3, Slide(1, 1)), (3, Slide(2, 1)), (3, Slide(1, 0, 3)), (7, Slide(4, 3)))
 SLIDES = {
-    "stride 1": Slide(),
-    "stride 3": Slide(stride=3),
-    "dilation 2": Slide(dilation=2),
+    "stride 1": Slide(), "stride 3": Slide(stride=3), "dilation 2": Slide(dilation=2),
     "stride 3, dilation 2": Slide(stride=3, dilation=2),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,8 +247,7 @@ class ConvLayerByHand(Simulation):
         A pixel gets the weights that saw it: they overlap, lie apart or leave holes, by stride and
         dilation.
         """
-        gradients = {name: spread(slide) for name, slide in SLIDES.items()}
-        return backward_maps(tensor(*STEPS), gradients)
+        return backward_maps(tensor(*STEPS), {name: spread(s) for name, s in SLIDES.items()})
 
     def picture_sizes(self, result: Mapping[str, Tensor]) -> Figure:
         """Output size by image size, for some kernels, strides, paddings and dilations.
@@ -265,12 +262,10 @@ class ConvLayerByHand(Simulation):
             fits = sizes >= 1
             curves[f"{name}, D = {slide.dilation}"] = (pixels[fits], sizes[fits])
         panel = Panel(
-            curves,
-            xlabel="height or width of the image / pixels",
-            ylabel="that of the output / pixels",
-            title="places where a kernel of size F stands",
+            curves, xlabel="height or width of the image / pixels",
+            ylabel="that of the output / pixels", title="places where a kernel of size F stands",
             legend="upper left",
-        )
+        )  # fmt: skip
         return panels(panel, width=6.5, height=3.6)
 
     def tiny(self) -> Self:

@@ -249,12 +249,9 @@ class ConvolutionSums(Simulation):
                 "three": (torch.arange(3, 19), result["three"]),
                 "one less another": (torch.arange(-5, 6), result["difference"]),
             },
-            xlabel="points",
-            ylabel="probability",
-            title="sums and differences of dice",
-            ylim=(0, 0.29),
-            legend="upper right",
-        )
+            xlabel="points", ylabel="probability", title="sums and differences of dice",
+            ylim=(0, 0.29), legend="upper right",
+        )  # fmt: skip
         places, probabilities, expected = self.dropped_twice(result)
         spread = sum(s**2 for s in self.spreads) ** 0.5
         far, once = 3.5 * spread, torch.arange(result["bells"].shape[1]) - len(places) // 4
@@ -264,12 +261,9 @@ class ConvolutionSums(Simulation):
         balls = Panel(
             {**curves, "f * g": (places[also], probabilities[also])},
             guides={f"Gaussian of {spread:.3g}": (places[also], expected[also])},
-            xlabel="where the ball lands",
-            ylabel="probability",
-            title="a ball dropped twice",
-            ylim=(0, 1.9 * float(result["bells"].max())),
-            legend="upper right",
-        )
+            xlabel="where the ball lands", ylabel="probability", title="a ball dropped twice",
+            ylim=(0, 1.9 * float(result["bells"].max())), legend="upper right",
+        )  # fmt: skip
         return panels(dice, balls, width=3.25, height=3.3)
 
 

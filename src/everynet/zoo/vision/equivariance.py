@@ -209,21 +209,15 @@ class PhotoShifts(Simulation):
         layers = ("stride 1", "zeros around", "stride 2", "stride 4")
         pooled = ("convolution", "max of 2 x 2", "max of 4 x 4", "max of 8 x 8", "global mean")
         equivariant = Panel(
-            {name: (steps, result[name]) for name in layers},
-            xlabel="shift / pixels",
-            ylabel="|f(Tx) - T f(x)| / spread of f(x)",
-            title="equivariant where 0",
-            ylim=(-0.05, 1.9),
-            legend="upper right",
-        )
+            {name: (steps, result[name]) for name in layers}, xlabel="shift / pixels",
+            ylabel="|f(Tx) - T f(x)| / spread of f(x)", title="equivariant where 0",
+            ylim=(-0.05, 1.9), legend="upper right",
+        )  # fmt: skip
         invariant = Panel(
-            {name: (steps, result[name]) for name in pooled},
-            xlabel="shift / pixels",
-            ylabel="|f(Tx) - f(x)| / spread of f(x)",
-            title="invariant where 0",
-            ylim=(-0.05, 2.4),
+            {name: (steps, result[name]) for name in pooled}, xlabel="shift / pixels",
+            ylabel="|f(Tx) - f(x)| / spread of f(x)", title="invariant where 0", ylim=(-0.05, 2.4),
             legend="upper right",
-        )
+        )  # fmt: skip
         return panels(equivariant, invariant, width=3.25, height=3.4)
 
     def tiny(self) -> Self:

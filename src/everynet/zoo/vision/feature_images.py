@@ -281,21 +281,14 @@ class ActivationMaximisation(Simulation):
         steps = torch.arange(1, len(result["unit_way"]) + 1)
         curves = zip(units, result["unit_way"].T, strict=True)
         left = Panel(
-            {name: (steps, path) for name, path in curves},
-            "steps up",
-            "activation / its mean over images",
-            layer,
-            levels={"goal": 5.0},
-            legend="none",
-        )
+            {name: (steps, path) for name, path in curves}, "steps up",
+            "activation / its mean over images", layer, levels={"goal": 5.0}, legend="none",
+        )  # fmt: skip
         curves = zip(classes[:10], result["class_way"].T, strict=False)
         right = Panel(
-            {name: (steps, path) for name, path in curves},
-            "steps up",
-            "probability",
-            "classes",
+            {name: (steps, path) for name, path in curves}, "steps up", "probability", "classes",
             legend="none",
-        )
+        )  # fmt: skip
         return panels(left, right, width=3.25, height=2.8)
 
     def tiny(self) -> Self:

@@ -136,21 +136,13 @@ class PhotoFilters(Simulation):
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         image = photograph(self.photo, least=max(*CROP, self.side + 1))
-        places = torch.stack(
-            [
-                torch.randint(size - self.side + 1, (self.templates,), generator=generator)
-                for size in image.shape
-            ],
-            1,
-        )
+        limits = [pixels - self.side + 1 for pixels in image.shape]
+        drawn = [torch.randint(n, (self.templates,), generator=generator) for n in limits]
+        places = torch.stack(drawn, 1)
         parts = torch.stack([cut(image, place, self.side) for place in places])
         chosen = int(parts.flatten(1).std(1).argmax())
-        found = torch.stack(
-            [
-                torch.stack([best(method(a * image + b, parts)) for method in METHODS.values()])
-                for a, b in LIGHTS.values()
-            ]
-        )
+        photos = [a * image + b for a, b in LIGHTS.values()]
+        found = [torch.stack([best(f(x, parts)) for f in METHODS.values()]) for x in photos]
         haze = image * LIGHTS["in haze"][0] + LIGHTS["in haze"][1]
         noise = torch.randn(image.shape, generator=generator, dtype=image.dtype)
         even = torch.full_like(image, 0.7)
@@ -158,7 +150,7 @@ class PhotoFilters(Simulation):
             "photo": image,
             "haze": haze,
             "places": places,
-            "found": found,  # lights methods templates 2
+            "found": torch.stack(found),  # lights methods templates 2
             "chosen": torch.tensor(chosen),
             "maps": torch.stack([f(haze, parts[chosen][None])[0] for f in METHODS.values()]),
             "noise_left": blur(noise).std() / noise.std(),
@@ -191,12 +183,9 @@ class PhotoFilters(Simulation):
         """
         place = result["places"][int(result["chosen"])]
         return template_matches(
-            result["haze"],
-            cut(result["photo"], place, self.side),
-            place,
-            dict(zip(METHODS, result["maps"], strict=True)),
-            best(result["maps"]),
-        )
+            result["haze"], cut(result["photo"], place, self.side), place,
+            dict(zip(METHODS, result["maps"], strict=True)), best(result["maps"]),
+        )  # fmt: skip
 
     def picture_filters(self, result: Mapping[str, Tensor]) -> Figure:
         """A part of the photo, blurred once and ten times, and its edges.

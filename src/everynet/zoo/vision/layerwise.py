@@ -203,13 +203,11 @@ class LayerwiseByDepth(Experiment):
         depths = torch.tensor(self.depths)
         ends = {name: 100 * self.accuracy(table, kind) for kind, name in NAMES.items()}
         panel = Panel(
-            {name: (depths, rows.mean(1)) for name, rows in ends.items()},
-            "layers",
-            "test accuracy (%)",
-            f"sigmoid layers of {self.hidden_size} units on {self.data}",
+            {name: (depths, rows.mean(1)) for name, rows in ends.items()}, "layers",
+            "test accuracy (%)", f"sigmoid layers of {self.hidden_size} units on {self.data}",
             bands={name: (rows.amin(1), rows.amax(1)) for name, rows in ends.items()},
             ylim=(0.0, 102.0),
-        )
+        )  # fmt: skip
         found = self.metrics(table)
         values = {"greedy": found["accuracy"], "once": found["accuracy_once"]}
         return panels(panel, width=6.5, height=3.2), {**values, "deepest": self.depths[-1]}
@@ -226,15 +224,12 @@ class LayerwiseByDepth(Experiment):
             steps = cells[0].steps
             curves[name] = 100 * torch.stack([cell.measured["staged"] for cell in cells])
         panel = Panel(
-            {name: (steps, rows.mean(0)) for name, rows in curves.items()},
-            "updates",
-            "accuracy on validation images (%)",
-            f"{deepest} layers",
+            {name: (steps, rows.mean(0)) for name, rows in curves.items()}, "updates",
+            "accuracy on validation images (%)", f"{deepest} layers",
             bands={name: (rows.amin(0), rows.amax(0)) for name, rows in curves.items()},
             marks={f"layer {n + 1}": float(n * self.steps) for n in range(min(deepest, 10))},
-            ylim=(-25.0, 102.0),
-            legend="lower right",
-        )
+            ylim=(-25.0, 102.0), legend="lower right",
+        )  # fmt: skip
         return panels(panel, width=6.5, height=3.2)
 
     def tiny(self) -> Self:

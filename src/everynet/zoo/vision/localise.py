@@ -229,12 +229,10 @@ class SingleObject(Training[Localiser]):
             true = "" if predicted[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}"
             captions.append(f"{classes[predicted[i]]}{true}   {float(iou[i]):.2f}")
         return predicted_boxes(
-            Standardize.of(data.spec).undone(x.cpu().float())[shown],
-            t[shown, 1:],
-            b[shown],
+            Standardize.of(data.spec).undone(x.cpu().float())[shown], t[shown, 1:], b[shown],
             captions=captions,
             title="predicted class, and IoU of the predicted box with the true one",
-        )
+        )  # fmt: skip
 
     def picture_attention(self, model: Localiser, data: Data, history: History) -> Figure:
         """The attention of the network, top, and the boxes that pixels propose, bottom.

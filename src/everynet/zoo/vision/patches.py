@@ -107,17 +107,11 @@ class Patches(Training[PatchNet]):
             return cut_patches(photos, self.batch_size, generator(self.seed, 5, step))
 
         spec = {
-            "name": "patches of two photographs",
-            "kind": "image",
-            "task": "classification",
-            "shape": [3, SIZE, SIZE],
-            "classes": classes,
-            "mean": mean.tolist(),
-            "std": std.tolist(),
-            "peak": 255.0,
-            "size": SIZE,
+            "name": "patches of two photographs", "kind": "image", "task": "classification",
+            "shape": [3, SIZE, SIZE], "classes": classes, "mean": mean.tolist(),
+            "std": std.tolist(), "peak": 255.0, "size": SIZE,
             "split": "patches are cut at random at each step; another draw is for evaluation",
-        }
+        }  # fmt: skip
         splits = {
             part: cut_patches(photos, 64, generator(2018, number))
             for number, part in enumerate(("valid", "test"))

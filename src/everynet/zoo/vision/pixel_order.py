@@ -267,13 +267,10 @@ class PixelOrder(Experiment):
             there = {order: values for order, values in curves.items() if values.shape[1] > 1}
             panel = Panel(
                 {order: (steps, values.mean(0)) for order, values in there.items()},
-                xlabel="update",
-                ylabel="accuracy on validation images",
-                title=title,
+                xlabel="update", ylabel="accuracy on validation images", title=title,
                 bands={order: (values.amin(0), values.amax(0)) for order, values in there.items()},
-                ylim=(0.0, 1.02),
-                legend="lower right",
-            )
+                ylim=(0.0, 1.02), legend="lower right",
+            )  # fmt: skip
             shown.append(panel)
         found = self.metrics(table)
         return panels(*shown, width=3.25), {name: found[f"{name}_lost"] for name in NAMES}
@@ -306,12 +303,9 @@ class PixelOrder(Experiment):
                 **{name: (far, values) for name, values in curves},
                 "shuffled": (far, result["correlation_shuffled"].mean(0)),
             },
-            xlabel="distance / pixels",
-            ylabel="correlation of two pixels",
-            title="locality",
-            ylim=(-0.05, 1.5),
-            legend="upper right",
-        )
+            xlabel="distance / pixels", ylabel="correlation of two pixels", title="locality",
+            ylim=(-0.05, 1.5), legend="upper right",
+        )  # fmt: skip
         explained = result["explained_ordered"][0]
         block, off = torch.arange(1, len(explained) + 1), ~torch.eye(len(explained)).bool()
 
@@ -326,13 +320,10 @@ class PixelOrder(Experiment):
                 name: (block, there.mean(1)),
                 "the same, shuffled": (block, shuffled.mean(1)),
             },
-            bands={name: (there.amin(1), there.amax(1))},
-            xlabel=f"block of {names[0]}",
-            ylabel="share of a pixel explained",
-            title="stationarity",
-            ylim=(-0.05, 1.5),
+            bands={name: (there.amin(1), there.amax(1))}, xlabel=f"block of {names[0]}",
+            ylabel="share of a pixel explained", title="stationarity", ylim=(-0.05, 1.5),
             legend="upper right",
-        )
+        )  # fmt: skip
         return panels(locality, stationarity, width=3.25)
 
     def tiny(self) -> Self:

@@ -289,20 +289,15 @@ class ReceptiveCells(Simulation):
         cells = zip(self.angles, result["tuning"], strict=True)
         tuning = Panel(
             {f"{angle:g} degrees": (result["angles"], r / r.max()) for angle, r in cells},
-            "angle of the grating (degrees)",
-            "response / largest",
-            "simple cells, by the angle built",
-            ylim=(0.0, 1.5),
-            legend="upper right",
-        )
+            "angle of the grating (degrees)", "response / largest",
+            "simple cells, by the angle built", ylim=(0.0, 1.5), legend="upper right",
+        )  # fmt: skip
         named = {"simple cell": result["simple_phase"], "complex cell": result["complex_phase"]}
         phases = Panel(
             {name: (result["phases"], r / r.max()) for name, r in named.items()},
-            "phase of the bars (degrees)",
-            "response / largest",
-            f"bars at {self.angles[0]:g} degrees that move",
-            ylim=(0.0, 1.5),
-        )
+            "phase of the bars (degrees)", "response / largest",
+            f"bars at {self.angles[0]:g} degrees that move", ylim=(0.0, 1.5),
+        )  # fmt: skip
         return panels(tuning, phases, width=3.25, height=2.9)
 
     def picture_told(self, result: Mapping[str, Tensor]) -> Figure:

@@ -304,16 +304,10 @@ class StyleTransfer(Training[Picture]):
         colours = content.shape[1]
         spec = {
             "name": f"{self.content.name or 'china'} as {self.style.name or 'flower'}",
-            "kind": "image",
-            "task": "picture",
-            "shape": [*content.shape[1:]],
-            "classes": [],
-            "mean": [0.0] * colours,
-            "std": [1.0] * colours,
-            "peak": 255.0,
-            "size": 0,
+            "kind": "image", "task": "picture", "shape": [*content.shape[1:]], "classes": [],
+            "mean": [0.0] * colours, "std": [1.0] * colours, "peak": 255.0, "size": 0,
             "split": "none: two pictures and no set",
-        }
+        }  # fmt: skip
         digest = hashlib.sha256(content.numpy().tobytes() + style.numpy().tobytes()).hexdigest()
         return Data({"pictures": (content, style)}, spec, digest=digest, sampler=Made())
 
