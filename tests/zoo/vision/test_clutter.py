@@ -3,7 +3,7 @@
 import torch
 
 from everynet.data.loading import samples
-from everynet.zoo.vision.clutter import in_clutter, placed
+from everynet.zoo.vision.clutter import in_clutter, place_in_clutter
 
 
 def blocks(count, side=8):
@@ -15,7 +15,7 @@ def blocks(count, side=8):
 
 def test_the_box_holds_the_image_and_no_more():
     x, y = blocks(40)
-    canvas, boxes = placed(x, y, 32, 0, 1)
+    canvas, boxes = place_in_clutter(x, y, 32, 0, 1)
     assert torch.equal(boxes[:, 0, 0], y.float())
     for image, (left, top, right, bottom) in zip(canvas[:, 0], 32 * boxes[:, 0, 1:], strict=True):
         inside = image[int(top) : int(bottom), int(left) : int(right)]
@@ -29,7 +29,7 @@ def test_the_box_holds_the_image_and_no_more():
 
 def test_sizes_and_places_vary_within_the_canvas():
     """A share of 0.35 to 0.6 of the canvas: here 6 of 8 columns and 4 of 8 rows are white."""
-    _, boxes = placed(*blocks(400), 64, 0, 1)
+    _, boxes = place_in_clutter(*blocks(400), 64, 0, 1)
     left, top, right, bottom = boxes[:, 0, 1:].T
     wide, high = right - left, bottom - top
     assert 0.35 * 0.75 - 0.04 < float(wide.min()) < 0.3
@@ -45,8 +45,8 @@ def test_sizes_and_places_vary_within_the_canvas():
 
 def test_fragments_add_light_and_move_no_box():
     x, y = blocks(30)
-    alone, boxes = placed(x, y, 32, 0, 1)
-    among, same = placed(x, y, 32, 5, 1)
+    alone, boxes = place_in_clutter(x, y, 32, 0, 1)
+    among, same = place_in_clutter(x, y, 32, 5, 1)
     assert torch.equal(boxes, same)
     assert bool((among >= alone).all())
     assert int((among > alone).sum((1, 2, 3)).min()) > 0
@@ -56,9 +56,9 @@ def test_fragments_add_light_and_move_no_box():
 
 def test_an_image_follows_from_its_seed_and_number():
     x, y = blocks(300)
-    one, two = placed(x, y, 16, 1, 1), placed(x, y, 16, 1, 1)
+    one, two = place_in_clutter(x, y, 16, 1, 1), place_in_clutter(x, y, 16, 1, 1)
     assert all(map(torch.equal, one, two))
-    assert not torch.equal(one[0], placed(x, y, 16, 1, 2)[0])
+    assert not torch.equal(one[0], place_in_clutter(x, y, 16, 1, 2)[0])
 
 
 def test_a_set_of_classes_becomes_one_of_boxes():

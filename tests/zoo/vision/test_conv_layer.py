@@ -10,10 +10,10 @@ from torch.nn.functional import conv2d
 from everynet.system.errors import UserError
 from everynet.zoo.vision.conv_layer import (
     RECIPES,
-    ByHand,
+    ConvLayerByHand,
     Slide,
-    layer,
-    layer_gradients,
+    conv_backward,
+    conv_forward,
     pointwise,
     size_misses,
     spread,
@@ -34,12 +34,12 @@ class Layer(torch.autograd.Function):
     def forward(ctx, x, weight, bias, way):
         ctx.save_for_backward(x, weight)
         ctx.way = way
-        return layer(x, weight, bias, *way)
+        return conv_forward(x, weight, bias, *way)
 
     @staticmethod
     def backward(ctx, dy):
         x, weight = ctx.saved_tensors
-        return (*layer_gradients(x, weight, dy, *ctx.way), None)
+        return (*conv_backward(x, weight, dy, *ctx.way), None)
 
 
 # ------------------------------------------------------------------------------ value and gradient
@@ -54,15 +54,15 @@ class Layer(torch.autograd.Function):
 )
 @settings(max_examples=40)
 def test_value_and_gradients_are_torchs(sides, taps, slide, groups):
-    assume(min(map(slide.size, sides, taps)) >= 1)
+    assume(min(map(slide.output_size, sides, taps)) >= 1)
     x, w, b = random(2, 4, *sides), random(8, 4 // groups, *taps, seed=1), random(8, seed=2)
     for tensor in (x, w, b):
         tensor.requires_grad_()
     expected = conv2d(x, w, b, *slide, groups)
-    found = layer(x.detach(), w.detach(), b.detach(), slide, groups)
+    found = conv_forward(x.detach(), w.detach(), b.detach(), slide, groups)
     torch.testing.assert_close(found, expected.detach())
     dy = random(*expected.shape, seed=3)
-    by_hand = layer_gradients(x.detach(), w.detach(), dy, slide, groups)
+    by_hand = conv_backward(x.detach(), w.detach(), dy, slide, groups)
     for ours, theirs in zip(by_hand, torch.autograd.grad(expected, (x, w, b), dy), strict=True):
         torch.testing.assert_close(ours, theirs)
 
@@ -80,9 +80,9 @@ def test_gradients_by_differences(slide, groups):
 def test_a_layer_is_a_sum_of_correlations_over_channels_and_a_bias():
     """And its gradient on the image a sum of convolutions: closed by the sums of the first file."""
     x, w, b = random(1, 3, 6, 5), random(2, 3, 2, 3, seed=1), random(2, seed=2)
-    y = layer(x, w, b)
+    y = conv_forward(x, w, b)
     dy = random(*y.shape, seed=3)
-    dx, _, db = layer_gradients(x, w, dy)
+    dx, _, db = conv_backward(x, w, dy)
     for o in range(2):
         expected = sum(correlate2d(x[0, c], w[o, c], "valid") for c in range(3)) + b[o]
         torch.testing.assert_close(y[0, o], expected)
@@ -120,17 +120,19 @@ def test_the_size_is_the_shape_torch_gives_for_all_small_sizes():
 @settings(max_examples=60)
 def test_the_size_counts_the_places_one_by_one(pixels, taps, slide):
     last = pixels + 2 * slide.padding - slide.dilation * (taps - 1)
-    assert max(0, slide.size(pixels, taps)) == len(range(0, last, slide.stride))
+    assert max(0, slide.output_size(pixels, taps)) == len(range(0, last, slide.stride))
 
 
 @pytest.mark.covers("C4")
 def test_the_size_of_the_first_layer_of_alexnet_and_the_padding_that_keeps_a_size():
-    assert Slide(stride=4).size(227, 11) == 55
-    assert all(Slide(padding=(f - 1) // 2).size(n, f) == n for n in range(1, 20) for f in (1, 3, 5))
+    assert Slide(stride=4).output_size(227, 11) == 55
+    assert all(
+        Slide(padding=(f - 1) // 2).output_size(n, f) == n for n in range(1, 20) for f in (1, 3, 5)
+    )
     for n, f, s in product(range(1, 12), (1, 3, 5), (1, 2, 3)):
         twice = n * s - n - s + f  # twice the padding that keeps the size with a stride
         if twice >= 0 and twice % 2 == 0:
-            assert Slide(s, twice // 2).size(n, f) == n
+            assert Slide(s, twice // 2).output_size(n, f) == n
 
 
 # ------------------------------------------------------------------------------- matrix and 1 x 1
@@ -187,11 +189,11 @@ def test_the_recipe_reaches_its_goal():
 def test_what_does_not_fit_is_refused(channels, shape, slide, groups, message):
     x, w = random(1, channels, 6, 6), random(*shape)
     with pytest.raises(ValueError, match=message):
-        layer(x, w, torch.zeros(2).double(), slide, groups)
+        conv_forward(x, w, torch.zeros(2).double(), slide, groups)
     with pytest.raises(ValueError, match=message):
-        layer_gradients(x, w, random(1, 2, 4, 4), slide, groups)
+        conv_backward(x, w, random(1, 2, 4, 4), slide, groups)
 
 
 def test_settings_are_refused_by_name():
-    with pytest.raises(UserError, match=r"largest \(0\) must be from 1 to 256"):
-        ByHand(largest=0)
+    with pytest.raises(UserError, match=r"largest \(0\) must be a number from 1 to 256"):
+        ConvLayerByHand(largest=0)

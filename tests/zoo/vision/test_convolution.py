@@ -12,14 +12,14 @@ from scipy import signal
 from everynet.system.errors import UserError
 from everynet.zoo.vision.convolution import (
     RECIPES,
-    Sums,
+    ConvolutionSums,
+    add_distributions,
     bell,
     convolve,
     convolve2d,
     correlate2d,
-    difference,
     farthest,
-    total,
+    subtract_distributions,
 )
 from everynet.zoo.vision.photo import photograph
 
@@ -106,7 +106,10 @@ def test_two_dice_by_counting_all_throws(first, second):
             sums[a + b] = sums.get(a + b, 0) + chance * other
             less[a - b] = less.get(a - b, 0) + chance * other
     dice = [torch.tensor([float(p) for p in die], dtype=torch.float64) for die in (f, g)]
-    for found, expected in ((total(*dice), sums), (difference(*dice), less)):
+    for found, expected in (
+        (add_distributions(*dice), sums),
+        (subtract_distributions(*dice), less),
+    ):
         exact = [float(expected[c]) for c in sorted(expected)]
         assert found.tolist() == pytest.approx(exact, rel=1e-14)
 
@@ -116,8 +119,8 @@ def test_a_lopsided_die_less_itself_is_even_and_its_reverse_is_backwards():
     """P(a - b = c) of a = 0 surely is g(-c): the reverse drop."""
     g = torch.tensor([0.1, 0.2, 0.7], dtype=torch.float64)
     sure = torch.ones(1, dtype=torch.float64)
-    assert torch.equal(difference(sure, g), g.flip(0))  # c = -2, -1, 0
-    itself = difference(g, g)
+    assert torch.equal(subtract_distributions(sure, g), g.flip(0))  # c = -2, -1, 0
+    itself = subtract_distributions(g, g)
     torch.testing.assert_close(itself, itself.flip(0))
     assert itself.sum().item() == pytest.approx(1)
 
@@ -126,7 +129,7 @@ def test_a_lopsided_die_less_itself_is_even_and_its_reverse_is_backwards():
 @given(a=st.floats(2.5, 6), b=st.floats(2.5, 6))
 @settings(max_examples=15)
 def test_variances_of_gaussians_add(a, b):
-    added = total(bell(a, 60), bell(b, 60))
+    added = add_distributions(bell(a, 60), bell(b, 60))
     expected = bell((a**2 + b**2) ** 0.5, 120)
     torch.testing.assert_close(added, expected, rtol=0, atol=1e-14)
 
@@ -169,4 +172,4 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match=r"mode \(wide\) must be full, same or valid"):
         convolve(random(4), random(2), "wide")
     with pytest.raises(UserError, match=r"spreads \(\(0.5, 2.0\)\) must be from 1 to 100"):
-        Sums(spreads=(0.5, 2.0))
+        ConvolutionSums(spreads=(0.5, 2.0))

@@ -9,12 +9,12 @@ from torch import nn
 from everynet.system.errors import UserError
 from everynet.zoo.vision.equivariance import (
     RECIPES,
-    Shifts,
-    broken,
-    changed,
+    PhotoShifts,
+    conv_relu,
+    equivariance_error,
     global_mean,
-    layer,
-    pool,
+    invariance_error,
+    max_pool,
     shift,
     spread,
 )
@@ -37,7 +37,7 @@ def test_a_shift_moves_down_and_to_the_right_and_round():
 def test_the_layer_is_torchs(stride, closed):
     x, mode = random(2, 3, 8, 8), "circular" if closed else "zeros"
     conv = nn.Conv2d(3, 4, 5, stride, padding=2, bias=False, padding_mode=mode).double()
-    found = layer(x, conv.weight, stride=stride, closed=closed)
+    found = conv_relu(x, conv.weight, stride=stride, circular=closed)
     torch.testing.assert_close(found, conv(x).relu())
 
 
@@ -48,13 +48,13 @@ def test_a_closed_convolution_commutes_with_every_shift(s, side, taps):
     x, weight = random(1, 2, side, side), random(3, 2, taps, taps, seed=1)
 
     def f(x):
-        return layer(x, weight)
+        return conv_relu(x, weight)
 
     torch.testing.assert_close(f(shift(x, s)), shift(f(x), s), rtol=0, atol=1e-12)
-    assert broken(f, x, s) < 1e-12
-    assert changed(lambda x: global_mean(f(x)), x, s) < 1e-12
+    assert equivariance_error(f, x, s) < 1e-12
+    assert invariance_error(lambda x: global_mean(f(x)), x, s) < 1e-12
     if s % side and taps > 1:
-        assert changed(f, x, s) > 0.01  # equivariant is not invariant
+        assert invariance_error(f, x, s) > 0.01  # equivariant is not invariant
 
 
 @pytest.mark.covers("C8")
@@ -62,7 +62,7 @@ def test_a_closed_convolution_commutes_with_every_shift(s, side, taps):
 @settings(max_examples=20)
 def test_a_stride_commutes_with_its_own_multiples_alone(s, stride):
     x, weight = random(1, 1, 12, 12), random(2, 1, 3, 3, seed=1)
-    error = broken(lambda x: layer(x, weight, stride=stride), x, s, stride)
+    error = equivariance_error(lambda x: conv_relu(x, weight, stride=stride), x, s, stride)
     assert (error < 1e-12) == (s % stride == 0)
 
 
@@ -71,11 +71,11 @@ def test_borders_of_zeros_break_it_there_alone():
     x, weight = random(1, 1, 12, 12), random(2, 1, 5, 5, seed=1)
 
     def f(x):
-        return layer(x, weight, closed=False)
+        return conv_relu(x, weight, circular=False)
 
-    assert broken(f, x, 1) > 0.1
-    assert broken(f, x, 1, edge=2) > 0.01  # the old border has moved in by one
-    assert broken(f, x, 1, edge=3) < 1e-12
+    assert equivariance_error(f, x, 1) > 0.1
+    assert equivariance_error(f, x, 1, edge=2) > 0.01  # the old border has moved in by one
+    assert equivariance_error(f, x, 1, edge=3) < 1e-12
 
 
 def test_the_measures_by_hand():
@@ -87,14 +87,14 @@ def test_the_measures_by_hand():
         return z + torch.tensor([[0.0, 0.0], [0.0, float(z[0, 0, 0, 0] == 3)]])
 
     # shifted by 1 the first value is 3: (3, 2, 1, 0 + 1) for (3, 2, 1, 0)
-    assert broken(f, x, 1) == pytest.approx(1 / 5**0.5)
-    assert changed(f, x, 1) == pytest.approx(((3**2 + 1 + 1 + 2**2) / 5) ** 0.5)
+    assert equivariance_error(f, x, 1) == pytest.approx(1 / 5**0.5)
+    assert invariance_error(f, x, 1) == pytest.approx(((3**2 + 1 + 1 + 2**2) / 5) ** 0.5)
 
 
 @pytest.mark.covers("C8")
 def test_pooling_halves_a_map_and_changes_less():
     y = random(1, 3, 8, 8).abs()
-    assert torch.equal(pool(y, 2)[0, 0, 0, 0], y[0, 0, :2, :2].max())
+    assert torch.equal(max_pool(y, 2)[0, 0, 0, 0], y[0, 0, :2, :2].max())
     recipe = replace(RECIPE, side=32, filters=4, shifts=8)
     metrics = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(1)))
     assert all(goal.reached(metrics) for goal in recipe.goals())
@@ -121,4 +121,4 @@ def test_the_recipe_reaches_its_goal(photo, seed):
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Shifts(**fields)
+        PhotoShifts(**fields)

@@ -15,12 +15,12 @@ from everynet.system.errors import UserError
 from everynet.zoo.vision.feature_images import (
     _centred,
     _patches,
-    at_middle,
-    blurred,
-    climb,
-    rise,
-    variation,
-    watched,
+    ascend,
+    ascent_step,
+    blur,
+    layer_output,
+    middle_pixel,
+    total_variation,
 )
 
 
@@ -38,27 +38,27 @@ def test_total_variation_of_known_images():
     z = torch.zeros(3, 1, 4, 5, dtype=torch.float64)
     z[1] = torch.arange(5.0)  # rises by 1 to the right
     z[2, :, ::2] = 2.0  # stripes of 2
-    assert variation(z).tolist() == pytest.approx([0.0, 1.0, 2.0])
+    assert total_variation(z).tolist() == pytest.approx([0.0, 1.0, 2.0])
 
 
 def test_a_step_up_has_its_length_and_stays_between_black_and_white():
     x, g = torch.zeros(2, 1, 6, 6, dtype=torch.float64), randn(2, 1, 6, 6)
-    b = blurred(g)
-    step = rise(x, g, 0.1, LOW, HIGH)
+    b = blur(g)
+    step = ascent_step(x, g, 0.1, LOW, HIGH)
     expected = 0.1 * b / b.square().mean((1, 2, 3), keepdim=True).sqrt()
     torch.testing.assert_close(step, expected)
-    far = rise(x, g, 100.0, LOW, HIGH)
+    far = ascent_step(x, g, 100.0, LOW, HIGH)
     assert (float(far.min()), float(far.max())) == (-1.0, 2.0)
-    assert torch.equal(rise(x, torch.zeros_like(g), 0.1, LOW, HIGH), x)
+    assert torch.equal(ascent_step(x, torch.zeros_like(g), 0.1, LOW, HIGH), x)
 
 
 def test_the_blur_has_weights_1_2_1_and_takes_out_stripes():
     spot = torch.zeros(1, 1, 5, 5, dtype=torch.float64)
     spot[0, 0, 2, 2] = 16.0
     row = torch.tensor([0.0, 1.0, 2.0, 1.0, 0.0]).double()
-    torch.testing.assert_close(blurred(spot)[0, 0], row[:, None] * row)
+    torch.testing.assert_close(blur(spot)[0, 0], row[:, None] * row)
     stripes = torch.tensor([1.0, -1.0] * 4).double().expand(1, 1, 8, 8)
-    assert float(blurred(stripes)[..., 1:-1].abs().max()) < 1e-12
+    assert float(blur(stripes)[..., 1:-1].abs().max()) < 1e-12
 
 
 def test_of_a_linear_unit_the_best_image_is_light_where_its_weights_are_positive():
@@ -69,9 +69,11 @@ def test_of_a_linear_unit_the_best_image_is_light_where_its_weights_are_positive
     def units(x):
         return 50 + (w * x).sum((1, 2, 3))[:, None]
 
-    begun = (torch.zeros(1, 1, 6, 6).double(), torch.tensor([0]))
-    x, way = climb(units, begun, settings, (LOW, HIGH), torch.Generator())
-    b = blurred(w)
+    black = torch.zeros(1, 1, 6, 6).double()
+    x, way = ascend(
+        units, black, torch.tensor([0]), settings, limits=(LOW, HIGH), generator=torch.Generator()
+    )
+    b = blur(w)
     clear = b.abs() > 0.02 * float(b.abs().max())
     assert torch.equal(x[clear], torch.where(b > 0, HIGH, LOW)[clear])
     assert float(way[-1]) > float(way[1]) > float(way[0])
@@ -82,27 +84,27 @@ def test_the_costs_are_those_of_equation_1(l2, tv):
     """One step of a constant unit goes down the gradient of the costs alone."""
     settings = replace(find("feature-images"), l2=l2, tv=tv, jitter=0, steps=1, lr=0.1)
     start = 0.3 * randn(1, 1, 6, 6)
-    x, _ = climb(
-        lambda x: 0 * x.sum((1, 2, 3))[:, None], (start, torch.tensor([0])), settings,
-        (LOW, HIGH), torch.Generator(),
+    x, _ = ascend(
+        lambda x: 0 * x.sum((1, 2, 3))[:, None], start, torch.tensor([0]), settings,
+        limits=(LOW, HIGH), generator=torch.Generator(),
     )  # fmt: skip
     z = (start - LOW).requires_grad_()
-    cost = l2 * z.square().mean() + tv * variation(z).sum()
+    cost = l2 * z.square().mean() + tv * total_variation(z).sum()
     (g,) = torch.autograd.grad(-cost, z)
-    torch.testing.assert_close(x, rise(start, g, 0.1, LOW, HIGH))
+    torch.testing.assert_close(x, ascent_step(start, g, 0.1, LOW, HIGH))
 
 
 def test_the_unit_is_raised_as_a_logarithm():
     settings = replace(find("feature-images"), l2=0.5, tv=0.0, jitter=0, steps=1, lr=0.1)
     start, w = 0.1 * randn(1, 1, 6, 6), randn(1, 1, 6, 6, seed=1)
-    x, way = climb(
-        lambda x: 3 + (w * x).sum((1, 2, 3))[:, None], (start, torch.tensor([0])), settings,
-        (LOW, HIGH), torch.Generator(),
+    x, way = ascend(
+        lambda x: 3 + (w * x).sum((1, 2, 3))[:, None], start, torch.tensor([0]), settings,
+        limits=(LOW, HIGH), generator=torch.Generator(),
     )  # fmt: skip
     a = 3 + (w * start).sum()
     g = w / (1 + a) - 0.5 * 2 * (start - LOW) / 36
     assert float(way[0]) == pytest.approx(float(a))
-    torch.testing.assert_close(x, rise(start, g, 0.1, LOW, HIGH))
+    torch.testing.assert_close(x, ascent_step(start, g, 0.1, LOW, HIGH))
 
 
 # --------------------------------------------------------------------------- places and patches
@@ -131,9 +133,9 @@ def test_patches_lie_around_the_places_that_drive_a_unit():
 def test_what_a_layer_makes_is_seen_with_its_gradient():
     net = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.ReLU()).double()
     x = randn(1, 1, 5, 5).requires_grad_()
-    with watched(net, "0") as made:
+    with layer_output(net, "0") as made:
         net(x)
-    assert torch.equal(at_middle(made[0]), net[0](x)[:, :, 2, 2])
+    assert torch.equal(middle_pixel(made[0]), net[0](x)[:, :, 2, 2])
     (g,) = torch.autograd.grad(made[0][0, 0, 2, 2], x)
     torch.testing.assert_close(g[0, 0, 1:4, 1:4], net[0].weight[0, 0])
     assert not net[0]._forward_hooks
@@ -154,14 +156,14 @@ def made(tmp_path_factory):
 
 def test_units_of_a_run_are_driven(made):
     recipe = replace(find("feature-images"), of=everynet.trained(made["lenet"]), steps=20, units=3)
-    assert recipe.chosen(recipe.of.model.double(), randn(1, 1, 32, 32)) == "s4"
+    assert recipe.layer_name(recipe.of.model.double(), randn(1, 1, 32, 32)) == "s4"
     result = recipe.simulate(torch.Generator().manual_seed(0))
     assert result["images"].shape[1:] == (1, 32, 32)
     assert 0 <= float(result["images"].min()) <= float(result["images"].max()) <= 1 + 1e-6
     assert recipe.metrics(result)["drive"] > 0
-    assert list(recipe.pictures(result)) == list(recipe.captions)
+    assert list(recipe.draw(result)) == list(recipe.picture_names())
     other = replace(recipe, layer="c1")
-    assert other.chosen(recipe.of.model.double(), randn(1, 1, 32, 32)) == "c1"
+    assert other.layer_name(recipe.of.model.double(), randn(1, 1, 32, 32)) == "c1"
 
 
 def test_runs_and_layers_that_cannot_be_are_refused(made, tmp_path):
@@ -181,7 +183,7 @@ def test_runs_and_layers_that_cannot_be_are_refused(made, tmp_path):
         ({"units": 0}, r"units \(0\) must be at least 1"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"learned": 0}, r"learned \(0\) must be at least 1"),
-        ({"tv": -1.0}, r"tv \(-1.0\) must be at least 0"),
+        ({"tv": -1.0}, r"tv \(-1.0\) must be a number from 0 up"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
     ],
 )

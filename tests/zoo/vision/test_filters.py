@@ -9,7 +9,7 @@ from scipy import ndimage
 from everynet.system.errors import UserError
 from everynet.zoo.vision.filters import (
     RECIPES,
-    OnAPhoto,
+    PhotoFilters,
     best,
     blur,
     centred_cosine,
@@ -112,6 +112,6 @@ def test_what_has_no_direction_is_refused():
     with pytest.raises(ValueError, match=r"templates must each have pixels that differ"):
         centred_cosine(random(5, 5), torch.ones(1, 2, 2).double())
     with pytest.raises(UserError, match=r"side \(1\) must be at least 2, because"):
-        OnAPhoto(side=1)
+        PhotoFilters(side=1)
     with pytest.raises(UserError, match=r"templates \(0\) must be at least 1"):
-        OnAPhoto(templates=0)
+        PhotoFilters(templates=0)

@@ -18,7 +18,7 @@ def randn(*shape, seed=0):
 
 
 def test_the_stack_is_its_equations():
-    net, x = LayerwiseNet(6, 4, 3, 3).double(), randn(2, 1, 2, 3)
+    net, x = LayerwiseNet(6, 3, hidden_size=4, depth=3).double(), randn(2, 1, 2, 3)
     h = x.reshape(2, 6)
     for depth, (layer, head) in enumerate(zip(net.layers, net.heads, strict=True), 1):
         h = 1 / (1 + (-(h @ layer.weight.T + layer.bias)).exp())
@@ -29,7 +29,11 @@ def test_the_stack_is_its_equations():
 
 @pytest.mark.parametrize("stage", [1, 2, 3])
 def test_a_stage_is_the_loss_of_its_logits_and_reaches_its_own_layer_only(stage):
-    net, x, y = LayerwiseNet(6, 4, 3, 3).double(), randn(5, 6), torch.tensor([0, 1, 2, 0, 1])
+    net, x, y = (
+        LayerwiseNet(6, 3, hidden_size=4, depth=3).double(),
+        randn(5, 6),
+        torch.tensor([0, 1, 2, 0, 1]),
+    )
     loss = greedy_loss(net, x, y, stage)
     torch.testing.assert_close(loss, cross_entropy(net.logits(x, stage), y))
     loss.backward()
@@ -65,7 +69,7 @@ def test_all_at_once_moves_every_layer_and_the_last_logits():
 
 def test_a_gradient_shrinks_by_at_least_four_times_the_weights_a_layer():
     """What the docstring says of slopes: |dJ/dh_{l-1}| <= |W_l| |dJ/dh_l| / 4."""
-    net, x = LayerwiseNet(6, 6, 3, 4).double(), randn(3, 6)
+    net, x = LayerwiseNet(6, 3, hidden_size=6, depth=4).double(), randn(3, 6)
     h = [net.hidden(x, 0).requires_grad_()]
     for layer in net.layers:
         h.append(layer(h[-1]).sigmoid())

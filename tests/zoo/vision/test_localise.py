@@ -15,7 +15,7 @@ from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.system.errors import UserError
-from everynet.zoo.vision.localise import Localiser, OneObject, overlap
+from everynet.zoo.vision.localise import Localiser, SingleObject, box_iou
 
 
 def randn(*shape, seed=0):
@@ -25,7 +25,7 @@ def randn(*shape, seed=0):
 def awake(seed=0):
     """A network in float64 and eval mode whose places propose different boxes."""
     torch.manual_seed(seed)
-    net = Localiser(1, 3, (4, 5)).double().eval().requires_grad_(False)
+    net = Localiser(1, 3, widths=(4, 5)).double().eval().requires_grad_(False)
     net.edges.weight.copy_(randn(5 * 4, seed=3).reshape(4, 5, 1, 1))
     return net
 
@@ -57,8 +57,8 @@ def test_the_network_is_its_equations():
 
 def test_all_places_propose_the_same_distances_at_first():
     torch.manual_seed(0)
-    net = Localiser(1, 3, (4, 5)).double().eval()
-    box = net.proposed(net.backbone(randn(1, 1, 8, 8))).detach()
+    net = Localiser(1, 3, widths=(4, 5)).double().eval()
+    box = net.propose_boxes(net.backbone(randn(1, 1, 8, 8))).detach()
     torch.testing.assert_close(box[:, 2] - box[:, 0], torch.full((1, 4, 4), 0.3).double())
     torch.testing.assert_close(box[0, 0, :, 1], torch.full((4,), 1.5 / 4 - 0.15).double())
 
@@ -73,7 +73,7 @@ BOXES = torch.tensor(
     [(0, 0, 1.0), (0, 1, 0.5), (0, 2, 0.04), (1, 2, 0.04 / 0.5), (2, 3, 0.0)],
 )
 def test_overlap_of_known_boxes(one, other, expected):
-    both = overlap(BOXES[one : one + 1], BOXES[other : other + 1])
+    both = box_iou(BOXES[one : one + 1], BOXES[other : other + 1])
     assert both.item() == pytest.approx(expected)
 
 
@@ -88,11 +88,11 @@ def test_overlap_is_that_of_counted_pixels(seed):
         ((at > b[1]) & (at < b[3]))[:, None] & ((at > b[0]) & (at < b[2]))[None] for b in boxes
     ]
     counted = float((masks[0] & masks[1]).sum() / (masks[0] | masks[1]).sum())
-    assert overlap(boxes[:1], boxes[1:]).item() == pytest.approx(counted, abs=0.03)
+    assert box_iou(boxes[:1], boxes[1:]).item() == pytest.approx(counted, abs=0.03)
 
 
 def test_the_loss_is_its_three_terms():
-    recipe, net = OneObject(), awake()
+    recipe, net = SingleObject(), awake()
     x, y = randn(2, 1, 8, 8), torch.tensor([[[2.0, 0.1, 0.2, 0.6, 0.7]], [[0, 0.4, 0.4, 0.5, 0.9]]])
     y = y.double()
     logits, b = net(x)
@@ -103,7 +103,7 @@ def test_the_loss_is_its_three_terms():
     l1 = torch.where(away <= 1, away**2 / 2, away - 0.5).sum(1).mean()
     expected = {
         "cross_entropy": -logits.log_softmax(1)[[0, 1], k].mean(),
-        "iou_loss": (1 - overlap(b, t)).mean(),
+        "iou_loss": (1 - box_iou(b, t)).mean(),
         "smooth_l1": l1,
     }
     assert terms.keys() == expected.keys()
@@ -116,7 +116,7 @@ def test_gradients():
     x = randn(1, 1, 4, 4).requires_grad_()
     assert torch.autograd.gradcheck(lambda x: net(x)[1], x)
     boxes = BOXES[1:3].clone().requires_grad_()
-    assert torch.autograd.gradcheck(lambda b: overlap(b, BOXES[:2] * 0.9), boxes)
+    assert torch.autograd.gradcheck(lambda b: box_iou(b, BOXES[:2] * 0.9), boxes)
 
 
 def test_an_image_that_moves_moves_its_box():
@@ -169,7 +169,7 @@ def test_boxes_of_the_users_own_are_learned_and_found(photos, tmp_path_factory, 
 def test_predict_gives_pixels_of_the_size_that_is_asked():
     net, x = awake(), randn(3, 1, 8, 16)
     spec = {"classes": ["a", "b", "c"]}
-    recipe = OneObject()
+    recipe = SingleObject()
     plain, large = recipe.predict(net, x, spec), recipe.predict(net, x, spec, width=160, height=40)
     y, b = net(x)
     for row, (one, other) in enumerate(zip(plain, large, strict=True)):
@@ -185,7 +185,7 @@ def test_predict_gives_pixels_of_the_size_that_is_asked():
 
 def test_images_with_two_boxes_or_none_are_refused(photos):
     text = (photos / "boxes.csv").read_text()
-    recipe = OneObject(data=str(photos), size=32, batch_size=4)
+    recipe = SingleObject(data=str(photos), size=32, batch_size=4)
     (photos / "boxes.csv").write_text(text + "\n0.png,high,0,0,4,4")
     with pytest.raises(UserError, match=r"must have one box in each image, .* an image has 2"):
         recipe.dataset()
@@ -196,12 +196,12 @@ def test_images_with_two_boxes_or_none_are_refused(photos):
 
 def test_other_data_is_refused():
     with pytest.raises(UserError, match=r"data \(iris\) must be images with boxes"):
-        OneObject(data="iris").dataset()
+        SingleObject(data="iris").dataset()
     with pytest.raises(UserError, match=r"size \(8\) must be at least 16, because images are laid"):
-        OneObject(data="digits", size=8).dataset()
+        SingleObject(data="digits", size=8).dataset()
     data = Data.described({"shape": [1, 12, 12], "classes": ["a"]})
     with pytest.raises(UserError, match=r"size \(12\) must be at least 16, because every block"):
-        OneObject().model(data)
+        SingleObject().model(data)
 
 
 @pytest.mark.parametrize(

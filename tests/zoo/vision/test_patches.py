@@ -5,12 +5,12 @@ import torch
 from torch.nn.functional import avg_pool2d, conv2d
 
 from everynet.training.loop import evaluate, trained
-from everynet.zoo.vision.patches import SIDE, Patches, PatchNet, blocks, cut
+from everynet.zoo.vision.patches import SIZE, Patches, PatchNet, blocks, cut_patches
 
 
 def test_the_network_is_its_equations():
     torch.manual_seed(0)
-    net = PatchNet(5, ((2, 1), (3, 2))).double()
+    net = PatchNet(3, 5, sizes=((2, 1), (3, 2))).double()
     x = torch.randn(2, 3, 8, 6, dtype=torch.float64)
     part = net.features
     assert part.conv1_1.bias.shape == (2,)
@@ -31,8 +31,8 @@ def test_a_patch_is_of_the_photograph_and_the_quarter_that_its_class_says():
     """Photographs whose red is the column, by another offset each, and whose green is the row."""
     down, right = torch.meshgrid(torch.arange(60.0), torch.arange(70.0), indexing="ij")
     photos = [torch.stack([right + 1000 * n, down, torch.zeros_like(down)]) for n in range(2)]
-    x, y = cut(photos, 64, torch.Generator().manual_seed(0))
-    assert x.shape == (64, 3, SIDE, SIDE)
+    x, y = cut_patches(photos, 64, torch.Generator().manual_seed(0))
+    assert x.shape == (64, 3, SIZE, SIZE)
     assert y.tolist() == [*range(8)] * 8
     for patch, label in zip(x, y.tolist(), strict=True):
         assert (patch[0].min() >= 1000).item() == (label >= 4)

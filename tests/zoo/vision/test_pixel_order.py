@@ -14,9 +14,9 @@ from everynet.zoo.vision.image_statistics import elsewhere
 from everynet.zoo.vision.pixel_order import (
     DISTANCES,
     RECIPES,
-    InOrder,
+    ImagesInOrder,
     PixelOrder,
-    alike,
+    hidden_units_for,
     renumber,
     reorder,
 )
@@ -62,7 +62,7 @@ def test_the_networks_are_alike_in_size_and_see_the_same_images():
     nets = [cells[f"{name}-ordered-0"].model(data["cnn-ordered"]) for name in ("cnn", "mlp")]
     sizes = [sum(p.numel() for p in net.parameters()) for net in nets]
     assert sizes[1] / sizes[0] == pytest.approx(1, abs=0.05)
-    assert alike(64, 10, 64 * 20 + 20 + 20 * 10 + 10) == 20
+    assert hidden_units_for(64, 10, 64 * 20 + 20 + 20 * 10 + 10) == 20
     order = cells["cnn-shuffled-0"].order(data["cnn-ordered"])
     for split in ("train", "valid", "test"):
         (x, y), (mixed, same) = (data[name].splits[split] for name in data)
@@ -127,13 +127,13 @@ def test_settings_are_refused_by_name(fields, message):
 
 
 def test_images_that_are_too_small_are_refused():
-    recipe = InOrder(data="digits", widths=(2, 2, 2, 2, 2), batch_size=8)
+    recipe = ImagesInOrder(data="digits", widths=(2, 2, 2, 2, 2), batch_size=8)
     with pytest.raises(UserError, match=r"widths \(2,2,2,2,2\) must be fewer, because all layers"):
         recipe.model(recipe.dataset())
 
 
 def test_images_in_a_file_are_refused(monkeypatch):
-    recipe = InOrder(data="digits", batch_size=8)
+    recipe = ImagesInOrder(data="digits", batch_size=8)
     mapped = replace(recipe.dataset(), mapped=True)
     monkeypatch.setattr(FewImages, "dataset", lambda _self: mapped)
     with pytest.raises(UserError, match=r"data \(digits\) must fit in memory, because all its pix"):

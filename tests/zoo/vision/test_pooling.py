@@ -7,7 +7,7 @@ from torch.nn import functional
 from everynet.system.errors import UserError
 from everynet.zoo.vision.pooling import (
     RECIPES,
-    Pooling,
+    PoolingByHand,
     average_pool,
     average_pool_gradient,
     global_pool,
@@ -107,11 +107,13 @@ def test_the_recipe_reaches_its_goal():
 
 
 def test_what_does_not_fit_is_refused():
-    with pytest.raises(ValueError, match=r"side \(5\) must be from 1 to that of the image \(6 x 4"):
+    with pytest.raises(
+        ValueError, match=r"window \(5\) must be from 1 to that of the image \(6 x 4"
+    ):
         max_pool(random(1, 1, 6, 4), 5, 1)
     with pytest.raises(ValueError, match=r"stride \(0\) must be at least 1"):
         average_pool(random(1, 1, 6, 4), 2, 0)
     with pytest.raises(UserError, match=r"sides \(\(2, 200\)\) must be from 1 to 128"):
-        Pooling(sides=(2, 200))
+        PoolingByHand(sides=(2, 200))
     with pytest.raises(UserError, match=r"sides \(\(\)\) must be one to five numbers"):
-        Pooling(sides=())
+        PoolingByHand(sides=())

@@ -1,4 +1,4 @@
-"""Cells of the eye and cortex in closed form, and histograms of gradients."""
+"""ReceptiveCells of the eye and cortex in closed form, and histograms of gradients."""
 
 import math
 from dataclasses import replace
@@ -15,15 +15,15 @@ from everynet.zoo.vision.receptive_cells import (
     BINS,
     CellRow,
     _places,
-    answer,
     centre_surround,
-    energy,
+    complex_response,
     gaussian,
     grating,
     hog,
-    preferred,
+    preferred_angle,
     selectivity,
-    simple,
+    simple_field,
+    simple_response,
 )
 
 ROW = CellRow(41, 1.5, 1.6, 7, 2.0)
@@ -79,16 +79,16 @@ def test_a_simple_cell_is_a_row_of_centre_surround_cells():
         expected = expected + weight * centre_surround(
             x - d * math.cos(a), y - d * math.sin(a), 1.5, 1.6
         )
-    torch.testing.assert_close(simple(ROW, a), expected)
+    torch.testing.assert_close(simple_field(ROW, a), expected)
 
 
 def test_the_answer_is_rectified_and_the_energy_is_a_sum_of_squares():
-    field, other = simple(ROW, 0.3), simple(ROW, 0.3, 2.0)
+    field, other = simple_field(ROW, 0.3), simple_field(ROW, 0.3, 2.0)
     x = torch.randn(5, 41, 41, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     one, two = torch.einsum("ij,nij->n", field, x), torch.einsum("ij,nij->n", other, x)
-    torch.testing.assert_close(answer(field, x), one * (one > 0))
-    assert float(answer(field, x).min()) == 0
-    torch.testing.assert_close(energy(field, other, x), one * one + two * two)
+    torch.testing.assert_close(simple_response(field, x), one * (one > 0))
+    assert float(simple_response(field, x).min()) == 0
+    torch.testing.assert_close(complex_response(field, other, x), one * one + two * two)
 
 
 @settings(max_examples=8, deadline=None)
@@ -96,11 +96,14 @@ def test_the_answer_is_rectified_and_the_energy_is_a_sum_of_squares():
 def test_tuning_peaks_at_the_angle_that_was_built(degrees):
     recipe, built = find("receptive-cells"), math.radians(degrees)
     angles = torch.arange(36, dtype=torch.float64) * (math.pi / 36)
-    field = simple(ROW, built)
+    field = simple_field(ROW, built)
     r = torch.stack(
-        [answer(field, grating(41, float(a), recipe.wave(), PHASES)).amax() for a in angles]
+        [
+            simple_response(field, grating(41, float(a), recipe.wave(), PHASES)).amax()
+            for a in angles
+        ]
     )
-    gap = abs(preferred(r, angles) - built) % math.pi
+    gap = abs(preferred_angle(r, angles) - built) % math.pi
     assert min(gap, math.pi - gap) < math.radians(1)
     assert selectivity(r, angles) > 0.5
 
@@ -109,9 +112,9 @@ def test_tuning_peaks_at_the_angle_that_was_built(degrees):
 @given(degrees=st.integers(0, 179))
 def test_a_complex_cell_does_not_care_for_the_phase(degrees):
     wave, built = find("receptive-cells").wave(), math.radians(degrees)
-    field, other = simple(ROW, built), simple(ROW, built, wave / 4)
+    field, other = simple_field(ROW, built), simple_field(ROW, built, wave / 4)
     bars = grating(41, built, wave, PHASES)
-    c, r = energy(field, other, bars), answer(field, bars)
+    c, r = complex_response(field, other, bars), simple_response(field, bars)
     assert float((c.max() - c.min()) / c.mean()) < 1e-3
     assert float(r.min()) == 0 < float(r.max())
 
@@ -121,11 +124,11 @@ def test_selectivity_of_known_answers():
     one = torch.zeros(12, dtype=torch.float64)
     one[4] = 3.0
     assert selectivity(one, angles) == pytest.approx(1)
-    assert preferred(one, angles) == pytest.approx(math.pi / 3)
+    assert preferred_angle(one, angles) == pytest.approx(math.pi / 3)
     assert selectivity(torch.ones(12).double(), angles) == pytest.approx(0, abs=1e-12)
     wave = 1 + (2 * (angles - 0.4)).cos()  # its OSI is 1/2, its peak 0.4
     assert selectivity(wave, angles) == pytest.approx(0.5)
-    assert preferred(wave, angles) == pytest.approx(0.4)
+    assert preferred_angle(wave, angles) == pytest.approx(0.4)
 
 
 # ------------------------------------------------------------------------------------ histograms

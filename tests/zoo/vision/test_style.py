@@ -25,9 +25,9 @@ from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate, train, with_threads
 from everynet.zoo.vision.patches import blocks
 from everynet.zoo.vision.style import (
-    Aims,
+    PictureLosses,
     StyleTransfer,
-    chosen,
+    choose_layers,
     content_gradient,
     content_loss,
     gram,
@@ -117,32 +117,32 @@ def test_the_loss_of_a_layer_does_not_depend_on_how_often_a_picture_is_repeated(
 
 
 def test_of_vgg_the_layers_of_the_paper_are_chosen():
-    found = chosen(sizes(blocks(3, VGG), torch.zeros(1, 3, 40, 48)))
+    found = choose_layers(sizes(blocks(3, VGG), torch.zeros(1, 3, 40, 48)))
     assert found == [*(f"relu{block}_1" for block in range(1, 6)), "relu4_2"]
 
 
 def test_of_other_networks_those_that_stand_in_the_same_places():
-    assert chosen([["a", "b"], ["c"], ["d", "e", "f"]]) == ["a", "c", "d", "c"]
-    assert chosen([["a", "b", "c"]]) == ["a", "b"]
-    assert chosen([["a"]]) == ["a", "a"]
-    assert chosen([]) == []
-    assert chosen([[f"{n}", f"{n}'"] for n in range(7)]) == ["0", "1", "2", "3", "4", "3'"]
+    assert choose_layers([["a", "b"], ["c"], ["d", "e", "f"]]) == ["a", "c", "d", "c"]
+    assert choose_layers([["a", "b", "c"]]) == ["a", "b"]
+    assert choose_layers([["a"]]) == ["a", "a"]
+    assert choose_layers([]) == []
+    assert choose_layers([[f"{n}", f"{n}'"] for n in range(7)]) == ["0", "1", "2", "3", "4", "3'"]
 
 
-def aims(content, style):
+def losses(content, style):
     torch.manual_seed(0)
     network = blocks(3, ((4, 1), (5, 2), (6, 1))).double().requires_grad_(False)
     layers = ("relu1_1", "relu2_1", "relu3_1", "relu2_2")
-    return Aims(Seen(network, layers, [0.4] * 3, [0.3] * 3).double(), content, style)
+    return PictureLosses(Seen(network, layers, [0.4] * 3, [0.3] * 3).double(), content, style)
 
 
 def test_a_picture_is_at_its_aim_where_it_is_the_content_or_the_style():
     content, style = numbers(1, 3, 32, 40).sigmoid(), numbers(1, 3, 32, 40, seed=1).sigmoid()
-    given = aims(content, style)
+    given = losses(content, style)
     far, e = given(content)
     assert far.item() == pytest.approx(0, abs=1e-20)
     assert e.shape == (3,)
-    assert given.apart == pytest.approx(style_loss(e).item())
+    assert given.initial_style_loss == pytest.approx(style_loss(e).item())
     far, e = given(style)
     assert far > 1
     torch.testing.assert_close(e, torch.zeros(3, dtype=torch.float64), atol=1e-20, rtol=0)
@@ -150,7 +150,7 @@ def test_a_picture_is_at_its_aim_where_it_is_the_content_or_the_style():
 
 def test_every_layer_has_a_mean_of_one_over_the_two_pictures_so_that_no_layer_outweighs_others():
     content, style = numbers(1, 3, 32, 40).sigmoid(), numbers(1, 3, 32, 40, seed=1).sigmoid()
-    given = aims(content, style)
+    given = losses(content, style)
     for p, a in zip(given.maps(content), given.maps(style), strict=True):
         assert (p.mean() + a.mean()).item() / 2 == pytest.approx(1)
 
@@ -166,7 +166,7 @@ def test_one_step_goes_down_the_weighted_sum_of_both_losses():
 
     def slope(loss):
         x = before.clone().requires_grad_()
-        return torch.autograd.grad(loss(*state.model.aims(x.clamp(0, 1))), x)[0]
+        return torch.autograd.grad(loss(*state.model.losses(x.clamp(0, 1))), x)[0]
 
     content, style = slope(lambda far, _: far), slope(lambda _, e: style_loss(e))
     assert content.abs().max() > 0
@@ -174,7 +174,7 @@ def test_one_step_goes_down_the_weighted_sum_of_both_losses():
     record = next(train(recipe, state, data, setup=choose("cpu", "fp64")))
     moved = (before - state.model.pixels.detach()) / 1e-9
     torch.testing.assert_close(moved, 0.3 * content + 7.0 * style, rtol=1e-4, atol=1e-4)
-    far, e = state.model.aims(before.clamp(0, 1))
+    far, e = state.model.losses(before.clamp(0, 1))
     assert record.terms["content"].item() == pytest.approx(0.3 * far.item())
     assert record.terms["style"].item() == pytest.approx(7.0 * style_loss(e).item())
     for number, value in enumerate(e, 1):
@@ -211,13 +211,13 @@ def test_figures_of_the_content_itself_and_of_the_style():
 
 def test_no_checkpoint_holds_the_network_and_pixels_are_all_that_is_learned():
     state, data = begun(tiny())
-    assert set(state.model.state_dict()) == {"pixels", "way"}
+    assert set(state.model.state_dict()) == {"pixels", "frames"}
     assert [name for name, _ in state.model.named_parameters()] == ["pixels"]
-    given = state.model.given_aims().network
-    assert sum(p.numel() for p in given.seen.network.parameters()) > 0
-    assert not any(p.requires_grad for p in given.seen.network.parameters())
+    given = state.model.frozen().network
+    assert sum(p.numel() for p in given.features.network.parameters()) > 0
+    assert not any(p.requires_grad for p in given.features.network.parameters())
     loaded = find("style").tiny().model(Data.described(data.spec))
-    assert loaded.given is None, "what is only looked at needs no network"
+    assert loaded._frozen is None, "what is only looked at needs no network"
 
 
 def test_the_way_is_kept_at_its_steps():
@@ -226,7 +226,7 @@ def test_the_way_is_kept_at_its_steps():
     seen = [state.model().detach().clone()]
     for _ in train(recipe, state, data, setup=choose("cpu", "fp64")):
         seen.append(state.model().detach().clone())
-    for frame, step in zip(state.model.way, (0, 1, 2, 4, 8), strict=True):
+    for frame, step in zip(state.model.frames, (0, 1, 2, 4, 8), strict=True):
         assert torch.equal(frame, seen[step][0])
 
 
@@ -236,7 +236,7 @@ def test_a_given_network_is_counted_where_threads_are_chosen(monkeypatch):
     recipe, setup = tiny(), choose("cpu")
     state, _ = begun(recipe)
     assert with_threads(setup, recipe, state.model).threads == 1
-    state.model.given_aims().network.seen.network = nn.Conv2d(512, 512, 3)
+    state.model.frozen().network.features.network = nn.Conv2d(512, 512, 3)
     assert with_threads(setup, recipe, state.model).threads == 3
 
 
@@ -274,11 +274,11 @@ def test_a_run_of_a_grey_network_makes_a_grey_picture_with_its_own_layers(grey_r
     recipe = tiny(of=everynet.trained(grey_run))
     state, data = begun(recipe)
     assert data.spec["shape"] == [1, 32, 48]
-    given = state.model.given_aims().network
-    assert given.seen.layers == ("blocks.0.relu", "blocks.1.relu", "blocks.0.relu")
+    given = state.model.frozen().network
+    assert given.features.layers == ("blocks.0.relu", "blocks.1.relu", "blocks.0.relu")
     spec = recipe.of.spec
-    assert given.seen.mean.flatten().tolist() == pytest.approx(spec["mean"])
-    assert given.seen.std.flatten().tolist() == pytest.approx(spec["std"])
+    assert given.features.mean.flatten().tolist() == pytest.approx(spec["mean"])
+    assert given.features.std.flatten().tolist() == pytest.approx(spec["std"])
     assert next(train(recipe, state, data, setup=choose("cpu", "fp64"))).terms["style"] > 0
 
 
@@ -302,23 +302,23 @@ def test_without_the_published_weights_the_line_says_where_to_put_them(monkeypat
 
 def test_settings_that_cannot_be():
     for given, line in {
-        "size=31": r"size \(31\) must be from 32 to 2048",
+        "size=31": r"size \(31\) must be a number from 32 to 2048",
         "alpha=-1": r"alpha \(-1\.0\) must be a number from 0 up",
         "beta=-1": r"beta \(-1\.0\) must be a number from 0 up",
-        "layers=6": r"layers \(6\) must be from 1 to 5",
-        "noise=1.5": r"noise \(1\.5\) must be from 0 to 1",
-        "features=vgg16": r"features \(vgg16\) must be own or vgg19",
+        "layers=6": r"layers \(6\) must be a number from 1 to 5",
+        "noise=1.5": r"noise \(1\.5\) must be a number from 0 to 1",
+        "features=vgg16": r"unknown features \(vgg16\); the nearest are vgg19",
         "training=0": r"training \(0\) must be at least 1",
         "maps=0": r"maps \(0\) must be at least 1",
         "iterations=0": r"iterations \(0\) must be at least 1",
-        "optimizer=lbgfs": r"optimizer \(lbgfs\) must be one we have; the nearest are lbfgs",
+        "optimizer=lbgfs": r"unknown optimizer \(lbgfs\); the nearest are lbfgs",
     }.items():
         name, value = given.split("=")
         with pytest.raises(UserError, match=line):
             override(find("style"), {name: value})
     with pytest.raises(UserError, match=r"alpha \(0\.0\) must be positive where beta is 0"):
         StyleTransfer(alpha=0.0, beta=0.0)
-    with pytest.raises(UserError, match=r"optimizer \(lbfgs\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown optimizer \(lbfgs\)"):
         override(find("lenet"), {"optimizer": "lbfgs"})
 
 
@@ -337,8 +337,8 @@ def test_vgg_answers_with_a_mean_near_one_and_its_losses_fall():
     )
     data = recipe.dataset()
     state = begin(recipe, data)
-    given = state.model.given_aims().network
-    assert given.seen.layers == (*(f"relu{block}_1" for block in range(1, 6)), "relu4_2")
+    given = state.model.frozen().network
+    assert given.features.layers == (*(f"relu{block}_1" for block in range(1, 6)), "relu4_2")
     assert all(0.2 < scale < 2 for scale in given.scales)
     before = evaluate(recipe, state.model, [])["loss"]
     for _ in train(recipe, state, data):
@@ -359,7 +359,8 @@ def test_pictures_show_what_they_say():
     recipe = tiny()
     state, data = begun(recipe)
     with torch.no_grad():
-        figures = recipe.pictures(state.model, data, [{"step": 1, "train": {"content": 1.0}}])
+        drawn = recipe.draw(state.model, data, [{"step": 1, "train": {"content": 1.0}}])
+    figures = {name: figure for name, (figure, _) in drawn.items()}
     titles = [axes.get_title() for axes in figures["transfer"].axes]
     assert titles == ["content", "style", "learned"]
     titles = [axes.get_title() for axes in figures["way"].axes]

@@ -11,11 +11,11 @@ from everynet.recipes.settings import override
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.zoo.vision.style import Picture
-from everynet.zoo.vision.style_grid import Grid
+from everynet.zoo.vision.style_grid import StyleGrid
 
 
 def test_a_cell_for_each_ratio_and_depth_and_one_for_each_loss_alone():
-    cells = Grid(ratios=(1e-2, 1e-4), layers=(1, 3), steps=7).cells()
+    cells = StyleGrid(ratios=(1e-2, 1e-4), layers=(1, 3), steps=7).cells()
     assert [*cells] == [
         *("content-only", "style-only", "layers=1,ratio=0.01", "layers=1,ratio=0.0001"),
         *("layers=3,ratio=0.01", "layers=3,ratio=0.0001"),
@@ -49,7 +49,7 @@ def table(recipe):
 
 
 def test_figures_and_pictures_are_of_the_cells_they_name():
-    recipe = Grid(ratios=(1e-2, 1e-4), layers=(1, 3))
+    recipe = StyleGrid(ratios=(1e-2, 1e-4), layers=(1, 3))
     found = recipe.metrics(table(recipe))
     assert found == pytest.approx(
         {
@@ -59,7 +59,7 @@ def test_figures_and_pictures_are_of_the_cells_they_name():
             "style_only_fall": 0.1,
         }
     )
-    figures = recipe.pictures(table(recipe))
+    figures = {name: figure for name, (figure, _) in recipe.draw(table(recipe)).items()}
     grid = figures["grid"].axes
     assert [axes.get_title() for axes in grid] == ["0.01", "0.0001", "", ""]
     assert [axes.get_ylabel() for axes in grid] == ["1 style layer", "", "3 style layers", ""]
@@ -86,10 +86,10 @@ def test_settings_that_cannot_be():
             override(find("style-grid"), {name: value})
     for bad in ((1e-3,), (1e-3, 0.0)):
         with pytest.raises(UserError, match="two or more positive numbers that fall"):
-            Grid(ratios=bad)
+            StyleGrid(ratios=bad)
     for bad in ((), (0, 1), (5, 6)):
         with pytest.raises(UserError, match="numbers from 1 to 5 that rise"):
-            Grid(layers=bad)
+            StyleGrid(layers=bad)
 
 
 @pytest.mark.slow

@@ -13,13 +13,13 @@ from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.zoo.vision.unet import (
-    BorderTwice,
-    BorderUNet,
-    SameTwice,
-    SameUNet,
+    DoubleConv,
+    OriginalUNet,
+    PlainDoubleConv,
     UNet,
-    cropped,
-    start,
+    UNetWithoutNorm,
+    center_crop,
+    init_weights,
 )
 
 
@@ -41,7 +41,7 @@ def noise(*shape, seed=1):
     return torch.randn(*shape, generator=generator, dtype=torch.float64)
 
 
-class Echo(SameUNet):
+class Echo(UNet):
     """Gives back what it is given: logits by hand."""
 
     def forward(self, x):
@@ -54,8 +54,8 @@ class Echo(SameUNet):
 @pytest.mark.covers("C23")
 def test_the_network_of_2015_has_its_parameters_and_sizes():
     """31,030,658 parameters, and the sides of figure 1 of the paper, level by level."""
-    assert parameters(UNet()) == 31_030_658
-    net, x = UNet(width=1), torch.zeros(1, 1, 572, 572)
+    assert parameters(OriginalUNet()) == 31_030_658
+    net, x = OriginalUNet(width=1), torch.zeros(1, 1, 572, 572)
     sides = {}
     for name, module in net.named_modules():
         module.register_forward_hook(
@@ -64,8 +64,8 @@ def test_the_network_of_2015_has_its_parameters_and_sizes():
     assert net(x).shape == (1, 2, 388, 388)
     wanted = {
         **{"down.0": (1, 568), "down.1": (2, 280), "down.2": (4, 136), "down.3": (8, 64)},
-        **{"bottom": (16, 28), "grow.0": (8, 56), "up.0": (8, 52), "up.1": (4, 100)},
-        **{"up.2": (2, 196), "up.3": (1, 388), "grow.3": (1, 392), "output": (2, 388)},
+        **{"bottom": (16, 28), "upsample.0": (8, 56), "up.0": (8, 52), "up.1": (4, 100)},
+        **{"up.2": (2, 196), "up.3": (1, 388), "upsample.3": (1, 392), "output": (2, 388)},
     }
     assert {name: sides[name][:2] for name in wanted} == wanted
 
@@ -83,52 +83,52 @@ def test_parameters_in_closed_form():
         total += 8 * maps * maps + maps  # up
         total += 18 * maps * maps + maps + 9 * maps * maps + maps
     total += classes * width + classes
-    assert parameters(UNet(channels, classes, width, depth)) == total
+    assert parameters(OriginalUNet(channels, classes, width=width, depth=depth)) == total
 
 
-@pytest.mark.parametrize(("depth", "side"), [(1, 24), (2, 40), (3, 64)])
-def test_the_other_keeps_the_size(depth, side):
-    net = SameUNet(2, 3, 4, depth)
-    assert net(torch.randn(2, 2, side, side + 2**depth)).shape == (2, 3, side, side + 2**depth)
+@pytest.mark.parametrize(("depth", "height"), [(1, 24), (2, 40), (3, 64)])
+def test_padding_keeps_the_size(depth, height):
+    net = UNet(2, 3, width=4, depth=depth)
+    assert net(torch.randn(2, 2, height, height + 8)).shape == (2, 3, height, height + 8)
 
 
 # ---------------------------------------------------------------------------------------- equations
 
 
 def by_hand(net, x):
-    """Equations (1) to (5), from torch's plain functions and loops."""
+    """Equations (9) and (3) to (6), from torch's plain functions and loops."""
 
-    def twice(block, x):
-        for conv in (block.first, block.second):
-            x = conv2d(x, conv.weight, conv.bias).clamp(min=0)  # (1)
+    def double_conv(block, x):
+        for conv in block.convs:
+            x = conv2d(x, conv.weight, conv.bias).clamp(min=0)  # (9)
         return x
 
     kept = []
     for block in net.down:
-        x = twice(block, x)
+        x = double_conv(block, x)
         kept.append(x)
-        x = max_pool2d(x, 2)  # (2)
-    x = twice(net.bottom, x)
-    for grow, block in zip(net.grow, net.up, strict=True):
+        x = max_pool2d(x, 2)  # (3)
+    x = double_conv(net.bottom, x)
+    for upsample, block in zip(net.upsample, net.up, strict=True):
         batch, _, height, width = x.shape
-        u = torch.zeros(batch, grow.out_channels, 2 * height, 2 * width, dtype=x.dtype)
+        u = torch.zeros(batch, upsample.out_channels, 2 * height, 2 * width, dtype=x.dtype)
         for r in range(2):
-            for s in range(2):  # (3)
-                w = grow.weight[:, :, r, s]  # from to
+            for s in range(2):  # (4)
+                w = upsample.weight[:, :, r, s]  # from to
                 u[:, :, r::2, s::2] = torch.einsum("bchw,cd->bdhw", x, w)
-        u = u + grow.bias[:, None, None]
+        u = u + upsample.bias[:, None, None]
         a = kept.pop()
         edge = (a.shape[2] - u.shape[2]) // 2
         side = (a.shape[3] - u.shape[3]) // 2
         a = a[:, :, edge : a.shape[2] - edge, side : a.shape[3] - side]
-        x = twice(block, torch.cat([a, u], 1))  # (4)
+        x = double_conv(block, torch.cat([a, u], 1))  # (5)
     w, b = net.output.weight[:, :, 0, 0], net.output.bias
-    return torch.einsum("bchw,kc->bkhw", x, w) + b[:, None, None]  # (5)
+    return torch.einsum("bchw,kc->bkhw", x, w) + b[:, None, None]  # (6)
 
 
 @pytest.mark.parametrize(("height", "width"), [(44, 44), (52, 44)])
 def test_the_network_is_its_equations(height, width):
-    net = double(UNet(2, 3, 4, 2))
+    net = double(OriginalUNet(2, 3, width=4, depth=2))
     x = noise(2, 2, height, width)
     y = net(x)
     assert y.shape == (2, 3, height - 40, width - 40)
@@ -136,37 +136,39 @@ def test_the_network_is_its_equations(height, width):
 
 
 def test_a_block_of_the_same_size_is_zeros_around_then_normalised():
-    """Equations (8) and (9), while training: mean and variance over batch and pixels."""
-    block = double(SameTwice(2, 3)).train()
+    """Equations (1) and (2), while training: mean and variance over batch and pixels."""
+    block = double(DoubleConv(2, 3)).train()
     x = noise(2, 2, 6, 5)
     a = x
-    for conv, norm in zip((block.first, block.second), block.norms, strict=True):
-        n = conv2d(nn.functional.pad(a, (1, 1, 1, 1)), conv.weight)  # (8)
+    for conv, norm in zip(block.convs, block.norms, strict=True):
+        n = conv2d(nn.functional.pad(a, (1, 1, 1, 1)), conv.weight)  # (1)
         mean = n.mean((0, 2, 3), keepdim=True)
         std = (n.var((0, 2, 3), correction=0, keepdim=True) + norm.eps).sqrt()
         g, b = (p[:, None, None] for p in (norm.weight, norm.bias))
-        a = (g * (n - mean) / std + b).clamp(min=0)  # (9)
+        a = (g * (n - mean) / std + b).clamp(min=0)  # (2)
     torch.testing.assert_close(block(x), a, atol=1e-10, rtol=0)
 
 
 def test_a_block_without_norms_is_zeros_around_and_a_rectifier():
-    """Equations (8) and (1): nothing but its own image goes into a map, in training too."""
-    block = double(BorderTwice(2, 3)).train()
+    """Equation (9): nothing but its own image goes into a map, in training too."""
+    block = double(PlainDoubleConv(2, 3, padding=1)).train()
     x = noise(2, 2, 6, 5)
     a = x
-    for conv in (block.first, block.second):
+    for conv in block.convs:
         a = conv2d(nn.functional.pad(a, (1, 1, 1, 1)), conv.weight, conv.bias).clamp(min=0)
     torch.testing.assert_close(block(x), a, atol=1e-10, rtol=0)
     torch.testing.assert_close(block(x[:1]), a[:1], atol=1e-10, rtol=0)
-    assert BorderUNet(1, 1, 2, 2)(torch.randn(1, 1, 8, 12)).shape == (1, 1, 8, 12)
-    assert parameters(BorderUNet(1, 2, 3, 2)) == parameters(UNet(1, 2, 3, 2))
+    assert UNetWithoutNorm(1, 1, width=2, depth=2)(torch.randn(1, 1, 8, 12)).shape == (1, 1, 8, 12)
+    assert parameters(UNetWithoutNorm(1, 2, width=3, depth=2)) == parameters(
+        OriginalUNet(1, 2, width=3, depth=2)
+    )
 
 
 def test_a_crop_is_the_middle():
     """Each pixel of a crop is the one at the same distance from the centre."""
     rows, columns = torch.meshgrid(torch.arange(12.0), torch.arange(9.0), indexing="ij")
     places = torch.stack([rows - 5.5, columns - 4.0])[None]
-    middle = cropped(places, torch.zeros(1, 1, 4, 3))
+    middle = center_crop(places, torch.zeros(1, 1, 4, 3))
     assert middle[0, 0, :, 0].tolist() == [-1.5, -0.5, 0.5, 1.5]
     assert middle[0, 1, 0].tolist() == [-1.0, 0.0, 1.0]
 
@@ -177,39 +179,39 @@ def test_skips_are_aligned_with_the_image():
 
     Every kernel takes the middle pixel alone, so nothing but a wrong crop could move the image.
     """
-    net = UNet(1, 1, 1, 2).double()
+    net = OriginalUNet(1, 1, width=1, depth=2).double()
     for p in net.parameters():
         p.data.zero_()
     for block in (net.down[0], net.up[-1]):
-        for conv in (block.first, block.second):
+        for conv in block.convs:
             conv.weight.data[0, 0, 1, 1] = 1  # of the joined maps the first is the skip
     net.output.weight.data.fill_(1)
     x = noise(1, 1, 44, 44).abs()
     torch.testing.assert_close(net(x), x[..., 20:-20, 20:-20])
 
 
-def test_the_start_keeps_the_mean_square():
-    """Equation (7): after a rectified layer half of the variance 2 is left, whatever the width."""
+def test_initialisation_keeps_the_mean_square():
+    """Equation (8): after a rectified layer half of the variance 2 is left, whatever the width."""
     torch.manual_seed(0)
     for module in (nn.Conv2d(64, 256, 3), nn.ConvTranspose2d(256, 128, 2, stride=2)):
-        start(module)
+        init_weights(module)
         assert not module.bias.any()
         x = torch.randn(2, module.in_channels, 12, 12)
         assert module(x).square().mean().item() == pytest.approx(2, rel=0.1)
-    first = UNet(1, 2, 32, 1).up[0].first.weight
+    first = UNet(1, 2, width=32, depth=1).up[0].convs[0].weight
     assert first.std().item() == pytest.approx(math.sqrt(2 / (64 * 9)), rel=0.05)
 
 
 def test_the_loss_is_the_mean_over_pixels():
-    """Equation (6) with logits by hand; a certain and right network has none."""
+    """Equation (7) with logits by hand; a certain and right network has none."""
     recipe = find("unet").tiny()
     t = torch.randint(4, (2, 8, 8))
     logits = noise(2, 4, 8, 8)
     wanted = -(logits.softmax(1).log() * one_hot(t, 4).permute(0, 3, 1, 2)).sum(1).mean()
-    got = recipe.objective(Echo(1, 2, 1, 1), (logits, t))["cross_entropy"]
+    got = recipe.objective(Echo(1, 2, width=1, depth=1), (logits, t))["cross_entropy"]
     torch.testing.assert_close(got, wanted)
     sure = 50.0 * one_hot(t, 4).permute(0, 3, 1, 2).double()
-    assert recipe.objective(Echo(1, 2, 1, 1), (sure, t))["cross_entropy"] < 1e-12
+    assert recipe.objective(Echo(1, 2, width=1, depth=1), (sure, t))["cross_entropy"] < 1e-12
 
 
 # ------------------------------------------------------------------------------------- properties
@@ -218,7 +220,7 @@ def test_the_loss_is_the_mean_over_pixels():
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_shift_by_a_power_of_two_shifts_the_answer(depth):
     """Without a border nothing but the image matters: exact for 2^depth, false for one pixel."""
-    net, by = double(UNet(1, 2, 3, depth)), 2**depth
+    net, by = double(OriginalUNet(1, 2, width=3, depth=depth)), 2**depth
     side = {1: 24, 2: 52}[depth]
     x = noise(1, 1, side + by, side + by)
     here, moved = net(x[..., :side, :side]), net(x[..., by:, by:])
@@ -229,7 +231,7 @@ def test_a_shift_by_a_power_of_two_shifts_the_answer(depth):
 
 def test_a_border_makes_the_edge_matter():
     """The variant of the same size is equivariant in the middle only."""
-    net = double(SameUNet(1, 2, 3, 1))
+    net = double(UNet(1, 2, width=3, depth=1))
     x = noise(1, 1, 34, 34)
     here, moved = net(x[..., :32, :32]), net(x[..., 2:, 2:])
     inside = slice(12, -12)
@@ -240,14 +242,15 @@ def test_a_border_makes_the_edge_matter():
 
 
 def test_images_of_a_batch_do_not_look_at_each_other_in_use():
-    net = double(SameUNet(1, 3, 4, 2))
+    net = double(UNet(1, 3, width=4, depth=2))
     x = noise(3, 1, 16, 16)
     torch.testing.assert_close(net(x)[1:2], net(x[1:2]))
 
 
-@pytest.mark.parametrize(("net", "side"), [(UNet(1, 2, 2, 2), 46), (SameUNet(1, 2, 2, 2), 14)])
-def test_sides_that_cannot_be_halved_are_refused(net, side):
-    with pytest.raises(ValueError, match=r"maps of \d+ x \d+ must have even sides"):
+@pytest.mark.parametrize(("network", "side"), [(OriginalUNet, 46), (UNet, 14)])
+def test_sizes_that_cannot_be_halved_are_refused(network, side):
+    net = network(1, 2, width=2, depth=2)
+    with pytest.raises(ValueError, match=r"maps of \d+ x \d+ must have an even height and width"):
         net(torch.zeros(1, 1, side, side))
 
 
@@ -261,7 +264,9 @@ def test_figures_are_of_all_pixels_pooled_and_leave_the_background_out():
     t[0] = 0
     t[0, 0, 0] = 1
     y = noise(5, 3, 6, 6, seed=5) + 2 * one_hot(t, 3).permute(0, 3, 1, 2)
-    outputs = [recipe.metrics(Echo(1, 2, 1, 1), (y[b], t[b])) for b in (slice(2), slice(2, 5))]
+    outputs = [
+        recipe.metrics(Echo(1, 2, width=1, depth=1), (y[b], t[b])) for b in (slice(2), slice(2, 5))
+    ]
     joined = {k: torch.cat([one[k].reshape(-1) for one in outputs]) for k in outputs[0]}
     got = recipe.summarise(joined)
     p = y.argmax(1)
@@ -307,7 +312,7 @@ def test_prediction_is_a_mask_and_the_share_of_each_class():
     [
         ({"size": -1}, r"size \(-1\) must be at least 0"),
         ({"width": 0}, r"width \(0\) must be at least 1"),
-        ({"depth": 0}, r"depth \(0\) must be from 1 to 8"),
+        ({"depth": 0}, r"depth \(0\) must be a number from 1 to 8"),
         ({"degrees": -1.0}, r"degrees \(-1.0\) must be a number from 0 up"),
         ({"pixels": float("inf")}, r"pixels \(inf\) must be a number from 0 up"),
     ],

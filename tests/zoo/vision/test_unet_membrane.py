@@ -15,8 +15,8 @@ from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
-from everynet.zoo.vision.unet import SameUNet
-from everynet.zoo.vision.unet_membrane import otsu, shared
+from everynet.zoo.vision.unet import UNet
+from everynet.zoo.vision.unet_membrane import otsu, soft_iou
 
 F64 = torch.float64
 
@@ -30,7 +30,7 @@ def sure(t, classes=2):
     return 100.0 * torch.stack([t == k for k in range(classes)], 1).double()
 
 
-class Echo(SameUNet):
+class Echo(UNet):
     """Gives logits of its own: those of lightness."""
 
     def forward(self, x):
@@ -44,8 +44,8 @@ def test_sure_pixels_share_what_intersection_over_union_counts():
     """Equation (2) where probabilities are 0 and 1 is equation (4)."""
     t, said = noise(3, 6, 6).sign().gt(0).long(), noise(3, 6, 6, seed=2).gt(0.5).long()
     wanted = iou(pixel_confusion(said, t, 2).sum(0))
-    torch.testing.assert_close(shared(sure(said), t), wanted)
-    torch.testing.assert_close(shared(sure(t), t), torch.ones(2, dtype=F64))
+    torch.testing.assert_close(soft_iou(sure(said), t), wanted)
+    torch.testing.assert_close(soft_iou(sure(t), t), torch.ones(2, dtype=F64))
 
 
 def test_one_pixel_by_hand():
@@ -53,7 +53,7 @@ def test_one_pixel_by_hand():
     logits = torch.tensor([[3.0, 1.0], [1.0, 1.0]], dtype=F64).log().T.reshape(1, 2, 1, 2)
     t = torch.tensor([[[0, 1]]])
     wanted = torch.tensor([0.75 / (1 + 0.5), 0.5 / (0.25 + 1)], dtype=F64)
-    torch.testing.assert_close(shared(logits, t), wanted)
+    torch.testing.assert_close(soft_iou(logits, t), wanted)
 
 
 def test_the_loss_counts_pixels_and_classes():
@@ -61,18 +61,18 @@ def test_the_loss_counts_pixels_and_classes():
     recipe, t = find("unet-membrane"), torch.zeros(1, 10, 10, dtype=torch.long)
     t[0, 0, 0] = 1
     x = noise(1, 1, 10, 10)
-    terms = recipe.objective(Echo(1, 2, 1, 1), (x, t))
+    terms = recipe.objective(Echo(1, 2, width=1, depth=1), (x, t))
     logits = torch.cat([-x, x], 1)
     torch.testing.assert_close(terms["cross_entropy"], cross_entropy(logits, t))
-    torch.testing.assert_close(terms["overlap"], 1 - shared(logits, t).mean())
+    torch.testing.assert_close(terms["overlap"], 1 - soft_iou(logits, t).mean())
     none = torch.zeros_like(t)
-    assert 1 - shared(sure(none), t).mean() > 0.5, "one pixel in a hundred missed is half"
+    assert 1 - soft_iou(sure(none), t).mean() > 0.5, "one pixel in a hundred missed is half"
 
 
 def test_the_overlap_has_a_gradient():
     t = torch.randint(2, (2, 3, 3), generator=torch.Generator().manual_seed(0))
     y = noise(2, 2, 3, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda y: shared(y, t), y)
+    assert torch.autograd.gradcheck(lambda y: soft_iou(y, t), y)
 
 
 def test_otsu_is_the_best_of_all_thresholds():
@@ -109,7 +109,7 @@ def joined(recipe, net, batches):
 
 
 def test_figures_are_pooled_and_stand_beside_a_threshold_and_no_answer():
-    recipe, net = find("unet-membrane"), Echo(1, 2, 1, 1)
+    recipe, net = find("unet-membrane"), Echo(1, 2, width=1, depth=1)
     t = noise(5, 8, 8).gt(-0.8).long()
     x = (t[:, None] - 0.5) + 0.6 * noise(5, 1, 8, 8, seed=3)
     got = recipe.summarise(joined(recipe, net, [(x[:2], t[:2]), (x[2:], t[2:])]))
@@ -127,7 +127,7 @@ def test_figures_are_pooled_and_stand_beside_a_threshold_and_no_answer():
 
 def test_of_more_classes_only_the_network_is_judged():
     recipe = find("unet-membrane").tiny()
-    net = SameUNet(1, 4, 2, 2).eval()
+    net = UNet(1, 4, width=2, depth=2).eval()
     batch = next(iter(recipe.dataset().valid))
     with torch.no_grad():
         got = recipe.summarise(joined(recipe, net, [batch]))
@@ -162,7 +162,7 @@ def test_training_windows_are_turned_stretched_and_bent_by_the_settings():
         ({"window": 100}, r"window \(100\) must be divisible by 16, because depth halves it"),
         ({"window": 0}, r"window \(0\) must be divisible by 16"),
         ({"stretch": 1.0}, r"stretch \(1.0\) must be at least 0 and below 1"),
-        ({"chance": 1.5}, r"chance \(1.5\) must be from 0 to 1"),
+        ({"chance": 1.5}, r"chance \(1.5\) must be a number from 0 to 1"),
         ({"degrees": -1.0}, r"degrees \(-1.0\) must be a number from 0 up"),
     ],
 )
@@ -186,7 +186,7 @@ def test_a_threshold_and_no_answer_on_the_membranes():
     assert [data.rows(part) for part in ("train", "valid", "test")] == [20, 5, 5]
     batches = [batch for part in ("train", "valid", "test") for batch in data.batches(part)]
     with torch.no_grad():
-        got = recipe.summarise(joined(recipe, Echo(1, 2, 1, 1), batches))
+        got = recipe.summarise(joined(recipe, Echo(1, 2, width=1, depth=1), batches))
     assert got["mean_iou_otsu"] == pytest.approx(0.53, abs=0.01)
     assert got["mean_iou_light"] == pytest.approx(0.39, abs=0.01)
 

@@ -15,15 +15,15 @@ from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
-from everynet.zoo.vision.unet import BorderUNet
+from everynet.zoo.vision.unet import UNetWithoutNorm
 from everynet.zoo.vision.unet_poisson import (
     ByPlainCNN,
     ByUNet,
     PlainCNN,
-    as_wide,
     influence,
     parameters,
     relative_error,
+    width_for,
 )
 from tests.zoo.cells import cell
 
@@ -90,7 +90,7 @@ def test_the_influence_is_the_mean_of_a_batch():
 @pytest.mark.parametrize("layers", [2, 3, 5])
 def test_a_plain_network_sees_a_square_of_two_points_a_layer_and_one(layers):
     """Equation (4): the gradient is zero outside, and reaches the corners of the square."""
-    net = PlainCNN(1, 1, 4, layers).double()
+    net = PlainCNN(1, 1, width=4, layers=layers).double()
     for layer in net.layers:
         layer.weight.data.abs_()
         layer.bias.data.fill_(1.0)  # no rectifier is shut
@@ -103,7 +103,7 @@ def test_a_plain_network_sees_a_square_of_two_points_a_layer_and_one(layers):
 
 @pytest.mark.covers("C24")
 def test_the_u_net_sees_the_whole_square():
-    net = BorderUNet(1, 1, 2, 3).double()
+    net = UNetWithoutNorm(1, 1, width=2, depth=3).double()
     for module in net.modules():
         if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
             module.weight.data.abs_()
@@ -117,20 +117,22 @@ def test_the_u_net_sees_the_whole_square():
 @pytest.mark.parametrize(("width", "layers"), [(2, 3), (8, 8), (5, 12)])
 def test_as_many_parameters(width, layers):
     """Equation (5): within a tenth of the U-Net's, and no other width is nearer."""
-    wanted = parameters(BorderUNet(1, 1, width, 3))
-    n, w = layers, as_wide(wanted, layers)
-    less, found, more = (parameters(PlainCNN(1, 1, w + by, n)) for by in (-1, 0, 1))
+    wanted = parameters(UNetWithoutNorm(1, 1, width=width, depth=3))
+    n, w = layers, width_for(wanted, layers)
+    less, found, more = (parameters(PlainCNN(1, 1, width=w + by, layers=n)) for by in (-1, 0, 1))
     assert found == 9 * (n - 2) * w**2 + (n + 17) * w + 1
     assert abs(found - wanted) == min(abs(count - wanted) for count in (less, found, more))
     assert 0.9 < found / wanted < 1.1
 
 
 def test_two_layers_are_sized_too():
-    assert parameters(PlainCNN(1, 1, as_wide(1000, 2), 2)) == pytest.approx(1000, abs=10)
+    assert parameters(PlainCNN(1, 1, width=width_for(1000, 2), layers=2)) == pytest.approx(
+        1000, abs=10
+    )
 
 
 def test_the_plain_network_is_its_layers():
-    net = PlainCNN(2, 3, 5, 3).double()
+    net = PlainCNN(2, 3, width=5, layers=3).double()
     x = noise(2, 2, 6, 7)
     a = x
     for number, layer in enumerate(net.layers):
@@ -138,7 +140,7 @@ def test_the_plain_network_is_its_layers():
         a = a if number == 2 else a.clamp(min=0)
     torch.testing.assert_close(net(x), a)
     with pytest.raises(ValueError, match=r"layers \(1\) must be at least 2, because one comes in"):
-        PlainCNN(1, 1, 4, 1)
+        PlainCNN(1, 1, width=4, layers=1)
 
 
 # ------------------------------------------------------------------------------------------ recipe
@@ -193,7 +195,7 @@ def test_the_picture_of_what_is_seen_is_in_the_units_of_the_equation():
         def forward(self, x):
             return poisson.solve(0.5 * x[:, 0])[:, None] / 0.02
 
-    figure = recipe.seen({"net": Standardised()}, noise(2, 1, 16, 16), spec)
+    figure = recipe._influence({"net": Standardised()}, noise(2, 1, 16, 16), spec)
     exact, net = (axes.images[0].get_array() for axes in figure.axes[:2])
     assert np.allclose(exact, poisson.response(10, 6, 16))
     assert np.allclose(net, exact)
@@ -213,7 +215,7 @@ def test_a_cell_predicts_the_field():
     ("fields", "message"),
     [
         ({"width": 0}, r"width \(0\) must be at least 1"),
-        ({"depth": 9}, r"depth \(9\) must be from 1 to 8"),
+        ({"depth": 9}, r"depth \(9\) must be a number from 1 to 8"),
         ({"layers": 1}, r"layers \(1\) must be at least 2"),
         ({"every": 0}, r"every \(0\) must be at least 1"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),

@@ -13,7 +13,7 @@ from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
-from everynet.zoo.vision.unet_tomography import Corrected, by_angles, psnr
+from everynet.zoo.vision.unet_tomography import FBPConvNet, back_project, psnr
 
 F64 = torch.float64
 SPEC = {
@@ -40,10 +40,10 @@ def test_psnr_in_closed_form():
 
 def test_a_correction_is_added_to_what_was_given_in_the_units_of_targets():
     """Equation (4): the values of x and of what comes out agree where the correction is 0."""
-    net = Corrected(nn.Conv2d(2, 2, 1), [2.0, 3.0], [-1.0, 0.5], 4.0).double()
+    net = FBPConvNet(nn.Conv2d(2, 2, 1), gain=[2.0, 3.0], offset=[-1.0, 0.5], peak=4.0).double()
     x = noise(2, 2, 4, 4)
     given = torch.stack([2 * x[:, 0] - 1, 3 * x[:, 1] + 0.5], 1)
-    torch.testing.assert_close(net.given(x), given)
+    torch.testing.assert_close(net.in_target_units(x), given)
     torch.testing.assert_close(net(x), given + net.correction(x))
 
 
@@ -53,7 +53,7 @@ def test_the_network_begins_as_back_projection():
     net = replace(find("unet-tomography"), width=2, depth=2).model(Data.described(SPEC))
     x = noise(3, 1, 16, 16).float()
     v = net(x)
-    torch.testing.assert_close(v, net.given(x))
+    torch.testing.assert_close(v, net.in_target_units(x))
     values = x * SPEC["std"][0] + SPEC["mean"][0]
     torch.testing.assert_close(v * 0.25 + 0.3, values, atol=1e-6, rtol=0)
     assert net.peak == pytest.approx(4.0)
@@ -63,12 +63,12 @@ def test_the_loss_and_the_gain():
     """Equations (5) and (7), by hand: half the error is 6.02 dB, and one tenth 20."""
     recipe, f = find("unet-tomography"), noise(4, 1, 8, 8)
 
-    class Halved(Corrected):
+    class Halved(FBPConvNet):
         def forward(self, x):
-            return (self.given(x) + f) / 2
+            return (self.in_target_units(x) + f) / 2
 
     e = noise(4, 1, 8, 8, seed=2)
-    net = Halved(nn.Identity(), [1.0], [0.0], 4.0)
+    net = Halved(nn.Identity(), gain=[1.0], offset=[0.0], peak=4.0)
     found = recipe.metrics(net, (f + e, f))
     torch.testing.assert_close(found["gain_db"], torch.full((4,), 20 * math.log10(2), dtype=F64))
     torch.testing.assert_close(found["psnr"] - found["psnr_fbp"], found["gain_db"])
@@ -81,14 +81,14 @@ def test_the_loss_and_the_gain():
 def test_more_angles_make_back_projection_better():
     """Equations (1) to (3) on pixels: scanned from more angles, an image comes back better."""
     image = radon.raster(radon.ellipses(4, 1), 32)
-    made = by_angles(image, [6, 20, 60])
+    made = back_project(image, [6, 20, 60])
     errors = [(one - image).square().mean().item() for one in made]
     assert errors[0] > 2 * errors[1] > 3 * errors[2]
     p = radon.project(image, 20)
     quiet = radon.back_projected(radon.filtered(p, 32), 32)
     assert not torch.allclose(made[1], quiet), "there is noise"
     assert (made[1] - quiet).abs().mean() < 0.2 * (made[0] - image).abs().mean()
-    assert torch.equal(by_angles(image, [20], seed=0)[0], made[1])
+    assert torch.equal(back_project(image, [20], seed=0)[0], made[1])
 
 
 # ------------------------------------------------------------------------------------------ recipe
@@ -103,7 +103,8 @@ def test_training_images_are_turned_with_their_targets():
     torch.testing.assert_close(x.flatten(1).norm(dim=1), stored[0].flatten(1).norm(dim=1))
     net = recipe.model(data)
     assert (
-        (net.given(x) - f).square().mean() - net.given(stored[0]).sub(stored[1]).square().mean()
+        (net.in_target_units(x) - f).square().mean()
+        - net.in_target_units(stored[0]).sub(stored[1]).square().mean()
     ).abs() < 1e-4
     assert replace(recipe, mirror=False).dataset().augment is None
 
@@ -125,7 +126,7 @@ def test_prediction_is_the_image_and_how_far_it_was_moved():
     [
         ({"size": -1}, r"size \(-1\) must be at least 0"),
         ({"width": 0}, r"width \(0\) must be at least 1"),
-        ({"depth": 0}, r"depth \(0\) must be from 1 to 8"),
+        ({"depth": 0}, r"depth \(0\) must be a number from 1 to 8"),
     ],
 )
 def test_settings_it_refuses(fields, message):

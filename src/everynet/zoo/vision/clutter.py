@@ -20,14 +20,14 @@ from everynet.system.seeds import generator
 
 CHUNK = 250
 SHARES = (0.35, 0.6)
-"""The side of an image as a share of that of the canvas, at least and at most."""
+"""Height and width of an image as a share of those of the canvas, at least and at most."""
 FAINT = 0.25
 """Pixels below this share of the brightest do not count for the box."""
 WINDOW = 0.16
-"""The side of a fragment as a share of that of the canvas."""
+"""Height and width of a fragment as a share of those of the canvas."""
 
 
-def _laid(
+def _place(
     x: Float[Tensor, "images channels height width"], size: int, random: torch.Generator
 ) -> Float[Tensor, "images channels {size} {size}"]:
     """Images somewhere on black canvases; they take the size of a canvas first."""
@@ -39,11 +39,11 @@ def _laid(
     down, across = x.shape[2] / (size * share), x.shape[3] / (size * share)
     matrix = torch.stack([across, flat, -place[0] * across, flat, down, -place[1] * down], 1)
     canvas = torch.zeros(len(x), x.shape[1], size, size)
-    return _seen(Affine(matrix.reshape(-1, 2, 3)), x, canvas)
+    return _resample(Affine(matrix.reshape(-1, 2, 3)), x, canvas)
 
 
-def _seen(move: Affine, x: Tensor, canvas: Tensor) -> Tensor:
-    """What `move` sees of `x`, on a canvas of another size."""
+def _resample(move: Affine, x: Tensor, canvas: Tensor) -> Tensor:
+    """`x` moved by `move` onto a canvas of another size."""
     height, width = canvas.shape[-2:]
     centred = torch.zeros(len(x), x.shape[1], max(height, x.shape[2]), max(width, x.shape[3]))
     top, left = (centred.shape[2] - x.shape[2]) // 2, (centred.shape[3] - x.shape[3]) // 2
@@ -56,17 +56,17 @@ def _edges(
     ink: Float[Tensor, "images channels size size"],
 ) -> Float[Tensor, "images 4"]:
     """Left, top, right and bottom of what is not faint, as parts of the canvas."""
-    seen = ink.amax(1)
-    seen = seen > FAINT * seen.amax((1, 2), keepdim=True)
+    visible = ink.amax(1)
+    visible = visible > FAINT * visible.amax((1, 2), keepdim=True)
     found, size = [], ink.shape[-1]
     for axis in (1, 2):  # over rows: columns that hold ink; over columns: rows
-        inside = seen.any(axis).to(torch.uint8)
+        inside = visible.any(axis).to(torch.uint8)
         found += [inside.argmax(1), size - inside.flip(1).argmax(1)]
     left, right, top, bottom = (edge / size for edge in found)
     return torch.stack([left, top, right, bottom], 1)
 
 
-def placed(
+def place_in_clutter(
     x: UInt8[Tensor, "images channels height width"],
     y: Int64[Tensor, " images"],
     size: int,
@@ -77,11 +77,11 @@ def placed(
     canvases, boxes = [], []
     for number, rows in enumerate(torch.arange(len(x)).split(CHUNK)):
         random = generator(seed, number)
-        canvas = _laid(x[rows].float(), size, random)
+        canvas = _place(x[rows].float(), size, random)
         boxes.append(torch.cat([y[rows, None].float(), _edges(canvas)], 1)[:, None])
         for _ in range(fragments):
             others = torch.randint(len(x), (len(rows),), generator=random)
-            piece = _laid(x[others].float(), size, random)
+            piece = _place(x[others].float(), size, random)
             canvas = torch.maximum(canvas, piece * _window(_edges(piece), size, random))
         canvases.append(canvas.round().clamp(0, 255).to(torch.uint8))
     return torch.cat(canvases), torch.cat(boxes)
@@ -103,7 +103,7 @@ def _window(
 def in_clutter(samples: Samples, size: int, fragments: int) -> Samples:
     """A set of images with a class each as a set of canvases with a box each."""
     parts = {
-        part: placed(_bytes(x, samples.peak), y, size, fragments, seed)
+        part: place_in_clutter(_bytes(x, samples.peak), y, size, fragments, seed)
         for seed, (part, (x, y)) in enumerate(samples.parts.items(), 1)
     }
     return Samples(

@@ -1,16 +1,16 @@
 """The convolutional layer written out: forward and backward, its size, and what it is as a matrix.
 
-    N'           = floor((N + 2P - D(F - 1) - 1) / S) + 1        (1)  places of a kernel, an axis
+    N'           = floor((N + 2P - D(F - 1) - 1) / S) + 1        (1)  output size along an axis
     y_o(m)       = b_o + sum_c sum_u w_oc(u) x_c(S m + D u - P)  (2)  the layer
-    dL/dw_oc(u)  = sum_m dL/dy_o(m) x_c(S m + D u - P)           (3)  a weight: what it saw
-    dL/dx_c(i)   = sum of w_oc(u) dL/dy_o(m), S m + D u - P = i  (4)  a pixel: where it was seen
-    dL/db_o      = sum_m dL/dy_o(m)                              (5)  one bias for each filter
+    dL/dw_oc(u)  = sum_m dL/dy_o(m) x_c(S m + D u - P)           (3)  gradient of a weight
+    dL/dx_c(i)   = sum of w_oc(u) dL/dy_o(m), S m + D u - P = i  (4)  gradient of a pixel
+    dL/db_o      = sum_m dL/dy_o(m)                              (5)  gradient of a bias
     T_mi         = w(i - m),  y = T x                            (6)  the same as a dense layer
     Y            = W X                                           (7)  1 x 1: one matrix, all pixels
 
 m, i and u are places in the plane, o is a filter (an output channel) and c an input channel: a
-filter is as deep as its input, or with groups as its group of channels. F is the side of the
-kernel, S the stride, P the zeros around the image, D the dilation. P = (F - 1) / 2 keeps the size
+filter is as deep as its input, or with groups as its group of channels. F is the size of the
+kernel, S the stride, P the zero padding, D the dilation. P = (F - 1) / 2 keeps the size
 for S = 1 and odd F. (6) is for one channel, S = D = 1 and P = 0: a dense layer could learn it; that
 most weights are 0, and the others the same few again and again, is known here before learning.
 
@@ -29,11 +29,12 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import conv2d, pad
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.convolution import by, correlate2d, farthest, tensor
 from everynet.zoo.vision.photo import photograph
 from everynet.zoo.vision.pictures.convolution import backward_maps, toeplitz_form
@@ -46,18 +47,18 @@ class Slide(NamedTuple):
     padding: int = 0
     dilation: int = 1
 
-    def size(self, pixels: int, taps: int) -> int:
-        """At how many places along an axis the kernel stands; below 1 it does not fit."""
-        reach = self.dilation * (taps - 1) + 1
+    def output_size(self, pixels: int, kernel_size: int) -> int:
+        """The size of the output along an axis; below 1 the kernel does not fit."""
+        reach = self.dilation * (kernel_size - 1) + 1
         return (pixels + 2 * self.padding - reach) // self.stride + 1  # (1)
 
-    def seen(
-        self, padded: Float[Tensor, "batch channels _ _"], tap: tuple[int, int], size: Sequence[int]
+    def view(
+        self, padded: Float[Tensor, "batch channels _ _"], u: tuple[int, int], size: Sequence[int]
     ) -> Float[Tensor, "batch channels down across"]:
-        """What one tap of the kernel sees at each place: a view, through which one may add."""
+        """The pixels below weight u of the kernel at all places: a view, through which one adds."""
         rows, columns = (
             slice(self.dilation * at, self.dilation * at + self.stride * (n - 1) + 1, self.stride)
-            for at, n in zip(tap, size, strict=True)
+            for at, n in zip(u, size, strict=True)
         )
         return padded[:, :, rows, columns]
 
@@ -65,7 +66,7 @@ class Slide(NamedTuple):
 ONCE = Slide()
 
 
-def layer(
+def conv_forward(
     x: Float[Tensor, "batch channels height width"],
     weight: Float[Tensor, "filters depth rows columns"],
     bias: Float[Tensor, " filters"],
@@ -76,37 +77,38 @@ def layer(
     size = _places(x, weight, slide, groups)
     padded = pad(x, (slide.padding,) * 4)
     y = bias[:, None, None].expand(len(x), -1, *size).clone()
-    for tap in _taps(weight):
+    for u in _offsets(weight):
         for maps, channels in _groups(y, padded, groups):
-            each = weight[maps][:, :, *tap]
-            seen = slide.seen(padded[:, channels], tap, size)
-            y[:, maps] += torch.einsum("oc,bcmn->bomn", each, seen)  # (2)
+            w = weight[maps][:, :, *u]
+            pixels = slide.view(padded[:, channels], u, size)
+            y[:, maps] += torch.einsum("oc,bcmn->bomn", w, pixels)  # (2)
     return y
 
 
-def layer_gradients(
+def conv_backward(
     x: Float[Tensor, "batch channels height width"],
     weight: Float[Tensor, "filters depth rows columns"],
     dy: Float[Tensor, "batch filters down across"],
     slide: Slide = ONCE,
     groups: int = 1,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What a loss with the gradient `dy` on the maps has on x, weight and bias."""
+    """The gradients of x, weight and bias from that of the output, dL/dy."""
     size = _places(x, weight, slide, groups)
     padded = pad(x, (slide.padding,) * 4)
     dx, dw = torch.zeros_like(padded), torch.zeros_like(weight)
-    for tap in _taps(weight):
+    for u in _offsets(weight):
         for maps, channels in _groups(dy, padded, groups):
-            seen = slide.seen(padded[:, channels], tap, size)
-            dw[maps, :, *tap] = torch.einsum("bomn,bcmn->oc", dy[:, maps], seen)  # (3)
-            spread = torch.einsum("oc,bomn->bcmn", weight[maps][:, :, *tap], dy[:, maps])
-            slide.seen(dx[:, channels], tap, size).add_(spread)  # (4)
+            pixels = slide.view(padded[:, channels], u, size)
+            dw[maps, :, *u] = torch.einsum("bomn,bcmn->oc", dy[:, maps], pixels)  # (3)
+            share = torch.einsum("oc,bomn->bcmn", weight[maps][:, :, *u], dy[:, maps])
+            slide.view(dx[:, channels], u, size).add_(share)  # (4)
     db = dy.sum((0, 2, 3))  # (5)
     inside = slice(slide.padding, -slide.padding or None)
     return dx[:, :, inside, inside], dw, db
 
 
-def _taps(weight: Tensor) -> Iterator[tuple[int, int]]:
+def _offsets(weight: Tensor) -> Iterator[tuple[int, int]]:
+    """The places u of a kernel."""
     rows, columns = weight.shape[2:]
     return product(range(rows), range(columns))
 
@@ -131,7 +133,7 @@ def _places(x: Tensor, weight: Tensor, slide: Slide, groups: int) -> tuple[int, 
             f"weight ({depth} channels deep) must be {channels // groups} deep, because a filter "
             f"looks at every channel of its group: {channels} channels in {groups}"
         )
-    down, across = slide.size(x.shape[2], rows), slide.size(x.shape[3], columns)
+    down, across = slide.output_size(x.shape[2], rows), slide.output_size(x.shape[3], columns)
     if min(down, across) < 1:
         raise ValueError(
             f"kernel ({by((rows, columns))}, dilation {slide.dilation}) must fit into the image "
@@ -145,7 +147,7 @@ def toeplitz(
 ) -> Float[Tensor, "places pixels"]:
     """The dense matrix that makes of an image, pixel by pixel, its valid correlation."""
     rows, columns = kernel.shape
-    down, across = ONCE.size(height, rows), ONCE.size(width, columns)
+    down, across = ONCE.output_size(height, rows), ONCE.output_size(width, columns)
     matrix = kernel.new_zeros(down, across, height, width)
     for m, n in product(range(down), range(across)):
         matrix[m, n, m : m + rows, n : n + columns] = kernel  # (6)
@@ -160,54 +162,42 @@ def pointwise(
     return y
 
 
-# ------------------------------------------------------------------------------------ the recipe
+# -------- the network ends here; training and pictures follow --------
 
 KERNEL = ((-4.0, -3.0, -2.0), (-1.0, 1.0, 2.0), (3.0, 4.0, 5.0))
-PATCH = 12  # pixels of the side of the patch that a dense matrix is multiplied with
+PATCH = 12  # height and width of the patch that a dense matrix is multiplied with
 STEPS = ((1.0, 2.0, 3.0), (4.0, 5.0, 6.0), (7.0, 8.0, 9.0))
 SHOWN = ((3, Slide()), (3, Slide(1, 1)), (3, Slide(2, 1)), (3, Slide(1, 0, 3)), (7, Slide(4, 3)))
 SLIDES = {
-    "stride 1": Slide(),
-    "stride 3": Slide(stride=3),
-    "dilation 2": Slide(dilation=2),
+    "stride 1": Slide(), "stride 3": Slide(stride=3), "dilation 2": Slide(dilation=2),
     "stride 3, dilation 2": Slide(stride=3, dilation=2),
-}
+}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByHand(Simulation):
+class ConvLayerByHand(Simulation):
     """Hold the layer, its gradients and its size beside torch's, and itself beside a matrix."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "toeplitz": (
-            "The nine weights of the kernel (left) in every row of the dense matrix that does the "
-            "same (right), one place further each time, with 0 (white) everywhere else."
-        ),
-        "backward": (
-            "Two outputs with a gradient of 1 (top) and what each pixel below them gets: the "
-            "weights that saw it, overlapping, apart or with holes as the kernel was moved."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "value_error": "how far the layer by hand is from torch's: rounding",
+        "value_error": "largest difference of the layer by hand from torch's: rounding",
         "gradient_error": "the same of its gradients",
-        "toeplitz_error": "how far the product with a matrix is from the convolution",
-        "pointwise_error": "how far a 1 x 1 convolution is from a product at each pixel",
-        "size_misses": "sizes of output that the formula gets wrong: none",
-        "alexnet_size": "side of AlexNet's first maps by the formula: 55",
-        "dense_parameters": "weights of the matrix that does the same",
-        "parameter_ratio": "those weights by the weights of the kernel",
+        "toeplitz_error": "largest difference of the product with a matrix from the convolution",
+        "pointwise_error": "largest difference of a 1 x 1 convolution from a product at each pixel",
+        "size_misses": "output sizes that the formula gets wrong: none",
+        "alexnet_size": "height and width of AlexNet's first feature maps by the formula: 55",
+        "dense_parameters": "weights of the dense matrix that does the same",
+        "parameter_ratio": "weights of that matrix divided by those of the kernel",
         "zeros": "the share of that matrix that is 0",
     }
 
     photo: str = "china"
     """What the kernel of the matrix is moved over: china, flower or an image file."""
     largest: int = 32
-    """The size is tried for images up to this side, F to 7, P to 3, S to 4 and D to 3."""
+    """The output size is tried for images up to this size, F to 7, P to 3, S to 4 and D to 3."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(1 <= self.largest <= 256, "largest", "from 1 to 256")
+        self.within(1, 256, "largest")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         def random(*shape: int) -> Tensor:
@@ -223,7 +213,7 @@ class ByHand(Simulation):
             "matrix": matrix,
             "by_matrix": (matrix @ patch.flatten()).view(PATCH - 2, PATCH - 2),
             "by_kernel": correlate2d(patch, kernel, "valid"),
-            "pointwise": torch.stack([pointwise(x, w), layer(x, w[..., None, None], none)]),
+            "pointwise": torch.stack([pointwise(x, w), conv_forward(x, w[..., None, None], none)]),
             "value_errors": tensor(*values),
             "gradient_errors": tensor(*gradients),
             "misses": tensor(float(size_misses(self.largest))),
@@ -237,36 +227,46 @@ class ByHand(Simulation):
             "toeplitz_error": farthest(result["by_matrix"], result["by_kernel"]),
             "pointwise_error": farthest(*result["pointwise"]),
             "size_misses": float(result["misses"]),
-            "alexnet_size": float(Slide(stride=4).size(227, 11)),
+            "alexnet_size": float(Slide(stride=4).output_size(227, 11)),
             "dense_parameters": float(matrix.numel()),
             "parameter_ratio": matrix.numel() / tensor(*KERNEL).numel(),
             "zeros": float((matrix == 0).double().mean()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        return {
-            "toeplitz": toeplitz_form(tensor(*KERNEL), result["matrix"], (PATCH, PATCH)),
-            "backward": backward_maps(
-                tensor(*STEPS), {name: spread(slide) for name, slide in SLIDES.items()}
-            ),
-            "sizes": panels(self.sizes(), width=6.5, height=3.6),
-        }
+    def picture_toeplitz(self, result: Mapping[str, Tensor]) -> Figure:
+        """The nine weights of a kernel, and the dense matrix that does the same to an image.
 
-    def sizes(self) -> Panel:
-        """The side of the output by that of the image, for some ways to slide."""
+        Every row of the matrix holds the same nine weights, one place further each time, and 0,
+        white, everywhere else.
+        """
+        return toeplitz_form(tensor(*KERNEL), result["matrix"], (PATCH, PATCH))
+
+    def picture_backward(self, result: Mapping[str, Tensor]) -> Figure:
+        """A gradient of 1 on two outputs, top, and the gradient of each pixel, bottom.
+
+        A pixel gets the weights that saw it: they overlap, lie apart or leave holes, by stride and
+        dilation.
+        """
+        return backward_maps(tensor(*STEPS), {name: spread(s) for name, s in SLIDES.items()})
+
+    def picture_sizes(self, result: Mapping[str, Tensor]) -> Figure:
+        """Output size by image size, for some kernels, strides, paddings and dilations.
+
+        The slope is 1 / S: a stride of 2 halves the size, and padding moves the line up.
+        """
         pixels = torch.arange(1, max(self.largest, 12) + 1)
         curves = {}
-        for taps, slide in SHOWN:
-            sides = torch.tensor([slide.size(int(n), taps) for n in pixels])
-            name = f"F = {taps}, S = {slide.stride}, P = {slide.padding}, D = {slide.dilation}"
-            curves[name] = (pixels[sides >= 1], sides[sides >= 1])
-        return Panel(
-            curves,
-            xlabel="side of the image / pixels",
-            ylabel="side of the output / pixels",
-            title="places where a kernel of side F stands",
+        for kernel_size, slide in SHOWN:
+            sizes = torch.tensor([slide.output_size(int(n), kernel_size) for n in pixels])
+            name = f"F = {kernel_size}, S = {slide.stride}, P = {slide.padding}"
+            fits = sizes >= 1
+            curves[f"{name}, D = {slide.dilation}"] = (pixels[fits], sizes[fits])
+        panel = Panel(
+            curves, xlabel="height or width of the image / pixels",
+            ylabel="that of the output / pixels", title="places where a kernel of size F stands",
             legend="upper left",
-        )
+        )  # fmt: skip
+        return panels(panel, width=6.5, height=3.6)
 
     def tiny(self) -> Self:
         return replace(self, largest=4)
@@ -274,11 +274,11 @@ class ByHand(Simulation):
 
 def spread(slide: Slide) -> tuple[Tensor, Tensor]:
     """Gradients of 1 on two neighbouring outputs of a small image, and what its pixels get."""
-    side, kernel = 14, tensor(*STEPS)[None, None]
-    size = slide.size(side, 3)
+    pixels, kernel = 14, tensor(*STEPS)[None, None]
+    size = slide.output_size(pixels, 3)
     dy, first = torch.zeros(1, 1, size, size, dtype=torch.float64), (size - 1) // 2
     dy[0, 0, first, first : first + 2] = 1
-    dx, _, _ = layer_gradients(dy.new_zeros(1, 1, side, side), kernel, dy, slide)
+    dx, _, _ = conv_backward(dy.new_zeros(1, 1, pixels, pixels), kernel, dy, slide)
     return dy[0, 0], dx[0, 0]
 
 
@@ -292,9 +292,9 @@ def beside_torch(random: Callable[..., Tensor]) -> tuple[list[float], list[float
         with torch.enable_grad():
             y = conv2d(given[0], given[1], given[2], *slide, groups)
         dy = random(*y.shape)
-        values.append(farthest(layer(x, w, b, slide, groups), y.detach()))
+        values.append(farthest(conv_forward(x, w, b, slide, groups), y.detach()))
         theirs = torch.autograd.grad(y, given, dy)
-        ours = layer_gradients(x, w, dy, slide, groups)
+        ours = conv_backward(x, w, dy, slide, groups)
         gradients += [farthest(one, other) for one, other in zip(ours, theirs, strict=True)]
     return values, gradients
 
@@ -303,22 +303,22 @@ def size_misses(largest: int) -> int:
     """How often (1) is not the size that torch gives, or below 1 where the kernel fits."""
     misses = 0
     ways = product(range(1, 8), range(4), range(1, 5), range(1, 4))
-    for taps, padding, stride, dilation in ways:
+    for kernel_size, padding, stride, dilation in ways:
         slide = Slide(stride, padding, dilation)
-        weight = torch.empty(1, 1, taps, 1, device="meta")
+        weight = torch.empty(1, 1, kernel_size, 1, device="meta")
         for pixels in range(1, largest + 1):
-            said = slide.size(pixels, taps)
-            if pixels + 2 * padding <= dilation * (taps - 1):  # torch refuses a kernel so large
-                misses += said >= 1
+            size = slide.output_size(pixels, kernel_size)
+            if pixels + 2 * padding <= dilation * (kernel_size - 1):  # torch refuses such a kernel
+                misses += size >= 1
                 continue
             x = torch.empty(1, 1, pixels, 1, device="meta")
-            made = conv2d(x, weight, None, (stride, 1), (padding, 0), (dilation, 1))
-            misses += made.shape[2] != said
+            y = conv2d(x, weight, None, (stride, 1), (padding, 0), (dilation, 1))
+            misses += y.shape[2] != size
     return misses
 
 
 RECIPES = {
-    "conv-layer": ByHand(
+    "conv-layer": ConvLayerByHand(
         goal="value_error <= 1e-12 and gradient_error <= 1e-12 and toeplitz_error <= 1e-12 "
         "and pointwise_error <= 1e-12 and size_misses == 0 and alexnet_size == 55 "
         "and parameter_ratio >= 1000",

@@ -1,15 +1,15 @@
 """Convolution and cross-correlation as sums, in one and two dimensions.
 
     (f * g)_m     = sum_n f_n g_{m-n}               (1)  convolution
-    P(a + b = c)  = sum_a f(a) g(c - a)             (2)  (1) of the chances of a and of b
+    P(a + b = c)  = sum_a f(a) g(c - a)             (2)  (1) of the probabilities of a and of b
     P(a - b = c)  = sum_b f(c + b) g(b)             (3)  (1) with g run backwards, g(-b)
     (f * g)_mn    = sum_ij f_ij g_{m-i, n-j}        (4)  convolution in the plane
     (f x g)_mn    = sum_ij f_ij g_{m+i, n+j}        (5)  cross-correlation
 
-A ball that is dropped lands at a with chance f(a); dropped again from there it goes b further with
-chance g(b), and (2) sums over all ways to come to c. (4) is (5) with the kernel turned by half a
-turn. Only convolution gives the same with f and g exchanged; correlation then gives the result
-turned. Networks compute (5) and call it convolution: a kernel that is learned may as well be
+A ball that is dropped lands at a with probability f(a); dropped again from there it goes b further
+with probability g(b), and (2) sums over all ways to come to c. (4) is (5) with the kernel turned by
+half a turn. Only convolution gives the same with f and g exchanged; correlation then gives the
+result turned. Networks compute (5) and call it convolution: a kernel that is learned may as well be
 learned turned.
 
 Gonzalez, Woods (2018), "Digital Image Processing", 4th edition, section 3.4; Goodfellow, Bengio,
@@ -26,12 +26,13 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.convolution import flipped, slid
+from everynet.zoo.vision.pictures.convolution import kernel_flips, sliding_kernel
 
 
 def convolve(
@@ -45,15 +46,17 @@ def convolve(
     return _middle(full, (long,), (short,), mode)
 
 
-def total(f: Float[Tensor, " left"], g: Float[Tensor, " right"]) -> Float[Tensor, " totals"]:
-    """The chances of a + b, from 0 up, of those of a and b, from 0 up."""
+def add_distributions(
+    f: Float[Tensor, " left"], g: Float[Tensor, " right"]
+) -> Float[Tensor, " totals"]:
+    """The probabilities of a + b, from 0 up, of those of a and b, from 0 up."""
     return convolve(f, g)  # (2)
 
 
-def difference(
+def subtract_distributions(
     f: Float[Tensor, " left"], g: Float[Tensor, " right"]
 ) -> Float[Tensor, " differences"]:
-    """The chances of a - b, from -(len(g) - 1) up, of those of a and b, from 0 up."""
+    """The probabilities of a - b, from -(len(g) - 1) up, of those of a and b, from 0 up."""
     return convolve(f, g.flip(0))  # (3)
 
 
@@ -109,8 +112,6 @@ def by(sizes: Sequence[int]) -> str:
     return " x ".join(map(str, sizes))
 
 
-# ------------------------------------------------------------------------------------ the recipe
-
 SIGNAL = (0.0, 1.0, 3.0, 2.0, 0.0, 0.0, 2.0, 1.0)
 KERNEL = (3.0, 2.0, 1.0)  # not the same backwards, so that the flip is seen
 LETTER = (
@@ -130,7 +131,7 @@ def tensor(*values: object) -> Tensor:
 
 
 def bell(sigma: float, reach: int) -> Float[Tensor, " places"]:
-    """The chances of a Gaussian at the whole numbers from -reach to reach."""
+    """The probabilities of a Gaussian at the whole numbers from -reach to reach."""
     x = torch.arange(-reach, reach + 1, dtype=torch.float64)
     p = (-(x**2) / (2 * sigma**2)).exp()
     return p / p.sum()
@@ -142,31 +143,17 @@ def farthest(ours: Float[Tensor, "*shape"], theirs: Float[Tensor, "*shape"]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sums(Simulation):
+class ConvolutionSums(Simulation):
     """Hold the sums beside each other and beside what dice and Gaussians must give."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "slide": (
-            "The kernel is turned round, moved along the signal column by column (orange) and "
-            "multiplied with the bars it meets, and each sum of products is one bar below."
-        ),
-        "flip": (
-            "Convolution stamps the letter at each point as it is and correlation turned by half "
-            "a turn (top), and light falls on the photo from opposite corners (bottom)."
-        ),
-        "dice": (
-            "Left the chances of one die, of sums and of a difference, right a ball dropped twice: "
-            "the sum of two Gaussians (green) is the Gaussian of their joint variance (dashes)."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "flip_error": "how far a convolution is from a correlation with the turned kernel",
-        "commute_error": "how far it changes when image and kernel are exchanged",
-        "correlation_gap": "how far a correlation changes then, as a part of its size",
-        "turn_error": "how far that change is from a half turn",
-        "dice_error": "how far the sum of two dice is from its known chances",
-        "gaussian_error": "how far two drops of ink are from one wider drop",
-        "variance_error": "how far variances are from adding up",
+        "flip_error": "largest difference of a convolution from correlation with the turned kernel",
+        "commute_error": "largest change of a convolution where image and kernel are exchanged",
+        "correlation_gap": "largest change of a correlation then, divided by its largest value",
+        "turn_error": "largest difference of that exchanged correlation from a half turn",
+        "dice_error": "error of the probabilities of two dice, the largest, times 36",
+        "gaussian_error": "largest difference of the sum of two Gaussians from one Gaussian",
+        "variance_error": "error of the variance of the sum as a part of it",
     }
 
     photo: str = "china"
@@ -200,25 +187,25 @@ class Sums(Simulation):
             "correlated": torch.stack(
                 [correlate2d(a, b), correlate2d(a, b.flip(0, 1)), correlate2d(b, a)]
             ),
-            "two": total(die, die),
-            "three": total(total(die, die), die),
-            "difference": difference(die, die),
+            "two": add_distributions(die, die),
+            "three": add_distributions(add_distributions(die, die), die),
+            "difference": subtract_distributions(die, die),
             "bells": torch.stack([bell(s, reach) for s in self.spreads]),
         }
 
     def dropped_twice(self, result: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        """The places of the sum of two Gaussians, its chances, and those of one Gaussian."""
-        chances = total(*result["bells"])
-        reach = len(chances) // 2
+        """The places of the sum of two Gaussians, its probabilities, and those of one Gaussian."""
+        probabilities = add_distributions(*result["bells"])
+        reach = len(probabilities) // 2
         expected = bell(sum(s**2 for s in self.spreads) ** 0.5, reach)
-        return torch.arange(-reach, reach + 1, dtype=torch.float64), chances, expected
+        return torch.arange(-reach, reach + 1, dtype=torch.float64), probabilities, expected
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         plain, turned, exchanged = result["correlated"]
         one, other = result["convolved"]
         ways = 6 - (torch.arange(11, dtype=torch.float64) - 5).abs()  # of 36, to throw 2 .. 12
-        places, chances, expected = self.dropped_twice(result)
-        variance = float((places**2 * chances).sum()) / sum(s**2 for s in self.spreads)
+        places, probabilities, expected = self.dropped_twice(result)
+        variance = float((places**2 * probabilities).sum()) / sum(s**2 for s in self.spreads)
         size = float(plain.abs().max())
         return {
             "flip_error": farthest(one, turned),
@@ -226,62 +213,62 @@ class Sums(Simulation):
             "correlation_gap": farthest(plain, exchanged) / size,
             "turn_error": farthest(plain, exchanged.flip(0, 1)),
             "dice_error": max(farthest(36 * result[name], ways) for name in ("two", "difference")),
-            "gaussian_error": farthest(chances, expected),
+            "gaussian_error": farthest(probabilities, expected),
             "variance_error": abs(variance - 1),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        signal, kernel = tensor(*SIGNAL), tensor(*KERNEL)
-        return {
-            "slide": slid(signal, kernel, convolve(signal, kernel)),
-            "flip": flipped(
-                (result["points"], tensor(*LETTER), result["stamped"]),
-                (result["crop"], tensor(*RELIEF), result["relief"]),
-            ),
-            "dice": panels(self.dice(result), self.balls(result), width=3.25, height=3.3),
-        }
+    def picture_slide(self, result: Mapping[str, Tensor]) -> Figure:
+        """A kernel turned round and moved along a signal, column by column.
 
-    def dice(self, result: Mapping[str, Tensor]) -> Panel:
-        """The chances of every number of points."""
-        return Panel(
+        It is multiplied with the bars it meets, orange on blue, and each sum of products is one
+        bar of the result below.
+        """
+        signal, kernel = tensor(*SIGNAL), tensor(*KERNEL)
+        return sliding_kernel(signal, kernel, convolve(signal, kernel))
+
+    def picture_flip(self, result: Mapping[str, Tensor]) -> Figure:
+        """Convolution and cross-correlation of points with a letter, and of a photo with a kernel.
+
+        Convolution stamps the letter as it is and correlation turned by half a turn; on the photo
+        light falls from opposite corners.
+        """
+        return kernel_flips(
+            (result["points"], tensor(*LETTER), result["stamped"]),
+            (result["crop"], tensor(*RELIEF), result["relief"]),
+        )
+
+    def picture_dice(self, result: Mapping[str, Tensor]) -> Figure:
+        """Probabilities of one die, of sums and a difference, left, and of a ball dropped twice.
+
+        The sum of two Gaussians, green, is the Gaussian of their joint variance, dashed.
+        """
+        dice = Panel(
             {
                 "one die": (torch.arange(1, 7), torch.full((6,), 1 / 6)),
                 "two": (torch.arange(2, 13), result["two"]),
                 "three": (torch.arange(3, 19), result["three"]),
                 "one less another": (torch.arange(-5, 6), result["difference"]),
             },
-            xlabel="points",
-            ylabel="probability",
-            title="sums and differences of dice",
-            ylim=(0, 0.29),
-            legend="upper right",
-        )
-
-    def balls(self, result: Mapping[str, Tensor]) -> Panel:
-        """Where a ball lands that was dropped once, and twice."""
-        places, chances, expected = self.dropped_twice(result)
+            xlabel="points", ylabel="probability", title="sums and differences of dice",
+            ylim=(0, 0.29), legend="upper right",
+        )  # fmt: skip
+        places, probabilities, expected = self.dropped_twice(result)
         spread = sum(s**2 for s in self.spreads) ** 0.5
         far, once = 3.5 * spread, torch.arange(result["bells"].shape[1]) - len(places) // 4
         near, also = once.abs() <= far, places.abs() <= far
-        return Panel(
-            {
-                **{
-                    f"{name}, spread {s:g}": (once[near], bell[near])
-                    for name, s, bell in zip("fg", self.spreads, result["bells"], strict=True)
-                },
-                "f * g": (places[also], chances[also]),
-            },
+        pairs = zip("fg", self.spreads, result["bells"], strict=True)
+        curves = {f"{name}, spread {s:g}": (once[near], p[near]) for name, s, p in pairs}
+        balls = Panel(
+            {**curves, "f * g": (places[also], probabilities[also])},
             guides={f"Gaussian of {spread:.3g}": (places[also], expected[also])},
-            xlabel="where the ball lands",
-            ylabel="probability",
-            title="a ball dropped twice",
-            ylim=(0, 1.9 * float(result["bells"].max())),
-            legend="upper right",
-        )
+            xlabel="where the ball lands", ylabel="probability", title="a ball dropped twice",
+            ylim=(0, 1.9 * float(result["bells"].max())), legend="upper right",
+        )  # fmt: skip
+        return panels(dice, balls, width=3.25, height=3.3)
 
 
 RECIPES = {
-    "convolution": Sums(
+    "convolution": ConvolutionSums(
         goal="flip_error <= 1e-12 and commute_error <= 1e-12 and correlation_gap >= 0.1 "
         "and dice_error <= 1e-12 and gaussian_error <= 1e-12 and variance_error <= 1e-10",
         covers=("C1", "C2"),

@@ -1,18 +1,18 @@
 """Equivariance and invariance under shifts, measured: what a layer keeps, and what breaks it.
 
-    (T_s x)(i)  = x(i - s)                                        (1)  shift by s, round the border
-    y_k(i)      = max(0, sum_cu w_kc(u) x_c(S i + u - F // 2))    (2)  layer, rectified, stride S
+    (T_s x)(i)  = x(i - s)                                        (1)  shift by s, cyclic
+    y_k(i)      = max(0, sum_cu w_kc(u) x_c(S i + u - F // 2))    (2)  convolution, ReLU, stride S
     p_k(j)      = max of y_k over a window of P x P               (3)  max pooling, stride P
     g_k         = mean of y_k over all places                     (4)  global pooling
     e_f(s)      = |f(T_s x) - T_{s/S} f(x)| / |f(x) - mean f|     (5)  0 where f is equivariant
     v_f(s)      = |f(T_s x) - f(x)| / |f(x) - mean f|             (6)  0 where f is invariant
 
-A map is equivariant if shifting its input shifts its output, f(T x) = T f(x), and invariant if
-shifting its input changes nothing, f(T x) = f(x). A convolution is the first exactly and is not the
-second. Where the image does not close on itself, zeros beyond the border break it there and only
-there. A stride S keeps it for shifts by multiples of S alone; for others (5) takes the nearer of
-the two whole shifts of the output. Pooling makes what follows less sensitive to small shifts, and
-global pooling makes it invariant.
+|.| is the Euclidean norm. A map is equivariant if shifting its input shifts its output, f(T x) = T
+f(x), and invariant if shifting its input changes nothing, f(T x) = f(x). A convolution is the first
+exactly and is not the second. Where the image does not close on itself, zeros beyond the border
+break it there and only there. A stride S keeps it for shifts by multiples of S alone; for others
+(5) takes the nearer of the two whole shifts of the output. Pooling makes what follows less
+sensitive to small shifts, and global pooling makes it invariant.
 
 Goodfellow, Bengio, Courville (2016), "Deep Learning", sections 9.2 and 9.3; Zhang (2019), "Making
 Convolutional Networks Shift-Invariant Again", arXiv:1904.11486, for strides.
@@ -32,9 +32,9 @@ from torch import Tensor
 from torch.nn.functional import conv2d, max_pool2d, pad
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.shifts import shifted
+from everynet.zoo.vision.pictures.shifts import shift_grid
 
 Maps = Float[Tensor, "batch channels height width"]
 
@@ -44,37 +44,39 @@ def shift(x: Float[Tensor, "*batch height width"], s: int) -> Float[Tensor, "*ba
     return x.roll((s, s), (-2, -1))  # (1)
 
 
-def layer(
+def conv_relu(
     x: Maps,
-    weight: Float[Tensor, "filters channels taps taps"],
+    weight: Float[Tensor, "filters channels size size"],
     *,
     stride: int = 1,
-    closed: bool = True,
+    circular: bool = True,
 ) -> Float[Tensor, "batch filters down across"]:
-    """A rectified convolution; the image closes on itself, or has zeros around it."""
+    """A convolution and ReLU, with circular or with zero padding."""
     edge = weight.shape[-1] // 2
-    wider = pad(x, (edge,) * 4, mode="circular" if closed else "constant")
-    return conv2d(wider, weight, stride=stride).clamp(min=0)  # (2)
+    padded = pad(x, (edge,) * 4, mode="circular" if circular else "constant")
+    return conv2d(padded, weight, stride=stride).clamp(min=0)  # (2)
 
 
-def pool(y: Maps, side: int) -> Float[Tensor, "batch channels down across"]:
+def max_pool(y: Maps, window: int) -> Float[Tensor, "batch channels down across"]:
     """The largest value of each window."""
-    return max_pool2d(y, side)  # (3)
+    return max_pool2d(y, window)  # (3)
 
 
 def global_mean(y: Maps) -> Float[Tensor, "batch channels 1 1"]:
-    """One value for each map."""
+    """One value for each feature map."""
     return y.mean((2, 3), keepdim=True)  # (4)
 
 
 def spread(y: Tensor) -> Float[Tensor, ""]:
-    """The length of y less its mean, in which changes are measured."""
+    """The norm of y less its mean, by which changes are divided."""
     length: Tensor = (y - y.mean()).norm()
     return length
 
 
-def broken(f: Callable[[Tensor], Tensor], x: Maps, s: int, stride: int = 1, edge: int = 0) -> float:
-    """How far f is from moving with its input; `edge` places along the border are not looked at."""
+def equivariance_error(
+    f: Callable[[Tensor], Tensor], x: Maps, s: int, stride: int = 1, edge: int = 0
+) -> float:
+    """How far f is from moving with its input; `edge` pixels along the border are left out."""
     y, moved = f(x), f(shift(x, s))
     near = {math.floor(s / stride), math.ceil(s / stride)}
     inside = slice(edge, -edge or None)
@@ -82,54 +84,45 @@ def broken(f: Callable[[Tensor], Tensor], x: Maps, s: int, stride: int = 1, edge
     return float(torch.stack(apart).min() / spread(y))  # (5)
 
 
-def changed(f: Callable[[Tensor], Tensor], x: Maps, s: int) -> float:
+def invariance_error(f: Callable[[Tensor], Tensor], x: Maps, s: int) -> float:
     """How far the output of f is from staying as it was."""
     y = f(x)
     return float((f(shift(x, s)) - y).norm() / spread(y))  # (6)
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
-class Shifts(Simulation):
+class PhotoShifts(Simulation):
     """Shift a photo pixel by pixel and see what layers with random filters make of it."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "shifted": (
-            "The map of a photo, that map shifted, the map of the shifted photo, and what is "
-            "left: nothing for a closed image, the border for zeros, all of it for a stride of 2."
-        ),
-        "errors": (
-            "Left how far a shifted photo is from giving a shifted map, which stride S does at "
-            "multiples of S alone; right how far maps change, less the more is pooled."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "equivariance_error": (
-            "how far a convolution of a shifted image is from the shifted maps: 0"
-        ),
-        "off_border_error": "the same with zeros around, away from the border: 0",
+        "equivariance_error": "error of shifted feature maps with circular padding: 0",
+        "off_border_error": "the same with zero padding, away from the border: 0",
         "border_error": "the same at the border, the least: above 0",
         "stride_even_error": "the same with stride 2 for even shifts: 0",
         "stride_odd_error": "the same for odd shifts, the least: above 0",
-        "invariance_error": "how far the global mean changes under shifts: 0",
-        "conv_change": "how far maps change when the image moves by a pixel",
-        "pool_ratio": "the same after pooling 2 x 2, as a part of it",
-        "pool_ratio_*": "the same after pooling larger windows",
+        "invariance_error": "change of the global mean under shifts: 0",
+        "conv_change": "change of feature maps when the image moves by a pixel",
+        "pool_ratio": "that change after max pooling 2 x 2, divided by it",
+        "pool_ratio_*": "the same after max pooling larger windows",
     }
 
     photo: str = "china"
     """What is shifted, the middle of it: china, flower or an image file."""
     side: int = 64
-    """Pixels of its sides, a multiple of 8."""
+    """Its height and width in pixels, a multiple of 8."""
     filters: int = 16
     """Random filters of the layer."""
     taps: int = 5
-    """Side of a filter in pixels, an odd number."""
+    """Height and width of a filter in pixels, an odd number."""
     shifts: int = 16
     """The photo is shifted by up to so many pixels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.filters >= 1, "filters", "at least 1")
+        self.at_least(1, "filters")
         self.require(self.taps >= 3 and self.taps % 2 == 1, "taps", "an odd number from 3 up")
         self.require(self.side >= 16 and self.side % 8 == 0, "side", "a multiple of 8 from 16 up")
         fits = self.taps < self.shifts < self.side - self.taps
@@ -143,31 +136,33 @@ class Shifts(Simulation):
         weight = torch.randn(shape, generator=generator, dtype=torch.float64)
         weight = weight - weight.mean((2, 3), keepdim=True)  # contrast, not brightness
 
-        def closed(x: Tensor, stride: int = 1) -> Tensor:
-            return layer(x, weight, stride=stride)
+        def circular(x: Tensor, stride: int = 1) -> Tensor:
+            return conv_relu(x, weight, stride=stride)
 
-        def bordered(x: Tensor) -> Tensor:
-            return layer(x, weight, closed=False)
+        def zeros(x: Tensor) -> Tensor:
+            return conv_relu(x, weight, circular=False)
 
-        steps = range(self.shifts + 1)
+        def equivariant(f: Callable[[Tensor], Tensor], stride: int = 1) -> Tensor:
+            return _row(equivariance_error(f, x, s, stride) for s in range(self.shifts + 1))
+
+        def invariant(f: Callable[[Tensor], Tensor]) -> Tensor:
+            return _row(invariance_error(f, x, s) for s in range(self.shifts + 1))
+
         edge = self.taps // 2
+        inside = (equivariance_error(zeros, x, s, edge=edge + s) for s in range(edge + 1))
         return {
             "photo": x,
             "weight": weight,
-            "stride 1": _row(broken(closed, x, s) for s in steps),
-            "stride 2": _row(broken(lambda x: closed(x, 2), x, s, 2) for s in steps),
-            "stride 4": _row(broken(lambda x: closed(x, 4), x, s, 4) for s in steps),
-            "zeros around": _row(broken(bordered, x, s) for s in steps),
-            "off the border": _row(broken(bordered, x, s, edge=edge + s) for s in range(edge + 1)),
-            "convolution": _row(changed(closed, x, s) for s in steps),
-            **{
-                f"max of {p} x {p}": _row(
-                    changed(lambda x, p=p: pool(closed(x), p), x, s)  # type: ignore[misc]
-                    for s in steps
-                )
-                for p in (2, 4, 8)
-            },
-            "global mean": _row(changed(lambda x: global_mean(closed(x)), x, s) for s in steps),
+            "stride 1": equivariant(circular),
+            "stride 2": equivariant(lambda x: circular(x, 2), 2),
+            "stride 4": equivariant(lambda x: circular(x, 4), 4),
+            "zeros around": equivariant(zeros),
+            "off the border": _row(inside),
+            "convolution": invariant(circular),
+            "max of 2 x 2": invariant(lambda x: max_pool(circular(x), 2)),
+            "max of 4 x 4": invariant(lambda x: max_pool(circular(x), 4)),
+            "max of 8 x 8": invariant(lambda x: max_pool(circular(x), 8)),
+            "global mean": invariant(lambda x: global_mean(circular(x))),
         }
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
@@ -185,46 +180,45 @@ class Shifts(Simulation):
             "pool_ratio_8": float(result["max of 8 x 8"][1] / one),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        steps = torch.arange(self.shifts + 1)
-        broke = ("stride 1", "zeros around", "stride 2", "stride 4")
-        change = ("convolution", *(f"max of {p} x {p}" for p in (2, 4, 8)), "global mean")
-        return {
-            "shifted": self.strips(result),
-            "errors": panels(
-                Panel(
-                    {name: (steps, result[name]) for name in broke},
-                    xlabel="shift / pixels",
-                    ylabel="|f(Tx) - T f(x)| / spread of f(x)",
-                    title="equivariant where 0",
-                    ylim=(-0.05, 1.9),
-                    legend="upper right",
-                ),
-                Panel(
-                    {name: (steps, result[name]) for name in change},
-                    xlabel="shift / pixels",
-                    ylabel="|f(Tx) - f(x)| / spread of f(x)",
-                    title="invariant where 0",
-                    ylim=(-0.05, 2.4),
-                    legend="upper right",
-                ),
-                width=3.25,
-                height=3.4,
-            ),
-        }
+    def picture_shifted(self, result: Mapping[str, Tensor]) -> Figure:
+        """A feature map of a photo, that map shifted, the map of the shifted photo, and the rest.
 
-    def strips(self, result: Mapping[str, Tensor]) -> Figure:
-        """One map under three kinds of layer, for a shift by an odd number of pixels."""
-        x, weight, s = result["photo"], result["weight"][:1], self.shifts // 2 * 2 - 3
+        Nothing is left with circular padding, the border with zero padding, and all of the map
+        with a stride of 2.
+        """
+        x, weight, s = result["photo"], result["weight"][:1], self.shifts // 2 * 2 - 3  # odd
         rows = {}
-        for name, stride, closed in (
-            ("closed on itself", 1, True),
-            ("zeros around", 1, False),
+        for name, stride, circular in (
+            ("circular padding", 1, True),
+            ("zero padding", 1, False),
             ("stride 2", 2, True),
         ):
-            y, moved = (layer(z, weight, stride=stride, closed=closed) for z in (x, shift(x, s)))
+            y, moved = (
+                conv_relu(z, weight, stride=stride, circular=circular) for z in (x, shift(x, s))
+            )
             rows[name] = (y[0, 0], shift(y, s // stride)[0, 0], moved[0, 0])
-        return shifted(x[0, 0], shift(x, s)[0, 0], s, weight[0, 0], rows)
+        return shift_grid(x[0, 0], shift(x, s)[0, 0], s, weight[0, 0], rows)
+
+    def picture_errors(self, result: Mapping[str, Tensor]) -> Figure:
+        """How far layers are from equivariant, left, and from invariant, right, by the shift.
+
+        Stride S is equivariant at multiples of S alone; feature maps change less the more is
+        pooled.
+        """
+        steps = torch.arange(self.shifts + 1)
+        layers = ("stride 1", "zeros around", "stride 2", "stride 4")
+        pooled = ("convolution", "max of 2 x 2", "max of 4 x 4", "max of 8 x 8", "global mean")
+        equivariant = Panel(
+            {name: (steps, result[name]) for name in layers}, xlabel="shift / pixels",
+            ylabel="|f(Tx) - T f(x)| / spread of f(x)", title="equivariant where 0",
+            ylim=(-0.05, 1.9), legend="upper right",
+        )  # fmt: skip
+        invariant = Panel(
+            {name: (steps, result[name]) for name in pooled}, xlabel="shift / pixels",
+            ylabel="|f(Tx) - f(x)| / spread of f(x)", title="invariant where 0", ylim=(-0.05, 2.4),
+            legend="upper right",
+        )  # fmt: skip
+        return panels(equivariant, invariant, width=3.25, height=3.4)
 
     def tiny(self) -> Self:
         return replace(self, side=16, filters=2, taps=3, shifts=6)
@@ -234,11 +228,8 @@ def _row(values: Iterable[float]) -> Float[Tensor, " shifts"]:
     return torch.tensor([*values], dtype=torch.float64)
 
 
-# Seeds 0, 1, 2 on china: pool_ratio 0.74, 0.75, 0.72 (flower 0.83, 0.84, 0.83), pool_ratio_8 0.38,
-# 0.40, 0.39; border_error 0.89, 0.89, 0.80; stride_odd_error 1.16, 1.17, 1.26; what must be 0 is
-# below 1e-15.
 RECIPES = {
-    "equivariance": Shifts(
+    "equivariance": PhotoShifts(
         goal="equivariance_error <= 1e-12 and off_border_error <= 1e-12 and border_error >= 0.05 "
         "and stride_even_error <= 1e-12 and stride_odd_error >= 0.1 "
         "and invariance_error <= 1e-12 and pool_ratio < 1 and pool_ratio_4 < 1",

@@ -1,15 +1,15 @@
-"""Activation maximisation: the image that drives a unit most, found by walking up its gradient.
+"""Activation maximisation: the image that drives a unit most, found by gradient ascent.
 
-    E(x) = log(1 + a(T x) / m) - l2 mean(z^2) - tv V(z)              (1)  what is raised
-    V(z) = mean |z(i+1, j) - z(i, j)| + mean |z(i, j+1) - z(i, j)|   (2)  total variation
-    x <- clip(x + lr g / rms(g), black, white),  g = B grad E(x)     (3)  a step up; B blurs
-    d = a(x*) / m                                                    (4)  drive
+    E(x) = log(1 + a(T x) / m) - l2 mean(z^2) - tv V(z)              (1)  objective, maximised
+    V(z) = mean |z(i+1, j) - z(i, j)| + mean |z(i, j+1) - z(i, j)|   (2)  total total_variation
+    x <- clip(x + lr g / rms(g), black, white),  g = B grad E(x)     (3)  gradient ascent; B blurs
+    d = a(x*) / m                                                    (4)  drive of the image x*
 
-a is the activation of one map of a layer at the middle place, or the probability of a class; m is
-its mean over images and places; z is x less black. T moves the image by a few random pixels before
-each step. Without (2), T, B and the limits of (3) the best image would be noise that no eye reads.
-A silent unit has no gradient, so the walk begins with the image that drives it most, moved so that
-the place where it does is the middle.
+a is the activation of a unit, which is the middle pixel of one feature map of a layer, or the
+probability of a class; m is its mean over images and pixels; z is x less black. T is a jitter by a
+few random pixels before each step. Without (2), T, B and the limits of (3) the best image would be
+noise that no eye reads. A silent unit has no gradient, so the ascent begins with the image that
+drives it most, moved so that the place where it does is the middle.
 
 Erhan, Bengio, Courville, Vincent (2009), "Visualizing Higher-Layer Features of a Deep Network",
 University of Montreal, report 1341; Simonyan, Vedaldi, Zisserman (2013), "Deep Inside Convolutional
@@ -22,10 +22,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, pad
 
@@ -33,14 +34,14 @@ from everynet.data.dataset import Data
 from everynet.data.images.standardize import Standardize
 from everynet.nn.layers import activations
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
 from everynet.training.loop import trained
 from everynet.zoo.vision.classifier import check_image_run, image_run
 from everynet.zoo.vision.cnn import CNNPhotographs
-from everynet.zoo.vision.pictures.features import driven
+from everynet.zoo.vision.pictures.features import driving_images
 
 Images = Float[Tensor, "images channels height width"]
 AT_ONCE = 250  # images that go through the network together
@@ -48,95 +49,78 @@ SEEN = 500  # validation images whose activations are averaged
 BEST = 3  # of them those that drive a unit most are shown
 
 
-def variation(z: Images) -> Float[Tensor, " images"]:
-    """How much neighbours differ."""
+def total_variation(z: Images) -> Float[Tensor, " images"]:
+    """The mean difference of neighbouring pixels."""
     down, right = z.diff(dim=2).abs().mean((1, 2, 3)), z.diff(dim=3).abs().mean((1, 2, 3))
     return down + right  # (2)
 
 
-def blurred(g: Images) -> Images:
+def blur(g: Images) -> Images:
     """The mean over neighbours with weights 1, 2, 1 along each axis: stripes of a pixel vanish."""
     for before, after in ((1, 0), (0, 1)):
         g = avg_pool2d(pad(g, (before, after) * 2, mode="replicate"), 2, 1)
     return g
 
 
-def rise(x: Images, g: Images, lr: float, low: Tensor, high: Tensor) -> Images:
+def ascent_step(x: Images, g: Images, lr: float, low: Tensor, high: Tensor) -> Images:
     """One step up the gradient, of the same size for every image, within black and white."""
-    g = blurred(g)
+    g = blur(g)
     rms = g.square().mean((1, 2, 3), keepdim=True).sqrt()
     return torch.minimum(torch.maximum(x + lr * g / rms.clamp(min=1e-30), low), high)  # (3)
 
 
 @contextmanager
-def watched(model: nn.Module, name: str) -> Iterator[list[Tensor]]:
-    """What the module of that name makes, with its gradient, whenever the model is called."""
-    made: list[Tensor] = []
+def layer_output(model: nn.Module, name: str) -> Iterator[list[Tensor]]:
+    """Outputs of the module of that name, with their gradient, whenever the model is called."""
+    outputs: list[Tensor] = []
     handle = model.get_submodule(name).register_forward_hook(
-        lambda _module, _given, output: made.append(output)
+        lambda _module, _inputs, output: outputs.append(output)
     )
     try:
-        yield made
+        yield outputs
     finally:
         handle.remove()
 
 
-def at_middle(maps: Float[Tensor, "images maps rows columns"]) -> Float[Tensor, "images maps"]:
-    """The middle place of each map."""
+def middle_pixel(maps: Float[Tensor, "images maps rows columns"]) -> Float[Tensor, "images maps"]:
+    """The middle pixel of each feature map."""
     return maps[:, :, maps.shape[2] // 2, maps.shape[3] // 2]
 
 
-def climb(
+def ascend(
     units: Callable[[Images], Float[Tensor, "images units"]],
-    begun: tuple[Images, Int[Tensor, " images"]],
-    settings: Ascent,
+    x: Images,
+    unit: Int[Tensor, " images"],
+    settings: ActivationMaximisation,
+    *,
     limits: tuple[Tensor, Tensor],
     generator: torch.Generator,
 ) -> tuple[Images, Float[Tensor, "steps images"]]:
     """Images that drive their unit ever more, and its activation at each step."""
-    x, wanted = begun
-    ways, row = [], torch.arange(len(x))
+    path, row = [], torch.arange(len(x))
     for step in range(settings.steps):
         still = step >= settings.steps * 3 // 4  # the last quarter stands still
-        most = 0 if still else settings.jitter
-        down, right = torch.randint(-most, most + 1, (2,), generator=generator).tolist()
+        jitter = 0 if still else settings.jitter
+        down, right = torch.randint(-jitter, jitter + 1, (2,), generator=generator).tolist()
         with torch.enable_grad():
             x = x.detach().requires_grad_()
-            a = units(x.roll((down, right), (2, 3)))[row, wanted]  # in units of m
+            a = units(x.roll((down, right), (2, 3)))[row, unit]  # in units of m
             z = x - limits[0]
-            cost = settings.l2 * z.square().mean((1, 2, 3)) + settings.tv * variation(z)
+            cost = settings.l2 * z.square().mean((1, 2, 3)) + settings.tv * total_variation(z)
             e = (1 + a).clamp(min=0.1).log() - cost  # (1)
             (g,) = torch.autograd.grad(e.sum(), x)
-        ways.append(a.detach())
-        shrinking = settings.lr * (1 - step / settings.steps)
-        x = rise(x.detach(), g, shrinking, *limits)
-    return x, torch.stack(ways)
+        path.append(a.detach())
+        lr = settings.lr * (1 - step / settings.steps)
+        x = ascent_step(x.detach(), g, lr, *limits)
+    return x, torch.stack(path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ascent(Simulation):
+class ActivationMaximisation(Simulation):
     """The images that drive units and classes of a trained network most."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "units": (
-            "Above, the image made for each unit of the layer, and how much more than the mean it "
-            "drives it: bright is what counts; below, the patches of validation images that drive "
-            "it most."
-        ),
-        "classes": (
-            "Above, images made smooth and dark as far as the network stays sure of their class: "
-            "what is left is what it looks for; below, the validation images it is surest of."
-        ),
-        "ascent": (
-            "The activation of units (left) and the probability of classes (right) as their images "
-            "are changed step by step; the jitter ends after three quarters of the steps."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "drive": (
-            "what the made image does to its unit or class, as a multiple of images' mean; the "
-            "least"
-        ),
+        "drive": "activation of a made image divided by the mean over images, the least",
         "unit_drive": "the same of units, the median",
         "class_drive": "the same of classes, the median",
     }
@@ -150,11 +134,11 @@ class Ascent(Simulation):
     steps: int = 120
     """Steps up the gradient."""
     lr: float = 0.1
-    """Length of the first step, a root of a mean square over pixels; it falls to 0 evenly."""
+    """Root mean square of the first step over pixels; it falls to 0 linearly."""
     l2: float = 0.1
     """Weight of the mean square of what is not black."""
     tv: float = 3.0
-    """Weight of the total variation."""
+    """Weight of the total total_variation."""
     jitter: int = 2
     """Pixels by which the image is moved at most before a step."""
     learned: int = 300
@@ -162,11 +146,9 @@ class Ascent(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("units", "steps", "learned"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        for name in ("l2", "tv", "jitter"):
-            self.require(getattr(self, name) >= 0, name, "at least 0")
-        self.require(self.lr > 0, "lr", "a positive number")
+        self.at_least(1, "units", "steps", "learned")
+        self.at_least(0, "l2", "tv", "jitter")
+        self.above(0, "lr")
 
     def ready(self) -> None:
         if self.of:
@@ -184,11 +166,11 @@ class Ascent(Simulation):
         self.ready()
         return image_run(self.of)
 
-    def chosen(self, model: nn.Module, x: Images) -> str:
-        """The name of the layer."""
+    def layer_name(self, model: nn.Module, x: Images) -> str:
+        """The layer whose units images are made for."""
         names = [name for name, _ in model.named_modules() if name]
-        made = activations(model, x[:1], names)
-        maps = [n for n, t in made.items() if t.dim() == 4 and min(t.shape[2:]) > 1]
+        outputs = activations(model, x[:1], names)
+        maps = [n for n, t in outputs.items() if t.dim() == 4 and min(t.shape[2:]) > 1]
         if not maps:
             raise UserError(
                 f"of ({self.of}) must have a layer of maps, because units of one are driven; try a "
@@ -198,16 +180,16 @@ class Ascent(Simulation):
             raise UserError(
                 f"layer ({self.layer}) must be a module that gives maps" + nearest(self.layer, maps)
             )
-        return self.layer or max(maps, key=[*made].index)
+        return self.layer or max(maps, key=[*outputs].index)
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         model, data = self.network()
         model.requires_grad_(False).eval()
-        seen = torch.cat([x[:SEEN] for x, _ in data.valid])[:SEEN].double()
-        name = self.chosen(model, seen)
-        with watched(model, name) as made:
-            parts = [model(x).softmax(1) for x in seen.split(AT_ONCE)]
-            maps, sure = torch.cat(made), torch.cat(parts)
+        images = torch.cat([x[:SEEN] for x, _ in data.valid])[:SEEN].double()
+        name = self.layer_name(model, images)
+        with layer_output(model, name) as outputs:
+            parts = [model(x).softmax(1) for x in images.split(AT_ONCE)]
+            maps, probability = torch.cat(outputs), torch.cat(parts)
         mean = maps.mean((0, 2, 3))
         loud = (mean > 1e-6).nonzero().flatten()[: self.units]
         self.require(len(loud) > 0, "layer", "one with a map that is not silent on average")
@@ -215,36 +197,38 @@ class Ascent(Simulation):
         grey = torch.tensor(data.spec["mean"], dtype=torch.float64)[:, None, None]
         limits = (0 - grey) / std, (1 - grey) / std
 
-        def unit(x: Tensor) -> Tensor:
-            with watched(model, name) as made:
+        def activation(x: Tensor) -> Tensor:
+            with layer_output(model, name) as outputs:
                 model(x)
-            return at_middle(made[0]) / mean
+            return middle_pixel(outputs[0]) / mean
 
-        def says(x: Tensor) -> Tensor:
+        def class_probability(x: Tensor) -> Tensor:
             logits: Tensor = model(x)
-            return logits.softmax(1) / sure.mean(0)
+            return logits.softmax(1) / probability.mean(0)
 
-        kinds = torch.arange(sure.shape[1])
-        surest = sure.topk(min(BEST, len(sure)), 0).indices.T
-        first = _centred(seen, maps[:, loud], limits[0])
-        driving, way = climb(unit, (first, loud), self, limits, generator)
-        ideal, said = climb(says, (seen[surest[:, 0]], kinds), self, limits, generator)
+        classes = torch.arange(probability.shape[1])
+        surest = probability.topk(min(BEST, len(probability)), 0).indices.T
+        first = _centred(images, maps[:, loud], limits[0])
+        given: dict[str, Any] = {"settings": self, "limits": limits, "generator": generator}
+        driving, unit_path = ascend(activation, first, loud, **given)
+        first = images[surest[:, 0]]
+        ideal, class_path = ascend(class_probability, first, classes, **given)
         with torch.no_grad():
-            unit_drive = unit(driving)[torch.arange(len(loud)), loud]  # (4)
-            class_drive = says(ideal).diagonal()
-        field = _field(unit, driving[:1].clone(), int(loud[0]))
-        best = _patches(seen, maps[:, loud], field)
+            unit_drive = activation(driving)[torch.arange(len(loud)), loud]  # (4)
+            class_drive = class_probability(ideal).diagonal()
+        field = _receptive_field(activation, driving[:1].clone(), int(loud[0]))
+        best = _patches(images, maps[:, loud], field)
         undo = Standardize.of(data.spec).undone
         return {
             "units": loud,
             "images": undo(driving.float()),
             "patches": undo(best.flatten(0, 1).float()).unflatten(0, best.shape[:2]),
             "unit_drive": unit_drive,
-            "unit_way": way,
+            "unit_way": unit_path,
             "class_images": undo(ideal.float()),
-            "class_best": undo(seen[surest.flatten()].float()).unflatten(0, (len(kinds), -1)),
+            "class_best": undo(images[surest.flatten()].float()).unflatten(0, (len(classes), -1)),
             "class_drive": class_drive,
-            "class_way": said * sure.mean(0),
+            "class_way": class_path * probability.mean(0),
             "names": torch.tensor(list("\n".join([name, *data.spec["classes"]]).encode())),
         }
 
@@ -256,61 +240,74 @@ class Ascent(Simulation):
             "class_drive": result["class_drive"].median().item(),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        layer, *classes = bytes(result["names"].tolist()).decode().split("\n")
-        units = [f"map {int(k) + 1}" for k in result["units"]]
+    def picture_units(self, result: Mapping[str, Tensor]) -> Figure:
+        """Above, the image made for each unit; below, patches of images that drive it most.
+
+        The number says how many times the mean activation the made image reaches: bright pixels
+        are what counts.
+        """
+        layer, _ = _names(result)
+        pairs = zip(result["units"].tolist(), result["unit_drive"].tolist(), strict=True)
+        return driving_images(
+            result["images"],
+            result["patches"],
+            [f"map {unit + 1}\n{drive:.0f} x" for unit, drive in pairs],
+            title=f"maps of {layer}: what drives the middle pixel",
+        )
+
+    def picture_classes(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Above, images made for each class; below, validation images the network is surest of.
+
+        Made images are kept smooth and dark, and the network gives them their class with a mean
+        probability of {probability:.0%}.
+        """
+        last = result["class_way"][-1]
+        pairs = zip(_names(result)[1][:10], last.tolist(), strict=False)
+        figure = driving_images(
+            result["class_images"][:10],
+            result["class_best"][:10],
+            [f"{name}\n{p:.0%}" for name, p in pairs],
+            title="classes: what the network is surest of",
+        )
+        return figure, {"probability": last.mean().item()}
+
+    def picture_ascent(self, result: Mapping[str, Tensor]) -> Figure:
+        """Activation of units, left, and probability of classes, right, step by step.
+
+        Both rise as images are changed; the jitter ends after three quarters of the steps.
+        """
+        layer, classes = _names(result)
+        units = [f"map {unit + 1}" for unit in result["units"].tolist()]
         steps = torch.arange(1, len(result["unit_way"]) + 1)
-        return {
-            "units": driven(
-                result["images"],
-                result["patches"],
-                [f"{n}\n{d:.0f} x" for n, d in zip(units, result["unit_drive"], strict=True)],
-                title=f"maps of {layer}: what drives the middle place",
-            ),
-            "classes": driven(
-                result["class_images"][:10],
-                result["class_best"][:10],
-                [
-                    f"{n}\n{p:.0%}"
-                    for n, p in zip(classes[:10], result["class_way"][-1], strict=False)
-                ],
-                title="classes: what the network is surest of",
-            ),
-            "ascent": panels(
-                Panel(
-                    {n: (steps, way) for n, way in zip(units, result["unit_way"].T, strict=True)},
-                    "steps up",
-                    "activation / its mean over images",
-                    layer,
-                    levels={"goal": 5.0},
-                    legend="none",
-                ),
-                Panel(
-                    {
-                        n: (steps, way)
-                        for n, way in zip(classes[:10], result["class_way"].T, strict=False)
-                    },
-                    "steps up",
-                    "probability",
-                    "classes",
-                    legend="none",
-                ),
-                width=3.25,
-                height=2.8,
-            ),
-        }
+        curves = zip(units, result["unit_way"].T, strict=True)
+        left = Panel(
+            {name: (steps, path) for name, path in curves}, "steps up",
+            "activation / its mean over images", layer, levels={"goal": 5.0}, legend="none",
+        )  # fmt: skip
+        curves = zip(classes[:10], result["class_way"].T, strict=False)
+        right = Panel(
+            {name: (steps, path) for name, path in curves}, "steps up", "probability", "classes",
+            legend="none",
+        )  # fmt: skip
+        return panels(left, right, width=3.25, height=2.8)
 
     def tiny(self) -> Self:
-        return replace(self, steps=4, units=2, learned=2)
+        return replace(super().tiny(), units=2, learned=2)
 
 
-def _field(
-    unit: Callable[[Tensor], Tensor], x: Float[Tensor, "1 channels height width"], k: int
+def _names(result: Mapping[str, Tensor]) -> tuple[str, list[str]]:
+    """The name of the layer, and those of the classes."""
+    layer, *classes = bytes(result["names"].tolist()).decode().split("\n")
+    return layer, classes
+
+
+def _receptive_field(
+    activation: Callable[[Tensor], Tensor], x: Float[Tensor, "1 channels height width"], k: int
 ) -> tuple[int, int]:
-    """How many pixels high and wide is what the middle place of a map sees."""
+    """Height and width in pixels of the receptive field of the middle pixel of map k."""
     with torch.enable_grad():
         x = torch.randn_like(x).requires_grad_()
-        (g,) = torch.autograd.grad(unit(x)[0, k], x)
+        (g,) = torch.autograd.grad(activation(x)[0, k], x)
     rows, columns = (g[0].abs().amax((0, axis)).nonzero().flatten() for axis in (2, 1))
     if not len(rows):
         return x.shape[2], x.shape[3]
@@ -353,11 +350,6 @@ def _patches(
     return torch.stack(found).reshape(maps.shape[1], -1, x.shape[1], high, wide)
 
 
-# Seed 0 on one CPU thread, about 12 s: what is made drives the least driven of its units and
-# classes 8.6 times as much as the mean of the images.
 RECIPES = {
-    "feature-images": Ascent(
-        goal="drive >= 5",
-        covers=("C13",),
-    ),
+    "feature-images": ActivationMaximisation(goal="drive >= 5", covers=("C13",)),
 }

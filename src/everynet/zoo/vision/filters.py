@@ -3,10 +3,11 @@
     y_mn     = 1/9 sum of x_{m+i, n+j} over i, j = -1, 0, 1    (1)  box blur
     e_mn     = x_{m, n+1} - x_mn                               (2)  edge: weights -1 and 1
     r(m)     = u_m . v                                         (3)  response of a template v
-    cos(m)   = u_m . v / (|u_m| |v|)                           (4)  how alike, whatever the light
-    c(m)     = (4) of u_m and v, each less its mean            (5)  whatever the haze, too
+    cos(m)   = u_m . v / (|u_m| |v|)                           (4)  cosine: whatever the light
+    c(m)     = (4) of u_m and v, each less its mean            (5)  correlation: whatever the haze
 
-u_m is the patch of the image below the template at place m, all its pixels as one vector. (3) is
+u_m is the patch of the image below the template at place m, all its pixels as one vector, and . is
+the scalar product. (3) is
 what a unit of a convolutional layer computes. It is largest where the patch is bright, not where it
 is like the template: |u_m| takes part. The cosine of the angle between the two is at most 1 and is
 1 only where u_m = a v with a > 0, so that a darker photo changes nothing; (5) is 1 where
@@ -26,14 +27,15 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.fft import irfft2, rfft2
 from torch.nn.functional import pad
 
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.convolution import correlate2d
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.filtering import filtered, matched, shares
+from everynet.zoo.vision.pictures.filtering import filtered_images, found_shares, template_matches
 
 EVEN = 1e-9  # a sum of squares below this is rounding, for values from 0 to 1
 
@@ -106,32 +108,18 @@ CROP = (90, 140)  # pixels of the photo that blur and edges are shown on
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnAPhoto(Simulation):
+class PhotoFilters(Simulation):
     """Blur a photo, find its edges, and find parts of it again under another light."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "found": (
-            "A part of the photo (green frame) is looked for in haze: its plain response is "
-            "largest (orange cross) in the brightest place, its cosines (below) where it was cut."
-        ),
-        "filters": (
-            "A part of the photo, blurred once and ten times, and its edges: red where the next "
-            "pixel to the right or below is brighter, blue where it is darker."
-        ),
-        "shares": (
-            "How many of the parts are found where they were cut, for each light: the plain "
-            "response finds none, the cosine misses some in haze, and less its mean it finds all."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "found_plain": "the share of templates that the plain response finds, in the best light",
         "found_cosine": "the same by the cosine, in the worse of two lights",
         "found_cosine_haze": "the same by the cosine in haze",
         "found_centred": "the same by the cosine of centred patches, in the worst light",
-        "edge_on_even": "what the edge filter says of an even image: 0",
-        "blur_on_even": "how far blurring changes an even image: not at all",
-        "noise_left": "the part of noise that a box blur leaves: a third",
-        "noise_error": "how far it is from a third, as a part of it",
+        "edge_on_even": "largest response of the edge filter to an even image: 0",
+        "blur_on_even": "largest change of an even image by blurring: 0",
+        "noise_left": "the share of the deviation of noise that a box blur leaves: a third",
+        "noise_error": "relative error of that share",
     }
 
     photo: str = "china"
@@ -139,30 +127,22 @@ class OnAPhoto(Simulation):
     templates: int = 20
     """Parts of the photo that are looked for in it, cut at random places."""
     side: int = 24
-    """Their side in pixels."""
+    """Their height and width in pixels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.templates >= 1, "templates", "at least 1")
+        self.at_least(1, "templates")
         self.require(self.side >= 2, "side", "at least 2, because one pixel is like any other")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         image = photograph(self.photo, least=max(*CROP, self.side + 1))
-        places = torch.stack(
-            [
-                torch.randint(size - self.side + 1, (self.templates,), generator=generator)
-                for size in image.shape
-            ],
-            1,
-        )
+        limits = [pixels - self.side + 1 for pixels in image.shape]
+        drawn = [torch.randint(n, (self.templates,), generator=generator) for n in limits]
+        places = torch.stack(drawn, 1)
         parts = torch.stack([cut(image, place, self.side) for place in places])
         chosen = int(parts.flatten(1).std(1).argmax())
-        found = torch.stack(
-            [
-                torch.stack([best(method(a * image + b, parts)) for method in METHODS.values()])
-                for a, b in LIGHTS.values()
-            ]
-        )
+        photos = [a * image + b for a, b in LIGHTS.values()]
+        found = [torch.stack([best(f(x, parts)) for f in METHODS.values()]) for x in photos]
         haze = image * LIGHTS["in haze"][0] + LIGHTS["in haze"][1]
         noise = torch.randn(image.shape, generator=generator, dtype=image.dtype)
         even = torch.full_like(image, 0.7)
@@ -170,7 +150,7 @@ class OnAPhoto(Simulation):
             "photo": image,
             "haze": haze,
             "places": places,
-            "found": found,  # lights methods templates 2
+            "found": torch.stack(found),  # lights methods templates 2
             "chosen": torch.tensor(chosen),
             "maps": torch.stack([f(haze, parts[chosen][None])[0] for f in METHODS.values()]),
             "noise_left": blur(noise).std() / noise.std(),
@@ -195,29 +175,48 @@ class OnAPhoto(Simulation):
             "noise_error": abs(3 * float(result["noise_left"]) - 1),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        image, chosen = result["photo"], int(result["chosen"])
+    def picture_found(self, result: Mapping[str, Tensor]) -> Figure:
+        """A template, green, looked for in a photo in haze, and its response and cosines.
+
+        Orange crosses are the largest values: the plain response is drawn to bright places, the
+        cosines to where the template was cut.
+        """
+        place = result["places"][int(result["chosen"])]
+        return template_matches(
+            result["haze"], cut(result["photo"], place, self.side), place,
+            dict(zip(METHODS, result["maps"], strict=True)), best(result["maps"]),
+        )  # fmt: skip
+
+    def picture_filters(self, result: Mapping[str, Tensor]) -> Figure:
+        """A part of the photo, blurred once and ten times, and its edges.
+
+        Red means that the next pixel to the right or below is brighter, and blue that it is
+        darker.
+        """
+        image = result["photo"]
         top, left = ((n - size) // 2 for n, size in zip(image.shape, CROP, strict=True))
         crop = image[top : top + CROP[0], left : left + CROP[1]]
         ten = crop
         for _ in range(10):
             ten = blur(ten)
         across, down = edges(crop)
-        kinds = {"photo": crop, "blurred": blur(crop), "blurred ten times": ten}
-        signed = {"edges across": across, "edges down": down}
         strength = (across[:-1] ** 2 + down[:, :-1] ** 2).sqrt()
-        place = result["places"][chosen]
-        return {
-            "found": matched(
-                result["haze"],
-                cut(image, place, self.side),
-                place,
-                dict(zip(METHODS, result["maps"], strict=True)),
-                best(result["maps"]),
-            ),
-            "filters": filtered(kinds, signed, {"strength of edges": strength}),
-            "shares": shares([*LIGHTS], [*METHODS], self.right(result).sum(2), self.templates),
-        }
+        return filtered_images(
+            {"photo": crop, "blurred": blur(crop), "blurred ten times": ten},
+            {"edges across": across, "edges down": down},
+            {"strength of edges": strength},
+        )
+
+    def picture_shares(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """How many templates are found where they were cut, for each light and each method.
+
+        In haze the plain response finds {response} of {of}, the cosine {cosine} and the centred
+        cosine {centred}.
+        """
+        counts = self.right(result).sum(2)
+        response, cosine, centred = counts[-1].tolist()
+        values = {"response": response, "cosine": cosine, "centred": centred, "of": self.templates}
+        return found_shares([*LIGHTS], [*METHODS], counts, self.templates), values
 
     def tiny(self) -> Self:
         return replace(self, templates=2, side=8)
@@ -231,10 +230,8 @@ def cut(
     return image[top : top + side, left : left + side]
 
 
-# Seeds 0, 1, 2: of 20 parts the plain response finds none; in haze the cosine 19, 20, 20 of china
-# and 10, 7, 7 of flower, and less its mean all of both. noise_error 0.006, 0.001, 0.0001.
 RECIPES = {
-    "filters": OnAPhoto(
+    "filters": PhotoFilters(
         goal="found_centred == 1 and found_cosine == 1 and found_plain <= 0.1 "
         "and edge_on_even == 0 and blur_on_even <= 1e-12 and noise_error <= 0.02",
         covers=("C11",),

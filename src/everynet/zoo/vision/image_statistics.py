@@ -39,10 +39,10 @@ def transfer(
     x = images.double() - images.double().mean()
     height, width = (n - 2 for n in x.shape[1:])
     around = [(i, j) for i, j in product(range(3), repeat=2) if (i, j) != (1, 1)]
-    seen = torch.stack([x[:, i : i + height, j : j + width] for i, j in around], 3)
+    neighbours = torch.stack([x[:, i : i + height, j : j + width] for i, j in around], 3)
     inner = x[:, 1:-1, 1:-1]
     parts = [
-        (seen[:, a:b, c:d].flatten(0, 2), inner[:, a:b, c:d].flatten())
+        (neighbours[:, a:b, c:d].flatten(0, 2), inner[:, a:b, c:d].flatten())
         for (a, b), (c, d) in product(_cuts(height, rows), _cuts(width, columns))
     ]
     errors = torch.empty(len(parts), len(parts), dtype=x.dtype)

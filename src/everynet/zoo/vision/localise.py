@@ -1,20 +1,25 @@
 """Single-object localisation: what is in the image and where, from one set of feature maps.
 
-    F = backbone(x)                                      (1)  maps; p is a place on them
-    a(p) = exp(u . F(p)) / sum_q exp(u . F(q))           (2)  where to look
-    v = sum_p a(p) F(p)                                  (3)  what is seen there
+    F = backbone(x)                                      (1)  feature maps; p is a pixel of them
+    a(p) = exp(u . F(p)) / sum_q exp(u . F(q))           (2)  attention
+    v = sum_p a(p) F(p)                                  (3)  attended features
     y = W v + c                                          (4)  logits, one for each class
-    b(p) = [p, p] + [-1, -1, 1, 1] softplus(B F(p) + d)  (5)  box that place p proposes
+    b(p) = [p, p] + [-1, -1, 1, 1] softplus(B F(p) + d)  (5)  box that pixel p proposes
     b = sum_p a(p) b(p)                                  (6)  box: left, top, right, bottom
     IoU(b, t) = |b and t| / |b or t|                     (7)  overlap with the true box t
     l = sum_e h((b_e - t_e) / s)                         (8)  smooth L1: h(z) = z^2 / 2 up to 1,
                                                               then |z| - 1 / 2
     L = -log softmax(y)_k + 1 - IoU(b, t) + l            (9)  loss; k is the true class
 
-Places and edges are parts of the width and height of the image, and |.| is the area. Each place of
-the maps knows only what is near it: it proposes edges at some distance from itself, and (2) decides
-whom to believe. So the weights do not depend on the size of the image, and both tasks teach the
-backbone. (7) has no gradient where boxes do not meet; there (8) draws them together.
+Positions p and edges are parts of the width and height of the image, |.| is the area, and u . F(p)
+is the scalar product over feature maps. Each pixel of the maps knows only what is near it: it
+proposes edges at some distance from itself, and (2) decides whom to believe. So the weights do not
+depend on the size of the image, and both tasks teach the backbone. (7) has no gradient where boxes
+do not meet; there (8) draws them together. On a 64 x 64 image, with widths (12, 24, 48, 48):
+
+    block      1          2          3         4
+    output     12 maps    24 maps    48 maps   48 maps
+               32 x 32    16 x 16    8 x 8     8 x 8
 
 Sermanet, Eigen, Zhang, Mathieu, Fergus, LeCun (2013), "OverFeat: Integrated Recognition,
 Localization and Detection using Convolutional Networks", arXiv:1312.6229, for one backbone of two
@@ -33,6 +38,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, smooth_l1_loss, softplus
 
@@ -43,17 +49,17 @@ from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
 from everynet.metrics.meanings import meanings
 from everynet.nn.input_checks import require_images
-from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.zoo.vision.clutter import in_clutter
 from everynet.zoo.vision.cnn import ConvBlock
-from everynet.zoo.vision.pictures.localisation import boxes_found, looked_at
+from everynet.zoo.vision.pictures.localisation import attention_boxes, predicted_boxes
 
 Edges = Float[Tensor, "batch 4"]
 EDGES = ("left", "top", "right", "bottom")
-SHARP = 0.1  # s of (8), as part of the image
-FIRST = 0.15  # distance of an edge that every place proposes before training, as part of the image
+BETA = 0.1  # s of (8), as part of the image
+FIRST_DISTANCE = 0.15  # of the edges that a pixel proposes at first, as part of the image
 
 
 class Localiser(nn.Module):
@@ -62,40 +68,20 @@ class Localiser(nn.Module):
     All blocks but the last halve the image.
     """
 
-    def __init__(self, channels: int, classes: int, widths: tuple[int, ...]) -> None:
+    def __init__(self, in_channels: int, classes: int, *, widths: tuple[int, ...]) -> None:
         super().__init__()
         last = len(widths) - 1
         self.backbone = nn.Sequential(
             *(
                 ConvBlock(before, width, pools=number < last)
-                for number, (before, width) in enumerate(pairwise((channels, *widths)))
+                for number, (before, width) in enumerate(pairwise((in_channels, *widths)))
             )
         )
         self.look = nn.Conv2d(widths[-1], 1, 1, bias=False)
         self.edges = nn.Conv2d(widths[-1], 4, 1)
         self.output = nn.Linear(widths[-1], classes)
         nn.init.zeros_(self.edges.weight)
-        nn.init.constant_(self.edges.bias, math.log(math.expm1(FIRST)))  # type: ignore[arg-type]  # it has one
-
-    def attention(
-        self, maps: Float[Tensor, "batch maps rows columns"]
-    ) -> Float[Tensor, "batch rows columns"]:
-        """How much each place is looked at: all of them together 1."""
-        seen = self.look(maps)[:, 0]
-        a: Tensor = seen.flatten(1).softmax(1).reshape(seen.shape)  # (2)
-        return a
-
-    def proposed(
-        self, maps: Float[Tensor, "batch maps rows columns"]
-    ) -> Float[Tensor, "batch 4 rows columns"]:
-        """The box that each place proposes."""
-        rows, columns = maps.shape[2:]
-        right = (torch.arange(columns).to(maps) + 0.5) / columns
-        down = (torch.arange(rows).to(maps) + 0.5) / rows
-        x, y = right.expand(rows, -1), down[:, None].expand(-1, columns)
-        away = softplus(self.edges(maps))
-        left, top, right, bottom = away.unbind(1)
-        return torch.stack([x - left, y - top, x + right, y + bottom], 1)  # (5)
+        nn.init.constant_(self.edges.bias, math.log(math.expm1(FIRST_DISTANCE)))  # type: ignore[arg-type]  # it has one
 
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
@@ -104,41 +90,55 @@ class Localiser(nn.Module):
         maps = self.backbone(x)  # (1)
         a = self.attention(maps)
         v = torch.einsum("brc,bkrc->bk", a, maps)  # (3)
-        b = torch.einsum("brc,bkrc->bk", a, self.proposed(maps))  # (6)
-        return self.output(v), b  # (4)
+        y = self.output(v)  # (4)
+        b = torch.einsum("brc,bkrc->bk", a, self.propose_boxes(maps))  # (6)
+        return y, b
+
+    def attention(
+        self, maps: Float[Tensor, "batch maps rows columns"]
+    ) -> Float[Tensor, "batch rows columns"]:
+        """The attention on each pixel of the maps; it sums to 1."""
+        scores = self.look(maps)[:, 0]
+        a: Tensor = scores.flatten(1).softmax(1).reshape(scores.shape)  # (2)
+        return a
+
+    def propose_boxes(
+        self, maps: Float[Tensor, "batch maps rows columns"]
+    ) -> Float[Tensor, "batch 4 rows columns"]:
+        """The box that each pixel of the maps proposes."""
+        rows, columns = maps.shape[2:]
+        across = (torch.arange(columns).to(maps) + 0.5) / columns
+        down = (torch.arange(rows).to(maps) + 0.5) / rows
+        x, y = across.expand(rows, -1), down[:, None].expand(-1, columns)
+        left, top, right, bottom = softplus(self.edges(maps)).unbind(1)
+        return torch.stack([x - left, y - top, x + right, y + bottom], 1)  # (5)
 
 
-def overlap(b: Edges, t: Edges) -> Float[Tensor, " batch"]:
+def box_iou(b: Edges, t: Edges) -> Float[Tensor, " batch"]:
     """Intersection over union of boxes: left, top, right, bottom."""
     low, high = torch.maximum(b[:, :2], t[:, :2]), torch.minimum(b[:, 2:], t[:, 2:])
-    both = (high - low).clamp(min=0).prod(1)
+    intersection = (high - low).clamp(min=0).prod(1)
     areas = [(box[:, 2:] - box[:, :2]).clamp(min=0).prod(1) for box in (b, t)]
-    return both / (areas[0] + areas[1] - both)  # (7)
+    return intersection / (areas[0] + areas[1] - intersection)  # (7)
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneObject(Training[Localiser]):
+class SingleObject(Training[Localiser]):
     """Find the one object of an image: its class and the box around it."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "boxes": (
-            "Validation images with the true box (blue) and the one that was found (orange), the "
-            "class that was named and how far the boxes overlap; the last is the worst of all."
-        ),
-        "attention": (
-            "How a box is found: each place of the maps proposes one (thin), and where the network "
-            "looks (light) decides which of them count for their mean (orange)."
-        ),
-    }
+    last_weights: ClassVar[bool] = True
     meanings: ClassVar[Mapping[str, str]] = meanings("iou") | {
-        "accuracy": "the share of images whose class was named",
+        "accuracy": "the share of images whose predicted class is right",
         "found": "the share of images with the right class and a box that overlaps by half or more",
     }
 
     data: str = "strokes:3000"
     """Images with one box each, or images with a class each, which are laid in clutter."""
     size: int = 64
-    """Side of the images in pixels: others are brought to it, or laid on a canvas so large."""
+    """Height and width in pixels: images are resized to it, or laid on a canvas so large."""
     strict: bool = later(False)
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     fragments: int = 8
@@ -152,10 +152,8 @@ class OneObject(Training[Localiser]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.size >= 0, "size", "at least 0")
-        self.require(self.fragments >= 0, "fragments", "at least 0")
+        self.at_least(0, "size", "fragments", "pixels")
         self.require(min(self.widths, default=0) >= 1, "widths", "one or more numbers from 1 up")
-        self.require(0 <= self.pixels < math.inf, "pixels", "a number from 0 up")
         self.require(0 <= self.scale < 1, "scale", "at least 0 and below 1")
 
     def dataset(self) -> Data:
@@ -165,7 +163,7 @@ class OneObject(Training[Localiser]):
         files = {"size": self.size, "strict": self.strict}
         found = samples(self.data, kind=("boxes", "image"), **files)
         if found.task == "detection":
-            self._check(found.parts.values())
+            self._require_one_box(found.parts.values())
             return load(self.data, kind="boxes", **files, **given)  # type: ignore[arg-type]  # typed above
         if found.task != "classification":
             raise UserError(
@@ -174,10 +172,10 @@ class OneObject(Training[Localiser]):
             )
         self.require(self.size >= 16, "size", "at least 16, because images are laid in clutter")
         found = in_clutter(found, self.size, self.fragments)
-        made = BOXES.data(found, size=self.size, **given)  # type: ignore[arg-type]  # typed above
-        return replace(made, own=is_own(self.data))
+        canvases = BOXES.data(found, size=self.size, **given)  # type: ignore[arg-type]  # typed above
+        return replace(canvases, own=is_own(self.data))
 
-    def _check(self, parts: Any) -> None:  # noqa: ANN401 -- pairs of tensors
+    def _require_one_box(self, parts: Any) -> None:  # noqa: ANN401 -- pairs of tensors
         counts = torch.cat([(boxes[..., 0] >= 0).sum(1) for _, boxes in parts])
         if bool((counts != 1).any()):
             odd = int(counts[counts != 1][0])
@@ -187,122 +185,103 @@ class OneObject(Training[Localiser]):
             )
 
     def model(self, data: Data) -> Localiser:
-        channels, *sides = data.spec["shape"]
+        channels, height, width = data.spec["shape"]
         least = 2 ** len(self.widths)
-        if min(sides) < least:
+        if min(height, width) < least:
             raise UserError(
-                f"size ({min(sides)}) must be at least {least}, because every block but the last "
-                f"halves the image and some places must be left; do size={least}"
+                f"size ({min(height, width)}) must be at least {least}, because every block but "
+                f"the last halves the image and some pixels must be left; do size={least}"
             )
-        return Localiser(channels, len(data.spec["classes"]), self.widths)
+        return Localiser(channels, len(data.spec["classes"]), widths=self.widths)
 
     def objective(self, model: Localiser, batch: Batch) -> Terms:
         x, t = batch[0], batch[1][:, 0]
         y, b = model(x)
         b = b.to(t.dtype)
-        drawn = smooth_l1_loss(b, t[:, 1:], beta=SHARP, reduction="sum") / (SHARP * len(x))  # (8)
+        l1 = smooth_l1_loss(b, t[:, 1:], beta=BETA, reduction="sum") / (BETA * len(x))  # (8)
         return {
             "cross_entropy": cross_entropy(y, t[:, 0].long()),
-            "iou_loss": 1 - overlap(b, t[:, 1:]).mean(),
-            "smooth_l1": drawn,
+            "iou_loss": 1 - box_iou(b, t[:, 1:]).mean(),
+            "smooth_l1": l1,
         }  # (9)
 
     def metrics(self, model: Localiser, batch: Batch) -> dict[str, Tensor]:
         x, t = batch[0], batch[1][:, 0]
         y, b = model(x)
-        found, right = overlap(b.to(t.dtype), t[:, 1:]), y.argmax(1) == t[:, 0].long()
-        return {
-            "iou": found,
-            "accuracy": right.to(t.dtype),
-            "found": ((found >= 0.5) & right).to(t.dtype),
-        }
+        iou, right = box_iou(b.to(t.dtype), t[:, 1:]), y.argmax(1) == t[:, 0].long()
+        found = (iou >= 0.5) & right
+        return {"iou": iou, "accuracy": right.to(t.dtype), "found": found.to(t.dtype)}
 
-    last_weights: ClassVar[bool] = True
+    def picture_boxes(self, model: Localiser, data: Data, history: History) -> Figure:
+        """Validation images with the true box, blue, and the predicted one, orange.
 
-    def pictures(self, model: Localiser, data: Data, history: History) -> Pictures:
-        """Boxes beside the truth, the worst too, and how one came about."""
+        Above each stand the predicted class and the intersection over union of the boxes; the
+        last image is the worst of all.
+        """
         classes = data.spec["classes"]
         x, t = (part[:200] for part in next(iter(data.valid)))
         y, b = model(x)
-        t, b, said = t[:, 0].cpu(), b.cpu().to(t.dtype), y.argmax(1).cpu()
-        meet = overlap(b, t[:, 1:])
-        shown = [*range(min(9, len(x) - 1)), int(meet.argmin())]
+        t, b, predicted = t[:, 0].cpu(), b.cpu().to(t.dtype), y.argmax(1).cpu()
+        iou = box_iou(b, t[:, 1:])
+        shown = [*range(min(9, len(x) - 1)), int(iou.argmin())]
+        captions = []
+        for i in shown:
+            true = "" if predicted[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}"
+            captions.append(f"{classes[predicted[i]]}{true}   {float(iou[i]):.2f}")
+        return predicted_boxes(
+            Standardize.of(data.spec).undone(x.cpu().float())[shown], t[shown, 1:], b[shown],
+            captions=captions,
+            title="predicted class, and IoU of the predicted box with the true one",
+        )  # fmt: skip
+
+    def picture_attention(self, model: Localiser, data: Data, history: History) -> Figure:
+        """The attention of the network, top, and the boxes that pixels propose, bottom.
+
+        Each pixel of the maps proposes a box, thin, and attention decides which of them count for
+        their mean, orange.
+        """
+        x = next(iter(data.valid))[0][:3]
+        maps = model.backbone(x)
         images = Standardize.of(data.spec).undone(x.cpu().float())
-        maps = model.backbone(x[:3])
-        return {
-            "boxes": boxes_found(
-                images[shown],
-                t[shown, 1:],
-                b[shown],
-                captions=[
-                    f"{classes[said[i]]}"
-                    + ("" if said[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}")
-                    + f"   {float(meet[i]):.2f}"
-                    for i in shown
-                ],
-                title="class named, and IoU of the box found with the true one",
-            ),
-            "attention": looked_at(
-                images[:3], model.attention(maps).cpu(), model.proposed(maps).cpu(), b[:3]
-            ),
-        }
+        boxes = model.propose_boxes(maps).cpu()
+        found = model(x)[1].cpu().to(x.dtype)
+        return attention_boxes(images, model.attention(maps).cpu(), boxes, found)
 
     def predict(
         self, model: Localiser, inputs: Tensor, spec: Spec, *, width: int = 0, height: int = 0
     ) -> Sequence[dict[str, Any]]:
         """Class and box; edges in pixels of an image of `width` x `height`, or as it was read."""
         answers = []
-        sides = (width or inputs.shape[3], height or inputs.shape[2])
+        pixels = (width or inputs.shape[3], height or inputs.shape[2]) * 2
         for x in inputs.split(100):
             y, b = (part.double().cpu() for part in model(x))
-            for row, parts in zip(y.softmax(1), b.clamp(0, 1), strict=True):
+            for row, edges in zip(y.softmax(1), b.clamp(0, 1), strict=True):
                 k = int(row.argmax())
-                edges = zip(
-                    ("left", "top", "right", "bottom"), parts.tolist(), sides * 2, strict=True
-                )
+                named = zip(EDGES, edges.tolist(), pixels, strict=True)
+                box = {name: part * most for name, part, most in named}
+                probability = float(row[k])
                 answers.append(
-                    {
-                        "class": spec["classes"][k],
-                        "probability": float(row[k]),
-                        "box": {name: part * side for name, part, side in edges},
-                    }
+                    {"class": spec["classes"][k], "probability": probability, "box": box}
                 )
         return answers
 
     def tiny(self) -> Self:
-        return replace(
-            self, data="strokes:100", size=16, fragments=1, widths=(4, 4),
-            steps=min(self.steps, 4), batch_size=min(self.batch_size, 8),
-        )  # fmt: skip
+        small = super().tiny()
+        return replace(small, data="strokes:100", size=16, fragments=1, widths=(4, 4))
 
 
-# IoU and accuracy on test images: localise, seed 0, one CPU thread, 84 s: 0.733, 0.908;
-# localise-mnist, seeds 0, 1, 2, an H200 in tf32: 0.780 0.789 0.789 and 0.937 0.936 0.935.
 RECIPES = {
-    "localise": OneObject(
-        steps=1200,
-        batch_size=32,
-        lr=1e-2,
-        optimizer="adamw",
-        weight_decay=0.02,
-        schedule="one-cycle",
-        pixels=6.0,
-        scale=0.1,
+    "localise": SingleObject(
+        steps=1200, batch_size=32, lr=1e-2, optimizer="adamw", weight_decay=0.02,
+        schedule="one-cycle", pixels=6.0, scale=0.1,
         goal="iou >= 0.7 and accuracy >= 0.8",
         covers=("C27",),
     ),
-    "localise-mnist": OneObject(
-        data="mnist",
-        widths=(16, 32, 64, 64),
-        steps=5000,
-        batch_size=128,
-        lr=1e-2,
-        optimizer="adamw",
-        weight_decay=0.05,
-        schedule="one-cycle",
-        pixels=6.0,
-        scale=0.1,
+    "localise-mnist": SingleObject(
+        data="mnist", widths=(16, 32, 64, 64),
+        steps=5000, batch_size=128, lr=1e-2, optimizer="adamw", weight_decay=0.05,
+        schedule="one-cycle", pixels=6.0, scale=0.1,
         goal="iou >= 0.7 and accuracy >= 0.9",
         covers=("C27",),
     ),
-}
+}  # fmt: skip

@@ -3,11 +3,12 @@
     (Q x)_i    = x_q(i)                                 (1)  one order of pixels for all images
     M(Q x; W)  = M(x; W'),  W'_uj = W_{u, q^-1(j)}      (2)  to an MLP any order is the same
 
-A convolutional layer looks at neighbours only, and with the same weights everywhere. Both fit
-images, as `image_statistics.py` measures: pixels near each other are alike, and what neighbours say
-of a pixel is the same everywhere. A shuffle (1) keeps all information and breaks both. To a fully
-connected layer it is but another numbering of its inputs: by (2) every function it can compute is
-still there, as near as before to where learning begins.
+i and j are pixels, q is a permutation of them, M is an MLP and W the weights of its first layer. A
+convolutional layer looks at neighbours only, and with the same weights everywhere. Both fit images,
+as `image_statistics.py` measures: pixels near each other are hidden_units_for, and what neighbours
+say of a pixel is the same everywhere. A shuffle (1) keeps all information and breaks both. To a
+fully connected layer it is but another numbering of its inputs: by (2) every function it can
+compute is still there, as near as before to where learning begins.
 
 Goodfellow, Bengio, Courville (2016), "Deep Learning", section 9.4, for convolution as a prior;
 LeCun, Bengio, Hinton (2015), "Deep learning", doi:10.1038/nature14539.
@@ -32,7 +33,6 @@ from everynet.data.images.standardize import Standardize
 from everynet.plot.images import image_grid
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator, mix
@@ -61,13 +61,13 @@ def renumber(
     return moved
 
 
-def alike(inputs: int, classes: int, parameters: int) -> int:
+def hidden_units_for(inputs: int, classes: int, parameters: int) -> int:
     """The hidden units that give a perceptron about so many parameters."""
     return max(1, round((parameters - classes) / (inputs + 1 + classes)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class InOrder(FewImages[nn.Module]):
+class ImagesInOrder(FewImages[nn.Module]):
     """Tell images apart whose pixels are in their places, or all in one other order."""
 
     kinds: ClassVar[tuple[str, ...]] = ("image",)
@@ -108,10 +108,11 @@ class InOrder(FewImages[nn.Module]):
             return cnn
         inputs = math.prod(shape)
         parameters = sum(p.numel() for p in cnn.parameters())
-        return MLP((inputs, alike(inputs, classes, parameters), classes))
+        return MLP((inputs, hidden_units_for(inputs, classes, parameters), classes))
 
 
-KINDS = tuple(product(("cnn", "mlp"), ("ordered", "shuffled")))
+ORDERS = ("ordered", "shuffled")
+KINDS = tuple(product(("cnn", "mlp"), ORDERS))
 NAMES = {"cnn": "convolutional", "mlp": "perceptron"}
 DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
@@ -120,41 +121,21 @@ DISTANCES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 class PixelOrder(Experiment):
     """Teach two networks of one size the same images, in the pixels' order and in another."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "accuracy": (
-            "Accuracy on other images by update: shuffled pixels (orange) cost the convolutional "
-            "network (left) many answers, and the perceptron of the same size (right) none."
-        ),
-        "images": (
-            "The same images as they are (top) and with their pixels in one other order (bottom), "
-            "in which nothing is lost but who is whose neighbour."
-        ),
-        "locality": (
-            "Left, pixels of photos are the less alike the further they are apart, and shuffled "
-            "not at all; right, what is learned of neighbours in a block is true in others."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "cnn_ordered": "accuracy of the convolutional network on images as they are",
         "cnn_shuffled": "the same with all pixels shuffled",
         "mlp_ordered": "accuracy of the perceptron on images as they are",
         "mlp_shuffled": "the same with all pixels shuffled",
-        "cnn_lost": "what the shuffle costs the convolutional network",
-        "mlp_lost": "what it costs the perceptron",
-        "renumbered_error": (
-            "how far a perceptron with renumbered weights differs on shuffled images: rounding"
-        ),
-        "size_ratio": "weights of the perceptron by those of the convolutional network",
+        "cnn_lost": "accuracy that the shuffle costs the convolutional network",
+        "mlp_lost": "accuracy that it costs the perceptron",
+        "renumbered_error": "largest difference of logits with renumbered weights: rounding",
+        "size_ratio": "parameters of the perceptron divided by those of the convolutional network",
         "correlation_near": "correlation of neighbouring pixels, the least",
         "correlation_far": "correlation of the most distant pixels, the largest",
-        "correlation_rises": (
-            "distances at which correlation rises: none where it falls all the way"
-        ),
+        "correlation_rises": "distances at which correlation rises: none where it always falls",
         "correlation_shuffled": "largest correlation of neighbours after the shuffle",
-        "explained_here": (
-            "share of a pixel that its neighbours tell, where that was learned, the least"
-        ),
-        "explained_elsewhere": "the same elsewhere in the image",
+        "explained_here": "share of a pixel's variance that its neighbours explain, the least",
+        "explained_elsewhere": "the same by weights that were fitted elsewhere in the image",
         "explained_shuffled": "the same after the shuffle, the most",
     }
 
@@ -180,17 +161,16 @@ class PixelOrder(Experiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(min(self.widths, default=0) >= 1, "widths", "one or more numbers from 1 up")
-        for name in ("steps", "batch_size", "repeats"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.at_least(1, "steps", "batch_size", "repeats")
         self.require(self.rows >= self.batch_size, "rows", "at least batch_size")
-        self.require(self.lr > 0, "lr", "a positive number")
+        self.above(0, "lr")
         self.require(1 <= len(self.photos) <= 4, "photos", "one to four")
         fits = min(self.blocks) >= 1 and 2 <= math.prod(self.blocks) <= 64
         self.require(fits, "blocks", "two numbers from 1 up, 2 to 64 blocks in all")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
-            f"{network}-{order}-{repeat}": InOrder(
+            f"{network}-{order}-{repeat}": ImagesInOrder(
                 network=network, shuffled=order == "shuffled", widths=self.widths,
                 data=self.data, rows=self.rows, steps=self.steps, batch_size=self.batch_size,
                 lr=self.lr, optimizer="adam", schedule="cosine",
@@ -207,8 +187,9 @@ class PixelOrder(Experiment):
             order = torch.randperm(image.numel(), generator=generator)
             for name, x in (("ordered", image), ("shuffled", reorder(image, order))):
                 explained, power = transfer(x, *self.blocks)
-                alike = torch.tensor([correlation(x, d) for d in DISTANCES], dtype=torch.float64)
-                found.setdefault(f"correlation_{name}", []).append(alike)
+                falls = [correlation(x, d) for d in DISTANCES]
+                by_distance = torch.tensor(falls, dtype=torch.float64)
+                found.setdefault(f"correlation_{name}", []).append(by_distance)
                 found.setdefault(f"explained_{name}", []).append(explained)
                 found.setdefault(f"power_{name}", []).append(power)
         return {name: torch.stack(values) for name, values in found.items()}
@@ -253,7 +234,7 @@ class PixelOrder(Experiment):
         cell = table.cells["mlp-shuffled-0"]
         if cell.diverged is not None:
             return math.nan
-        assert isinstance(cell.recipe, InOrder)
+        assert isinstance(cell.recipe, ImagesInOrder)
         shuffled, net = cell.recipe.dataset(), cell.network()
         ordered = replace(cell.recipe, shuffled=False).dataset()
         rows = torch.arange(min(100, ordered.rows("valid")))
@@ -273,99 +254,83 @@ class PixelOrder(Experiment):
             sizes.append(sum(p.numel() for p in cell.network().parameters()))
         return sizes[0] / sizes[1]
 
-    def pictures(self, table: Table) -> Pictures:
-        return {
-            "accuracy": panels(*(self.learning(table, network) for network in NAMES), width=3.25),
-            "images": self.images(table),
-            "locality": panels(
-                self.locality(table.result), self.stationarity(table.result), width=3.25
-            ),
-        }
+    def picture_accuracy(self, table: Table) -> tuple[Figure, dict[str, float]]:
+        """Accuracy on validation images during training, with ordered and with shuffled pixels.
 
-    def learning(self, table: Table, network: str) -> Panel:
-        """Accuracy by update of one network, with the spread over repeats."""
-        cell = table.cells[f"{network}-ordered-0"]
-        curves = {order: self.accuracy(table, network, order) for order in ("ordered", "shuffled")}
-        there = {order: values for order, values in curves.items() if values.shape[1] > 1}
-        return Panel(
-            {order: (cell.steps, values.mean(0)) for order, values in there.items()},
-            xlabel="update",
-            ylabel="accuracy on validation images",
-            title=NAMES[network],
-            bands={order: (values.amin(0), values.amax(0)) for order, values in there.items()},
-            ylim=(0.0, 1.02),
-            legend="lower right",
-        )
+        The shuffle costs the convolutional network, left, {cnn:.1%} of the answers and the
+        perceptron of the same size, right, {mlp:.1%}.
+        """
+        shown = []
+        for network, title in NAMES.items():
+            steps = table.cells[f"{network}-ordered-0"].steps
+            curves = {order: self.accuracy(table, network, order) for order in ORDERS}
+            there = {order: values for order, values in curves.items() if values.shape[1] > 1}
+            panel = Panel(
+                {order: (steps, values.mean(0)) for order, values in there.items()},
+                xlabel="update", ylabel="accuracy on validation images", title=title,
+                bands={order: (values.amin(0), values.amax(0)) for order, values in there.items()},
+                ylim=(0.0, 1.02), legend="lower right",
+            )  # fmt: skip
+            shown.append(panel)
+        found = self.metrics(table)
+        return panels(*shown, width=3.25), {name: found[f"{name}_lost"] for name in NAMES}
 
-    def images(self, table: Table, count: int = 4) -> Figure:
-        """Some validation images, and below each itself with its pixels shuffled."""
+    def picture_images(self, table: Table) -> Figure:
+        """The same images as they are, top, and with their pixels in one other order, bottom.
+
+        Nothing is lost but who is whose neighbour.
+        """
         shown, captions = [], []
-        for order in ("ordered", "shuffled"):
+        for order in ORDERS:
             data = table.cells[f"cnn-{order}-0"].recipe.dataset()
-            x, y = data.some("valid", torch.arange(min(count, data.rows("valid"))))
+            x, y = data.some("valid", torch.arange(min(4, data.rows("valid"))))
             plain = Standardize.of(data.spec).undone(x)
             shown.append(plain if plain.shape[1] in (1, 3) else plain.mean(1, keepdim=True))
             captions += [f"{data.spec['classes'][int(k)]}, {order}" for k in y]
         return image_grid(torch.cat(shown), captions=captions, columns=len(shown[0]))
 
-    def locality(self, result: Mapping[str, Tensor]) -> Panel:
-        """How alike two pixels are by their distance."""
-        far = torch.tensor(DISTANCES)
-        curves = {
-            photo: (far, values)
-            for photo, values in zip(self.names(), result["correlation_ordered"], strict=True)
-        }
-        both = result["correlation_shuffled"].mean(0)
-        return Panel(
-            {**curves, "shuffled": (far, both)},
-            xlabel="distance / pixels",
-            ylabel="correlation of two pixels",
-            title="locality",
-            ylim=(-0.05, 1.5),
-            legend="upper right",
-        )
+    def picture_locality(self, table: Table) -> Figure:
+        """Correlation of two pixels by distance, left, and what neighbours explain of one, right.
 
-    def names(self) -> list[str]:
-        """The photos without their folders."""
-        return [Path(photo).stem for photo in self.photos]
+        Pixels are the less alike the further apart they are; weights that were fitted in one
+        block of a photo explain pixels of the others.
+        """
+        result, far = table.result, torch.tensor(DISTANCES)
+        names = [Path(photo).stem for photo in self.photos]
+        curves = zip(names, result["correlation_ordered"], strict=True)
+        locality = Panel(
+            {
+                **{name: (far, values) for name, values in curves},
+                "shuffled": (far, result["correlation_shuffled"].mean(0)),
+            },
+            xlabel="distance / pixels", ylabel="correlation of two pixels", title="locality",
+            ylim=(-0.05, 1.5), legend="upper right",
+        )  # fmt: skip
+        explained = result["explained_ordered"][0]
+        block, off = torch.arange(1, len(explained) + 1), ~torch.eye(len(explained)).bool()
 
-    def stationarity(self, result: Mapping[str, Tensor]) -> Panel:
-        """What the neighbours explain of a pixel, by a rule learned there and by one from afar."""
-        explained, power = result["explained_ordered"][0], result["power_ordered"][0]
-        shuffled = result["explained_shuffled"][0]
-        block = torch.arange(1, len(power) + 1)
-        off = ~torch.eye(len(power), dtype=torch.bool)
-        others = [row[mask] for row, mask in zip(explained.T, off.T, strict=True)]
-        mixed = torch.stack([row[mask].mean() for row, mask in zip(shuffled.T, off.T, strict=True)])
-        name = "by a rule of other blocks"
-        return Panel(
+        def others(matrix: Tensor) -> Float[Tensor, "blocks others"]:
+            return torch.stack([row[mask] for row, mask in zip(matrix.T, off.T, strict=True)])
+
+        name, there = "by a rule of other blocks", others(explained)
+        shuffled = others(result["explained_shuffled"][0])
+        stationarity = Panel(
             {
                 "by its own rule": (block, explained.diag()),
-                name: (block, torch.stack([values.mean() for values in others])),
-                "the same, shuffled": (block, mixed),
+                name: (block, there.mean(1)),
+                "the same, shuffled": (block, shuffled.mean(1)),
             },
-            bands={
-                name: (
-                    torch.stack([values.min() for values in others]),
-                    torch.stack([values.max() for values in others]),
-                )
-            },
-            xlabel=f"block of {self.names()[0]}",
-            ylabel="share of a pixel explained",
-            title="stationarity",
-            ylim=(-0.05, 1.5),
+            bands={name: (there.amin(1), there.amax(1))}, xlabel=f"block of {names[0]}",
+            ylabel="share of a pixel explained", title="stationarity", ylim=(-0.05, 1.5),
             legend="upper right",
-        )
+        )  # fmt: skip
+        return panels(locality, stationarity, width=3.25)
 
     def tiny(self) -> Self:
-        return replace(
-            self, data="digits", rows=40, batch_size=8, steps=4, repeats=1, widths=(2, 2),
-            photos=("china",), blocks=(1, 2),
-        )  # fmt: skip
+        small = replace(super().tiny(), data="digits", rows=40, widths=(2, 2))
+        return replace(small, photos=("china",), blocks=(1, 2))
 
 
-# Seed 0, one CPU thread: accuracy of the convolutional network 0.985, shuffled 0.847; of the
-# perceptron 0.942 and 0.942; explained elsewhere 0.945 (here 0.956), shuffled 0.000.
 RECIPES = {
     "pixel-order": PixelOrder(
         goal="cnn_lost >= 0.05 and mlp_lost <= 0.02 and renumbered_error <= 1e-4 "

@@ -2,15 +2,15 @@
 
     N'        = floor((N - F) / S) + 1                          (1)  windows along an axis
     y(m)      = max of x(S m + u) over u in F x F               (2)  max pooling
-    dL/dx(i)  = sum of dL/dy(m) over m whose largest is at i    (3)  the first of equal ones
+    dL/dx(i)  = sum of dL/dy(m) over m whose largest is at i    (3)  its gradient
     y(m)      = mean of x(S m + u) over u in F x F              (4)  average pooling
-    dL/dx(i)  = sum of dL/dy(m) / F^2 over m that see i         (5)
+    dL/dx(i)  = sum of dL/dy(m) / F^2 over m that see i         (5)  its gradient
     y         = mean, or max, of x over all of the map          (6)  global pooling
 
-m, i and u are places in the plane, F is the side of a window and S the stride. Every channel is
-pooled by itself, so their number stays. Where two values of a window are equal, (3) sends the
-gradient to the first by rows, as torch does on the CPU; to share it would be as right, because a
-maximum has no derivative there.
+m, i and u are places in the plane, F is the height and width of a window and S the stride. Every
+channel is pooled by itself, so their number stays. Where two values of a window are equal, (3)
+sends the gradient to the first by rows, as torch does on the CPU; to share it would be as right,
+because a maximum has no derivative there.
 
 Zhou, Chellappa (1988), "Computation of optical flow using a neural network",
 doi:10.1109/ICNN.1988.23914, for (2); LeCun et al. (1998), "Gradient-based learning applied to
@@ -27,6 +27,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import (
     adaptive_avg_pool2d,
@@ -35,19 +36,19 @@ from torch.nn.functional import (
     max_pool2d,
 )
 
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.vision.convolution import farthest, tensor
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.convolution import pooled, shrunk
+from everynet.zoo.vision.pictures.convolution import pooled_photos, pooling_windows
 
 
 def max_pool(
-    x: Float[Tensor, "batch channels height width"], side: int, stride: int
+    x: Float[Tensor, "batch channels height width"], window: int, stride: int
 ) -> tuple[Float[Tensor, "batch channels down across"], Int[Tensor, "batch channels down across"]]:
     """The largest value of each window, and the pixel (counted by rows) where it was first."""
-    y, first = windows(x, side, stride).flatten(4).max(4)  # (2)
+    y, first = windows(x, window, stride).flatten(4).max(4)  # (2)
     down, across = (torch.arange(n) * stride for n in y.shape[2:])
-    rows, columns = down[:, None] + first // side, across + first % side
+    rows, columns = down[:, None] + first // window, across + first % window
     return y, rows * x.shape[3] + columns
 
 
@@ -62,23 +63,23 @@ def max_pool_gradient(
 
 
 def average_pool(
-    x: Float[Tensor, "batch channels height width"], side: int, stride: int
+    x: Float[Tensor, "batch channels height width"], window: int, stride: int
 ) -> Float[Tensor, "batch channels down across"]:
     """The mean of each window; one window as large as the image is global pooling."""
-    return windows(x, side, stride).mean((4, 5))  # (4)
+    return windows(x, window, stride).mean((4, 5))  # (4)
 
 
 def average_pool_gradient(
     x: Float[Tensor, "batch channels height width"],
     dy: Float[Tensor, "batch channels down across"],
-    side: int,
+    window: int,
     stride: int,
 ) -> Float[Tensor, "batch channels height width"]:
     """The gradient of each window, shared by its pixels."""
     dx = torch.zeros_like(x)
     last = [stride * (n - 1) + 1 for n in dy.shape[2:]]
-    for i, j in product(range(side), repeat=2):  # the places of a window, one after the other
-        dx[:, :, i : i + last[0] : stride, j : j + last[1] : stride] += dy / side**2  # (5)
+    for i, j in product(range(window), repeat=2):  # the places of a window, one after the other
+        dx[:, :, i : i + last[0] : stride, j : j + last[1] : stride] += dy / window**2  # (5)
     return dx
 
 
@@ -90,18 +91,20 @@ def global_pool(
 
 
 def windows(
-    x: Float[Tensor, "batch channels height width"], side: int, stride: int
-) -> Float[Tensor, "batch channels down across {side} {side}"]:
+    x: Float[Tensor, "batch channels height width"], window: int, stride: int
+) -> Float[Tensor, "batch channels down across {window} {window}"]:
     """Every window of every map."""
-    if not 1 <= side <= min(x.shape[2:]):
+    if not 1 <= window <= min(x.shape[2:]):
         raise ValueError(
-            f"side ({side}) must be from 1 to that of the image ({x.shape[2]} x {x.shape[3]}), "
+            f"window ({window}) must be from 1 to that of the image ({x.shape[2]} x {x.shape[3]}), "
             "because a window lies within it"
         )
     if stride < 1:
         raise ValueError(f"stride ({stride}) must be at least 1")
-    return x.unfold(2, side, stride).unfold(3, side, stride)  # (1)
+    return x.unfold(2, window, stride).unfold(3, window, stride)  # (1)
 
+
+# -------- the network ends here; training and pictures follow --------
 
 NUMBERS = ((1.0, 5.0, 2.0, 2.0), (3.0, 0.0, 2.0, 1.0), (4.0, 1.0, 0.0, 7.0), (2.0, 6.0, 3.0, 7.0))
 """With equal ones: the largest of the second window is there three times, of the last twice."""
@@ -109,21 +112,11 @@ CROP = (128, 208)  # pixels of the photo that are pooled
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pooling(Simulation):
+class PoolingByHand(Simulation):
     """Hold pooling and its gradient beside torch's, and pool a photo."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "gradient": (
-            "Windows of four numbers become their largest or their mean, and the gradient of 1 on "
-            "each goes back to the largest alone, the first of equal ones, or a quarter to each."
-        ),
-        "photo": (
-            "A photo pooled by larger and larger windows: the maximum (top) keeps and thickens "
-            "what is bright, the mean (bottom) blurs, and both keep fewer pixels."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "value_error": "how far pooling by hand is from torch's: rounding",
+        "value_error": "largest difference of pooling by hand from torch's: rounding",
         "gradient_error": "the same of its gradients",
         "global_error": "the same of global pooling",
     }
@@ -131,7 +124,7 @@ class Pooling(Simulation):
     photo: str = "china"
     """What is pooled: china, flower or an image file."""
     sides: tuple[int, ...] = (2, 4, 8)
-    """Sides of the windows that it is pooled by, in pixels."""
+    """Heights and widths of the windows that it is pooled by, in pixels."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -145,7 +138,7 @@ class Pooling(Simulation):
         crop = image[top : top + CROP[0], left : left + CROP[1]]
         x = tensor(NUMBERS)[None]
         largest, places = max_pool(x, 2, 2)
-        seen = torch.ones_like(largest)
+        dy = torch.ones_like(largest)
         values, gradients = beside_torch(generator)
         wide = torch.randn(2, 3, 6, 5, generator=generator, dtype=torch.float64)
         whole = torch.stack(global_pool(wide))
@@ -155,7 +148,7 @@ class Pooling(Simulation):
             "numbers": x[0, 0],
             "pooled": torch.stack([largest, average_pool(x, 2, 2)])[:, 0, 0],
             "routed": torch.stack(
-                [max_pool_gradient(x, seen, places), average_pool_gradient(x, seen, 2, 2)]
+                [max_pool_gradient(x, dy, places), average_pool_gradient(x, dy, 2, 2)]
             )[:, 0, 0],
             "value_errors": tensor(*values),
             "gradient_errors": tensor(*gradients),
@@ -168,31 +161,40 @@ class Pooling(Simulation):
             for name in ("value_errors", "gradient_errors", "global_errors")
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_gradient(self, result: Mapping[str, Tensor]) -> Figure:
+        """Windows of four numbers, their largest or their mean, and the gradient that goes back.
+
+        A gradient of 1 goes to the largest alone, the first of equal ones, or a quarter of it to
+        each.
+        """
+        return pooling_windows(result["numbers"], result["pooled"], result["routed"])
+
+    def picture_photo(self, result: Mapping[str, Tensor]) -> Figure:
+        """A photo pooled by larger and larger windows, by the maximum, top, and the mean, bottom.
+
+        The maximum keeps and thickens what is bright, and the mean blurs.
+        """
         crop = result["crop"][None, None]
-        shown = {
-            "maximum": [max_pool(crop, side, side)[0][0, 0] for side in self.sides],
-            "mean": [average_pool(crop, side, side)[0, 0] for side in self.sides],
+        images = {
+            "maximum": [max_pool(crop, window, window)[0][0, 0] for window in self.sides],
+            "mean": [average_pool(crop, window, window)[0, 0] for window in self.sides],
         }
-        return {
-            "gradient": pooled(result["numbers"], result["pooled"], result["routed"]),
-            "photo": shrunk(crop[0, 0], shown),
-        }
+        return pooled_photos(crop[0, 0], images)
 
 
 def beside_torch(generator: torch.Generator) -> tuple[list[float], list[float]]:
     """How far values and gradients are from torch's, on whole numbers, of which some are equal."""
     values, gradients = [], []
-    for side, stride in product((1, 2, 3), repeat=2):
+    for window, stride in product((1, 2, 3), repeat=2):
         x = (2 * torch.randn(2, 3, 8, 7, generator=generator, dtype=torch.float64)).round()
         given = x.clone().requires_grad_()
         with torch.enable_grad():
-            theirs = (max_pool2d(given, side, stride), avg_pool2d(given, side, stride))
-        largest, places = max_pool(x, side, stride)
+            theirs = (max_pool2d(given, window, stride), avg_pool2d(given, window, stride))
+        largest, places = max_pool(x, window, stride)
         dy = torch.randn(largest.shape, generator=generator, dtype=torch.float64)
         ours = (
             (largest, max_pool_gradient(x, dy, places)),
-            (average_pool(x, side, stride), average_pool_gradient(x, dy, side, stride)),
+            (average_pool(x, window, stride), average_pool_gradient(x, dy, window, stride)),
         )
         for (value, gradient), reference in zip(ours, theirs, strict=True):
             values.append(farthest(value, reference.detach()))
@@ -202,7 +204,7 @@ def beside_torch(generator: torch.Generator) -> tuple[list[float], list[float]]:
 
 
 RECIPES = {
-    "pooling": Pooling(
+    "pooling": PoolingByHand(
         goal="value_error <= 1e-12 and gradient_error <= 1e-12 and global_error <= 1e-12",
         covers=("C6",),
     ),

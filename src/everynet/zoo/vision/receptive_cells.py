@@ -2,13 +2,14 @@
 
     D(p) = G(p; s) - G(p; k s),  G(p; s) = exp(-|p|^2 / (2 s^2)) / (2 pi s^2)   (1)  ganglion cell
     S(p) = sum_n e_n D(p - n d u)                            (2)  simple cell: a row of them along u
-    r = max(0, sum_p S(p) x(p))                              (3)  its answer
+    r = max(0, sum_p S(p) x(p))                              (3)  its response
     c = (sum_p S(p) x(p))^2 + (sum_p S'(p) x(p))^2           (4)  complex cell
     OSI = |sum_j r_j exp(2 i a_j)| / sum_j r_j               (5)  orientation selectivity
     h_b = sum over a cell of |g| max(0, 1 - |angle(g) / w - b|)   (6)  histogram of gradients
     f = h / sqrt(|h|^2 + e^2)                                (7)  over blocks of 2 x 2 cells
 
-u points along the preferred angle, e_n is a Gaussian weight along the row. S' is S a quarter of a
+p and n d u are places in pixels from the middle, x is the image and |.| the Euclidean norm. u
+points along the preferred angle, e_n is a Gaussian weight along the row. S' is S a quarter of a
 wave further across: its phase differs by 90 degrees, so (4) sees a grating wherever its bars lie.
 In (6) g is the gradient of the image, angles are taken modulo 180 degrees, and w is the width of a
 bin. (6) and (7) are what was made by hand of the same idea: local edges, by angle, in any place.
@@ -29,25 +30,20 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Float64
+from matplotlib.figure import Figure
 from sklearn.svm import LinearSVC
 from torch import Tensor
 from torch.nn.functional import pad
 
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.cnn import CNNPhotographs
-from everynet.zoo.vision.pictures.cells import cell_fields, named_bars
+from everynet.zoo.vision.pictures.features import cell_fields, named_bars
 
-Plane = Float64[Tensor, "side side"]
+Plane = Float64[Tensor, "size size"]
 BINS = 9
 PHASES = torch.linspace(0, 2 * math.pi, 37, dtype=torch.float64)
-
-
-def _places(side: int) -> tuple[Plane, Plane]:
-    """How far each pixel is to the right of the middle, and how far above it."""
-    at = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
-    return at.expand(side, side), -at[:, None].expand(side, side)
 
 
 def gaussian(x: Plane, y: Plane, s: float) -> Plane:
@@ -75,7 +71,7 @@ class CellRow:
     """Pixels from one to the next."""
 
 
-def simple(row: CellRow, angle: float, across: float = 0.0) -> Plane:
+def simple_field(row: CellRow, angle: float, across: float = 0.0) -> Plane:
     """The field of a simple cell that prefers lines at `angle`, moved `across` them by pixels."""
     x, y = _places(row.side)
     right, up = math.cos(angle), math.sin(angle)
@@ -96,26 +92,28 @@ def grating(side: int, angle: float, wave: float, phase: float | Tensor) -> Floa
     return (2 * math.pi * across / wave - phase).cos()
 
 
-def answer(field: Plane, x: Float64[Tensor, "*images side side"]) -> Float64[Tensor, "*images"]:
-    """What a simple cell says of images."""
+def simple_response(
+    field: Plane, x: Float64[Tensor, "*images size size"]
+) -> Float64[Tensor, "*images"]:
+    """The response of a simple cell to images."""
     return (field * x).sum((-2, -1)).clamp(min=0)  # (3)
 
 
-def energy(
-    field: Plane, other: Plane, x: Float64[Tensor, "*images side side"]
+def complex_response(
+    field: Plane, other: Plane, x: Float64[Tensor, "*images size size"]
 ) -> Float64[Tensor, "*images"]:
-    """What a complex cell says, from two simple fields a quarter of a wave apart."""
+    """The response of a complex cell, from two simple fields a quarter of a wave apart."""
     return (field * x).sum((-2, -1)) ** 2 + (other * x).sum((-2, -1)) ** 2  # (4)
 
 
 def selectivity(r: Float64[Tensor, " angles"], angles: Float64[Tensor, " angles"]) -> float:
-    """0 where all angles are answered alike, 1 where one alone is; angles are over 180 degrees."""
+    """0 for equal responses to all angles over 180 degrees, 1 for a response to one alone."""
     turned = (r * torch.exp(2j * angles)).sum().abs()
     return float(turned / r.sum())  # (5)
 
 
-def preferred(r: Float64[Tensor, " angles"], angles: Float64[Tensor, " angles"]) -> float:
-    """The angle answered most, from the mean direction of (5)."""
+def preferred_angle(r: Float64[Tensor, " angles"], angles: Float64[Tensor, " angles"]) -> float:
+    """The angle of the largest response, from the mean direction of (5)."""
     return float(torch.angle((r * torch.exp(2j * angles)).sum()) / 2 % math.pi)
 
 
@@ -141,34 +139,23 @@ def hog(
     return f.flatten(1)
 
 
+def _places(side: int) -> tuple[Plane, Plane]:
+    """How far each pixel is to the right of the middle, and how far above it."""
+    at = torch.arange(side, dtype=torch.float64) - (side - 1) / 2
+    return at.expand(side, side), -at[:, None].expand(side, side)
+
+
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
-class Cells(Simulation):
+class ReceptiveCells(Simulation):
     """Simple and complex cells from differences of Gaussians, and hand-made features of digits."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "fields": (
-            "A centre-surround cell, a row of them that makes a simple cell, the same a quarter of "
-            "a wave further, and below simple cells of other angles: red is excited by light, blue "
-            "silenced."
-        ),
-        "tuning": (
-            "Left, answers to gratings of all angles: each simple cell answers most at the angle "
-            "it was built for; right, to bars that move: the simple cell comes and goes, the "
-            "complex cell does not care."
-        ),
-        "told": (
-            "Test accuracy of a linear classifier on pixels, the same on histograms of gradients "
-            "made by hand, and a small CNN that learned its features."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "osi": (
-            "how selective simple cells are for an angle, the least: 0 not at all, 1 for one alone"
-        ),
-        "angle_error": (
-            "how far preferred angles are from those that were built in, in degrees, the most"
-        ),
-        "phase_change": "how much a complex cell's answer changes with the place of the bars",
+        "osi": "orientation selectivity of simple cells, the least: 1 for one angle alone",
+        "angle_error": "error of preferred angles against those that were built in, in degrees",
+        "phase_change": "relative change of a complex cell's response with the phase of the bars",
         "pixels_svm": "accuracy of a linear classifier on pixels",
         "hog_svm": "the same on histograms of gradients",
         "cnn": "the same of a small convolutional network",
@@ -198,37 +185,34 @@ class Cells(Simulation):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(len(self.angles) >= 1, "angles", "one or more")
-        self.require(self.side >= 9, "side", "at least 9")
-        self.require(self.centre > 0, "centre", "a positive number")
+        self.at_least(9, "side")
+        self.above(0, "centre", "gap")
         self.require(self.surround > 1, "surround", "above 1: it is wider than the centre")
         self.require(self.row >= 2, "row", "at least 2, because a line is made of them")
-        self.require(self.gap > 0, "gap", "a positive number")
-        self.require(self.tried >= 8, "tried", "at least 8")
-        self.require(self.cell >= 1, "cell", "at least 1")
-        self.require(self.steps >= 1, "steps", "at least 1")
+        self.at_least(8, "tried")
+        self.at_least(1, "cell", "steps")
 
     def wave(self) -> float:
-        """The wave length in pixels that a simple cell answers most: where (1) passes most."""
+        """The wave length in pixels of the largest response: where (1) passes most."""
         s, k = self.centre, self.surround
-        frequency = (
-            math.sqrt(4 * math.log(k) / (k**2 - 1)) / s
-        )  # of exp(-s2 f2/2) - exp(-k2 s2 f2/2)
+        # the largest exp(-s^2 f^2 / 2) - exp(-k^2 s^2 f^2 / 2)
+        frequency = math.sqrt(4 * math.log(k) / (k**2 - 1)) / s
         return 2 * math.pi / frequency
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         row = CellRow(self.side, self.centre, self.surround, self.row, self.gap)
         wave, built = self.wave(), [math.radians(angle) for angle in self.angles]
         angles = torch.arange(self.tried, dtype=torch.float64) * (math.pi / self.tried)
-        fields = torch.stack([simple(row, angle) for angle in built])
-        moved = torch.stack([simple(row, angle, wave / 4) for angle in built])
+        fields = torch.stack([simple_field(row, angle) for angle in built])
+        moved = torch.stack([simple_field(row, angle, wave / 4) for angle in built])
         x, y = _places(self.side)
         bars = [grating(self.side, float(angle), wave, PHASES) for angle in angles]
         tuned = torch.stack(
-            [torch.stack([answer(field, some).amax() for some in bars]) for field in fields]
+            [torch.stack([simple_response(field, x).amax() for x in bars]) for field in fields]
         )  # cells angles
         spread = torch.stack(
             [
-                torch.stack([energy(one, two, some).mean() for some in bars])
+                torch.stack([complex_response(one, two, x).mean() for x in bars])
                 for one, two in zip(fields, moved, strict=True)
             ]
         )
@@ -241,12 +225,12 @@ class Cells(Simulation):
             "tuning": tuned,
             "complex_tuning": spread,
             "phases": PHASES.rad2deg(),
-            "simple_phase": answer(fields[0], own),
-            "complex_phase": energy(fields[0], moved[0], own),
-            **self.told(),
+            "simple_phase": simple_response(fields[0], own),
+            "complex_phase": complex_response(fields[0], moved[0], own),
+            **self.classify(),
         }
 
-    def told(self) -> dict[str, Tensor]:
+    def classify(self) -> dict[str, Tensor]:
         """Test accuracy of a linear classifier on pixels, on histograms, and of a CNN."""
         recipe = CNNPhotographs(
             data=self.data, widths=(16, 32, 32), steps=self.steps, lr=1e-2, schedule="one-cycle",
@@ -267,7 +251,7 @@ class Cells(Simulation):
         angles = result["angles"].deg2rad()
         wrong, selective = [], []
         for angle, r in zip(self.angles, result["tuning"], strict=True):
-            gap = abs(math.degrees(preferred(r, angles)) - angle % 180)
+            gap = abs(math.degrees(preferred_angle(r, angles)) - angle % 180)
             wrong.append(min(gap, 180 - gap))
             selective.append(selectivity(r, angles))
         phase = result["complex_phase"]
@@ -281,66 +265,57 @@ class Cells(Simulation):
             "cnn": learned,
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        first = f"{self.angles[0]:g} degrees"
-        fields = {
-            "centre-surround": result["ganglion"],
-            f"simple, {first}": result["fields"][0],
-            "a quarter wave on": result["moved"][0],
-            **{
-                f"simple, {angle:g} degrees": field
-                for angle, field in zip(self.angles[1:], result["fields"][1:], strict=True)
-            },
-        }
-        tuning = {
-            f"{angle:g} degrees": (result["angles"], r / r.max())
-            for angle, r in zip(self.angles, result["tuning"], strict=True)
-        }
-        phases = result["phases"]
-        table = zip(("SVM on pixels", "SVM on HOG", "CNN"), result["told"].tolist(), strict=True)
-        return {
-            "fields": cell_fields(fields),
-            "tuning": panels(
-                Panel(
-                    tuning,
-                    "angle of the grating (degrees)",
-                    "answer / largest",
-                    "simple cells, by the angle built",
-                    ylim=(0.0, 1.5),
-                    legend="upper right",
-                ),
-                Panel(
-                    {
-                        "simple cell": (
-                            phases,
-                            result["simple_phase"] / result["simple_phase"].max(),
-                        ),
-                        "complex cell": (
-                            phases,
-                            result["complex_phase"] / result["complex_phase"].max(),
-                        ),
-                    },
-                    "phase of the bars (degrees)",
-                    "answer / largest",
-                    f"bars at {first} that move",
-                    ylim=(0.0, 1.5),
-                ),
-                width=3.25,
-                height=2.9,
-            ),
-            "told": named_bars(
-                {name: 100 * value for name, value in table},
-                xlabel="test accuracy (%)",
-                title=f"{self.data}: features made by hand and learned",
-            ),
-        }
+    def picture_fields(self, result: Mapping[str, Tensor]) -> Figure:
+        """Fields of a centre-surround cell, of a simple cell made of a row of them, and of others.
+
+        Light on red excites the cell, and light on blue silences it.
+        """
+        simple = zip(self.angles[1:], result["fields"][1:], strict=True)
+        return cell_fields(
+            {
+                "centre-surround": result["ganglion"],
+                f"simple, {self.angles[0]:g} degrees": result["fields"][0],
+                "a quarter wave on": result["moved"][0],
+                **{f"simple, {angle:g} degrees": field for angle, field in simple},
+            }
+        )
+
+    def picture_tuning(self, result: Mapping[str, Tensor]) -> Figure:
+        """Responses to gratings by their angle, left, and to bars that move, right.
+
+        Each simple cell responds most at the angle it was built for; to moving bars the simple
+        cell comes and goes, and the complex cell stays.
+        """
+        cells = zip(self.angles, result["tuning"], strict=True)
+        tuning = Panel(
+            {f"{angle:g} degrees": (result["angles"], r / r.max()) for angle, r in cells},
+            "angle of the grating (degrees)", "response / largest",
+            "simple cells, by the angle built", ylim=(0.0, 1.5), legend="upper right",
+        )  # fmt: skip
+        named = {"simple cell": result["simple_phase"], "complex cell": result["complex_phase"]}
+        phases = Panel(
+            {name: (result["phases"], r / r.max()) for name, r in named.items()},
+            "phase of the bars (degrees)", "response / largest",
+            f"bars at {self.angles[0]:g} degrees that move", ylim=(0.0, 1.5),
+        )  # fmt: skip
+        return panels(tuning, phases, width=3.25, height=2.9)
+
+    def picture_told(self, result: Mapping[str, Tensor]) -> Figure:
+        """Test accuracy of a linear classifier on pixels, on histograms of gradients, and of a CNN.
+
+        The histograms were made by hand, and the CNN learned its features.
+        """
+        names = ("SVM on pixels", "SVM on HOG", "CNN")
+        accuracy = zip(names, (100 * result["told"]).tolist(), strict=True)
+        title = f"{self.data}: features made by hand and learned"
+        return named_bars(dict(accuracy), xlabel="test accuracy (%)", title=title)
 
     def tiny(self) -> Self:
-        return replace(self, side=17, row=3, tried=12, data="digits", steps=2)
+        return replace(super().tiny(), side=17, row=3, tried=12)
 
 
 RECIPES = {
-    "receptive-cells": Cells(
+    "receptive-cells": ReceptiveCells(
         goal="osi > 0.5 and angle_error <= 2 and phase_change <= 0.1",
         covers=("C12",),
     ),

@@ -1,15 +1,16 @@
 """Neural style: pixels are learned until they show the content of one picture as another paints.
 
-    L_c = 1/2 sum_ij (F_ij - P_ij)^2                      (1)  content: the same maps, placed alike
-    G_ij = sum_k F_ik F_jk                                (2)  Gram matrix: maps that go together
-    E_l = sum_ij (G_ij - A_ij)^2 / (4 N^2 M^2)            (3)  style: the same Gram matrix, layer l
-    L_s = sum_l w_l E_l                                   (4)  all style layers, w_l = 1 / layers
-    L = alpha L_c + beta L_s                              (5)  what the pixels descend
-    dL_c/dF_ij = (F_ij - P_ij) 1{F_ij > 0}                (6)  before the rectifier, by hand
-    dE_l/dF_ij = ((G - A) F)_ij 1{F_ij > 0} / (N^2 M^2)   (7)
+    L_c = 1/2 sum_ij (F_ij - P_ij)^2                      (1)  content loss
+    G_ij = sum_k F_ik F_jk                                (2)  Gram matrix
+    E_l = sum_ij (G_ij - A_ij)^2 / (4 N^2 M^2)            (3)  style loss of layer l
+    L_s = sum_l w_l E_l                                   (4)  style loss, w_l = 1 / layers
+    L = alpha L_c + beta L_s                              (5)  loss, minimised over the pixels
+    dL_c/dF_ij = (F_ij - P_ij) 1{F_ij > 0}                (6)  gradients before the ReLU,
+    dE_l/dF_ij = ((G - A) F)_ij 1{F_ij > 0} / (N^2 M^2)   (7)  by hand
 
-F (N maps, M pixels) is what a layer of a given network makes of the picture, P what it makes of the
-content, and A the Gram matrix of the style. The network is never changed. The sum of (2) runs over
+F (N feature maps, M pixels) are the activations that a layer of a given network has for the
+picture, P those for the content, and A is the Gram matrix of the style; 1{.} is 1 where the
+condition holds and 0 elsewhere. The network is never changed. The sum of (2) runs over
 all places, so a Gram matrix knows that yellow and swirls come together, and not where. Of VGG-19
 the style layers are conv1_1, conv2_1, ..., conv5_1 and that of the content is conv4_2; of another
 network, those that stand in the same places: the first at each size, and the second at the last
@@ -24,7 +25,6 @@ same for every network.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -44,8 +44,7 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.nn.frozen import Given
 from everynet.nn.layer_outputs import Seen, sizes
-from everynet.plot.panels import Curve
-from everynet.recipes.recipe import Goal, Pictures
+from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import OPTIMIZERS, Training, minimised
@@ -67,60 +66,50 @@ Matrix = Float[Tensor, "maps maps"]
 Image = Float[Tensor, "1 channels height width"]
 
 
-def content_loss(f: Maps, p: Maps) -> Float[Tensor, ""]:
-    """How far the maps of a picture are from those of the content."""
-    return (f - p).square().sum() / 2  # (1)
+class Picture(nn.Module):
+    """A picture whose pixels are the parameters, clamped between black and white.
+
+    `make_losses` is called when the losses are first needed.
+    """
+
+    frames: Tensor
+
+    def __init__(self, pixels: Image, make_losses: Callable[[], PictureLosses]) -> None:
+        super().__init__()
+        self.pixels = nn.Parameter(pixels)
+        self.register_buffer("frames", pixels.detach().repeat(len(FRAMES), 1, 1, 1))
+        self.make_losses = make_losses
+        self._frozen: Given | None = None
+
+    def forward(self) -> Image:
+        return self.pixels.clamp(0, 1)
+
+    def losses(self, x: Image) -> tuple[Float[Tensor, ""], Float[Tensor, " layers"]]:
+        """Content loss and style losses of a picture, by a network that no checkpoint holds."""
+        found: tuple[Tensor, Tensor] = self.frozen()(x)
+        return found
+
+    def frozen(self) -> Given:
+        """The losses with their network, content and style, outside of parameters and state."""
+        if self._frozen is None:
+            self._frozen = Given(self.make_losses()).to(self.pixels)
+        return self._frozen
 
 
-def gram(f: Maps) -> Matrix:
-    """How strongly each two maps respond in the same places."""
-    return f @ f.T  # (2)
+class PictureLosses(nn.Module):
+    """Maps a picture to its content loss and to the style loss of each layer.
 
-
-def layer_loss(f: Maps, a: Matrix) -> Float[Tensor, ""]:
-    """How far the Gram matrix of a picture is from that of the style, in one layer."""
-    n, m = f.shape
-    return (gram(f) - a).square().sum() / (4 * n**2 * m**2)  # (3)
-
-
-def style_loss(e: Float[Tensor, " layers"]) -> Float[Tensor, ""]:
-    """The losses of all style layers, each with the same weight."""
-    w = 1 / len(e)
-    return (w * e).sum()  # (4)
-
-
-def content_gradient(f: Maps, p: Maps) -> Maps:
-    """The gradient of the content loss before the rectifier, by hand."""
-    return (f - p) * (f > 0)  # (6)
-
-
-def layer_gradient(f: Maps, a: Matrix) -> Maps:
-    """The gradient of the loss of a style layer before the rectifier, by hand."""
-    n, m = f.shape
-    return (gram(f) - a) @ f * (f > 0) / (n**2 * m**2)  # (7)
-
-
-def chosen(stages: Sequence[Sequence[str]]) -> list[str]:
-    """The layers of the style, from the names of all layers by size, then that of the content."""
-    scales = stages[:DEEPEST]
-    middle = scales[max(0, len(scales) - 2)] if scales else []
-    return [*(scale[0] for scale in scales), *middle[:2][-1:]]
-
-
-class Aims(nn.Module):
-    """Maps a picture to how far it is from the content, and from the style in each layer.
-
-    The last layer that `seen` has is that of the content.
+    The last layer of `features` is that of the content.
     """
 
     p: Tensor
     content: Tensor
 
-    def __init__(self, seen: Seen, content: Image, style: Image) -> None:
+    def __init__(self, features: Seen, content: Image, style: Image) -> None:
         super().__init__()
-        self.seen = seen
+        self.features = features
         with torch.no_grad():
-            of_content, of_style = seen(content), seen(style)
+            of_content, of_style = features(content), features(style)
             both = zip(of_content, of_style, strict=True)
             self.scales = [max(((p + a).mean() / 2).item(), 1e-12) for p, a in both]
             self.register_buffer("content", content, persistent=False)
@@ -128,11 +117,11 @@ class Aims(nn.Module):
             for number, f in enumerate(of_style[:-1]):
                 a = gram(f / self.scales[number])
                 self.register_buffer(f"a{number}", a, persistent=False)
-            self.apart = style_loss(self(content)[1]).item()
+            self.initial_style_loss = style_loss(self(content)[1]).item()
 
     def maps(self, x: Image) -> list[Float[Tensor, "_maps _pixels"]]:
-        """What the layers make of a picture, with a mean of one over the two that are given."""
-        return [f / scale for f, scale in zip(self.seen(x), self.scales, strict=True)]
+        """Activations of the layers, scaled to a mean of one over content and style."""
+        return [f / scale for f, scale in zip(self.features(x), self.scales, strict=True)]
 
     def targets(self) -> list[Float[Tensor, "_maps _maps"]]:
         """The Gram matrices of the style."""
@@ -145,34 +134,40 @@ class Aims(nn.Module):
             return content_loss(last, self.p), torch.stack(e)
 
 
-class Picture(nn.Module):
-    """Gives a picture whose pixels are learned, no darker than black and no lighter than white.
+def content_loss(f: Maps, p: Maps) -> Float[Tensor, ""]:
+    """Half the squared distance of feature maps from those of the content."""
+    return (f - p).square().sum() / 2  # (1)
 
-    What it is to become is made when it is first asked for.
-    """
 
-    way: Tensor
+def gram(f: Maps) -> Matrix:
+    """How strongly each two feature maps respond at the same pixels."""
+    return f @ f.T  # (2)
 
-    def __init__(self, pixels: Image, make: Callable[[], Aims]) -> None:
-        super().__init__()
-        self.pixels = nn.Parameter(pixels)
-        self.register_buffer("way", pixels.detach().repeat(len(FRAMES), 1, 1, 1))
-        self.make = make
-        self.given: Given | None = None
 
-    def forward(self) -> Image:
-        return self.pixels.clamp(0, 1)
+def layer_loss(f: Maps, a: Matrix) -> Float[Tensor, ""]:
+    """Squared distance of the Gram matrix from that of the style, in one layer."""
+    n, m = f.shape
+    return (gram(f) - a).square().sum() / (4 * n**2 * m**2)  # (3)
 
-    def aims(self, x: Image) -> tuple[Float[Tensor, ""], Float[Tensor, " layers"]]:
-        """The two losses of a picture, by a network that no checkpoint holds."""
-        found: tuple[Tensor, Tensor] = self.given_aims()(x)
-        return found
 
-    def given_aims(self) -> Given:
-        """What holds the network, the content and the style."""
-        if self.given is None:
-            self.given = Given(self.make()).to(self.pixels)
-        return self.given
+def style_loss(e: Float[Tensor, " layers"]) -> Float[Tensor, ""]:
+    """The losses of all style layers, each with the same weight."""
+    w = 1 / len(e)
+    return (w * e).sum()  # (4)
+
+
+def content_gradient(f: Maps, p: Maps) -> Maps:
+    """The gradient of the content loss before the ReLU, by hand."""
+    return (f - p) * (f > 0)  # (6)
+
+
+def layer_gradient(f: Maps, a: Matrix) -> Maps:
+    """The gradient of the loss of a style layer before the ReLU, by hand."""
+    n, m = f.shape
+    return (gram(f) - a) @ f * (f > 0) / (n**2 * m**2)  # (7)
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @lru_cache(maxsize=4)
@@ -196,29 +191,22 @@ def published() -> nn.Sequential:
     return network
 
 
+def choose_layers(stages: Sequence[Sequence[str]]) -> list[str]:
+    """The layers of the style, from the names of all layers by size, then that of the content."""
+    scales = stages[:DEEPEST]
+    middle = scales[max(0, len(scales) - 2)] if scales else []
+    return [*(scale[0] for scale in scales), *middle[:2][-1:]]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StyleTransfer(Training[Picture]):
     """Learn the pixels of a picture with the content of one and the style of another."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "transfer": (
-            "The content on the left, the style in the middle, and on the right the picture that "
-            "was learned, with the things of the first in the colours and strokes of the second."
-        ),
-        "way": (
-            "The picture after more and more steps: colours change first, then strokes, and "
-            "the last part of the way shows only in details."
-        ),
-        "gram": (
-            "Gram matrices of the style layers, the first layer on the left: those of the learned "
-            "picture, in the middle row, have left the content above and come to the style below."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "loss": "what the pixels descend: content and style by their weights",
-        "content_loss": "how far the maps are from those of the content",
-        "style_loss": "how far the Gram matrices are from those of the style",
-        "gram_fall": "the part of the way to the style that was gone: 1 is all of it",
+        "loss": "content loss and style loss by their weights",
+        "content_loss": "half the squared distance of feature maps from those of the content",
+        "style_loss": "squared distance of Gram matrices from those of the style, over layers",
+        "gram_fall": "1 less the style loss divided by that of the content itself",
         "content_correlation": "correlation of the pixels with those of the content",
     }
 
@@ -258,31 +246,27 @@ class StyleTransfer(Training[Picture]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(pair.LEAST <= self.size <= pair.MOST, "size", "from 32 to 2048")
-        for name in ("alpha", "beta"):
-            self.require(0 <= getattr(self, name) < math.inf, name, "a number from 0 up")
+        self.within(pair.LEAST, pair.MOST, "size")
+        self.at_least(0, "alpha", "beta")
         some = self.alpha > 0 or self.beta > 0
         self.require(some, "alpha", "positive where beta is 0, because nothing would be learned")
-        self.require(1 <= self.layers <= DEEPEST, "layers", f"from 1 to {DEEPEST}")
-        self.require(0 <= self.noise <= 1, "noise", "from 0 to 1")
-        self.require(self.features in ("own", "vgg19"), "features", "own or vgg19")
+        self.within(1, DEEPEST, "layers")
+        self.within(0, 1, "noise")
+        self.one_of("features", ("own", "vgg19"))
         one = self.features == "own" or not self.of
         self.require(one, "of", "left out with features=vgg19, because those are of one network")
-        for name in ("training", "maps", "iterations"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-
-    # ------------------------------------------------------------------------------ what is given
+        self.at_least(1, "training", "maps", "iterations")
 
     def pair(self) -> tuple[Image, Image]:
         """Content and style in one shape, in as many colours as the network looks at."""
-        channels = self._looked_at()["shape"][0] if self.of else 3
+        channels = self._run_spec()["shape"][0] if self.of else 3
         return pair.read(self.content, self.style, self.size, channels)
 
-    def _looked_at(self) -> Spec:
-        """What the images are that the network of `of` was trained on."""
+    def _run_spec(self) -> Spec:
+        """The spec of the images that the network of `of` was trained on."""
         spec, source = self.of.spec, self.of.recipe
-        told = (spec.get("kind"), spec.get("task")) == ("image", "classification")
-        if source.kind != "training" or not told or spec["shape"][0] not in (1, 3):
+        images = (spec.get("kind"), spec.get("task")) == ("image", "classification")
+        if source.kind != "training" or not images or spec["shape"][0] not in (1, 3):
             raise UserError(
                 f"of ({self.of}) must be the run of a network that tells grey or colour images "
                 f"apart, because its layers look at pictures, and {source.name} is none; try a run "
@@ -290,19 +274,19 @@ class StyleTransfer(Training[Picture]):
             )
         return spec
 
-    def seen(self, x: Image) -> Seen:
-        """The layers that look at pictures such as this one: of the style, then of the content."""
+    def feature_layers(self, x: Image) -> Seen:
+        """The layers of the style, then of the content, for pictures such as this one."""
         spec: Spec = {"mean": [0.0] * 3, "std": [1.0] * 3}
         if self.features == "vgg19":
             network: nn.Module = published()
         elif self.of:
-            network, spec = self.of.load(), self._looked_at()
+            network, spec = self.of.load(), self._run_spec()
         else:
             network, spec = _trained_here(self.training, self.maps)
             network = deepcopy(network)
         network = network.to(device=x.device, dtype=x.dtype).requires_grad_(False).eval()
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-        *styles, content = chosen(sizes(network, x)) or [""]
+        *styles, content = choose_layers(sizes(network, x)) or [""]
         if not styles:
             raise UserError(
                 f"of ({self.of}) must be the run of a network with feature maps behind activation "
@@ -311,63 +295,51 @@ class StyleTransfer(Training[Picture]):
             )
         return Seen(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)
 
-    def aims(self, content: Image, style: Image) -> Aims:
-        """What the picture is to become."""
-        return Aims(self.seen(content), content, style)
+    def losses(self, content: Image, style: Image) -> PictureLosses:
+        """The losses of pictures beside these two."""
+        return PictureLosses(self.feature_layers(content), content, style)
 
     def dataset(self) -> Data:
         content, style = self.pair()
         colours = content.shape[1]
         spec = {
             "name": f"{self.content.name or 'china'} as {self.style.name or 'flower'}",
-            "kind": "image",
-            "task": "picture",
-            "shape": [*content.shape[1:]],
-            "classes": [],
-            "mean": [0.0] * colours,
-            "std": [1.0] * colours,
-            "peak": 255.0,
-            "size": 0,
+            "kind": "image", "task": "picture", "shape": [*content.shape[1:]], "classes": [],
+            "mean": [0.0] * colours, "std": [1.0] * colours, "peak": 255.0, "size": 0,
             "split": "none: two pictures and no set",
-        }
+        }  # fmt: skip
         digest = hashlib.sha256(content.numpy().tobytes() + style.numpy().tobytes()).hexdigest()
         return Data({"pictures": (content, style)}, spec, digest=digest, sampler=Made())
 
     def model(self, data: Data) -> Picture:
         if "pictures" not in data.splits:  # to be loaded: its pixels follow
-            return Picture(torch.zeros(1, *data.spec["shape"]), lambda: self.aims(*self.pair()))
+            return Picture(torch.zeros(1, *data.spec["shape"]), lambda: self.losses(*self.pair()))
         content, style = data.splits["pictures"]
         drawn = torch.rand(content.shape, generator=generator(self.seed, 6)).to(content)
         grey = 0.5 + FAINT * (drawn - 0.5)
-        begun = (1 - self.noise) * content + self.noise * grey
-        made = Picture(begun, lambda: self.aims(content, style))
-        made.given_aims()  # what cannot be had is said now
-        return made
-
-    # ----------------------------------------------------------------------------------- learning
+        pixels = (1 - self.noise) * content + self.noise * grey
+        picture = Picture(pixels, lambda: self.losses(content, style))
+        picture.frozen()  # refuses now what it cannot load
+        return picture
 
     def optimizers(self, model: Picture) -> dict[str, Optimizer]:
         if self.optimizer != "lbfgs":
             return super().optimizers(model)
         # A full step may go up where pixels become black or white: its length is searched for.
-        made = LBFGS(
-            [model.pixels],
-            lr=self.lr / RATE,
-            max_iter=self.iterations,
-            history_size=HISTORY,
-            tolerance_grad=0.0,
-            line_search_fn="strong_wolfe",
-        )
-        return {"main": made}
+        optimizer = LBFGS(
+            [model.pixels], lr=self.lr / RATE, max_iter=self.iterations, history_size=HISTORY,
+            tolerance_grad=0.0, line_search_fn="strong_wolfe",
+        )  # fmt: skip
+        return {"main": optimizer}
 
     def objective(self, model: Picture, batch: Batch) -> Terms:
-        far, e = model.aims(model())
+        content, e = model.losses(model())
         each = {f"_layer_{number}": value.detach() for number, value in enumerate(e, 1)}
-        return {"content": self.alpha * far, "style": self.beta * style_loss(e), **each}
+        return {"content": self.alpha * content, "style": self.beta * style_loss(e), **each}
 
     def step(self, state: State[Picture], batch: Batch) -> Terms:
         if state.step in FRAMES:
-            state.model.way[FRAMES.index(state.step)] = state.model()[0].detach()
+            state.model.frames[FRAMES.index(state.step)] = state.model()[0].detach()
         before: list[Terms] = []
 
         def loss() -> Tensor:
@@ -381,15 +353,14 @@ class StyleTransfer(Training[Picture]):
 
     def metrics(self, model: Picture, batch: Batch) -> dict[str, Tensor]:
         x = model()
-        far, e = model.aims(x)
-        aims, distance = model.given_aims().network, style_loss(e)
-        assert isinstance(aims, Aims)
-        both = torch.stack([x.flatten(), aims.content.flatten()]).double()
+        content, e = model.losses(x)
+        style, losses = style_loss(e), _losses(model)
+        both = torch.stack([x.flatten(), losses.content.flatten()]).double()
         return {
-            "loss": self.alpha * far + self.beta * distance,
-            "content_loss": far,
-            "style_loss": distance,
-            "gram_fall": 1 - distance / max(aims.apart, 1e-30),
+            "loss": self.alpha * content + self.beta * style,
+            "content_loss": content,
+            "style_loss": style,
+            "gram_fall": 1 - style / max(losses.initial_style_loss, 1e-30),
             "content_correlation": torch.corrcoef(both)[0, 1],
         }
 
@@ -397,53 +368,76 @@ class StyleTransfer(Training[Picture]):
         """The picture with the lowest loss is kept."""
         return Goal("loss", "<=", 0.0)
 
-    def pictures(self, model: Picture, data: Data, history: History) -> Pictures:
-        """The three pictures, the way there, the Gram matrices, and the loss of each layer."""
+    def picture_transfer(self, model: Picture, data: Data, history: History) -> Figure:
+        """The content on the left, the style in the middle, and the learned picture on the right.
+
+        It shows the things of the first in the colours and strokes of the second.
+        """
         content, style = (x.cpu().float() for x in data.splits["pictures"])
-        made = model().cpu().float()
-        aims = model.given_aims().network
-        assert isinstance(aims, Aims)
-        names = [name.rpartition(".")[2] for name in aims.seen.layers[:-1]]
-        seen = {"content": aims.content, "learned": model()}
-        grams = {name: [gram(f) for f in aims.maps(x)[:-1]] for name, x in seen.items()}
-        kept = zip((f"{n * self.iterations} steps" for n in FRAMES), model.way.cpu(), strict=True)
-        way = [*[*kept][: sum(n < self.steps for n in FRAMES)], ("at the end", made[0])]
-        ends = zip(("content", "style", "learned"), (content[0], style[0], made[0]), strict=True)
-        return {
-            "transfer": picture_table([("", [*ends])]),
-            "way": picture_table([("", way[at : at + 3]) for at in range(0, len(way), 3)]),
-            "gram": gram_matrices({**grams, "style": aims.targets()}, names),
-            "layers": _losses(names, plot.logged(history, "train")),
-        }
+        images = (content[0], style[0], model()[0].cpu().float())
+        return picture_table([("", [*zip(("content", "style", "learned"), images, strict=True)])])
+
+    def picture_way(self, model: Picture, data: Data, history: History) -> Figure:
+        """The picture after more and more steps of the optimiser.
+
+        Colours change first, then strokes, and the last steps show only in details.
+        """
+        count = sum(n < self.steps for n in FRAMES)
+        names = [f"{n * self.iterations} steps" for n in FRAMES[:count]]
+        kept = zip(names, model.frames.cpu()[:count], strict=True)
+        shown = [*kept, ("at the end", model()[0].cpu().float())]
+        return picture_table([("", shown[at : at + 3]) for at in range(0, len(shown), 3)])
+
+    def picture_gram(self, model: Picture, data: Data, history: History) -> Figure:
+        """Gram matrices of the style layers, the first layer on the left.
+
+        Those of the learned picture, in the middle row, move from the content above to the style
+        below.
+        """
+        losses = _losses(model)
+        images = {"content": losses.content, "learned": model()}
+        grams = {name: [gram(f) for f in losses.maps(x)[:-1]] for name, x in images.items()}
+        return gram_matrices({**grams, "style": losses.targets()}, _style_layers(model))
+
+    def picture_layers(self, model: Picture, data: Data, history: History) -> Figure:
+        """Style loss of each layer, left, and the two weighted parts of the loss, right.
+
+        The two parts pull against each other, and their sum is what is minimised.
+        """
+        logged = plot.logged(history, "train")
+        names = {f"_layer_{i}": name for i, name in enumerate(_style_layers(model), 1)}
+        each = {name: logged[key] for key, name in names.items() if key in logged}
+        parts = {name: values for name, values in logged.items() if name in ("content", "style")}
+        return plot.panels(
+            plot.Panel(each, "updates", "E of the layer", "style, layer by layer", log="y"),
+            plot.Panel(parts, "updates", "part of the loss L", "content and style", log="y"),
+            width=3.25,
+            height=2.8,
+        )
 
     def sample(self, model: Picture, spec: Spec, generator: torch.Generator) -> Image:
-        """The picture."""
-        made: Tensor = model().detach()
-        return made
+        """The learned picture."""
+        pixels: Tensor = model().detach()
+        return pixels
 
     def tiny(self) -> Self:
         return replace(
-            self, content=Path(), style=Path(), size=32 + 16, features="own", of=Trained(),
-            training=2, maps=2, iterations=1, steps=min(self.steps, 4),
+            super().tiny(), content=Path(), style=Path(), size=pair.LEAST + 16, features="own",
+            of=Trained(), training=2, iterations=1,
         )  # fmt: skip
 
 
-def _losses(layers: Sequence[str], logged: Mapping[str, Curve]) -> Figure:
-    """How the loss of each style layer fell, and the two parts of what was descended."""
-    each = {n: logged[f"_layer_{i}"] for i, n in enumerate(layers, 1) if f"_layer_{i}" in logged}
-    parts = {n: logged[n] for n in ("content", "style") if n in logged}
-    return plot.panels(
-        plot.Panel(each, "updates", "E of the layer", "style, layer by layer", log="y"),
-        plot.Panel(parts, "updates", "part of the loss L", "content and style", log="y"),
-        width=3.25,
-        height=2.8,
-    )
+def _losses(model: Picture) -> PictureLosses:
+    """The losses that a picture is learned by."""
+    losses = model.frozen().network
+    assert isinstance(losses, PictureLosses)
+    return losses
 
 
-# style, seed 0, on one CPU thread: gram_fall 0.926, content_correlation 0.756, 18 s with all that
-# it trains. style-vgg on two CPU threads, seed 0: 0.959, 0.803, 80 s from the command to the
-# pictures; on an H200 in tf32, seeds 0 and 1: 0.962 0.960 and 0.799 0.803, 15.2 s alone, of which
-# the first update, that tries ways to convolve, takes 10 to 11.
+def _style_layers(model: Picture) -> list[str]:
+    return [name.rpartition(".")[2] for name in _losses(model).features.layers[:-1]]
+
+
 RECIPES = {
     "style": StyleTransfer(beta=2e5, steps=15, goal="gram_fall >= 0.9", covers=("C29",)),
     "style-vgg": StyleTransfer(

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet import plot
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
 from everynet.zoo.vision import photo_pair as pair
@@ -41,31 +41,14 @@ def cell(layers: int, ratio: float) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Grid(Experiment):
+class StyleGrid(Experiment):
     """Learn the same picture with other weights of content and style, and by other layers."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "grid": (
-            "The learned picture for weights alpha / beta of the content that fall from left to "
-            "right, with one style layer above and more below: the content fades to the right, "
-            "and patterns grow downwards."
-        ),
-        "alone": (
-            "The two pictures, and what is painted from noise with one loss alone: from the "
-            "content layer the things themselves, from the Gram matrices a texture without things."
-        ),
-        "trade": (
-            "How far the Gram distance to the style has fallen, and how like the content the "
-            "picture still is, by the weight of the content: one is bought with the other."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "gram_fall": (
-            "the part of the way to the style that was gone, with the most weight on style"
-        ),
+        "gram_fall": "fall of the style loss with the most weight on style: 1 is all of it",
         "gram_fall_first": "the same with the least weight on style",
         "content_correlation": "correlation with the content where the content alone is painted",
-        "style_only_fall": "the part of the way to the style where style alone is painted",
+        "style_only_fall": "fall of the style loss where style alone is painted",
     }
 
     content: Path = Path()
@@ -134,34 +117,44 @@ class Grid(Experiment):
             "style_only_fall": table.cells[STYLE].last["gram_fall"],
         }
 
-    def pictures(self, table: Table) -> Pictures:
-        """The grid, content and style alone, and what one costs of the other."""
-        found = {name: _painted(one.network()) for name, one in table.cells.items()}
+    def picture_grid(self, table: Table) -> Figure:
+        """The learned picture by the weight of the content, and by the number of style layers.
+
+        The content fades to the right, where its weight falls, and patterns grow downwards, with
+        more layers.
+        """
         rows = []
         for n in self.layers:
             titles = [f"{ratio:g}" if n == self.layers[0] else "" for ratio in self.ratios]
-            images = [found[cell(n, ratio)] for ratio in self.ratios]
+            images = [_pixels(table, cell(n, ratio)) for ratio in self.ratios]
             name = f"{n} style layer" + "s" * (n > 1)
             rows.append((name, [*zip(titles, images, strict=True)]))
-        alone = [
-            ("content", table.result["content"]), ("content alone, from noise", found[CONTENT]),
-            ("style", table.result["style"]), ("style alone, from noise", found[STYLE]),
-        ]  # fmt: skip
+        return picture_table(rows, title="weight of the content, alpha / beta")
+
+    def picture_alone(self, table: Table) -> Figure:
+        """Content and style, and what is painted from noise by the loss of one alone.
+
+        The content layer brings back the things themselves, the Gram matrices a texture without
+        things.
+        """
+        found = {name: _pixels(table, name) for name in (CONTENT, STYLE)}
+        content = [("content", table.result["content"]), ("content alone", found[CONTENT])]
+        style = [("style", table.result["style"]), ("style alone", found[STYLE])]
+        return picture_table([("", content), ("", style)])
+
+    def picture_trade(self, table: Table) -> Figure:
+        """Fall of the style loss, and correlation with the content, by the weight of the content.
+
+        One is bought with the other.
+        """
         last = [table.cells[cell(self.layers[-1], ratio)].last for ratio in self.ratios]
-        named = {"Gram distance, fallen by": "gram_fall", "correlation": "content_correlation"}
+        named = {"style loss, fallen by": "gram_fall", "correlation": "content_correlation"}
         ratios = torch.tensor(self.ratios, dtype=torch.float64)
         curves = {n: (ratios, torch.tensor([x[key] for x in last])) for n, key in named.items()}
-        return {
-            "grid": picture_table(rows, title="weight of the content, alpha / beta"),
-            "alone": picture_table([("", alone[:2]), ("", alone[2:])]),
-            "trade": plot.panels(
-                plot.Panel(
-                    curves, "alpha / beta", "share", "content against style", log="x",
-                    ylim=(-0.05, 1.05),
-                ),
-                width=6.5, height=3.2,
-            ),
-        }  # fmt: skip
+        panel = plot.Panel(
+            curves, "alpha / beta", "share", "content against style", log="x", ylim=(-0.05, 1.05)
+        )
+        return plot.panels(panel, width=6.5, height=3.2)
 
     def tiny(self) -> Self:
         return replace(
@@ -170,15 +163,15 @@ class Grid(Experiment):
         )  # fmt: skip
 
 
-def _painted(network: torch.nn.Module) -> Tensor:
-    """The picture of a cell."""
-    with torch.no_grad():
-        painted: Tensor = network()[0]
-    return painted.float()
+@torch.no_grad()
+def _pixels(table: Table, name: str) -> Tensor:
+    """The picture that a cell has learned."""
+    pixels: Tensor = table.cells[name].network()()[0]
+    return pixels.float()
 
 
-# Seed 0 on one CPU thread: gram_fall 0.987 at the least ratio and 0.105 at the largest,
-# content_correlation 0.911, style_only_fall 0.991.
 RECIPES = {
-    "style-grid": Grid(goal="gram_fall >= 0.9 and content_correlation >= 0.9", covers=("C29",)),
+    "style-grid": StyleGrid(
+        goal="gram_fall >= 0.9 and content_correlation >= 0.9", covers=("C29",)
+    ),
 }

@@ -1,9 +1,9 @@
 """U-Net on nerve cells: thirty images are enough, because each is bent anew every time it is seen.
 
     x(i) = image(c + R i / s + d(i))                      (1)  a window, turned, stretched and bent
-    I_k = sum p_k t_k,  A_k = sum (p_k + t_k - p_k t_k)   (2)  what a class shares with the truth
+    I_k = sum p_k t_k,  A_k = sum (p_k + t_k - p_k t_k)   (2)  soft intersection and union
     L = -mean log p_t + 1 - mean_k I_k / A_k              (3)  loss, sums over all pixels of a batch
-    IoU_k = n_kk / (sum_j n_jk + sum_j n_kj - n_kk)       (4)  with n_jk pixels of j taken for k
+    IoU_k = n_kk / (sum_j n_jk + sum_j n_kj - n_kk)       (4)  n_jk: pixels of j predicted as k
     c = argmax_c w_0 w_1 (m_0 - m_1)^2                    (5)  Otsu's threshold: the baseline
 
 p are the probabilities of a pixel's classes and t is 1 for the true one. In (1) d is normal noise
@@ -12,7 +12,7 @@ still true; where a window reaches over the border, the image goes on in a mirro
 fifth of all pixels. The first part of (3) alone is content with cells; the second counts both
 classes alike, however many pixels they have. In (5) w and m are the shares and means of the pixels
 below and above c: a membrane is dark, but so is much else, and what tells it is its course. The
-figure is the mean of (4) over both classes.
+metric is the mean of (4) over both classes.
 
 Ronneberger, Fischer, Brox (2015), "U-Net: Convolutional Networks for Biomedical Image
 Segmentation", arXiv:1505.04597, section 3; Otsu (1979), "A threshold selection method from
@@ -39,28 +39,27 @@ from everynet.data.images.augment import Augment, compose
 from everynet.data.images.deform import bend, symmetries
 from everynet.data.images.standardize import Standardize
 from everynet.metrics.segmentation import iou, pixel_confusion
-from everynet.recipes.recipe import Pictures
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
-from everynet.zoo.vision.pictures.membranes import bent_windows, membranes
-from everynet.zoo.vision.unet import SameUNet, Segmentation
+from everynet.zoo.vision.pictures.segmentation import bent_windows, membranes
+from everynet.zoo.vision.unet import Segmentation, UNet
 
 LEVELS = 256
 BASELINES = ("otsu", "light")
 
 
-def shared(
+def soft_iou(
     logits: Float[Tensor, "batch classes height width"], t: Int[Tensor, "batch height width"]
 ) -> Float[Tensor, " classes"]:
-    """Intersection over union of each class, where a pixel may be of several in part."""
+    """Intersection over union of each class, from probabilities instead of predictions."""
     p = logits.softmax(1)
     true = one_hot(t, logits.shape[1]).movedim(-1, 1).to(p)
-    both, either = p * true, p + true - p * true  # (2)
-    return both.sum((0, 2, 3)) / either.sum((0, 2, 3))
+    intersection, union = p * true, p + true - p * true  # (2)
+    return intersection.sum((0, 2, 3)) / union.sum((0, 2, 3))
 
 
 def otsu(x: Float[Tensor, "batch height width"]) -> Float[Tensor, " batch"]:
-    """The grey above which an image is light, so that light and dark differ the most."""
+    """Otsu's threshold of each image: the grey above which a pixel is light."""
     flat = x.flatten(1)
     low, high = flat.amin(1, keepdim=True), flat.amax(1, keepdim=True)
     step = ((high - low) / LEVELS).clamp(min=torch.finfo(x.dtype).tiny)
@@ -74,36 +73,24 @@ def otsu(x: Float[Tensor, "batch height width"]) -> Float[Tensor, " batch"]:
     return (low + (best.to(x.device) + 1) * step)[:, 0]
 
 
+def by_threshold(
+    x: Float[Tensor, "batch channels height width"],
+) -> Int[Tensor, "batch height width"]:
+    """1 where a pixel is lighter than Otsu's threshold of its image."""
+    grey = x.mean(1)
+    return (grey > otsu(grey)[:, None, None]).long()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Membranes(Segmentation):
     """Tell membranes from cells, from a few large images that are bent at random."""
 
-    captions: ClassVar[dict[str, str]] = {
-        "membranes": (
-            "Windows of held-out images, the truth, a threshold and the network: a threshold "
-            "takes everything dark for a membrane, and the network what runs on as a line."
-        ),
-        "bent": (
-            "One image with lines drawn on it, as it is and as training sees it: turned, stretched "
-            "and bent, with its mask, so that a few images stand for many."
-        ),
-        "skips": (
-            "Going down, maps become small and say what is there; going up, the skips bring back "
-            "the detail that says exactly where a membrane runs."
-        ),
-        "uncertainty": (
-            "The network is least sure at both edges of a membrane, where those who drew the "
-            "truth chose a pixel, and where a membrane lies flat in the cut."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "mean_iou": (
-            "pixels that are found and true by those that are either, the mean over classes"
-        ),
+        "mean_iou": "intersection over union, the mean over classes",
         "least_iou": "the same of the worst class",
-        "accuracy": "the share of pixels whose class was named",
-        "cross_entropy": "nats of surprise at the class of a pixel, the mean",
-        "mean_iou_*": "the same of a baseline: a threshold on brightness, or all pixels light",
+        "accuracy": "the share of pixels whose predicted class is right",
+        "cross_entropy": "cross-entropy of a pixel's class in nats, the mean",
+        "mean_iou_*": "mean IoU of a baseline: a threshold on brightness, or all pixels light",
     }
 
     data: str = "membrane"
@@ -113,7 +100,7 @@ class Membranes(Segmentation):
     depth: int = 4
     """Levels below the uppermost; each halves the image."""
     window: int = 256
-    """Side of the windows that are trained on, in pixels."""
+    """Height and width of the windows that are trained on, in pixels."""
     degrees: float = 180.0
     """Windows are turned by up to so many degrees."""
     stretch: float = 0.15
@@ -129,7 +116,7 @@ class Membranes(Segmentation):
         whole = self.window >= parts and self.window % parts == 0
         self.require(whole, "window", f"divisible by {parts}, because depth halves it so often")
         self.require(0 <= self.stretch < 1, "stretch", "at least 0 and below 1")
-        self.require(0 <= self.chance <= 1, "chance", "from 0 to 1")
+        self.within(0, 1, "chance")
 
     def augment(self) -> Augment:
         """A window of each image, bent, in one of the eight ways to lay a square on itself."""
@@ -138,37 +125,36 @@ class Membranes(Segmentation):
 
     def dataset(self) -> Data:
         data = super().dataset()
-        side = min(data.spec["shape"][1:])
-        if self.window > side:
+        shorter = min(data.spec["shape"][1:])
+        if self.window > shorter:
             raise UserError(
-                f"window ({self.window}) must be at most {side}, because the images of {self.data} "
-                f"have no more; do window={max(1, side >> self.depth) << self.depth}"
+                f"window ({self.window}) must be at most {shorter}, because the images of "
+                f"{self.data} have no more; do window={max(1, shorter >> self.depth) << self.depth}"
             )
         return data
 
-    def objective(self, model: SameUNet, batch: Batch) -> Terms:
+    def objective(self, model: UNet, batch: Batch) -> Terms:
         x, t = batch
         y = model(x)
-        return {"cross_entropy": cross_entropy(y, t), "overlap": 1 - shared(y, t).mean()}  # (3)
+        return {"cross_entropy": cross_entropy(y, t), "overlap": 1 - soft_iou(y, t).mean()}  # (3)
 
-    def metrics(self, model: SameUNet, batch: Batch) -> dict[str, Tensor]:
-        """Also what a threshold finds, and what it is worth to call all pixels light."""
+    def metrics(self, model: UNet, batch: Batch) -> dict[str, Tensor]:
+        """Also the confusion of two baselines: Otsu's threshold, and all pixels light."""
         x, t = batch
         found, classes = super().metrics(model, batch), model.output.out_channels
         if classes == 2:
-            grey = x.mean(1)
-            light = (grey > otsu(grey)[:, None, None]).long()
-            for name, said in zip(BASELINES, (light, torch.ones_like(t)), strict=True):
-                found[name] = pixel_confusion(said, t, classes).flatten(1)
+            predictions = (by_threshold(x), torch.ones_like(t))
+            for name, predicted in zip(BASELINES, predictions, strict=True):
+                found[name] = pixel_confusion(predicted, t, classes).flatten(1)
         return found
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """IoU from the pixels of all images together: the mean over classes, and the least."""
         images = len(outputs["cross_entropy"])
-        side = math.isqrt(len(outputs["confusion"].flatten()) // images)
+        classes = math.isqrt(len(outputs["confusion"].flatten()) // images)
 
         def by_class(name: str) -> Float[Tensor, " classes"]:
-            return iou(outputs[name].reshape(images, side, side).sum(0))  # (4)
+            return iou(outputs[name].reshape(images, classes, classes).sum(0))  # (4)
 
         found, pooled = by_class("confusion"), super().summarise(outputs)
         return {
@@ -178,53 +164,52 @@ class Membranes(Segmentation):
             **{f"mean_iou_{n}": by_class(n).mean().item() for n in BASELINES if n in outputs},
         }
 
-    def pictures(self, model: SameUNet, data: Data, history: History) -> Pictures:
-        """Beside a threshold, what training sees, and what every segmentation shows."""
-        x, t = (part[:2] for part in next(iter(data.valid)))
-        images = Standardize.of(data.spec).undone(x.cpu().float())
-        grey = x.mean(1)
-        light, said = (grey > otsu(grey)[:, None, None]).long().cpu(), model(x).argmax(1).cpu()
-        side = min(*x.shape[-2:], 224)
-        cut = (slice(None), slice(side), slice(side))
-        own = {"bent": self.seen_in_training(data)}
-        if len(data.spec["classes"]) == 2:
-            own["membranes"] = membranes(
-                images[:, 0][cut], t.cpu()[cut], {"Otsu": light[cut], "U-Net": said[cut]},
-                data.spec["classes"],
-            )  # fmt: skip
-        return {**own, **super().pictures(model, data, history)}
+    def picture_membranes(self, model: UNet, data: Data, history: History) -> Figure | None:
+        """Validation images, the truth, and what a threshold and the network say.
 
-    def seen_in_training(self, data: Data) -> Figure:
-        """One training image with lines on it, as it is and bent three times."""
+        A threshold takes everything dark for a membrane; the network looks for what runs on as a
+        line.
+        """
+        if len(data.spec["classes"]) != 2:
+            return None
+        x, t = (part[:2] for part in next(iter(data.valid)))
+        size = min(*x.shape[-2:], 224)
+        cut = (slice(None), slice(size), slice(size))
+        predicted = {"Otsu": by_threshold(x), "U-Net": model(x).argmax(1)}
+        return membranes(
+            Standardize.of(data.spec).undone(x.cpu().float())[:, 0][cut],
+            t.cpu()[cut],
+            {name: masks.cpu()[cut] for name, masks in predicted.items()},
+            data.spec["classes"],
+        )
+
+    def picture_bent(self, model: UNet, data: Data, history: History) -> Figure:
+        """One training image with lines drawn on it, as it is and as training sees it.
+
+        Windows are turned, stretched and bent together with their masks, so that a few images
+        stand for many.
+        """
         image, mask = (part.cpu() for part in data.some("train", torch.tensor([0])))
-        image = Standardize.of(data.spec).undone(image.float()).mean(1, keepdim=True)
+        lined = Standardize.of(data.spec).undone(image.float()).mean(1, keepdim=True)
         every = max(4, self.window // 8)
-        lined = image.clone()
         lined[..., ::every, :] = 1.0
         lined[..., ::every] = 1.0
         batch = (lined.expand(3, -1, -1, -1), mask.expand(3, -1, -1))
         bent = bend(self.window, self.degrees, self.stretch, self.pixels)
         moved, masks = bent(batch, Draw(generator(0), 3, parts=("image", "mask")))
-        whole = (slice(None), slice(self.window), slice(self.window))
+        cut = (slice(None), slice(self.window), slice(self.window))
         return bent_windows(
-            torch.cat([lined[:, 0][whole], moved[:, 0]]), torch.cat([mask[whole], masks])
+            torch.cat([lined[:, 0][cut], moved[:, 0]]), torch.cat([mask[cut], masks])
         )
 
     def tiny(self) -> Self:
-        return replace(super().tiny(), batch_size=2, width=2, depth=2, window=32)
+        return replace(super().tiny(), batch_size=2, window=32)
 
 
-# Mean IoU on the five test images, seeds 0, 1, 2, an H200 in bf16, 70 s beside six other
-# trainings: 0.803 0.798 0.796, where Otsu has 0.497 and all light 0.400. To try it on a CPU in a
-# minute or two: steps=250 width=8 depth=3 window=128 batch_size=4, which came to 0.762.
 RECIPES = {
     "unet-membrane": Membranes(
-        steps=2000,
-        batch_size=8,
-        lr=2e-3,
-        schedule="one-cycle",
-        eval_every=200,
+        steps=2000, batch_size=8, lr=2e-3, schedule="one-cycle", eval_every=200,
         goal="mean_iou >= 0.75",
         covers=("C25",),
     ),
-}
+}  # fmt: skip

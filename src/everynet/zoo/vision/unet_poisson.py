@@ -2,15 +2,16 @@
 
     u(i) = sum_j G(i, j) f(j)               (1)  the field of a source f; G reaches everywhere
     L = mean of |v - u| / |u|               (2)  relative error of the network's v, over samples
-    g(i, j) = mean over f of dv(i) / df(j)  (3)  what a network has made of G
-    r = 1 + 2 n                             (4)  side of the square that n layers of 3 x 3 see
+    g(i, j) = mean over f of dv(i) / df(j)  (3)  influence: what a network has learned of G
+    r = 1 + 2 n                             (4)  receptive field of n layers of 3 x 3, in pixels
     9 (n - 2) w^2 + (n + 17) w + 1 = P      (5)  maps w of a plain network with P parameters
 
 Poisson's equation, -(d^2/dx^2 + d^2/dy^2) u = f with u = 0 on the border, is solved exactly in
 `data/poisson.py`, where G is the inverse of the differences: a source in one corner lifts the field
-in the other. A U-Net of depth d sees all of a square of 2^d x 4 points, because its lowest maps are
-4 x 4; a plain network of the same number of parameters computes ten times as much and sees (4), so
-it has to guess what lies outside. Its border of zeros is right here: so is u outside the square.
+in the other. i and j are pixels, and |.| is the Euclidean norm over all of them. A U-Net of depth d
+sees all of a square of 2^d x 4 pixels, because its lowest feature maps are 4 x 4; a plain network
+of the same number of parameters computes ten times as much and sees (4), so it has to guess what
+lies outside. Zero padding is right here: so is u outside the square.
 
 Ronneberger, Fischer, Brox (2015), "U-Net", arXiv:1505.04597, for the network; Thuerey, Weissenow,
 Prantl, Hu (2020), "Deep Learning Methods for Reynolds-Averaged Navier-Stokes Simulations of Airfoil
@@ -35,28 +36,27 @@ from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.data.images.deform import symmetries
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import M
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.zoo.vision.pictures.fields import influences, solutions
-from everynet.zoo.vision.unet import BorderUNet, start
+from everynet.zoo.vision.unet import UNetWithoutNorm, init_weights
 
 Maps = Float[Tensor, "batch channels height width"]
+NAMES = {"unet": "U-Net", "cnn": "plain CNN"}
+"""Cells of the experiment with their names in pictures."""
 
 
 class PlainCNN(nn.Module):
     """Maps images to images by layers of 3 x 3 convolutions that keep the size."""
 
-    def __init__(self, channels: int, maps: int, width: int, layers: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, width: int, layers: int) -> None:
         super().__init__()
         if layers < 2:
             raise ValueError(f"layers ({layers}) must be at least 2, because one comes in, one out")
-        between = [channels] + [width] * (layers - 1) + [maps]
-        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(between))
-        for layer in self.layers:
-            assert isinstance(layer, nn.Conv2d)
-            start(layer)
+        maps = [in_channels] + [width] * (layers - 1) + [out_channels]
+        self.layers = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1) for a, b in pairwise(maps))
+        self.apply(init_weights)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch maps height width"]:
         for layer in self.layers[:-1]:
@@ -65,8 +65,8 @@ class PlainCNN(nn.Module):
         return y
 
 
-def as_wide(parameters: int, layers: int) -> int:
-    """The maps that give a plain network of so many layers about so many parameters."""
+def width_for(parameters: int, layers: int) -> int:
+    """The width at which a plain network of so many layers has about so many parameters."""
     a, b, c = 9 * (layers - 2), layers + 17, 1 - parameters
     if a == 0:
         return max(1, round(-c / b))
@@ -74,9 +74,9 @@ def as_wide(parameters: int, layers: int) -> int:
 
 
 def relative_error(v: Maps, u: Maps) -> Float[Tensor, " batch"]:
-    """How far v is from u, as a share of u."""
-    off: Tensor = (v - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)  # (2)
-    return off
+    """The Euclidean distance of v from u, as a share of the norm of u."""
+    error: Tensor = (v - u).flatten(1).norm(dim=1) / u.flatten(1).norm(dim=1)  # (2)
+    return error
 
 
 @torch.enable_grad()
@@ -89,6 +89,14 @@ def influence(
     return g.mean(0)  # (3)
 
 
+def parameters(model: nn.Module) -> int:
+    """The number of parameters of a network."""
+    return sum(p.numel() for p in model.parameters())
+
+
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Solving(Training[M]):
     """Give the field of a source, by a network that the experiment chooses."""
@@ -98,11 +106,7 @@ class Solving(Training[M]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data,
-            kind="map",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            augment=symmetries(),
+            self.data, kind="map", batch_size=self.batch_size, seed=self.seed, augment=symmetries()
         )
         _, height, width = data.spec["shape"]
         if height != width:
@@ -126,7 +130,7 @@ class Solving(Training[M]):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByUNet(Solving[BorderUNet]):
+class ByUNet(Solving[UNetWithoutNorm]):
     """Give the field of a source by a U-Net."""
 
     width: int = 8
@@ -134,7 +138,7 @@ class ByUNet(Solving[BorderUNet]):
     depth: int = 3
     """Levels below the uppermost; each halves the image."""
 
-    def model(self, data: Data) -> BorderUNet:
+    def model(self, data: Data) -> UNetWithoutNorm:
         channels, height, width = data.spec["shape"]
         parts = 2**self.depth
         if height % parts or width % parts:
@@ -142,7 +146,9 @@ class ByUNet(Solving[BorderUNet]):
                 f"depth ({self.depth}) must be such that images of {width}x{height} can be halved "
                 "so often; give a smaller one"
             )
-        return BorderUNet(channels, data.spec["target_shape"][0], self.width, self.depth)
+        return UNetWithoutNorm(
+            channels, data.spec["target_shape"][0], width=self.width, depth=self.depth
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,14 +164,9 @@ class ByPlainCNN(Solving[PlainCNN]):
 
     def model(self, data: Data) -> PlainCNN:
         channels, maps = data.spec["shape"][0], data.spec["target_shape"][0]
-        like = BorderUNet(channels, maps, self.width, self.depth)
-        width = as_wide(parameters(like), self.layers)
-        return PlainCNN(channels, maps, width, self.layers)
-
-
-def parameters(model: nn.Module) -> int:
-    """How many numbers a network learns."""
-    return sum(p.numel() for p in model.parameters())
+        like = UNetWithoutNorm(channels, maps, width=self.width, depth=self.depth)
+        width = width_for(parameters(like), self.layers)
+        return PlainCNN(channels, maps, width=width, layers=self.layers)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,26 +174,12 @@ class PoissonSolver(Experiment):
     """A U-Net and a plain network of as many parameters learn to solve Poisson's equation."""
 
     tests: ClassVar[bool] = True
-    captions: ClassVar[Mapping[str, str]] = {
-        "fields": (
-            "Sources, their exact fields, and what each network makes of them with its error: the "
-            "plain network is off by whole regions, because it cannot see what causes them."
-        ),
-        "influence": (
-            "How much a source anywhere changes the field at the cross: the U-Net has learned, as "
-            "far as smooth sources show it, what is exact, and the plain network sees no further."
-        ),
-        "errors": (
-            "Relative error on validation sources as both learn: the U-Net falls below five parts "
-            "in a hundred, and the plain network stays where its square of sight leaves it."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "relative_l2": "error of the U-Net's field, as a part of its size",
-        "relative_l2_cnn": "the same of a plain network with as many weights",
-        "advantage": "the second by the first",
-        "parameters": "weights of the U-Net",
-        "parameters_cnn": "weights of the plain network",
+        "relative_l2": "relative error of the U-Net's field on test sources",
+        "relative_l2_cnn": "the same of a plain network with as many parameters",
+        "advantage": "relative error of the plain network divided by that of the U-Net",
+        "parameters": "parameters of the U-Net",
+        "parameters_cnn": "parameters of the plain network",
     }
 
     data: str = "poisson"
@@ -214,11 +201,10 @@ class PoissonSolver(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("width", "steps", "batch_size", "every"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(1 <= self.depth <= 8, "depth", "from 1 to 8")
-        self.require(self.layers >= 2, "layers", "at least 2")
-        self.require(self.lr > 0, "lr", "a positive number")
+        self.at_least(1, "width", "steps", "batch_size", "every")
+        self.within(1, 8, "depth")
+        self.at_least(2, "layers")
+        self.above(0, "lr")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         both: dict[str, Any] = {
@@ -230,62 +216,74 @@ class PoissonSolver(Experiment):
 
     def metrics(self, table: Table) -> dict[str, float]:
         unet, cnn = (table.cells[name] for name in ("unet", "cnn"))
-        found, plain = (cell.test.get("relative_l2", math.nan) for cell in (unet, cnn))
+        error, plain = (cell.test.get("relative_l2", math.nan) for cell in (unet, cnn))
         sizes = [parameters(cell.network()) for cell in (unet, cnn)]
         return {
-            "relative_l2": found,
+            "relative_l2": error,
             "relative_l2_cnn": plain,
-            "advantage": plain / found,
+            "advantage": plain / error,
             "parameters": float(sizes[0]),
             "parameters_cnn": float(sizes[1]),
         }
 
-    def pictures(self, table: Table) -> Pictures:
-        cells = {"U-Net": table.cells["unet"], "plain CNN": table.cells["cnn"]}
-        nets = {name: cell.network() for name, cell in cells.items()}
-        data = cells["U-Net"].recipe.dataset()
-        x, u = next(iter(data.valid))
+    def picture_fields(self, table: Table) -> Figure:
+        """Validation sources, their exact fields, and each network's field with its error.
+
+        Errors of the plain network spread over whole regions, because it cannot see what causes
+        the field there.
+        """
+        nets, data = _networks(table), table.cells["unet"].recipe.dataset()
+        x, u = (part[:3] for part in next(iter(data.valid)))
+
+        def in_units(y: Tensor) -> Float[Tensor, "samples height width"]:
+            field: Tensor = y[:, 0].double() * data.spec["target_std"] + data.spec["target_mean"]
+            return field
+
         with torch.no_grad():
-            made = {name: self.in_units(net(x[:3]), data.spec) for name, net in nets.items()}
-        f = x[:3, 0].double() * data.spec["std"][0] + data.spec["mean"][0]
-        errors = {name: (cell.steps, cell.valid["relative_l2"]) for name, cell in cells.items()}
-        return {
-            "fields": solutions(f, self.in_units(u[:3], data.spec), made),
-            "influence": self.seen(nets, x[:32], data.spec),
-            "errors": panels(
-                Panel(errors, "updates", "relative error", log="y", levels={"goal": 0.05}),
-                width=6.5,
-                height=3.2,
-            ),
-        }
+            fields = {name: in_units(net(x)) for name, net in nets.items()}
+        f = x[:, 0].double() * data.spec["std"][0] + data.spec["mean"][0]
+        return solutions(f, in_units(u), fields)
 
-    @staticmethod
-    def in_units(y: Tensor, spec: Spec) -> Float[Tensor, "samples side side"]:
-        """Fields as the equation has them."""
-        u: Tensor = y[:, 0].double() * spec["target_std"] + spec["target_mean"]
-        return u
+    def picture_influence(self, table: Table) -> Figure:
+        """How much a source anywhere changes the field at the cross: exact, and of the networks.
 
-    def seen(self, nets: Mapping[str, nn.Module], x: Tensor, spec: Spec) -> Figure:
-        """What the networks look at to give the field at one place, beside what there is to see."""
-        side = x.shape[-1]
-        place = side * 5 // 8, side * 3 // 8
+        The exact influence reaches everywhere; the plain network sees nothing outside of its
+        dashed receptive field.
+        """
+        data = table.cells["unet"].recipe.dataset()
+        x, _ = next(iter(data.valid))
+        return self._influence(_networks(table), x[:32], data.spec)
+
+    def _influence(self, nets: Mapping[str, nn.Module], x: Maps, spec: Spec) -> Figure:
+        size = x.shape[-1]
+        place = size * 5 // 8, size * 3 // 8
         unit = spec["target_std"] / spec["std"][0]
-        maps = {"exact": poisson.response(*place, side)}  # (1)
+        maps = {"exact": poisson.response(*place, size)}  # (1)
         for name, net in nets.items():
             maps[name] = influence(net, x, *place)[0].double() * unit
-        return influences(maps, place=place, seen=1 + 2 * self.layers)  # (4)
+        return influences(maps, place=place, receptive_field=1 + 2 * self.layers)  # (4)
+
+    def picture_errors(self, table: Table) -> tuple[Figure, dict[str, float]]:
+        """Relative error on validation sources during training.
+
+        The U-Net ends at {unet:.1%} and the plain network, whose receptive field is too small, at
+        {cnn:.1%}.
+        """
+        errors = {name: table.cells[name].valid["relative_l2"] for name in NAMES}
+        curves = {NAMES[name]: (table.cells[name].steps, values) for name, values in errors.items()}
+        panel = Panel(curves, "updates", "relative error", log="y", levels={"goal": 0.05})
+        last = {name: float(values[-1]) for name, values in errors.items()}
+        return panels(panel, width=6.5, height=3.2), last
 
     def tiny(self) -> Self:
-        return replace(
-            self, data="poisson:20", width=2, depth=2, layers=3, steps=4, batch_size=4, every=2
-        )
+        return replace(super().tiny(), data="poisson:20", depth=2, every=2)
 
 
-# Relative error on test sources, seeds 0, 1, 2, an H200 in tf32, 40 s beside six other trainings:
-# U-Net 3.5 %, 4.0 %, 3.3 %; plain network of 0.998 times its weights 30.1 %, 30.0 %, 30.1 %.
+def _networks(table: Table) -> dict[str, nn.Module]:
+    """The trained networks by the names that pictures give them."""
+    return {title: table.cells[name].network() for name, title in NAMES.items()}
+
+
 RECIPES = {
-    "unet-poisson": PoissonSolver(
-        goal="relative_l2 <= 0.05 and advantage > 1",
-        covers=("C24",),
-    ),
+    "unet-poisson": PoissonSolver(goal="relative_l2 <= 0.05 and advantage > 1", covers=("C24",)),
 }

@@ -7,14 +7,14 @@ from matplotlib.text import Text
 
 from everynet.zoo.vision.pictures.convolution import (
     backward_maps,
-    flipped,
-    pooled,
-    shrunk,
-    slid,
+    kernel_flips,
+    pooled_photos,
+    pooling_windows,
+    sliding_kernel,
     toeplitz_form,
 )
-from everynet.zoo.vision.pictures.filtering import filtered, matched, shares
-from everynet.zoo.vision.pictures.shifts import shifted
+from everynet.zoo.vision.pictures.filtering import filtered_images, found_shares, template_matches
+from everynet.zoo.vision.pictures.shifts import shift_grid
 
 
 def tensor(*values):
@@ -28,16 +28,16 @@ def drawn():
     maps = {"a": image, "b": image - 0.5, "c": image}
     found = torch.tensor([[0, 0], [2, 3], [2, 3]])
     return {
-        "slid": slid(tensor(1, 2, 3), tensor(2, 1), tensor(2, 5, 8, 3), columns=4),
-        "flipped": flipped((image, kernel, torch.stack([image, -image]))),
+        "slid": sliding_kernel(tensor(1, 2, 3), tensor(2, 1), tensor(2, 5, 8, 3), columns=4),
+        "flipped": kernel_flips((image, kernel, torch.stack([image, -image]))),
         "toeplitz": toeplitz_form(kernel, torch.rand(9, 16, dtype=torch.float64), (4, 4)),
         "backward": backward_maps(kernel.abs(), {"once": (image, image)}),
-        "pooled": pooled(torch.ones(4, 4), torch.ones(2, 2, 2), torch.ones(2, 4, 4)),
-        "shrunk": shrunk(image, {"mean": [image[::2, ::2]]}),
-        "filtered": filtered({"photo": image}, {"edges": image - 0.5}, {"strength": image}),
-        "matched": matched(image, kernel, torch.tensor([2, 3]), maps, found),
-        "shares": shares(["day", "night"], ["a", "b"], torch.tensor([[1, 2], [0, 2]]), 2),
-        "shifted": shifted(image, image, 3, kernel, {"layer": (image, image, image)}),
+        "pooled": pooling_windows(torch.ones(4, 4), torch.ones(2, 2, 2), torch.ones(2, 4, 4)),
+        "shrunk": pooled_photos(image, {"mean": [image[::2, ::2]]}),
+        "filtered": filtered_images({"photo": image}, {"edges": image - 0.5}, {"strength": image}),
+        "matched": template_matches(image, kernel, torch.tensor([2, 3]), maps, found),
+        "shares": found_shares(["day", "night"], ["a", "b"], torch.tensor([[1, 2], [0, 2]]), 2),
+        "shifted": shift_grid(image, image, 3, kernel, {"layer": (image, image, image)}),
     }
 
 
@@ -78,7 +78,7 @@ def test_a_place_is_marked_where_it_was_found(figures):
 
 def test_what_is_left_is_white_where_it_is_rounding():
     y = torch.rand(4, 4, dtype=torch.float64)
-    figure = shifted(y, y, 1, y, {"layer": (y, y, y + 1e-12)})
+    figure = shift_grid(y, y, 1, y, {"layer": (y, y, y + 1e-12)})
     assert not np.any(figure.axes[-1].images[0].get_array())
 
 

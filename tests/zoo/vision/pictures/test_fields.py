@@ -12,7 +12,12 @@ from everynet.zoo.vision.pictures.fields import (
     reconstructions,
     solutions,
 )
-from everynet.zoo.vision.pictures.membranes import MADE_UP, MISSED, bent_windows, membranes
+from everynet.zoo.vision.pictures.segmentation import (
+    FALSE_NEGATIVE,
+    FALSE_POSITIVE,
+    bent_windows,
+    membranes,
+)
 
 
 def test_a_row_holds_source_field_networks_and_errors():
@@ -34,7 +39,7 @@ def test_a_row_holds_source_field_networks_and_errors():
 
 def test_what_is_seen_is_outlined_and_drawn_along_its_row():
     maps = {"exact": torch.rand(8, 8), "one": torch.rand(8, 8), "two": torch.rand(8, 8)}
-    figure = influences(maps, place=(5, 3), seen=3)
+    figure = influences(maps, place=(5, 3), receptive_field=3)
     square = next(p for p in figure.axes[2].patches if isinstance(p, Rectangle))
     assert (square.get_xy(), square.get_width()) == ((1.5, 3.5), 3)
     assert figure.axes[2].get_xlabel() == "sees 3 x 3 points"
@@ -77,8 +82,8 @@ def test_mistakes_are_coloured_by_what_was_missed_and_made_up():
     figure = membranes(torch.rand(1, 2, 2), true, {"net": said}, ["membrane", "cell"])
     pixels = figure.axes[2].images[0].get_array()
     assert np.allclose(pixels[0, 0], 0)
-    assert np.allclose(pixels[0, 1], to_rgb(MISSED))
-    assert np.allclose(pixels[1, 0], to_rgb(MADE_UP))
+    assert np.allclose(pixels[0, 1], to_rgb(FALSE_NEGATIVE))
+    assert np.allclose(pixels[1, 0], to_rgb(FALSE_POSITIVE))
     assert np.allclose(pixels[1, 1], 1)
     assert figure.axes[2].get_xlabel() == "50.0% wrong"
     labels = [text.get_text() for text in figure.legends[0].get_texts()]

@@ -7,10 +7,9 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import Rectangle
 
 from everynet.plot.style import colour
-from everynet.zoo.vision.pictures.cells import cell_fields, named_bars
 from everynet.zoo.vision.pictures.equivariance import turned_maps
-from everynet.zoo.vision.pictures.features import driven
-from everynet.zoo.vision.pictures.localisation import boxes_found
+from everynet.zoo.vision.pictures.features import cell_fields, driving_images, named_bars
+from everynet.zoo.vision.pictures.localisation import predicted_boxes
 
 
 def test_a_map_that_moved_keeps_the_colour_of_its_frame():
@@ -26,7 +25,7 @@ def test_a_map_that_moved_keeps_the_colour_of_its_frame():
 
 def test_boxes_are_drawn_in_pixels_of_the_image():
     true, found = torch.tensor([[0.25, 0.5, 0.75, 1.0]]), torch.tensor([[0.0, 0.0, 0.5, 0.25]])
-    figure = boxes_found(torch.rand(1, 1, 8, 16), true, found, captions=["a"])
+    figure = predicted_boxes(torch.rand(1, 1, 8, 16), true, found, captions=["a"])
     boxes = [p for p in figure.axes[0].patches if isinstance(p, Rectangle)]
     assert [box.get_bbox().extents.tolist() for box in boxes] == [[4, 4, 12, 8], [0, 0, 8, 2]]
     assert [to_hex(box.get_edgecolor()) for box in boxes] == [colour(0), colour(1)]
@@ -34,7 +33,7 @@ def test_boxes_are_drawn_in_pixels_of_the_image():
 
 def test_what_was_made_stands_above_what_was_found():
     images, patches = torch.rand(2, 1, 4, 4), torch.rand(2, 3, 1, 2, 2)
-    figure = driven(images, patches, ["a", "b"])
+    figure = driving_images(images, patches, ["a", "b"])
     assert len(figure.axes) == 8
     assert np.allclose(figure.axes[1].images[0].get_array(), images[1, 0].double())
     assert np.allclose(figure.axes[3].images[0].get_array(), patches[1, 0, 0].double())

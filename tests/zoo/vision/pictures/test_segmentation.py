@@ -5,13 +5,13 @@ import torch
 from matplotlib.colors import to_rgb
 
 from everynet.plot.style import FAINT, colour
-from everynet.zoo.vision.pictures.segmentation import WRONG, feature_u, segmented, uncertain_pixels
+from everynet.zoo.vision.pictures.segmentation import WRONG, feature_u, mask_grid, uncertain_pixels
 
 
 def test_truth_prediction_and_what_is_wrong_are_drawn_pixel_by_pixel():
     true = torch.tensor([[[0, 1], [2, 0]]])
     predicted = torch.tensor([[[0, 1], [1, 0]]])
-    figure = segmented(torch.rand(1, 1, 2, 2), true, predicted, ["ground", "a", "b"])
+    figure = mask_grid(torch.rand(1, 1, 2, 2), true, predicted, ["ground", "a", "b"])
     _, truth, said, wrong = (axes.images[0].get_array() for axes in figure.axes)
     assert np.allclose(truth[1, 0], to_rgb(colour(2)))
     assert np.allclose(said[1, 0], to_rgb(colour(1)))

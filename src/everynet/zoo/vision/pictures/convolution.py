@@ -36,16 +36,16 @@ Shown = tuple[Float[Tensor, "_ _"], Float[Tensor, "_ _"], Float[Tensor, "2 _ _"]
 # -------------------------------------------------------------------------------- one dimension
 
 
-def slid(
+def sliding_kernel(
     signal: Float[Tensor, " signal"],
     kernel: Float[Tensor, " kernel"],
     result: Float[Tensor, " places"],
     columns: int = 5,
 ) -> Figure:
     """The signal, the kernel and the kernel turned; then some steps of it along the signal."""
-    made = Figure(figsize=(WIDTH, 5.4), layout="constrained")
-    parts = made.add_gridspec(2, 1, height_ratios=[1, 2.9])
-    above, below = (made.add_subfigure(parts[row]) for row in range(2))
+    figure = Figure(figsize=(WIDTH, 5.4), layout="constrained")
+    parts = figure.add_gridspec(2, 1, height_ratios=[1, 2.9])
+    above, below = (figure.add_subfigure(parts[row]) for row in range(2))
     taps, places = len(kernel), len(result)
     first = above.subplots(1, 3)
     for axes, (name, bars, start, ink) in zip(
@@ -81,7 +81,7 @@ def slid(
         output.set_xlim(-taps + 0.4, places - 0.4)
     for axes, name in zip(rows[:, 0], ("f(n), g(m - n)", "products", "sums so far"), strict=True):
         axes.set_ylabel(name, fontsize=SMALL)
-    return made
+    return figure
 
 
 def _bars(
@@ -98,12 +98,12 @@ def _bars(
 # ------------------------------------------------------------------------------- two dimensions
 
 
-def flipped(*given: Shown) -> Figure:
+def kernel_flips(*given: Shown) -> Figure:
     """A row for each image: it, the kernel, and what convolution and correlation make of them."""
     wide = [image.shape[1] / image.shape[0] for image, _, _ in given]
-    made = Figure(figsize=(WIDTH, 0.3 + sum(0.08 + 1.9 / ratio for ratio in wide)))
-    made.set_layout_engine("constrained", w_pad=0.04)
-    axes = made.subplots(
+    figure = Figure(figsize=(WIDTH, 0.3 + sum(0.08 + 1.9 / ratio for ratio in wide)))
+    figure.set_layout_engine("constrained", w_pad=0.04)
+    axes = figure.subplots(
         len(given), 4, squeeze=False,
         width_ratios=[1, 0.35, 1, 1], height_ratios=[1 / ratio for ratio in wide],
     )  # fmt: skip
@@ -116,7 +116,7 @@ def flipped(*given: Shown) -> Figure:
         for one, name in zip(line, names, strict=True):
             if row == 0:
                 one.set_title(name, fontsize=SMALL, color=INK)
-    return made
+    return figure
 
 
 def _show(axes: Axes, values: Tensor, cmap: Colormap | str) -> None:
@@ -146,8 +146,8 @@ def toeplitz_form(
     image: tuple[int, int],
 ) -> Figure:
     """The kernel beside the dense matrix that does the same to all pixels of an image."""
-    made = Figure(figsize=(WIDTH, 3.9), layout="constrained")
-    left, right = made.subplots(1, 2, width_ratios=[0.24, 1])
+    figure = Figure(figsize=(WIDTH, 3.9), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[0.24, 1])
     low, high = symmetric(matrix)
     left.imshow(array(kernel), cmap=SIGNED, vmin=low, vmax=high)
     write(left, kernel)
@@ -169,11 +169,11 @@ def toeplitz_form(
     right.set_xlabel("pixel of the image, row by row", fontsize=SMALL)
     right.set_ylabel("pixel of the output, row by row", fontsize=SMALL)
     right.tick_params(labelsize=TINY)
-    bar = made.colorbar(drawn, ax=right, aspect=24, pad=0.02, shrink=0.9)
+    bar = figure.colorbar(drawn, ax=right, aspect=24, pad=0.02, shrink=0.9)
     bar.set_label("weight", fontsize=SMALL)
     bar.ax.tick_params(labelsize=TINY)
     bar.outline.set_visible(False)
-    return made
+    return figure
 
 
 def backward_maps(
@@ -181,15 +181,15 @@ def backward_maps(
     maps: Mapping[str, tuple[Float[Tensor, "_ _"], Float[Tensor, "_ _"]]],
 ) -> Figure:
     """Gradients on outputs (top) and what they are on pixels (bottom), a column for each way."""
-    made = Figure(figsize=(WIDTH, 3.5), layout="constrained")
-    cells = made.add_gridspec(2, len(maps) + 1, width_ratios=[0.6, *[1] * len(maps)])
-    lone = made.add_subplot(cells[:, 0])
+    figure = Figure(figsize=(WIDTH, 3.5), layout="constrained")
+    cells = figure.add_gridspec(2, len(maps) + 1, width_ratios=[0.6, *[1] * len(maps)])
+    lone = figure.add_subplot(cells[:, 0])
     lone.imshow(array(kernel), cmap=MAGNITUDE, vmin=0, vmax=1.3 * float(kernel.max()))
     write(lone, kernel, light=True)
     bare(dress(lone))
     lone.set_title("kernel w", fontsize=SMALL, color=INK)
     for column, (name, (dy, dx)) in enumerate(maps.items(), start=1):
-        above, below = (made.add_subplot(cells[row, column]) for row in range(2))
+        above, below = (figure.add_subplot(cells[row, column]) for row in range(2))
         above.imshow(array(dy), cmap="gray_r", vmin=0, vmax=1.4, interpolation="nearest")
         frame(above, dy.shape)
         below.imshow(array(dx), cmap=MAGNITUDE, vmin=0, interpolation="nearest")
@@ -202,7 +202,7 @@ def backward_maps(
         if column == 1:
             above.set_ylabel("dL/dy on outputs", fontsize=SMALL)
             below.set_ylabel("dL/dx on pixels", fontsize=SMALL)
-    return made
+    return figure
 
 
 def write(axes: Axes, values: Float[Tensor, "rows columns"], *, light: bool = False) -> None:
@@ -220,14 +220,14 @@ def write(axes: Axes, values: Float[Tensor, "rows columns"], *, light: bool = Fa
 # --------------------------------------------------------------------------------------- pooling
 
 
-def pooled(
+def pooling_windows(
     numbers: Float[Tensor, "height width"],
     values: Float[Tensor, "2 down across"],
     routed: Float[Tensor, "2 height width"],
 ) -> Figure:
     """Numbers in windows of four, their maximum or mean, and where a gradient of 1 on each goes."""
-    made = Figure(figsize=(WIDTH, 4.5), layout="constrained")
-    axes = made.subplots(2, 3, width_ratios=[1, 0.62, 1])
+    figure = Figure(figsize=(WIDTH, 4.5), layout="constrained")
+    axes = figure.subplots(2, 3, width_ratios=[1, 0.62, 1])
     for line, name, value, gradient in zip(axes, ("maximum", "mean"), values, routed, strict=True):
         first, second, third = line
         for one, shown, cmap in (
@@ -246,7 +246,7 @@ def pooled(
         axes[0], ("x, windows of 2 x 2", "y", "dL/dx, where dL/dy = 1"), strict=True
     ):
         one.set_title(name, fontsize=SMALL, color=INK)
-    return made
+    return figure
 
 
 def _ruled(axes: Axes, shape: Sequence[int], window: tuple[int, int]) -> None:
@@ -261,26 +261,26 @@ def _ruled(axes: Axes, shape: Sequence[int], window: tuple[int, int]) -> None:
             )  # fmt: skip
 
 
-def shrunk(
+def pooled_photos(
     image: Float[Tensor, "height width"], made_of_it: Mapping[str, Sequence[Tensor]]
 ) -> Figure:
     """An image on the left, and rows of smaller ones made of it, each by its name."""
     height, width = image.shape
     columns = 1 + max(map(len, made_of_it.values()))
     tall = WIDTH / columns * height / width
-    made = Figure(figsize=(WIDTH, len(made_of_it) * (tall + 0.3) + 0.1), layout="constrained")
-    cells = made.add_gridspec(len(made_of_it), columns)
-    first = made.add_subplot(cells[:, 0])
+    figure = Figure(figsize=(WIDTH, len(made_of_it) * (tall + 0.3) + 0.1), layout="constrained")
+    cells = figure.add_gridspec(len(made_of_it), columns)
+    first = figure.add_subplot(cells[:, 0])
     _picture(first, image)
     first.set_title(f"photo, {height} x {width}", fontsize=SMALL, color=INK)
     for row, (name, images) in enumerate(made_of_it.items()):
         for column, one in enumerate(images):
-            axes = made.add_subplot(cells[row, column + 1])
+            axes = figure.add_subplot(cells[row, column + 1])
             _picture(axes, one)
             side = round(height / one.shape[0])
             text = f"{name} of {side} x {side}, to {one.shape[0]} x {one.shape[1]}"
             axes.set_title(text, fontsize=TINY, color=INK)
-    return made
+    return figure
 
 
 def _picture(axes: Axes, image: Float[Tensor, "height width"]) -> None:

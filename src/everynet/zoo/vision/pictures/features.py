@@ -1,19 +1,58 @@
-"""What drives a unit: the image made for it above those found for it."""
+"""Receptive fields, images that drive a unit, and named values as bars."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
+import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import INK, array, bare, colour, dress
+from everynet.plot.style import INK, SIGNED, array, bare, colour, dress, figure, symmetric
 
 SMALL = 8  # points
 
 
-def driven(
+def cell_fields(fields: Mapping[str, Float[Tensor, "_ _"]], *, columns: int = 3) -> Figure:
+    """Fields by name, each on its own scale: red where light excites, blue where it silences."""
+    rows = -(-len(fields) // columns)
+    made = Figure(figsize=(6.5, 2.05 * rows + 0.5), layout="constrained")
+    grid = made.subplots(rows, columns, squeeze=False).flatten()
+    for axes, (name, field) in zip(grid, fields.items(), strict=False):
+        scaled = field / torch.clamp(field.abs().max(), min=1e-12)
+        low, high = symmetric(scaled)
+        drawn = axes.imshow(array(scaled), cmap=SIGNED, vmin=low, vmax=high)
+        axes.set_title(name, fontsize=SMALL + 1, color=INK, pad=3)
+        bare(dress(axes))
+    for axes in grid[len(fields) :]:
+        axes.remove()
+    bar = made.colorbar(drawn, ax=[*grid[: len(fields)]], aspect=24, pad=0.01)
+    bar.set_label("weight / largest", fontsize=SMALL)
+    bar.ax.tick_params(labelsize=SMALL)
+    bar.outline.set_visible(False)
+    return made
+
+
+def named_bars(values: Mapping[str, float], *, xlabel: str, title: str = "") -> Figure:
+    """A bar for each name, from the top down, with its value; the axis begins below the least."""
+    made = figure(6.5, 0.42 * len(values) + 0.9)
+    axes = made.axes[0]
+    low = min(values.values())
+    for place, (name, value) in enumerate(values.items()):
+        axes.barh(place, value, color=colour(place), height=0.6)
+        axes.text(value, place, f" {value:.1f}", va="center", fontsize=SMALL, color=INK)
+        axes.text(-0.01, place, name, va="center", ha="right", fontsize=SMALL, color=INK,
+                  transform=axes.get_yaxis_transform())  # fmt: skip
+    axes.set_yticks([])
+    axes.invert_yaxis()
+    axes.set_xlim(max(0.0, low - 0.3 * (100 - low) - 5), max(101.0, 1.02 * max(values.values())))
+    axes.set_xlabel(xlabel, fontsize=SMALL + 1)
+    axes.set_title(title, color=INK, fontsize="medium")
+    return made
+
+
+def driving_images(
     images: Float[Tensor, "units channels height width"],
     patches: Float[Tensor, "units best channels high wide"],
     captions: Sequence[str],

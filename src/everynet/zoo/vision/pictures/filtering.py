@@ -18,13 +18,15 @@ SMALL = 8  # points
 Images = Mapping[str, Float[Tensor, "_ _"]]
 
 
-def filtered(grey: Images, signed: Images, strength: Images) -> Figure:
+def filtered_images(grey: Images, signed: Images, strength: Images) -> Figure:
     """Images by name, three to a row: grey levels, then differences, then magnitudes."""
     shown = {**grey, **signed, **strength}
     height, width = next(iter(grey.values())).shape
     rows = -(-len(shown) // 3)
-    made = Figure(figsize=(WIDTH, rows * (WIDTH / 3 * height / width + 0.22)), layout="constrained")
-    axes = made.subplots(rows, 3, squeeze=False).flatten()
+    figure = Figure(
+        figsize=(WIDTH, rows * (WIDTH / 3 * height / width + 0.22)), layout="constrained"
+    )
+    axes = figure.subplots(rows, 3, squeeze=False).flatten()
     for one, (name, image) in zip(axes, shown.items(), strict=False):
         if name in signed:
             low, high = (limit / 2 for limit in symmetric(image))
@@ -37,10 +39,10 @@ def filtered(grey: Images, signed: Images, strength: Images) -> Figure:
         one.set_title(name, fontsize=SMALL, color=INK)
     for one in axes[len(shown) :]:
         one.remove()
-    return made
+    return figure
 
 
-def matched(
+def template_matches(
     image: Float[Tensor, "height width"],
     template: Float[Tensor, "side side"],
     place: Int[Tensor, 2],
@@ -49,8 +51,8 @@ def matched(
 ) -> Figure:
     """An image with the place of a template, and the map of each way to look for it."""
     height, width = image.shape
-    made = Figure(figsize=(WIDTH, 2 * (WIDTH / 2.5 * height / width) + 0.5), layout="constrained")
-    above, *rest = made.subplots(2, 2).flatten()
+    figure = Figure(figsize=(WIDTH, 2 * (WIDTH / 2.5 * height / width) + 0.5), layout="constrained")
+    above, *rest = figure.subplots(2, 2).flatten()
     above.imshow(array(image), cmap="gray", vmin=0, vmax=1)
     side = len(template)
     _mark(above, place, side)
@@ -72,12 +74,12 @@ def matched(
         away = max(abs(int(a) - int(b)) for a, b in zip(best, place, strict=True))
         where = "found" if away == 0 else f"{away} pixels away"
         axes.set_title(f"{name}: {where}", fontsize=SMALL, color=INK)
-        bar = made.colorbar(drawn, ax=axes, aspect=20, pad=0.02, shrink=0.85)
+        bar = figure.colorbar(drawn, ax=axes, aspect=20, pad=0.02, shrink=0.85)
         bar.ax.tick_params(labelsize=7)
         bar.outline.set_visible(False)
     for axes in (above, *rest):
         bare(dress(axes))
-    return made
+    return figure
 
 
 def _mark(
@@ -91,15 +93,15 @@ def _mark(
         axes.plot([column], [row], "x", color=colour(1), ms=9, mew=2.2, clip_on=False)
 
 
-def shares(
+def found_shares(
     groups: Sequence[str],
     bars: Sequence[str],
     counts: Int[Tensor, "groups bars"],
     of: int,
 ) -> Figure:
     """How many of `of` were found: a group of bars for each light, a bar for each way to look."""
-    made = Figure(figsize=(WIDTH, 2.7), layout="constrained")
-    axes = dress(made.add_subplot())
+    figure = Figure(figsize=(WIDTH, 2.7), layout="constrained")
+    axes = dress(figure.add_subplot())
     width = 0.8 / len(bars)
     for group, line in enumerate(counts.tolist()):
         for number, count in enumerate(line):
@@ -111,5 +113,5 @@ def shares(
     axes.set_xlabel("the photo in which they were looked for")
     axes.set_ylim(0, 1.12 * of)
     names = [Patch(color=colour(number), label=name) for number, name in enumerate(bars)]
-    made.legend(handles=names, loc="outside upper center", ncols=3, frameon=False, fontsize=SMALL)
-    return made
+    figure.legend(handles=names, loc="outside upper center", ncols=3, frameon=False, fontsize=SMALL)
+    return figure

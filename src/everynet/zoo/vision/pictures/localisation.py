@@ -17,7 +17,7 @@ SMALL = 8  # points
 TRUE, FOUND = colour(0), colour(1)
 
 
-def boxes_found(
+def predicted_boxes(
     images: Float[Tensor, "samples channels height width"],
     true: Float[Tensor, "samples 4"],
     found: Float[Tensor, "samples 4"],
@@ -28,8 +28,8 @@ def boxes_found(
 ) -> Figure:
     """Images with both boxes; edges are left, top, right, bottom as parts of the image."""
     rows = -(-len(images) // columns)
-    made = Figure(figsize=(6.5, 1.55 * rows + 0.65), layout="constrained")
-    grid = made.subplots(rows, columns, squeeze=False).flatten()
+    figure = Figure(figsize=(6.5, 1.55 * rows + 0.65), layout="constrained")
+    grid = figure.subplots(rows, columns, squeeze=False).flatten()
     for place, axes in enumerate(grid):
         if place >= len(images):
             axes.remove()
@@ -39,12 +39,12 @@ def boxes_found(
             _box(axes, edges, images.shape[-2:], ink, 1.6)
         axes.set_title(captions[place], fontsize=SMALL, color=INK, pad=3)
     lines = [Line2D([], [], color=ink, label=n) for n, ink in (("true", TRUE), ("found", FOUND))]
-    made.legend(handles=lines, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
-    made.suptitle(title, fontsize="medium", color=INK)
-    return made
+    figure.legend(handles=lines, loc="outside lower center", ncols=2, fontsize=SMALL, frameon=False)
+    figure.suptitle(title, fontsize="medium", color=INK)
+    return figure
 
 
-def looked_at(
+def attention_boxes(
     images: Float[Tensor, "samples channels height width"],
     attention: Float[Tensor, "samples rows columns"],
     proposed: Float[Tensor, "samples 4 rows columns"],
@@ -54,8 +54,8 @@ def looked_at(
 ) -> Figure:
     """A column for each image: where it is looked at, and the boxes of the places that count."""
     count, size = len(images), images.shape[-2:]
-    made = Figure(figsize=(6.5, 6.1 / count * 2 + 0.2), layout="constrained")
-    axes = made.subplots(2, count, squeeze=False)
+    figure = Figure(figsize=(6.5, 6.1 / count * 2 + 0.2), layout="constrained")
+    axes = figure.subplots(2, count, squeeze=False)
     for place in range(count):
         above, below = axes[:, place]
         drawn = above.imshow(
@@ -73,11 +73,11 @@ def looked_at(
         _box(below, found[place], size, FOUND, 1.8)
     axes[0][0].set_ylabel("where it looks", fontsize=SMALL, color=INK)
     axes[1][0].set_ylabel(f"boxes of the {most} first places", fontsize=SMALL, color=INK)
-    bar = made.colorbar(drawn, ax=axes[0], aspect=12, pad=0.01)
+    bar = figure.colorbar(drawn, ax=axes[0], aspect=12, pad=0.01)
     bar.set_label("share of the attention", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
     bar.outline.set_visible(False)
-    return made
+    return figure
 
 
 def _image(axes: Axes, image: Float[Tensor, "channels height width"]) -> None:

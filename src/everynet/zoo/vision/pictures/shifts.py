@@ -15,7 +15,7 @@ SMALL = 8  # points
 Three = tuple[Float[Tensor, "_ _"], Float[Tensor, "_ _"], Float[Tensor, "_ _"]]
 
 
-def shifted(
+def shift_grid(
     image: Float[Tensor, "height width"],
     moved: Float[Tensor, "height width"],
     pixels: int,
@@ -23,8 +23,8 @@ def shifted(
     rows: Mapping[str, Three],
 ) -> Figure:
     """An image and it shifted; then for each layer f(x), T f(x), f(Tx) and their difference."""
-    made = Figure(figsize=(6.5, 1.5 * (len(rows) + 1) + 0.3), layout="constrained")
-    cells = made.add_gridspec(len(rows) + 1, 4)
+    figure = Figure(figsize=(6.5, 1.5 * (len(rows) + 1) + 0.3), layout="constrained")
+    cells = figure.add_gridspec(len(rows) + 1, 4)
     for column, (name, shown) in enumerate(
         {
             "photo x": image,
@@ -33,7 +33,7 @@ def shifted(
             "Tx - x": moved - image,
         }.items()
     ):
-        axes = dress(made.add_subplot(cells[0, column]))
+        axes = dress(figure.add_subplot(cells[0, column]))
         signed = bool((shown < 0).any())
         low, high = symmetric(shown) if signed else (0.0, 1.0)
         cmap = SIGNED if signed else "gray"
@@ -46,7 +46,7 @@ def shifted(
         rest = rest * (rest.abs() > 1e-9)  # what is rounding is white
         most = float(y.max())
         for column, (name, shown) in enumerate(zip(names, (y, expected, found, rest), strict=True)):
-            axes = dress(made.add_subplot(cells[row, column]))
+            axes = dress(figure.add_subplot(cells[row, column]))
             last = column == 3
             low, high = symmetric(y) if last else (0.0, most)
             cmap = SIGNED if last else MAGNITUDE
@@ -58,4 +58,4 @@ def shifted(
                 axes.set_title(name, fontsize=SMALL, color=INK)
             if column == 0:
                 axes.set_ylabel(layer, fontsize=SMALL, color=INK)
-    return made
+    return figure
