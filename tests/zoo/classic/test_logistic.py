@@ -191,7 +191,7 @@ def test_probabilities_far_out_are_ordinary_numbers():
     [
         ({"l2": -1.0}, r"l2 \(-1.0\) must be at least 0, because"),
         ({"l2": math.nan}, r"l2 \(nan\) must be at least 0, because"),
-        ({"solver": "newtom"}, r"solver \(newtom\) must be one we have; the nearest are newton"),
+        ({"solver": "newtom"}, r"unknown solver \(newtom\); the nearest are newton"),
     ],
 )
 def test_arguments_are_refused_by_name(arguments, message):
@@ -224,11 +224,11 @@ def test_the_figures_of_the_recipe_and_its_predictions():
     data = recipe.dataset()
     model = recipe.fit(recipe.model(data), data)
     x, y = data.splits["test"]
-    figures = recipe.metrics(model, (x, y))
+    metrics = recipe.metrics(model, (x, y))
     p = model.predict_proba(x)
-    assert figures["accuracy"].double().mean().item() == model.score(x, y)
+    assert metrics["accuracy"].double().mean().item() == model.score(x, y)
     truth = p[torch.arange(len(y)), y]
-    torch.testing.assert_close(figures["cross_entropy"], -truth.log())
+    torch.testing.assert_close(metrics["cross_entropy"], -truth.log())
     answers = recipe.predict(model, x, data.spec)
     names = [data.spec["classes"][c] for c in model.predict(x).tolist()]
     assert [a["class"] for a in answers] == names
@@ -239,7 +239,7 @@ def test_the_figures_of_the_recipe_and_its_predictions():
     ("fields", "message"),
     [
         ({"l2": -1.0}, r"l2 \(-1.0\) must be a number from 0 up"),
-        ({"solver": "sgd"}, r"solver \(sgd\) must be one we have"),
+        ({"solver": "sgd"}, r"unknown solver \(sgd\); the nearest are"),
     ],
 )
 def test_settings_are_refused_by_name(fields, message):

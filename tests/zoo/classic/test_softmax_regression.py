@@ -203,9 +203,9 @@ def test_the_figures_of_the_recipe_and_its_predictions():
     data = recipe.dataset()
     model = recipe.fit(recipe.model(data), data)
     x, y = data.splits["test"]
-    figures, p = recipe.metrics(model, (x, y)), model.predict_proba(x)
-    assert figures["accuracy"].double().mean().item() == model.score(x, y)
-    torch.testing.assert_close(figures["cross_entropy"], -p[torch.arange(len(y)), y].log())
+    metrics, p = recipe.metrics(model, (x, y)), model.predict_proba(x)
+    assert metrics["accuracy"].double().mean().item() == model.score(x, y)
+    torch.testing.assert_close(metrics["cross_entropy"], -p[torch.arange(len(y)), y].log())
     answers = recipe.predict(model, x, data.spec)
     assert [a["class"] for a in answers] == [data.spec["classes"][c] for c in model.predict(x)]
     assert [a["probability"] for a in answers] == pytest.approx(p.amax(dim=1).tolist())

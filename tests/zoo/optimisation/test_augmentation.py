@@ -14,9 +14,9 @@ from everynet.zoo.optimisation.augmentation import (
     RECIPES,
     SHOWN,
     Augmentation,
-    Photographs,
-    changes,
-    enlarged,
+    AugmentedImages,
+    augmentations,
+    crop_and_resize,
     network,
 )
 from tests.zoo.cells import cell
@@ -44,7 +44,9 @@ def test_each_change_of_one_image_by_hand():
     first = Window(torch.tensor([1]), torch.tensor([1]), (1, 1), 0).image(x, 0.0)
     assert first.tolist() == [[[[4]]]]
     assert (
-        enlarged(1, 2)((x,), Draw(torch.Generator().manual_seed(0), len(x)))[0].unique().numel()
+        crop_and_resize(1, 2)((x,), Draw(torch.Generator().manual_seed(0), len(x)))[0]
+        .unique()
+        .numel()
         == 1
     )
 
@@ -92,7 +94,7 @@ def test_a_crop_of_the_bordered_image_is_a_shift(seed):
 def test_changes_of_nothing_and_the_flip_are_exact():
     x = images()
     assert torch.allclose(rotate(0.0)((x,), Draw(torch.Generator(), len(x)))[0], x, atol=1e-12)
-    named = changes(6, [0.0])
+    named = augmentations(6, [0.0])
     assert torch.equal(named["as it is"]((x,), Draw(torch.Generator(), len(x)))[0], x)
     assert torch.equal(named["flip"]((x,), Draw(torch.Generator(), len(x)))[0], x.flip(-1))
 
@@ -100,12 +102,14 @@ def test_changes_of_nothing_and_the_flip_are_exact():
 @pytest.mark.covers("O16")
 def test_labels_and_shapes_stay_and_pixels_do_not():
     x, y = images(batch=20), torch.arange(20)
-    for name, change in changes(6, [0.0]).items():
+    for name, change in augmentations(6, [0.0]).items():
         made, label = change((x, y), Draw(torch.Generator().manual_seed(0), len(x)))
         assert torch.equal(label, y)
         assert made.shape == x.shape
         assert torch.allclose(made, x) == (name == "as it is"), name
-    noisy, _ = changes(6, [0.0])["noise"]((x, y), Draw(torch.Generator().manual_seed(0), len(x)))
+    noisy, _ = augmentations(6, [0.0])["noise"](
+        (x, y), Draw(torch.Generator().manual_seed(0), len(x))
+    )
     assert (noisy - x).std().item() == pytest.approx(0.4, rel=0.1)
 
 
@@ -113,7 +117,9 @@ def test_the_rotation_is_by_up_to_20_degrees():
     """A spot to the right of the centre of 300 images: where it goes to, either way."""
     x = torch.zeros(300, 1, 41, 41, dtype=torch.float64)
     x[:, :, 18:23, 33:38] = 1
-    (turned,) = changes(41, [0.0])["rotate"]((x,), Draw(torch.Generator().manual_seed(0), len(x)))
+    (turned,) = augmentations(41, [0.0])["rotate"](
+        (x,), Draw(torch.Generator().manual_seed(0), len(x))
+    )
     place = torch.arange(41).double() - 20
     mass = turned.sum((1, 2, 3))
     right, down = ((turned.sum((1, axis)) @ place) / mass for axis in (2, 3))
@@ -127,7 +133,7 @@ def test_the_rotation_is_by_up_to_20_degrees():
 
 def test_only_the_kind_with_augmentation_is_changed_and_only_in_training():
     plain, augmented = (
-        Photographs(rows=64, batch_size=32, padding=1, augmented=kind).dataset()
+        AugmentedImages(rows=64, batch_size=32, padding=1, augmented=kind).dataset()
         for kind in (False, True)
     )
     (x, y), (changed, same) = plain.train(3), augmented.train(3)
@@ -143,11 +149,11 @@ def test_each_setting_makes_its_change():
     """A window without a border is the image; then a mirror or noise is all there is."""
     given = {"rows": 64, "batch_size": 64, "padding": 0, "augmented": True}
     still, mirrored, noisy, moved = (
-        Photographs(**given | fields).dataset().train(0)[0]
+        AugmentedImages(**given | fields).dataset().train(0)[0]
         for fields in ({"mirror": False}, {}, {"mirror": False, "sigma": 0.3},
                        {"mirror": False, "padding": 1})
     )  # fmt: skip
-    assert torch.equal(still, Photographs(**given | {"augmented": False}).dataset().train(0)[0])
+    assert torch.equal(still, AugmentedImages(**given | {"augmented": False}).dataset().train(0)[0])
     turned = (mirrored == still.flip(-1)).flatten(1).all(1)
     assert 16 < turned.sum() < 48
     assert torch.equal(mirrored[~turned], still[~turned])
@@ -172,7 +178,7 @@ def test_both_kinds_begin_alike_and_the_accuracy_on_training_images_is_of_them_a
     right = (net(x).argmax(1) == y).double().mean().item()
     assert augmented.measured["train_accuracy"][-1].item() == pytest.approx(right)
     shown = table.result["images"]
-    assert shown.shape == (len(changes(8, [0.0])), SHOWN, 1, 8, 8)
+    assert shown.shape == (len(augmentations(8, [0.0])), SHOWN, 1, 8, 8)
     assert shown.min() >= 0
     assert shown.max() <= 1
 

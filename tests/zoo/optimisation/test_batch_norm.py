@@ -10,8 +10,8 @@ from everynet.system.errors import UserError
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.batch_norm import (
     RECIPES,
-    Convolutional,
-    WithAndWithout,
+    BatchNormExperiment,
+    BatchNormImages,
     backward,
     infer,
     last_inputs,
@@ -112,9 +112,9 @@ def test_units_have_mean_0_and_variance_1_whatever_the_weights_before_them(shape
 
 
 def test_the_networks_differ_by_their_norms_alone():
-    weights, data = {}, Convolutional().dataset()
+    weights, data = {}, BatchNormImages().dataset()
     for norm in (False, True):
-        model = begin(Convolutional(widths=(4, 6), norm=norm, seed=3), data).model
+        model = begin(BatchNormImages(widths=(4, 6), norm=norm, seed=3), data).model
         weights[norm] = [m.weight for m in model if isinstance(m, nn.Conv2d | nn.Linear)]
         assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 10)
         assert sum(isinstance(layer, nn.BatchNorm2d) for layer in model) == 2 * norm
@@ -142,7 +142,7 @@ def test_what_reaches_a_unit_is_looked_at_in_training_mode_and_nothing_moves(nor
 
 @pytest.mark.covers("O18")
 def test_digits_are_learned_in_fewer_steps(tmp_path):
-    recipe = WithAndWithout(
+    recipe = BatchNormExperiment(
         data="digits", widths=(8, 8, 16, 16, 16), rates=(0.1,), steps=80, batch_size=32, every=4
     )
     metrics = run(recipe, tmp_path).metrics
@@ -152,7 +152,7 @@ def test_digits_are_learned_in_fewer_steps(tmp_path):
 
 def test_steps_are_counted_to_the_first_look_at_any_rate():
     """The second rate without the norm has diverged after the first look."""
-    recipe = WithAndWithout(every=10, steps=25, rates=(0.1, 0.5))
+    recipe = BatchNormExperiment(every=10, steps=25, rates=(0.1, 0.5))
     curves = {
         "plain-0.1": [0.1, 0.2, 0.3, 0.5],
         "plain-0.5": [0.1],
@@ -175,7 +175,7 @@ def test_steps_are_counted_to_the_first_look_at_any_rate():
 
 
 def test_both_networks_drift_at_one_rate_that_suits_the_plain_one():
-    recipe = WithAndWithout(every=1, steps=1, rates=(0.1, 0.5))
+    recipe = BatchNormExperiment(every=1, steps=1, rates=(0.1, 0.5))
     best = {"plain-0.1": 0.2, "plain-0.5": 0.3, "norm-0.1": 0.5, "norm-0.5": 0.4}
     seen = {"quantiles": [[-1, 0, 1]] * 2}
     table = Table(
@@ -185,7 +185,7 @@ def test_both_networks_drift_at_one_rate_that_suits_the_plain_one():
         },
         {},
     )
-    drift = recipe.pictures(table)["drift"]
+    drift = recipe.picture_drift(table)[0]
     assert [axes.get_title() for axes in drift.axes] == [
         "without, rate 0.5", "with batch normalisation, rate 0.5"
     ]  # fmt: skip
@@ -200,7 +200,7 @@ def test_the_recipe_reaches_its_goal(tmp_path):
 
 def test_tables_are_refused():
     with pytest.raises(UserError, match=r"data \(iris\) must be images with a class each"):
-        WithAndWithout(data="iris").cells()["norm-0.1"].dataset()
+        BatchNormExperiment(data="iris").cells()["norm-0.1"].dataset()
 
 
 @pytest.mark.parametrize(
@@ -215,4 +215,4 @@ def test_tables_are_refused():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        WithAndWithout(**fields)
+        BatchNormExperiment(**fields)

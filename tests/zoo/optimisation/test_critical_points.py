@@ -104,7 +104,7 @@ def test_the_measured_share_is_the_exact_one():
 
 def test_slope_and_hessian_are_the_derivatives_of_the_height():
     f, x = Waves.draw(3, generator(1)), row(1.3, 4.0)
-    torch.testing.assert_close(f.slope(x), torch.autograd.functional.jacobian(f.height, x))
+    torch.testing.assert_close(f.gradient(x), torch.autograd.functional.jacobian(f.height, x))
     torch.testing.assert_close(f.hessian(x), torch.autograd.functional.hessian(f.height, x))
     assert len(f.wave) == 14  # half of the 28 whole vectors of length 1 to 3
     assert len({tuple(w) for w in f.wave.abs().tolist()}) < 14
@@ -114,7 +114,7 @@ def test_slope_and_hessian_are_the_derivatives_of_the_height():
 def test_all_four_critical_points_of_the_egg_box():
     """cos x + cos y, moved off the grid: a maximum at 0, a minimum half a turn away both ways."""
     f = Waves(torch.eye(2).double(), row(1.0, 1.0), row(0.3, 0.7))
-    points = find_critical(f, side=10)
+    points = find_critical(f, points=10)
     kinds = [KINDS[i] for i in index(f.hessian(points))]
     points = points + row(0.3, 0.7)
     places = {
@@ -137,12 +137,12 @@ def test_a_search_finds_every_critical_point_and_labels_it(seed):
     assert [KINDS[i] for i in kinds] == [critical_point(h) for h in hessians]
     minima, saddles, maxima = torch.bincount(kinds, minlength=3).tolist()
     assert minima - saddles + maxima == 0  # Morse: one missed or counted twice breaks it
-    assert f.slope(points).norm(dim=1).max() < 1e-9
+    assert f.gradient(points).norm(dim=1).max() < 1e-9
     # Another search, which knows no Hessian, ends in one of the minima.
     for start in torch.rand(3, 2, generator=generator(seed + 9), dtype=torch.float64) * 6:
         found = minimize(
             lambda x: f.height(torch.tensor(x)).item(), start.numpy(),
-            jac=lambda x: f.slope(torch.tensor(x)).numpy(), method="BFGS", tol=1e-10,
+            jac=lambda x: f.gradient(torch.tensor(x)).numpy(), method="BFGS", tol=1e-10,
         )  # fmt: skip
         apart = (points[kinds == 0] - torch.tensor(found.x)) % (2 * math.pi)
         assert torch.minimum(apart, 2 * math.pi - apart).norm(dim=1).min() < 1e-5
@@ -161,7 +161,7 @@ def test_the_parabola_misses_by_the_third_power_of_the_distance():
 def test_measured_shares_are_drawn_beside_the_exact_and_the_independent_ones():
     recipe = RECIPE.tiny()
     result = recipe.simulate(generator())
-    seen, exact, independent = recipe.pictures(result)["curvature-signs"].axes[0].lines
+    seen, exact, independent = recipe.picture_curvature_signs(result)[0].axes[0].lines
     np.testing.assert_allclose(seen.get_ydata(), result["positive"])
     np.testing.assert_allclose(exact.get_ydata(), [all_positive(size) for size in (2, 3, 4, 5)])
     np.testing.assert_allclose(independent.get_ydata(), [1 / 4, 1 / 8, 1 / 16, 1 / 32])
@@ -193,7 +193,7 @@ def test_the_recipe_reaches_its_goal(seed, tmp_path):
         ({"sizes": (2, 4)}, r"sizes \(\(2, 4\)\) must be two or more whole numbers in a row"),
         ({"sizes": (8, 9)}, r"sizes \(\(8, 9\)\) must be two or more .* between 1 and 8"),
         ({"fields": 0}, r"fields \(0\) must be at least 1"),
-        ({"waves": 7}, r"waves \(7\) must be from 1 to 6"),
+        ({"waves": 7}, r"waves \(7\) must be a number from 1 to 6"),
     ],
 )
 def test_settings_are_refused_by_name(fields, message):

@@ -14,7 +14,7 @@ from everynet.system.errors import UserError
 from everynet.zoo.optimisation.dropout import (
     RECIPES,
     Dropout,
-    Thinning,
+    DropoutExperiment,
     moments,
     network,
     outputs,
@@ -103,7 +103,7 @@ def test_evaluation_is_the_identity_and_draws_nothing():
     before = torch.default_generator.get_state()
     assert drop(x) is x
     assert torch.equal(before, torch.default_generator.get_state())
-    model = network(6, 4, 3, 0.5).eval()
+    model = network(6, 3, hidden_size=4, p=0.5).eval()
     x = torch.randn(5, 6)
     assert torch.equal(model(x), model(x))
     model.train()
@@ -154,7 +154,7 @@ def test_metrics_by_hand():
         "layer_mean": f64(1.0, 2.0), "predicted_mean": f64(1.1, 2.0),
         "layer_variance": f64(2.0, 3.0), "predicted_variance": f64(2.0, 4.0),
     }  # fmt: skip
-    recipe = Thinning(repeats=2)
+    recipe = DropoutExperiment(repeats=2)
     assert recipe.metrics(Table(cells, layer)) == pytest.approx(
         {"mean_error": 0.1, "variance_error": 0.25, "gap": 0.6, "gap_dropout": 0.3,
          "gap_ratio": 0.5, "test_loss": 0.8, "test_loss_dropout": 0.5, "accuracy": 0.7,
@@ -196,4 +196,4 @@ def test_a_probability_is_refused(p):
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Thinning(**fields)
+        DropoutExperiment(**fields)

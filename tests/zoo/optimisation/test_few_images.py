@@ -41,7 +41,7 @@ def test_two_settings_of_a_seed_begin_alike_and_see_the_same_images():
     assert losses[0][1] != losses[1][1]
 
 
-def test_the_figures_are_those_of_the_samples():
+def test_the_metrics_are_those_of_the_samples():
     data = SMALL.dataset()
     model = begin(SMALL, data).model
     x, y = data.splits["valid"]

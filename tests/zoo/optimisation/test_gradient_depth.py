@@ -13,7 +13,7 @@ from everynet.zoo.optimisation.gradient_depth import (
     LARGEST,
     RECIPES,
     SMALLEST,
-    Gradients,
+    GradientDepth,
     backward,
     forward,
     logistic_bound,
@@ -157,7 +157,7 @@ def test_the_variance_of_a_product_of_weights():
 @pytest.mark.covers("O13")
 def test_a_few_narrow_networks_already_follow_the_slope(name, gain):
     activation, generator = ACTIVATIONS[name], torch.Generator().manual_seed(0)
-    recipe = Gradients(depth=12, width=200, rows=32)
+    recipe = GradientDepth(depth=12, width=200, rows=32)
     norms = [recipe.norms(activation, gain, generator) for _ in range(4)]
     slope = torch.stack(norms).log().mean(dim=0)[-1].item() / 11
     assert slope == pytest.approx(math.log(squared_factor(activation, gain)) / 2, abs=0.04)
@@ -177,7 +177,7 @@ def test_metrics_of_a_made_up_result():
     norms = torch.exp(-0.5 * layers).expand(3, 4, 5).clone()
     norms[0, 3] = torch.exp(0.3 * layers)
     chi = torch.full((3, 4), math.exp(-1.0), dtype=torch.float64)
-    metrics = Gradients(depth=5).metrics({"norms": norms, "chi": chi})
+    metrics = GradientDepth(depth=5).metrics({"norms": norms, "chi": chi})
     assert metrics["slope_error"] == pytest.approx(0.8)
     assert metrics["sigmoid_factor"] == pytest.approx(math.exp(0.5))
     assert metrics["sigmoid_explodes"] == pytest.approx(0.3)
@@ -187,7 +187,7 @@ def test_metrics_of_a_made_up_result():
 def test_dashed_lines_have_the_predicted_slope():
     recipe = RECIPES["gradient-depth"].tiny()
     result = recipe.simulate(torch.Generator().manual_seed(0))
-    axes = recipe.pictures(result)["norms"].axes[0]
+    axes = recipe.picture_norms(result).axes[0]
     dashed = next(line for line in axes.lines if line.get_linestyle() == "--")
     rise = math.log(dashed.get_ydata()[-1] / dashed.get_ydata()[0]) / (recipe.depth - 1)
     assert rise == pytest.approx(math.log(squared_factor(SIGMOID, 0.25)) / 2)
@@ -196,7 +196,7 @@ def test_dashed_lines_have_the_predicted_slope():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"depth": 2}, r"depth \(2\) must be from 3 to 60"),
+        ({"depth": 2}, r"depth \(2\) must be a number from 3 to 60"),
         ({"width": 1}, r"width \(1\) must be at least 2"),
         ({"nets": 0}, r"nets \(0\) must be at least 1"),
         ({"rows": 0}, r"rows \(0\) must be at least 1"),
@@ -204,4 +204,4 @@ def test_dashed_lines_have_the_predicted_slope():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Gradients(**fields)
+        GradientDepth(**fields)

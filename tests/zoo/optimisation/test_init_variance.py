@@ -14,7 +14,7 @@ from everynet.zoo.optimisation.init_variance import (
     GOOD,
     RECIPES,
     SCHEMES,
-    Depth,
+    InitVariance,
     closed_form,
     gaussian_mean,
     he_std,
@@ -156,7 +156,7 @@ def test_metrics_of_a_made_up_result():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"depth": 1}, r"depth \(1\) must be from 2 to 100"),
+        ({"depth": 1}, r"depth \(1\) must be a number from 2 to 100"),
         ({"width": 1}, r"width \(1\) must be at least 2"),
         ({"nets": 0}, r"nets \(0\) must be at least 1"),
         ({"rows": 0}, r"rows \(0\) must be at least 1"),
@@ -164,4 +164,4 @@ def test_metrics_of_a_made_up_result():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Depth(**fields)
+        InitVariance(**fields)

@@ -12,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 from everynet.system.errors import UserError
 from everynet.zoo.optimisation.input_scale import (
     RECIPES,
-    Standardised,
+    InputScale,
     condition,
     curvatures,
     descend,
@@ -152,7 +152,7 @@ def test_local_response_equals_torch(size, shape, alpha, beta, k):
 @pytest.mark.parametrize("data", ["digits", "diabetes"])
 def test_only_tables_with_classes_are_taken(data):
     with pytest.raises(UserError, match=rf"data \({data}\) must be a table"):
-        Standardised(data=data).simulate(torch.Generator())
+        InputScale(data=data).simulate(torch.Generator())
 
 
 @pytest.mark.parametrize(
@@ -164,4 +164,4 @@ def test_only_tables_with_classes_are_taken(data):
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Standardised(**fields)
+        InputScale(**fields)

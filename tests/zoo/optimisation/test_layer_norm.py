@@ -11,8 +11,8 @@ from everynet.zoo.optimisation.layer_norm import (
     BATCHES,
     NORMS,
     RECIPES,
-    Deep,
-    DeepNetwork,
+    LayerNormExperiment,
+    LayerNormImages,
     answers,
     backward,
     network,
@@ -89,7 +89,7 @@ def test_layer_norm_answers_the_same_in_any_batch_and_batch_norm_does_not():
     x = random((40, 6), 0)[0]
     changes = {}
     for name in NORMS:
-        model = network(6, 3, 3, 8, name).double()
+        model = network(6, 3, depth=3, width=8, norm=name).double()
         given = answers(model, x[0], x[1:].unflatten(0, (3, 13)))
         assert given.shape == (3, 3)
         changes[name] = (given - given[0]).abs().max().item()
@@ -99,9 +99,9 @@ def test_layer_norm_answers_the_same_in_any_batch_and_batch_norm_does_not():
 
 
 def test_the_networks_begin_with_the_same_weights():
-    given, data = [], DeepNetwork().dataset()
+    given, data = [], LayerNormImages().dataset()
     for norm in NORMS:
-        model = begin(DeepNetwork(norm=norm, depth=2, width=8, seed=3), data).model
+        model = begin(LayerNormImages(norm=norm, depth=2, width=8, seed=3), data).model
         assert [type(m) for m in model if not isinstance(m, nn.Flatten | nn.Linear | nn.ReLU)] == [
             NORMS[norm]
         ] * 2
@@ -128,7 +128,7 @@ def test_metrics_of_a_made_up_result():
     accuracy = torch.tensor([[[0.9, 0.2], [0.9, 0.8], [0.9, 0.7]]]).expand(2, 3, 2)
     given = torch.ones(2, 3, BATCHES, 10, dtype=torch.float64)
     given[1, 2, 4, 3] = -1
-    metrics = Deep().metrics({"accuracy": accuracy, "answers": given})
+    metrics = LayerNormExperiment().metrics({"accuracy": accuracy, "answers": given})
     assert metrics == pytest.approx(
         {"company_layer": 0, "company_batch": 2, "accuracy_plain": 0.2, "accuracy_layer": 0.8,
          "accuracy_batch": 0.7, "gain": 0.6}
@@ -148,4 +148,4 @@ def test_metrics_of_a_made_up_result():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Deep(**fields)
+        LayerNormExperiment(**fields)

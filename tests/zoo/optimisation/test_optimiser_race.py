@@ -17,22 +17,22 @@ from everynet.zoo.optimisation.optimiser_race import (
     NAMES,
     RECIPES,
     TEAMS,
-    Race,
+    OptimiserRace,
     arrival,
+    batch_variance,
     bend,
     choose,
+    gradients,
     heights,
     plateau,
     saddle,
-    slopes,
-    spread,
     valley,
 )
 from everynet.zoo.optimisation.pictures.race import Course, courses, standings
 from everynet.zoo.optimisation.update_rules import RULES, descend
 from tests.zoo.cells import cell
 
-SMALL = Race(rates=(0.003, 0.03), steps=60, updates=12, batch_size=32, hidden_size=4)
+SMALL = OptimiserRace(rates=(0.003, 0.03), steps=60, updates=12, batch_size=32, hidden_size=4)
 
 
 @pytest.fixture(scope="module")
@@ -93,7 +93,7 @@ def test_the_saddle_has_a_way_down_and_the_plateau_hardly_any():
 
 def test_slopes_are_those_of_each_course():
     starts = tensor(*(course.start for course in COURSES.values()))[:, None].expand(-1, 3, -1)
-    found = slopes(starts)
+    found = gradients(starts)
     torch.testing.assert_close(found[1, 0], tensor(-215.6, -88.0))
     torch.testing.assert_close(found[2, 2], tensor(3.0, -2e-3 + 1e-9))
     assert heights(starts.expand(5, -1, -1, -1)).shape == (5, 4, 3)
@@ -138,7 +138,7 @@ def test_the_rate_kept_is_the_best_of_the_grid():
 @pytest.mark.covers("O22")
 def test_the_spread_of_batches_follows_their_size():
     losses = torch.rand(5000, generator=torch.Generator().manual_seed(0)).double() ** 2
-    found = spread(losses, torch.Generator().manual_seed(1))
+    found = batch_variance(losses, torch.Generator().manual_seed(1))
     predicted = losses.var(correction=0) / torch.tensor(BATCHES)
     assert (found / predicted - 1).abs().max() < 0.04  # 1 % of sampling error each
 
@@ -257,15 +257,14 @@ def test_lion_on_mnist():
 
 
 def test_pictures_show_every_rule_on_every_course(small):
-    drawn = SMALL.pictures(small)
-    maps = drawn["paths"].axes
+    maps = SMALL.picture_paths(small).axes
     named = [axes.get_ylabel().replace("\n", " ") for axes in maps[::2]]
     for label, course in zip(named, COURSES.values(), strict=True):
         assert label.startswith(course.title)
     columns = [axes.get_legend_handles_labels()[1] for axes in maps[:2]]
     assert columns == [list(team) for team in TEAMS.values()]
-    assert len(drawn["curves"].axes) == 6
-    written = [text.get_text() for text in drawn["table"].axes[0].texts]
+    assert len(SMALL.picture_curves(small).axes) == 6
+    written = [text.get_text() for text in SMALL.picture_table(small).axes[0].texts]
     assert set(NAMES.values()) <= set(written)
     assert sum("rate" in text for text in written) >= 35
 
@@ -274,9 +273,8 @@ def test_a_table_prints_the_best_bold_and_a_map_marks_the_minima():
     table = standings(["a", "b"], {"x": ["1", "2\nsmall"], "y": ["3", "4"]}, best=[1, 0])
     bold = [t.get_text() for t in table.axes[0].texts if t.get_weight() == "bold"]
     assert bold == ["a", "b", "2", "3"]
-    way = {"x": torch.zeros(3, 2).double()}
-    given = [Course("t", saddle, (-1, 1, -1, 1), ((0.5, 0.5), (-0.5, 0.5)), way)]
-    axes = courses(given, {"team": ["x"]}).axes[0]
+    course = Course("t", saddle, (0, 0), ((0.5, 0.5), (-0.5, 0.5)), (-1, 1, -1, 1))
+    axes = courses([(course, {"x": torch.zeros(3, 2).double()})], {"team": ["x"]}).axes[0]
     stars = [line.get_xydata()[0].tolist() for line in axes.lines if line.get_marker() == "*"]
     assert stars == [[0.5, 0.5], [-0.5, 0.5]]
 
@@ -295,4 +293,4 @@ def test_a_table_prints_the_best_bold_and_a_map_marks_the_minima():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Race(**fields)
+        OptimiserRace(**fields)

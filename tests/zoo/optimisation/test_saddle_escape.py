@@ -152,7 +152,7 @@ def test_the_recipe_reaches_its_goal(seed, tmp_path):
         ({"start": 1.0}, r"start \(1.0\) must be from 1e-12 to below 1"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"runs": 0}, r"runs \(0\) must be at least 1"),
-        ({"sigma": 0.0}, r"sigma \(0.0\) must be positive"),
+        ({"sigma": 0.0}, r"sigma \(0.0\) must be a positive number"),
     ],
 )
 def test_settings_are_refused_by_name(fields, message):

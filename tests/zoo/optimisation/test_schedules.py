@@ -18,7 +18,6 @@ from everynet.zoo.optimisation.schedules import (
     left_over,
     logarithmic,
     mean_square,
-    shapes,
     slope,
 )
 
@@ -128,12 +127,12 @@ def test_places_on_a_logarithmic_axis_begin_and_end_with_the_data():
 
 
 def test_every_shape_is_drawn_from_one_end_of_the_run_to_the_other():
-    (axes,) = shapes(floor=0.1).axes
+    (axes,) = RECIPE.picture_shapes({}).axes
     curves = {line.get_label(): line for line in axes.lines[1:]}
     assert set(curves) == {
         "linear", "cosine", "step", "one-cycle", "harmonic", "warm-up, then cosine",
     }  # fmt: skip
-    assert curves["linear"].get_ydata()[-1] == pytest.approx(0.1)
+    assert curves["linear"].get_ydata()[-1] == pytest.approx(0.05)
     assert curves["warm-up, then cosine"].get_ydata()[0] == pytest.approx(0.05)
 
 
@@ -165,11 +164,11 @@ def test_the_recipe_reaches_its_goal(seed, tmp_path):
     [
         ({"steps": 5}, r"steps \(5\) must be at least 20"),
         ({"runs": 1}, r"runs \(1\) must be at least 2"),
-        ({"curvature": 0.0}, r"curvature \(0.0\) must be positive"),
+        ({"curvature": 0.0}, r"curvature \(0.0\) must be a positive number"),
         ({"lr": 2.5}, r"lr \(2.5\) must be above 0 and below 2 / curvature"),
         ({"floor": 0.0}, r"floor \(0.0\) must be above 0 and at most 1"),
         ({"scale": 1.0}, r"scale \(1.0\) must be above 1 / \(2 lr curvature\)"),
-        ({"sigma": 0.0}, r"sigma \(0.0\) must be positive"),
+        ({"sigma": 0.0}, r"sigma \(0.0\) must be a positive number"),
         ({"look_every": 0}, r"look_every \(0\) must be at least 1"),
     ],
 )

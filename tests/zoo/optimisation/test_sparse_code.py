@@ -13,15 +13,15 @@ from everynet.system.errors import UserError
 from everynet.training.loop import trained
 from everynet.zoo.optimisation.sparse_code import (
     RECIPES,
-    Autoencoder,
-    Encoding,
+    ImageCoding,
+    SparseAutoencoder,
     SparseCode,
     TargetRate,
-    absolute,
+    code_penalty,
     divergence,
     error,
     near_zero,
-    off_target,
+    rate_penalty,
 )
 
 
@@ -31,7 +31,7 @@ def f64(*values):
 
 def by_hand():
     """W = identity, b = (0, -1), features twice (3, 4) / 5 and (0, 1), c = (1/2, 0)."""
-    model = Autoencoder(2, 2, nn.ReLU(), length=2.0).double()
+    model = SparseAutoencoder(2, 2, nn.ReLU(), length=2.0).double()
     model.encoder.weight.data, model.encoder.bias.data = torch.eye(2).double(), f64(0, -1)
     model.decoder.weight.data, model.decoder.bias.data = f64([3, 0], [4, 7]), f64(0.5, 0)
     return model
@@ -46,15 +46,15 @@ def test_code_and_reconstruction_by_hand():
     assert h.tolist() == [[5, 2], [0, 0]]
     torch.testing.assert_close(model.decode(h), f64([6.5, 12], [0.5, 0]))
     assert error(f64([6.5, 12], [0.5, 0]), x).item() == (2.25 + 81 + 2.25 + 0.25) / 2
-    assert absolute(h).item() == 3.5
+    assert code_penalty(h).item() == 3.5
 
 
 def test_divergence_by_hand():
     assert divergence(0.5, f64(0.25)).item() == pytest.approx(0.5 * math.log(4 / 3))
     h = f64([0.1, 0.9], [0.3, 0.7])  # means 0.2 and 0.8
     expected = divergence(0.5, f64(0.2)) + divergence(0.5, f64(0.8))
-    assert off_target(h, 0.5).item() == pytest.approx(expected.item())
-    assert off_target(h, 0.2).item() == pytest.approx(divergence(0.2, f64(0.8)).item())
+    assert rate_penalty(h, 0.5).item() == pytest.approx(expected.item())
+    assert rate_penalty(h, 0.2).item() == pytest.approx(divergence(0.2, f64(0.8)).item())
 
 
 @given(rho=st.floats(0.01, 0.99), rate=st.floats(0.01, 0.99))
@@ -84,7 +84,7 @@ def test_near_zero_is_a_share():
 
 
 def test_the_penalty_on_weights_shrinks_their_sum():
-    recipe = Encoding(rows=64, batch_size=64, steps=60, hidden_size=8, noise=0.0, lr=3e-3)
+    recipe = ImageCoding(rows=64, batch_size=64, steps=60, hidden_size=8, noise=0.0, lr=3e-3)
     data = recipe.dataset()
     plain, pressed = (
         trained(replace(recipe, weight_alpha=alpha), data).encoder.weight for alpha in (0.0, 1.0)
@@ -92,15 +92,15 @@ def test_the_penalty_on_weights_shrinks_their_sum():
     assert pressed.abs().sum() < 0.5 * plain.abs().sum()
 
 
-def test_terms_and_figures_by_hand():
+def test_terms_and_metrics_by_hand():
     """Without noise; codes (5, 2) and (0, 0), as above."""
     model, x = by_hand(), f64([5, 3], [-1, 0.5])
-    recipe = Encoding(alpha=0.1, weight_alpha=0.01, noise=0.0)
+    recipe = ImageCoding(alpha=0.1, weight_alpha=0.01, noise=0.0)
     terms = {name: term.item() for name, term in recipe.objective(model, (x,)).items()}
     wrong = (2.25 + 81 + 2.25 + 0.25) / 2
     assert terms == pytest.approx({"error": wrong, "code": 0.35, "weights": 0.02})
-    figures = {name: f.tolist() for name, f in recipe.metrics(model, (x,)).items()}
-    assert figures == {"error": [83.25 / 2, 1.25], "active": [1, 0]}
+    metrics = {name: f.tolist() for name, f in recipe.metrics(model, (x,)).items()}
+    assert metrics == {"error": [83.25 / 2, 1.25], "active": [1, 0]}
     assert list(replace(recipe, alpha=0.0, weight_alpha=0.0).objective(model, (x,))) == ["error"]
     model.encoder.weight.data[0, 1] = -3
     assert recipe.objective(model, (x,))["weights"].item() == pytest.approx(0.01 * 5)
@@ -108,18 +108,18 @@ def test_terms_and_figures_by_hand():
     model.activation = nn.Sigmoid()
     h = f64([5, 2], [-1, -0.5]).sigmoid()
     torch.testing.assert_close(rate.metrics(model, (x,))["active"], h.mean(1))
-    torch.testing.assert_close(rate.objective(model, (x,))["code"], 0.1 * off_target(h, 0.2))
+    torch.testing.assert_close(rate.objective(model, (x,))["code"], 0.1 * rate_penalty(h, 0.2))
     assert isinstance(rate.model(rate.dataset()).activation, nn.Sigmoid)
 
 
 def test_the_network_sees_noise_and_is_judged_by_the_image():
     model, x = by_hand(), f64([5, 3]).expand(4000, -1)
-    noisy = Encoding(noise=0.5).noisy(x)
+    noisy = ImageCoding(noise=0.5).noisy(x)
     assert (noisy - x).std().item() == pytest.approx(0.5, rel=0.1)
-    assert Encoding(noise=0.0).noisy(x).equal(x)
+    assert ImageCoding(noise=0.0).noisy(x).equal(x)
     model.decoder.bias.data = f64(-1, -9)  # x is made from its code without error
     clean, seen = (
-        Encoding(noise=noise).objective(model, (x,))["error"].item() for noise in (0.0, 0.5)
+        ImageCoding(noise=noise).objective(model, (x,))["error"].item() for noise in (0.0, 0.5)
     )
     assert clean == pytest.approx(0, abs=1e-20)
     assert seen == pytest.approx(0.25 * (4 + 4), rel=0.1)  # features of length 2

@@ -12,8 +12,8 @@ from everynet.zoo.optimisation.symmetry_breaking import (
     CORNERS,
     RECIPES,
     XOR,
-    Corners,
-    Hidden,
+    SymmetryBreaking,
+    TanhNetwork,
     Xor,
     learn,
     spread,
@@ -22,7 +22,7 @@ from everynet.zoo.optimisation.symmetry_breaking import (
 
 
 def constant(value, units=8):
-    model = Hidden(units).double()
+    model = TanhNetwork(units).double()
     for layer in (model.hidden, model.output):
         nn.init.constant_(layer.weight, value)
         nn.init.zeros_(layer.bias)
@@ -35,12 +35,12 @@ def test_one_unit_by_hand():
     x = torch.tensor([[0.5, 0.25]], dtype=torch.float64)
     expected = 2 * torch.tanh(torch.tensor(1.5)) + 0.25
     torch.testing.assert_close(model(x), expected.double()[None], rtol=1e-6, atol=0)
-    assert model.units().tolist() == [[2, 2, 0, 2]]
+    assert model.unit_weights().tolist() == [[2, 2, 0, 2]]
 
 
 def test_the_gradients_of_the_units_equal_autograd():
     generator = torch.Generator().manual_seed(0)
-    model = Hidden(5).double()
+    model = TanhNetwork(5).double()
     x = torch.randn(7, 2, generator=generator, dtype=torch.float64)
     t = torch.randint(2, (7,), generator=generator).double()
     binary_cross_entropy_with_logits(model(x), t).backward()
@@ -59,8 +59,8 @@ def test_the_gradients_of_the_units_equal_autograd():
 def test_units_that_begin_alike_stay_alike_and_leave_xor_unsolved(optimizer, value):
     model, path = learn(Xor(constant=value, steps=50, lr=0.1, optimizer=optimizer))
     assert len(path) == 51
-    torch.testing.assert_close(path[0], constant(value).units())
-    assert torch.equal(path[-1], model.units())
+    torch.testing.assert_close(path[0], constant(value).unit_weights())
+    assert torch.equal(path[-1], model.unit_weights())
     assert (path[-1] != path[0]).any(dim=0).all()  # it did learn
     assert spread(path).max() <= 1e-12
     assert ((model(CORNERS) > 0) == (XOR > 0)).sum() <= 3
@@ -76,7 +76,7 @@ def test_units_that_begin_at_zero_never_move():
 @settings(max_examples=25, deadline=None)
 def test_any_two_like_units_get_like_gradients_among_others(seed, like):
     generator = torch.Generator().manual_seed(seed)
-    model = Hidden(5).double()
+    model = TanhNetwork(5).double()
     with torch.no_grad():
         for p in model.parameters():
             nn.init.normal_(p, generator=generator)
@@ -114,4 +114,4 @@ def test_the_recipe_reaches_its_goal():
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Corners(**fields)
+        SymmetryBreaking(**fields)

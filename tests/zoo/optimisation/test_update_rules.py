@@ -14,16 +14,16 @@ from torch.nn.functional import cross_entropy
 from everynet.zoo.optimisation import update_rules
 from everynet.zoo.optimisation.update_rules import (
     RULES,
-    SGD,
-    AdaGrad,
-    Adam,
-    Lion,
-    Momentum,
-    Nesterov,
-    RMSProp,
+    AdaGradRule,
+    AdamRule,
+    LionRule,
+    MomentumRule,
+    NesterovRule,
+    RMSPropRule,
+    SGDRule,
     descend,
     epoch_gradients,
-    nesterov_from_behind,
+    nesterov_look_ahead,
 )
 
 TORCH = {
@@ -146,7 +146,7 @@ def test_a_thousand_steps_on_digits_equal_torch(name, digits):
 def test_a_thousand_steps_of_lion_equal_its_pseudocode(decay, digits):
     start = torch.linspace(-1, 1, 20, dtype=torch.float64)
     for slope, theta in ((Noise, start), (lambda: Batches(digits[2]), torch.zeros(650).double())):
-        ours = descend(Lion(0.003, decay=decay), slope(), theta, 1000)
+        ours = descend(LionRule(0.003, decay=decay), slope(), theta, 1000)
         theirs = by_pseudocode(0.003, slope(), theta, 1000, decay=decay)
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10)
 
@@ -154,12 +154,12 @@ def test_a_thousand_steps_of_lion_equal_its_pseudocode(decay, digits):
 @pytest.mark.covers("O26")
 @given(lr=st.floats(0.001, 0.015), beta=st.floats(0.0, 0.99), seed=st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
-def test_nesterov_from_behind_is_torch_s_after_a_change_of_variable(lr, beta, seed):
+def test_nesterov_look_ahead_is_torch_s_after_a_change_of_variable(lr, beta, seed):
     """The points ahead, theta = phi + beta u, are those of the rule that torch has."""
     slope, _ = quadratic(100.0)
     start = torch.randn(10, generator=torch.Generator().manual_seed(seed)).double()
-    phi, ahead = nesterov_from_behind(slope, start, 50, lr, beta)
-    theta = descend(Nesterov(lr, beta), slope, start, 50)
+    phi, ahead = nesterov_look_ahead(slope, start, 50, lr, beta)
+    theta = descend(NesterovRule(lr, beta), slope, start, 50)
     torch.testing.assert_close(ahead, theta, rtol=0, atol=1e-10)
     if beta > 0.01:
         assert not torch.allclose(phi[2:], theta[2:], rtol=0, atol=1e-6)
@@ -172,13 +172,13 @@ def test_two_steps_by_hand():
     """theta = 1, slopes 3 and then -4, lr = 1, and b = 1/2 unless it says another."""
     half = (0.5, 0.5)
     second = {
-        "sgd": (SGD(1.0), [-2, 2]),
-        "momentum": (Momentum(1.0, 0.5), [-2, 0.5]),
-        "nesterov": (Nesterov(1.0, 0.5), [-3.5, 1.75]),
-        "adagrad": (AdaGrad(1.0, 0.0), [0, 0.8]),
-        "rmsprop": (RMSProp(1.0, 0.5, 0.0), [1 - 2**0.5, 1 - 2**0.5 + 4 / 10.25**0.5]),
-        "adam": (Adam(1.0, half, 0.0), [0, 1.25 / 0.75 / (10.25 / 0.75) ** 0.5]),
-        "lion": (Lion(1.0, (0.9, 0.5), 0.5), [-0.5, -1.25]),  # c = 0.3, then 1.35 - 0.4
+        "sgd": (SGDRule(1.0), [-2, 2]),
+        "momentum": (MomentumRule(1.0, 0.5), [-2, 0.5]),
+        "nesterov": (NesterovRule(1.0, 0.5), [-3.5, 1.75]),
+        "adagrad": (AdaGradRule(1.0, 0.0), [0, 0.8]),
+        "rmsprop": (RMSPropRule(1.0, 0.5, 0.0), [1 - 2**0.5, 1 - 2**0.5 + 4 / 10.25**0.5]),
+        "adam": (AdamRule(1.0, half, 0.0), [0, 1.25 / 0.75 / (10.25 / 0.75) ** 0.5]),
+        "lion": (LionRule(1.0, (0.9, 0.5), 0.5), [-0.5, -1.25]),  # c = 0.3, then 1.35 - 0.4
     }
     for name, (rule, expected) in second.items():
         slopes = iter((tensor(3.0), tensor(-4.0)))
@@ -189,7 +189,7 @@ def test_two_steps_by_hand():
 @pytest.mark.covers("O27")
 def test_the_place_of_eps_matters_only_beside_tiny_squares():
     theta = torch.linspace(-1, 1, 20, dtype=torch.float64)
-    ours = descend(AdaGrad(0.1), Noise(), theta, 1000)
+    ours = descend(AdaGradRule(0.1), Noise(), theta, 1000)
     r, inside, noise = torch.zeros_like(theta), theta, Noise()
     for _ in range(1000):
         g = noise(inside)
@@ -206,7 +206,7 @@ def test_adam_s_first_step_is_the_sign_of_the_gradient(seed, size):
     generator = torch.Generator().manual_seed(seed)
     g = 10**size * (1 + torch.rand(8, generator=generator).double())
     g = g * torch.randn(8, generator=generator).sign()
-    path = descend(Adam(0.3), lambda _: g, torch.zeros(8, dtype=torch.float64), 1)
+    path = descend(AdamRule(0.3), lambda _: g, torch.zeros(8, dtype=torch.float64), 1)
     torch.testing.assert_close(path[1], -0.3 * g.sign(), rtol=1e-6, atol=0)
 
 
@@ -221,8 +221,8 @@ def test_momentum_takes_the_root_of_the_steps_of_descent():
         slope, start = quadratic(condition)
         root = math.sqrt(condition)
         beta = ((root - 1) / (root + 1)) ** 2
-        plain[condition] = steps_to(SGD(2 / (1 + condition)), slope, start)
-        heavy[condition] = steps_to(Momentum(4 / (1 + root) ** 2, beta), slope, start)
+        plain[condition] = steps_to(SGDRule(2 / (1 + condition)), slope, start)
+        heavy[condition] = steps_to(MomentumRule(4 / (1 + root) ** 2, beta), slope, start)
     assert plain[400.0] / plain[100.0] == pytest.approx(4, rel=0.1)
     assert heavy[400.0] / heavy[100.0] == pytest.approx(2, rel=0.1)
     assert heavy[100.0] < plain[100.0] / 5
@@ -237,8 +237,8 @@ def test_nesterov_needs_fewer_steps_than_momentum(condition, beta):
     assert beta > (1 - condition**-0.5) ** 2
     slope, start = quadratic(condition)
     lr = 1 / condition
-    fewer = steps_to(Nesterov(lr, beta), slope, start, most=2000)
-    assert fewer < 0.9 * steps_to(Momentum(lr, beta), slope, start, most=2000)
+    fewer = steps_to(NesterovRule(lr, beta), slope, start, most=2000)
+    assert fewer < 0.9 * steps_to(MomentumRule(lr, beta), slope, start, most=2000)
 
 
 @pytest.mark.covers("O26")
@@ -246,8 +246,8 @@ def test_where_momentum_creeps_nesterov_s_brake_is_no_help():
     """With a beta below (1 - 1/sqrt(c))^2 the flattest direction does not swing."""
     slope, start = quadratic(300.0)
     assert (1 - 300**-0.5) ** 2 > 0.8
-    more = steps_to(Nesterov(1 / 300, 0.8), slope, start, most=2000)
-    assert more >= steps_to(Momentum(1 / 300, 0.8), slope, start, most=2000)
+    more = steps_to(NesterovRule(1 / 300, 0.8), slope, start, most=2000)
+    assert more >= steps_to(MomentumRule(1 / 300, 0.8), slope, start, most=2000)
 
 
 @pytest.mark.covers("O27")
@@ -259,7 +259,7 @@ def test_adagrad_s_step_falls_like_one_over_the_root_of_t():
         return torch.randn(theta.shape, generator=generator).double().sign()
 
     def sizes(slope):
-        path = descend(AdaGrad(0.5), slope, torch.zeros(30, dtype=torch.float64), 2000)
+        path = descend(AdaGradRule(0.5), slope, torch.zeros(30, dtype=torch.float64), 2000)
         return path.diff(dim=0).norm(dim=1)
 
     torch.testing.assert_close(sizes(signs) * t.sqrt(), torch.full_like(t, 0.5 * 30**0.5))
@@ -277,14 +277,16 @@ def test_rmsprop_keeps_moving_where_adagrad_stalls():
         path = descend(rule, lambda theta: torch.full_like(theta, next(slopes)), tensor(0.0), 2100)
         return path.diff(dim=0)[-500:].abs().mean().item()
 
-    assert moved(RMSProp(0.01)) == pytest.approx(0.01, rel=1e-3)  # its full rate
-    assert moved(AdaGrad(0.01)) < 1.1e-5  # 1/1000 of it, the root of 100 steps at 100
+    assert moved(RMSPropRule(0.01)) == pytest.approx(0.01, rel=1e-3)  # its full rate
+    assert moved(AdaGradRule(0.01)) < 1.1e-5  # 1/1000 of it, the root of 100 steps at 100
 
 
 @pytest.mark.covers("O29")
 def test_without_its_correction_adam_would_start_ten_times_too_short_or_long():
     """m = 0.1 g and sqrt(s) = 0.032 g after one step: the ratio is 3.2, not 1."""
-    _, (m, s) = Adam(1.0).step(tensor(0.0), tensor(5.0), Adam(1.0).start(tensor(0.0)), 1)
+    _, (m, s) = AdamRule(1.0).step(
+        tensor(0.0), tensor(5.0), AdamRule(1.0).init_state(tensor(0.0)), 1
+    )
     assert (m / s.sqrt()).item() == pytest.approx(0.1 / 0.001**0.5)
 
 
@@ -292,7 +294,7 @@ def test_without_its_correction_adam_would_start_ten_times_too_short_or_long():
 @given(seed=st.integers(0, 1000))
 @settings(max_examples=25, deadline=None)
 def test_lion_s_steps_all_have_the_same_length(seed):
-    steps = descend(Lion(0.2), Noise(seed=seed), torch.zeros(20).double(), 30).diff(dim=0)
+    steps = descend(LionRule(0.2), Noise(seed=seed), torch.zeros(20).double(), 30).diff(dim=0)
     torch.testing.assert_close(steps.abs(), torch.full_like(steps, 0.2))
 
 

@@ -14,7 +14,7 @@ from everynet.system.errors import UserError
 from everynet.zoo.optimisation.weight_decay import (
     FEATURES,
     RECIPES,
-    Decay,
+    WeightDecay,
     descend,
     factor,
     proximal,
@@ -119,7 +119,7 @@ def test_the_lasso_meets_its_condition_of_optimality(seed, alpha):
 
 @pytest.mark.covers("O14")
 def test_the_paths_are_those_of_scikit_learn():
-    result = replace(Decay(), points=6).paths()
+    result = replace(WeightDecay(), points=6).paths()
     data = load("diabetes", kind=("table", "image"), batch_size=1)
     x, y = data.whole
     y = (y - data.spec["target_mean"]) / data.spec["target_std"]
@@ -150,7 +150,7 @@ def test_torch_decays_weights_as_written_and_biases_not_at_all():
 
 @pytest.mark.covers("O14")
 def test_the_recipe_measures_the_closed_form():
-    result = Decay(steps=20_000).quadratic(torch.Generator().manual_seed(3))
+    result = WeightDecay(steps=20_000).quadratic(torch.Generator().manual_seed(3))
     assert result["l2_error"].max() < 1e-8
     assert result["l1_error"].max() < 1e-8
     zero = result["l1_left"] == 0
@@ -160,7 +160,7 @@ def test_the_recipe_measures_the_closed_form():
 
 @pytest.mark.covers("O14")
 def test_decay_raises_the_training_loss_and_test_images_are_seen_at_both_ends_alone():
-    recipe = Decay(data="digits", rows=100, epochs=6, decays=(0.0, 0.01, 0.1), repeats=2)
+    recipe = WeightDecay(data="digits", rows=100, epochs=6, decays=(0.0, 0.01, 0.1), repeats=2)
     result = recipe.networks()
     assert {name: tuple(value.shape) for name, value in result.items()} == {
         f"{split}_{what}": (2, 2 if split == "test" else 3)
@@ -181,7 +181,7 @@ def test_metrics_by_hand():
         "test_loss": f64([0.8, 0.7], [1.0, 0.9]),
         "test_accuracy": f64([0.8, 0.9], [0.9, 0.7]),
     }
-    assert Decay().metrics(result) == pytest.approx(
+    assert WeightDecay().metrics(result) == pytest.approx(
         {"l2_error": 1e-9, "l1_error": 1e-13, "ridge_error": 34**-0.5, "gap": 0.7,
          "gap_decayed": 0.4, "gap_ratio": 4 / 7, "test_loss": 0.9, "test_loss_decayed": 0.8,
          "accuracy": 0.85, "accuracy_decayed": 0.8}
@@ -215,4 +215,4 @@ def test_decay_lowers_the_gap_on_a_thousand_images_of_mnist(seed, tmp_path):
 )
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
-        Decay(**fields)
+        WeightDecay(**fields)

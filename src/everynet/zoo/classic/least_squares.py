@@ -6,8 +6,9 @@
     b     = mean(y) - mean(x) theta                     (4)  intercept
     R^2   = 1 - J / ((1/n) sum_i (y_i - mean(y))^2)     (5)  share of the variance explained
 
-The pseudoinverse stands for (X^T X)^-1 X^T in (3): where X^T X has no inverse it gives the
-shortest of the many best theta, and it never forms X^T X, whose condition is that of X squared.
+Rows of X are samples x, y_i is the target of sample i of n, theta the weights. The pseudoinverse
+stands for (X^T X)^-1 X^T in (3): where X^T X has no inverse it gives the shortest of the many best
+theta, and it never forms X^T X, whose condition is that of X squared.
 
 Legendre (1805), "Nouvelles methodes pour la determination des orbites des cometes", appendix;
 Gauss (1809), "Theoria motus corporum coelestium", book 2, section 3.
@@ -21,6 +22,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator, RegressorMixin
 from torch import Tensor
 
@@ -29,7 +31,7 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import regressed, summarised
 from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.nn.estimator import Array, inputs, regression
-from everynet.recipes.recipe import Fitting, Pictures
+from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import coefficients, fitted, residuals
 
@@ -53,32 +55,21 @@ class LeastSquares(RegressorMixin, BaseEstimator):
         return form.give(x @ form.take(self.coef_) + self.intercept_)  # (1)
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 SERUM = {
     "s1": "cholesterol (s1)", "s2": "LDL (s2)", "s3": "HDL (s3)", "s4": "cholesterol / HDL (s4)",
     "s5": "log triglycerides (s5)", "s6": "glucose (s6)", "bmi": "body mass",
     "bp": "blood pressure",
 }  # fmt: skip
-"""What the columns of the diabetes table are."""
+"""Names of columns of the diabetes table."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Fitting[LeastSquares]):
     """Predict a number from a row of a table."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "fit": (
-            "Each point is a sample, at the predicted value (across) and the measured one (up), "
-            "so that points on the black diagonal are predicted without error."
-        ),
-        "residuals": (
-            "What the prediction leaves over, against the prediction (left) and counted (right): "
-            "a linear model that fits leaves a cloud around 0 without a shape."
-        ),
-        "coefficients": (
-            "How far the prediction moves when a feature grows by one standard deviation, the "
-            "largest weight on top: red upwards and blue downwards."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)
 
     data: str = "diabetes"
@@ -110,22 +101,34 @@ class Regression(Fitting[LeastSquares]):
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         error, target = outputs["squared_error"].double(), outputs["_target"].double()
         r2 = 1 - error.mean() / (target - target.mean()).square().mean()  # (5)
-        told = {name: values for name, values in outputs.items() if name[0] == "_"}
-        return summarised(told) | {"r2": r2.item()}
+        shared = {name: values for name, values in outputs.items() if name[0] == "_"}
+        return summarised(shared) | {"r2": r2.item()}
 
-    def pictures(self, model: LeastSquares, data: Data, history: History) -> Pictures:
-        parts = {}
-        for name, split in (("training", "train"), ("validation", "valid")):
-            x, y = data.splits[split]
-            parts[name] = (model.predict(x.flatten(1)), y)
-        return {
-            "fit": fitted(parts),
-            "residuals": residuals(*parts["training"]),
-            "coefficients": coefficients(
-                torch.as_tensor(model.coef_),
-                [SERUM.get(n, n) if self.data == "diabetes" else n for n in data.spec["features"]],
-            ),
-        }
+    def picture_fit(self, model: LeastSquares, data: Data, history: History) -> Figure:
+        """Predicted values (across) and measured ones (up), a point for each sample.
+
+        Points on the black diagonal are predicted without error.
+        """
+        splits = {"training": data.splits["train"], "validation": data.splits["valid"]}
+        return fitted({name: (model.predict(x.flatten(1)), y) for name, (x, y) in splits.items()})
+
+    def picture_residuals(self, model: LeastSquares, data: Data, history: History) -> Figure:
+        """What the prediction leaves over, against the prediction (left) and counted (right).
+
+        Where a linear model fits, the cloud around 0 has no shape.
+        """
+        x, y = data.splits["train"]
+        return residuals(model.predict(x.flatten(1)), y)
+
+    def picture_coefficients(self, model: LeastSquares, data: Data, history: History) -> Figure:
+        """How far the prediction moves when a feature grows by one standard deviation.
+
+        The largest weight is on top; red ones move it upwards and blue ones downwards.
+        """
+        names = data.spec["features"]
+        if self.data == "diabetes":
+            names = [SERUM.get(name, name) for name in names]
+        return coefficients(torch.as_tensor(model.coef_), names)
 
     def predict(
         self, model: LeastSquares, inputs: Float[Tensor, "batch ..."], spec: Spec

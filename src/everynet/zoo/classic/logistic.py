@@ -9,10 +9,11 @@
     theta <- theta - g / L,   L = lambda_max(X^T X) / (4n) + l2/n        (6)  gradient descent
     theta <- theta - t H^-1 g,   t = 1, 1/2, 1/4, ... until J falls      (7)  Newton's method
 
-X ends in a column of ones for the intercept, which the penalty leaves out. J is scikit-learn's
-objective for C = 1/l2, divided by n. Its minimum has no closed form, but J is convex and L bounds
-its curvature, so (6) falls at every step. Without a penalty the minimum is finite only where no
-hyperplane separates the classes; a linear program decides that before the first step.
+Rows of X are samples x, y_i in {0, 1} is the class of sample i of n, theta the weights, I the
+identity. X ends in a column of ones for the intercept, which the penalty leaves out. J is
+scikit-learn's objective for C = 1/l2, divided by n. Its minimum has no closed form, but J is convex
+and L bounds its curvature, so (6) falls at every step. Without a penalty the minimum is finite only
+where no hyperplane separates the classes; a linear program decides that before the first step.
 
 Cox (1958), "The regression analysis of binary sequences", J. R. Stat. Soc. B 20,
 doi:10.1111/j.2517-6161.1958.tb00292.x.
@@ -20,7 +21,6 @@ doi:10.1111/j.2517-6161.1958.tb00292.x.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import Tags
 from torch import Tensor
@@ -40,10 +41,77 @@ from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.paths import decay
-from everynet.recipes.recipe import Fitting, Pictures
+from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
 from everynet.zoo.classic.pictures.linear import coefficients, probability_curve
+
+
+class LogisticRegression(ClassifierMixin, BaseEstimator):
+    """Learns `coef_` (1 x features) and `intercept_`; `gradient_curve_` is max |g| by step."""
+
+    classes_: Array
+    coef_: Array
+    intercept_: Array
+    gradient_curve_: Array
+    n_iter_: int
+
+    def __init__(
+        self,
+        l2: float = 1.0,
+        solver: str = "newton",
+        tol: float = 1e-8,
+        max_iter: int = 200_000,
+    ) -> None:
+        self.l2 = l2
+        self.solver = solver
+        self.tol = tol
+        self.max_iter = max_iter
+
+    def fit(self, X: Array, y: Array) -> Self:
+        if not self.l2 >= 0:
+            raise UserError(f"l2 ({self.l2}) must be at least 0, because it is a penalty; try 1.0")
+        if self.solver not in SOLVERS:
+            raise UserError(f"unknown solver ({self.solver})" + nearest(self.solver, SOLVERS))
+        x, index, form = classification(self, X, y)
+        if len(self.classes_) > 2:
+            raise UserError(
+                f"y ({len(self.classes_)} classes) must hold 2 classes. Only binary classification "
+                "is supported. For more use SoftmaxRegression, the recipe softmax-regression"
+            )
+        if self.l2 == 0 and separating_weights(x, index) is not None:
+            raise UserError(
+                "l2 (0) must be positive for these data, because a hyperplane separates the "
+                "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
+            )
+        objective = LogisticObjective.of(x, index.to(x.dtype), self.l2)
+        theta, curve = converge(SOLVERS[self.solver](objective), self.tol, self.max_iter)
+        self.coef_, self.intercept_ = form.give(theta[None, :-1]), form.give(theta[-1:])
+        self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
+        return self
+
+    def _log_odds(self, X: Array) -> tuple[Float[Tensor, " samples"], Caller]:
+        x, form = inputs(self, X)
+        return x @ form.take(self.coef_)[0] + form.take(self.intercept_), form  # (1)
+
+    def decision_function(self, X: Array) -> Array:
+        """The log-odds of the second class."""
+        s, form = self._log_odds(X)
+        return form.give(s)
+
+    def predict_proba(self, X: Array) -> Array:
+        """The probability of each class."""
+        s, form = self._log_odds(X)
+        return form.give(torch.stack([-s, s], dim=1).sigmoid())  # (2)
+
+    def predict(self, X: Array) -> Array:
+        s, form = self._log_odds(X)
+        return labels(self, (s > 0).long(), form)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags: Tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        return tags
 
 
 @dataclass(frozen=True)
@@ -108,93 +176,13 @@ def newton(objective: LogisticObjective) -> Iterates:
 SOLVERS = {"newton": newton, "gradient-descent": descend}
 
 
-class LogisticRegression(ClassifierMixin, BaseEstimator):
-    """Learns `coef_` (1 x features) and `intercept_`; `gradient_curve_` is max |g| by step."""
-
-    classes_: Array
-    coef_: Array
-    intercept_: Array
-    gradient_curve_: Array
-    n_iter_: int
-
-    def __init__(
-        self,
-        l2: float = 1.0,
-        solver: str = "newton",
-        tol: float = 1e-8,
-        max_iter: int = 200_000,
-    ) -> None:
-        self.l2 = l2
-        self.solver = solver
-        self.tol = tol
-        self.max_iter = max_iter
-
-    def fit(self, X: Array, y: Array) -> Self:
-        if not self.l2 >= 0:
-            raise UserError(f"l2 ({self.l2}) must be at least 0, because it is a penalty; try 1.0")
-        if self.solver not in SOLVERS:
-            raise UserError(
-                f"solver ({self.solver}) must be one we have" + nearest(self.solver, SOLVERS)
-            )
-        x, index, form = classification(self, X, y)
-        if len(self.classes_) > 2:
-            raise UserError(
-                f"y ({len(self.classes_)} classes) must hold 2 classes. Only binary classification "
-                "is supported. For more use SoftmaxRegression, the recipe softmax-regression"
-            )
-        if self.l2 == 0 and separating_weights(x, index) is not None:
-            raise UserError(
-                "l2 (0) must be positive for these data, because a hyperplane separates the "
-                "classes: the likelihood rises for ever and no finite optimum exists; try 1.0"
-            )
-        objective = LogisticObjective.of(x, index.to(x.dtype), self.l2)
-        theta, curve = converge(SOLVERS[self.solver](objective), self.tol, self.max_iter)
-        self.coef_, self.intercept_ = form.give(theta[None, :-1]), form.give(theta[-1:])
-        self.gradient_curve_, self.n_iter_ = form.give(curve), max(1, len(curve) - 1)
-        return self
-
-    def _log_odds(self, X: Array) -> tuple[Float[Tensor, " samples"], Caller]:
-        x, form = inputs(self, X)
-        return x @ form.take(self.coef_)[0] + form.take(self.intercept_), form  # (1)
-
-    def decision_function(self, X: Array) -> Array:
-        """The log-odds of the second class."""
-        s, form = self._log_odds(X)
-        return form.give(s)
-
-    def predict_proba(self, X: Array) -> Array:
-        """The probability of each class."""
-        s, form = self._log_odds(X)
-        return form.give(torch.stack([-s, s], dim=1).sigmoid())  # (2)
-
-    def predict(self, X: Array) -> Array:
-        s, form = self._log_odds(X)
-        return labels(self, (s > 0).long(), form)
-
-    def __sklearn_tags__(self) -> Tags:
-        tags: Tags = super().__sklearn_tags__()
-        tags.classifier_tags.multi_class = False
-        return tags
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
 class TwoClasses(Fitting[LogisticRegression]):
     """Tell two classes apart, with a probability."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "probability": (
-            "Validation samples on the logistic curve, coloured by their true class: a cross lies "
-            "on the wrong side of the dotted boundary, where the log-odds are 0."
-        ),
-        "convergence": (
-            "The gradient (up, logarithmic) by step: Newton's method (blue) plunges to rounding "
-            "in a few steps, while gradient descent (orange) needs thousands."
-        ),
-        "coefficients": (
-            "The weight of each feature, the largest on top: red bars to the right speak for the "
-            "second class and blue bars to the left for the first."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "breast-cancer"
@@ -208,10 +196,8 @@ class TwoClasses(Fitting[LogisticRegression]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 <= self.l2 < math.inf, "l2", "a number from 0 up")
-        self.require(
-            self.solver in SOLVERS, "solver", "one we have" + nearest(self.solver, SOLVERS)
-        )
+        self.at_least(0, "l2")
+        self.one_of("solver", SOLVERS)
 
     def dataset(self) -> Data:
         data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
@@ -235,37 +221,52 @@ class TwoClasses(Fitting[LogisticRegression]):
         loss = binary_cross_entropy_with_logits(s, y.to(s.dtype), reduction="none")
         return {**classified(s[:, None], y), "cross_entropy": loss}
 
-    def pictures(self, model: LogisticRegression, data: Data, history: History) -> Pictures:
+    def picture_probability(
+        self, model: LogisticRegression, data: Data, history: History
+    ) -> Figure:
+        """Validation samples on the logistic curve, coloured by their true class.
+
+        A cross lies on the wrong side of the dotted boundary, where the log-odds are 0.
+        """
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
-        train_x, train_y = data.whole
-        objective = LogisticObjective.of(train_x.flatten(1).double(), train_y.double(), self.l2)
-        iterates = {
-            "Newton's method": islice(newton(objective), 10),
-            "gradient descent": islice(descend(objective), 3_000),
+        return probability_curve(model.decision_function(x.flatten(1)), y, data.spec["classes"])
+
+    def picture_convergence(
+        self, model: LogisticRegression, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """The largest entry of the gradient by step, both logarithmic.
+
+        Newton's method (blue) is at {newton:.0e} after {newton_steps} steps, gradient descent
+        (orange) at {descent:.0e} after {descent_steps}.
+        """
+        x, y = data.whole
+        objective = LogisticObjective.of(x.flatten(1).double(), y.double(), self.l2)
+        first = torch.stack([g.abs().max() for _, g in islice(newton(objective), 10)])
+        second = torch.stack([g.abs().max() for _, g in islice(descend(objective), 3_000)])
+        curves = {"Newton's method": first, "gradient descent": second}
+        return decay(curves, ylabel="largest entry of the gradient", log_steps=True), {
+            **{"newton": float(first[-1]), "newton_steps": len(first) - 1},
+            **{"descent": float(second[-1]), "descent_steps": len(second) - 1},
         }
-        curves = {
-            name: torch.stack([g.abs().max() for _, g in steps]) for name, steps in iterates.items()
-        }
+
+    def picture_coefficients(
+        self, model: LogisticRegression, data: Data, history: History
+    ) -> Figure:
+        """The weight of each feature, the largest on top.
+
+        Red bars to the right speak for the second class, blue bars to the left for the first.
+        """
         first, second = data.spec["classes"]
-        return {
-            "probability": probability_curve(
-                model.decision_function(x.flatten(1)), y, [first, second]
-            ),
-            "coefficients": coefficients(
-                torch.as_tensor(model.coef_)[0],
-                data.spec["features"],
-                xlabel=f"{first}  \N{LEFTWARDS ARROW}  weight  \N{RIGHTWARDS ARROW}  {second}",
-            ),
-            "convergence": decay(curves, ylabel="largest entry of the gradient", log_steps=True),
-        }
+        arrows = f"{first}  \N{LEFTWARDS ARROW}  weight  \N{RIGHTWARDS ARROW}  {second}"
+        weights = torch.as_tensor(model.coef_)[0]
+        return coefficients(weights, data.spec["features"], xlabel=arrows)
 
     def predict(
         self, model: LogisticRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        probability = model.predict_proba(inputs.flatten(1))
         return [
             {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
-            for p in probability
+            for p in model.predict_proba(inputs.flatten(1))
         ]
 
 

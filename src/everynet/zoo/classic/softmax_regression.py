@@ -7,9 +7,10 @@
     H[V]   = X^T (P * (S - rowsum(P * S))) / n + l2/n V,  S = X V       (5)  its Hessian along V
     Theta <- Theta - t V,  H[V] = G,  t = 1, 1/2, ... until J falls     (6)  Newton's method
 
-X ends in a column of ones for the intercepts, which the penalty leaves out. J is scikit-learn's
-objective for C = 1/l2, divided by n. H is never formed: conjugate gradients solve (6) with
-products (5), each as cheap as a gradient, and only as exactly as the distance to go deserves.
+Rows of X are samples x, y_i is the class of sample i of n; * is the product entry by entry. X ends
+in a column of ones for the intercepts, which the penalty leaves out. J is scikit-learn's objective
+for C = 1/l2, divided by n. H is never formed: conjugate gradients solve (6) with products (5), each
+as cheap as a gradient, and only as exactly as the distance to go deserves.
 
 Bridle (1990), "Probabilistic interpretation of feedforward classification network outputs, with
 relationships to statistical pattern recognition", doi:10.1007/978-3-642-76153-9_28.
@@ -17,13 +18,13 @@ relationships to statistical pattern recognition", doi:10.1007/978-3-642-76153-9
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
+from matplotlib.figure import Figure
 from sklearn.base import BaseEstimator, ClassifierMixin
 from torch import Tensor
 from torch.nn.functional import cross_entropy, one_hot, pad
@@ -37,89 +38,9 @@ from everynet.nn.estimator import Array, Caller, classification, converge, input
 from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import decay
-from everynet.recipes.recipe import Fitting, Pictures
+from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import class_images, class_table
-
-
-@dataclass(frozen=True)
-class SoftmaxObjective:
-    """J and its derivatives for one training set; the last column of x is ones."""
-
-    x: Float[Tensor, "samples weights"]
-    y: Int[Tensor, " samples"]
-    targets: Float[Tensor, "samples classes"]
-    penalty: Float[Tensor, "weights 1"]
-    """l2/n for each weight, 0 for the intercepts."""
-
-    @staticmethod
-    def of(
-        x: Float[Tensor, "samples features"], y: Int[Tensor, " samples"], l2: float
-    ) -> SoftmaxObjective:
-        """The objective with an intercept for each class."""
-        penalty = torch.full_like(x[0], l2 / len(x))
-        return SoftmaxObjective(
-            pad(x, (0, 1), value=1.0), y, one_hot(y).to(x.dtype), pad(penalty, (0, 1))[:, None]
-        )
-
-    def value(self, theta: Float[Tensor, "weights classes"]) -> Float[Tensor, ""]:
-        return cross_entropy(self.x @ theta, self.y) + (self.penalty * theta**2).sum() / 2  # (3)
-
-    def gradient(
-        self, theta: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
-    ) -> Float[Tensor, "weights classes"]:
-        return self._back(p - self.targets) + self.penalty * theta  # (4)
-
-    def curvature(
-        self, v: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
-    ) -> Float[Tensor, "weights classes"]:
-        s = self.x @ v
-        change = p * (s - (p * s).sum(dim=1, keepdim=True))
-        return self._back(change) + self.penalty * v  # (5)
-
-    def _back(self, change: Float[Tensor, "samples classes"]) -> Float[Tensor, "weights classes"]:
-        """X^T change / n, written so that x is read in the order it lies: three times faster."""
-        return (change.T @ self.x).T / len(self.x)
-
-
-MOST_PRODUCTS = 250
-"""Of (5) in one step of (6)."""
-
-
-def newton(
-    objective: SoftmaxObjective,
-) -> Iterator[tuple[Float[Tensor, "weights classes"], Float[Tensor, "weights classes"]]]:
-    """Theta and the gradient there, step after step; ends where rounding leaves no step down."""
-    theta, t = objective.x.new_zeros(objective.x.shape[1], objective.targets.shape[1]), 1.0
-    while t > 1e-10:
-        p = (objective.x @ theta).softmax(dim=1)
-        g = objective.gradient(theta, p)
-        yield theta, g
-        direction = solve(objective, p, g)
-        start, slope, t = objective.value(theta), (g * direction).sum(), 1.0
-        while objective.value(theta - t * direction) > start - 1e-4 * t * slope and t > 1e-10:
-            t /= 2
-        theta = theta - t * direction  # (6)
-
-
-def solve(
-    objective: SoftmaxObjective,
-    p: Float[Tensor, "samples classes"],
-    g: Float[Tensor, "weights classes"],
-) -> Float[Tensor, "weights classes"]:
-    """V with H[V] = g, by conjugate gradients, to an error that shrinks with |g|."""
-    v, rest = torch.zeros_like(g), g
-    way, left = rest, (rest * rest).sum()
-    goal = left * min(0.25, left.sqrt().item())  # squares, as `left` is
-    for _ in range(MOST_PRODUCTS):
-        product = objective.curvature(way, p)
-        length = left / (way * product).sum()
-        v, rest = v + length * way, rest - length * product
-        before, left = left, (rest * rest).sum()
-        if left <= goal:
-            break
-        way = rest + left / before * way
-    return v
 
 
 class SoftmaxRegression(ClassifierMixin, BaseEstimator):
@@ -170,25 +91,92 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
         return labels(self, s.argmax(dim=1), form)
 
 
+@dataclass(frozen=True)
+class SoftmaxObjective:
+    """J and its derivatives for one training set; the last column of x is ones."""
+
+    x: Float[Tensor, "samples weights"]
+    y: Int[Tensor, " samples"]
+    targets: Float[Tensor, "samples classes"]
+    penalty: Float[Tensor, "weights 1"]
+    """l2/n for each weight, 0 for the intercepts."""
+
+    @staticmethod
+    def of(
+        x: Float[Tensor, "samples features"], y: Int[Tensor, " samples"], l2: float
+    ) -> SoftmaxObjective:
+        """The objective with an intercept for each class."""
+        penalty = torch.full_like(x[0], l2 / len(x))
+        return SoftmaxObjective(
+            pad(x, (0, 1), value=1.0), y, one_hot(y).to(x.dtype), pad(penalty, (0, 1))[:, None]
+        )
+
+    def value(self, theta: Float[Tensor, "weights classes"]) -> Float[Tensor, ""]:
+        return cross_entropy(self.x @ theta, self.y) + (self.penalty * theta**2).sum() / 2  # (3)
+
+    def gradient(
+        self, theta: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
+    ) -> Float[Tensor, "weights classes"]:
+        return self._back(p - self.targets) + self.penalty * theta  # (4)
+
+    def curvature(
+        self, v: Float[Tensor, "weights classes"], p: Float[Tensor, "samples classes"]
+    ) -> Float[Tensor, "weights classes"]:
+        s = self.x @ v
+        change = p * (s - (p * s).sum(dim=1, keepdim=True))
+        return self._back(change) + self.penalty * v  # (5)
+
+    def _back(self, change: Float[Tensor, "samples classes"]) -> Float[Tensor, "weights classes"]:
+        """X^T change / n, written so that x is read in the order it lies: three times faster."""
+        return (change.T @ self.x).T / len(self.x)
+
+
+MOST_PRODUCTS = 250  # of the Hessian and a vector, (5), in one step of (6)
+
+
+def newton(
+    objective: SoftmaxObjective,
+) -> Iterator[tuple[Float[Tensor, "weights classes"], Float[Tensor, "weights classes"]]]:
+    """Theta and the gradient there, step after step; ends where rounding leaves no step down."""
+    theta, t = objective.x.new_zeros(objective.x.shape[1], objective.targets.shape[1]), 1.0
+    while t > 1e-10:
+        p = (objective.x @ theta).softmax(dim=1)
+        g = objective.gradient(theta, p)
+        yield theta, g
+        direction = solve(objective, p, g)
+        start, slope, t = objective.value(theta), (g * direction).sum(), 1.0
+        while objective.value(theta - t * direction) > start - 1e-4 * t * slope and t > 1e-10:
+            t /= 2
+        theta = theta - t * direction  # (6)
+
+
+def solve(
+    objective: SoftmaxObjective,
+    p: Float[Tensor, "samples classes"],
+    g: Float[Tensor, "weights classes"],
+) -> Float[Tensor, "weights classes"]:
+    """V with H[V] = g, by conjugate gradients, to an error that shrinks with |g|."""
+    v, rest = torch.zeros_like(g), g
+    way, left = rest, (rest * rest).sum()
+    goal = left * min(0.25, left.sqrt().item())  # squares, as `left` is
+    for _ in range(MOST_PRODUCTS):
+        product = objective.curvature(way, p)
+        length = left / (way * product).sum()
+        v, rest = v + length * way, rest - length * product
+        before, left = left, (rest * rest).sum()
+        if left <= goal:
+            break
+        way = rest + left / before * way
+    return v
+
+
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
 class ManyClasses(Fitting[SoftmaxRegression]):
     """Tell any number of classes apart, with a probability for each."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "weights": (
-            "The weights of each class, for images laid out as the image: red speaks for the "
-            "class where the input is large, and blue against it."
-        ),
-        "misclassified": (
-            "Validation images, each with the class it was given and how sure that was: the "
-            "mistakes (orange) with their true class, then, where few are wrong, the least sure "
-            "of the right answers (blue)."
-        ),
-        "convergence": (
-            "The largest entry of the gradient (up, logarithmic) after each step of Newton's "
-            "method, which falls faster the nearer it is to the minimum."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "digits"
@@ -202,7 +190,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 <= self.l2 < math.inf, "l2", "a number from 0 up")
+        self.at_least(0, "l2")
         self.require(0 < self.tol < 1, "tol", "between 0 and 1")
 
     def dataset(self) -> Data:
@@ -227,24 +215,51 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         truth = p.gather(1, y[:, None])[:, 0]
         return {**classified(p, y), "cross_entropy": -truth.log()}
 
-    def pictures(self, model: SoftmaxRegression, data: Data, history: History) -> Pictures:
+    def _predicted(self, model: SoftmaxRegression, data: Data) -> tuple[Tensor, Tensor, Tensor]:
+        """Inputs and classes of the validation split, and the probabilities of the classes."""
         x, y = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
-        spec, p = data.spec, model.predict_proba(x.flatten(1))
-        guess = p.argmax(dim=1)
-        weights = torch.as_tensor(model.coef_)
-        made = {
-            "confusion": confusion_matrix(confusion(guess, y, p.shape[1]), spec["classes"]),
-            "convergence": decay(
-                {"Newton's method": torch.as_tensor(model.gradient_curve_)},
-                ylabel="largest entry of the gradient",
-            ),
-        }
+        return x, y, model.predict_proba(x.flatten(1))
+
+    def picture_weights(self, model: SoftmaxRegression, data: Data, history: History) -> Figure:
+        """The weights of each class, for images laid out as the image.
+
+        Where the input is large, red speaks for the class and blue against it.
+        """
+        weights, spec = torch.as_tensor(model.coef_), data.spec
         if spec["kind"] == "table":
-            return made | {"weights": class_table(weights, spec["classes"], spec["features"])}
-        return made | {
-            "weights": class_images(weights.reshape(-1, *spec["shape"]), spec["classes"]),
-            "misclassified": misclassified(x, guess, y, p.amax(dim=1), classes=spec["classes"]),
-        }
+            return class_table(weights, spec["classes"], spec["features"])
+        return class_images(weights.reshape(-1, *spec["shape"]), spec["classes"])
+
+    def picture_misclassified(
+        self, model: SoftmaxRegression, data: Data, history: History
+    ) -> Figure | None:
+        """Validation images with the predicted class and its probability.
+
+        Mistakes (orange) come first, with their true class; where they are few, the least sure of
+        the right answers (blue) follow.
+        """
+        if data.spec["kind"] == "table":
+            return None
+        x, y, p = self._predicted(model, data)
+        guess, sure = p.argmax(dim=1), p.amax(dim=1)
+        return misclassified(x, guess, y, sure, classes=data.spec["classes"])
+
+    def picture_convergence(self, model: SoftmaxRegression, data: Data, history: History) -> Figure:
+        """The largest entry of the gradient (logarithmic) after each step of Newton's method.
+
+        It falls faster the nearer it is to the minimum.
+        """
+        curve = torch.as_tensor(model.gradient_curve_)
+        return decay({"Newton's method": curve}, ylabel="largest entry of the gradient")
+
+    def picture_confusion(self, model: SoftmaxRegression, data: Data, history: History) -> Figure:
+        """Validation samples by their true class (rows) and the predicted one (columns).
+
+        Right answers (blue) lie on the diagonal; mistakes are orange.
+        """
+        _, y, p = self._predicted(model, data)
+        counts = confusion(p.argmax(dim=1), y, p.shape[1])
+        return confusion_matrix(counts, data.spec["classes"])
 
     def predict(
         self, model: SoftmaxRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
@@ -255,7 +270,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         ]
 
     def tiny(self) -> Self:
-        return replace(self, data="iris")
+        return replace(super().tiny(), data="iris")
 
 
 RECIPES = {

@@ -1,6 +1,6 @@
 """Critical points and the signs of curvature: why most of them are saddles.
 
-    f(x + d) = f + g^T d + d^T H d / 2 + O(|d|^3)                    (1)  Taylor, g slope, H Hessian
+    f(x + d) = f + g^T d + d^T H d / 2 + O(|d|^3)                    (1)  Taylor
     k_star   = g^T g / (g^T H g)                                     (2)  best step down a parabola
     index    = how many eigenvalues of H are negative                (3)  0 minimum, N maximum
     x'       = x - H^{-1} g                                          (4)  Newton: to where g = 0
@@ -10,11 +10,12 @@
     A_jk     = int int sgn(y - x) x^j y^k e^{-(x^2 + y^2) / 2}       (8)  j, k = 0 .. N - 1
     P_N      = 2^-N                                                  (9)  were the signs independent
 
-(9) is the notes' argument that minima are rare in many dimensions. It is a heuristic: eigenvalues
-of a random matrix repel each other, so that P_N falls much faster, as 3^{-N^2/4}. P_2 is
-(2 - sqrt 2) / 4 and P_3 is 1/4 - 1 / (pi sqrt 2). For odd N the matrix of (8) gets one more row and
-column of the moments of x. Nor are the Hessians at the critical points of a smooth function drawn
-from (6): in the plane (5) makes half of them saddles and, as f and -f are alike, a quarter minima.
+g is the gradient and H the Hessian of f at x, d a step, N the number of dimensions. (9) is the
+usual argument that minima are rare in many dimensions. It is a heuristic: eigenvalues of a random
+matrix repel each other, so that P_N falls much faster, as 3^{-N^2/4}. P_2 is (2 - sqrt 2) / 4 and
+P_3 is 1/4 - 1 / (pi sqrt 2). For odd N the matrix of (8) gets one more row and column of the
+moments of x. Nor are the Hessians at the critical points of a smooth function drawn from (6): in
+the plane (5) makes half of them saddles and, as f and -f are alike, a quarter minima.
 
 Dean, Majumdar (2006), "Large deviations of extreme eigenvalues of random matrices",
 arXiv:cond-mat/0609651; (7): de Bruijn (1955), "On some multiple integrals involving determinants";
@@ -30,11 +31,12 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float, Int
+from matplotlib.figure import Figure
 from numpy.polynomial.legendre import leggauss
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.optimisation.gradient_descent import (
     critical_point,
     labels,
@@ -98,8 +100,8 @@ class Waves:
     @staticmethod
     def draw(largest: int, generator: torch.Generator) -> Waves:
         """Every whole wave vector up to a length, each with a random height and phase."""
-        side = torch.arange(-largest, largest + 1, dtype=torch.float64)
-        wave = torch.cartesian_prod(side, side)
+        whole = torch.arange(-largest, largest + 1, dtype=torch.float64)
+        wave = torch.cartesian_prod(whole, whole)
         half = (wave[:, 0] > 0) | ((wave[:, 0] == 0) & (wave[:, 1] > 0))  # w and -w are one wave
         wave = wave[half & (wave.norm(dim=1) <= largest)]
         amplitude = torch.randn(len(wave), generator=generator, dtype=torch.float64)
@@ -109,67 +111,55 @@ class Waves:
     def height(self, x: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n"]:
         return (x @ self.wave.T + self.phase).cos() @ self.amplitude
 
-    def slope(self, x: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n 2"]:
+    def gradient(self, x: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n 2"]:
         return -((x @ self.wave.T + self.phase).sin() * self.amplitude) @ self.wave
 
     def hessian(self, x: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n 2 2"]:
-        bend = -(x @ self.wave.T + self.phase).cos() * self.amplitude
-        return torch.einsum("...w,wi,wj->...ij", bend, self.wave, self.wave)
+        curvature = -(x @ self.wave.T + self.phase).cos() * self.amplitude
+        return torch.einsum("...w,wi,wj->...ij", curvature, self.wave, self.wave)
 
 
-def find_critical(f: Waves, side: int = 36, steps: int = 40) -> Float[Tensor, "found 2"]:
-    """Every point where the slope is zero: Newton from each point of a grid, each kept once."""
-    grid = torch.arange(side, dtype=torch.float64) * TURN / side
+def find_critical(f: Waves, points: int = 36, steps: int = 40) -> Float[Tensor, "found 2"]:
+    """Every point where the gradient is zero: Newton from each point of a grid, each kept once."""
+    grid = torch.arange(points, dtype=torch.float64) * TURN / points
     x = torch.cartesian_prod(grid, grid)
     for _ in range(steps):
-        move = torch.linalg.solve_ex(f.hessian(x), f.slope(x)[..., None]).result[..., 0]
+        move = torch.linalg.solve_ex(f.hessian(x), f.gradient(x)[..., None]).result[..., 0]
         move = move * (0.5 / move.norm(dim=1, keepdim=True)).clamp(max=1)  # no leaps
         x = x - move  # (4)
-    x = x[f.slope(x).norm(dim=1) < 1e-9] % TURN
+    x = x[f.gradient(x).norm(dim=1) < 1e-9] % TURN
     apart = (x[:, None] - x).abs()
     met = torch.minimum(apart, TURN - apart).norm(dim=-1) < 1e-5
     return x[met.int().argmax(dim=1) == torch.arange(len(x))]  # the first of those that met
 
 
 def index(hessians: Float[Tensor, "n d d"]) -> Int[Tensor, " n"]:
-    """How many ways lead down."""
+    """How many eigenvalues are negative."""
     downward: Tensor = torch.linalg.eigvalsh(hessians) < 0
     return downward.sum(dim=-1)  # (3)
 
 
 def taylor(f: Waves, x: Float[Tensor, " 2"], d: Float[Tensor, "*n 2"]) -> Float[Tensor, "*n"]:
     """The parabola that fits f at x, at x + d."""
-    return f.height(x) + d @ f.slope(x) + ((d @ f.hessian(x)) * d).sum(-1) / 2  # (1)
+    return f.height(x) + d @ f.gradient(x) + ((d @ f.hessian(x)) * d).sum(-1) / 2  # (1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CriticalPoints(Simulation):
     """Count positive random matrices, and find all critical points of random smooth functions."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "landscape": (
-            "Left, a random landscape with its minima, saddles and maxima; middle, minima lie "
-            "low, saddles between and maxima high; right, the height along one step down, and its "
-            "parabola (dashed)."
-        ),
-        "curvature-signs": (
-            "The share of random symmetric matrices that curve upwards along all N axes, on a "
-            "logarithmic scale: it falls on the dashed law, far faster than independent signs "
-            "would."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "sigmas": (
             "how far the share of all-positive matrices is from the formula, in standard deviations"
         ),
-        "largest_ratio": "the most that this share keeps from one size of matrix to the next",
+        "largest_ratio": "the largest ratio of this share from one size of matrix to the next",
         "morse_sum": "minima less saddles plus maxima: 0 on a torus",
         "saddle_share": "the share of critical points that are saddles",
         "step_error": "how far the best step is from the one that a search finds",
         "taylor_order": (
             "the power of the step with which the remainder of Taylor's formula falls: 3"
         ),
-        "wrong_labels": "critical points that were named wrongly",
+        "wrong_labels": "critical points whose kind was found wrongly",
     }
 
     matrices: int = 1_000_000
@@ -183,12 +173,11 @@ class CriticalPoints(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.matrices >= 1, "matrices", "at least 1")
+        self.at_least(1, "matrices", "fields")
         rising = all(b == a + 1 for a, b in zip(self.sizes, self.sizes[1:], strict=False))
-        held = len(self.sizes) >= 2 and rising and self.sizes[0] >= 1 and self.sizes[-1] <= 8
-        self.require(held, "sizes", "two or more whole numbers in a row between 1 and 8")
-        self.require(self.fields >= 1, "fields", "at least 1")
-        self.require(1 <= self.waves <= 6, "waves", "from 1 to 6")
+        valid = len(self.sizes) >= 2 and rising and self.sizes[0] >= 1 and self.sizes[-1] <= 8
+        self.require(valid, "sizes", "two or more whole numbers in a row between 1 and 8")
+        self.within(1, 6, "waves")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         positive = torch.zeros(len(self.sizes), dtype=torch.float64)
@@ -216,61 +205,74 @@ class CriticalPoints(Simulation):
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         truth = torch.tensor([all_positive(size) for size in self.sizes], dtype=torch.float64)
         spread = (truth * (1 - truth) / self.matrices).sqrt()
-        counts, seen = result["counts"].double(), result["positive"]
+        counts, shares = result["counts"].double(), result["positive"]
         minima, saddles, maxima = counts.unbind(dim=1)
         return {
-            "sigmas": float(((seen - truth) / spread).abs().max()),
-            "largest_ratio": float((seen[1:] / seen[:-1]).nan_to_num(1.0).max()),
+            "sigmas": float(((shares - truth) / spread).abs().max()),
+            "largest_ratio": float((shares[1:] / shares[:-1]).nan_to_num(1.0).max()),
             "morse_sum": float((minima - saddles + maxima).abs().sum()),  # (5)
             "saddle_share": float(saddles.sum() / counts.sum()),
             "step_error": float((result["best"] / result["searched"] - 1).abs().max()),
             "taylor_order": float((result["remainders"][0] / result["remainders"][1]).log2()),
             "wrong_labels": float(
-                sum(told != saw for told, saw in labels().values()) + self.mistaken(result)
+                sum(true != found for true, found in labels().values()) + self.wrong_kinds(result)
             ),
         }
 
-    def mistaken(self, result: Mapping[str, Tensor]) -> int:
+    def wrong_kinds(self, result: Mapping[str, Tensor]) -> int:
         """Critical points whose label and index disagree."""
-        f = Waves(result["wave"], result["amplitude"], result["phase"])
-        said = [critical_point(hessian) for hessian in f.hessian(result["points"])]
-        return sum(KINDS[kind] != one for kind, one in zip(result["kinds"], said, strict=True))
+        hessians = self.first(result).hessian(result["points"])
+        kinds = [KINDS[kind] for kind in result["kinds"]]
+        return sum(kind != critical_point(h) for kind, h in zip(kinds, hessians, strict=True))
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def first(self, result: Mapping[str, Tensor]) -> Waves:
+        """The function that is drawn."""
+        return Waves(result["wave"], result["amplitude"], result["phase"])
+
+    def picture_landscape(self, result: Mapping[str, Tensor]) -> Figure:
+        """A random function with its critical points, their heights, and one step downhill.
+
+        In the middle minima lie low, saddles between and maxima high; right, the parabola (dashed)
+        fits f only near the start of the step.
+        """
+        f = self.first(result)
+        drawn = (self.map(f, result), self.by_height(result), self.step_down(f, result))
+        return panels(*drawn, height=3.0)
+
+    def picture_curvature_signs(
+        self, result: Mapping[str, Tensor]
+    ) -> tuple[Figure, dict[str, float]]:
+        """The share of random symmetric matrices whose N eigenvalues are all positive.
+
+        At N = {size} it is {measured:.2g}; the exact law says {exact:.2g}, independent signs would
+        give {independent:.2g}.
+        """
         n = torch.tensor(self.sizes, dtype=torch.float64)
         exact = torch.tensor([all_positive(size) for size in self.sizes], dtype=torch.float64)
         independent = 2.0**-n  # (9)
-        f = Waves(result["wave"], result["amplitude"], result["phase"])
-        return {
-            "curvature-signs": panels(
-                Panel(
-                    {f"measured, {self.matrices:,} matrices each": (n, result["positive"])},
-                    guides={"exact": (n, exact), "independent signs": (n, independent)},
-                    xlabel="dimensions N",
-                    ylabel="share with N positive eigenvalues",
-                    log="y",
-                    scatter=True,
-                ),
-                width=6.0,
-            ),
-            "landscape": panels(
-                self.map(f, result),
-                self.by_height(result),
-                self.step_down(f, result),
-                height=3.0,
-            ),
-        }
+        shares = result["positive"]
+        panel = Panel(
+            {f"measured, {self.matrices:,} matrices each": (n, shares)},
+            guides={"exact": (n, exact), "independent signs": (n, independent)},
+            xlabel="dimensions N",
+            ylabel="share with N positive eigenvalues",
+            log="y",
+            scatter=True,
+        )
+        last = {"measured": shares, "exact": exact, "independent": independent}
+        values = {name: float(share[-1]) for name, share in last.items()}
+        return panels(panel, width=6.0), {"size": self.sizes[-1], **values}
 
     def map(self, f: Waves, result: Mapping[str, Tensor]) -> Panel:
         """The first function with its critical points."""
-        side = torch.linspace(0, TURN, 120, dtype=torch.float64)
-        up, across = torch.meshgrid(side, side, indexing="ij")
+        axis = torch.linspace(0, TURN, 120, dtype=torch.float64)
+        up, across = torch.meshgrid(axis, axis, indexing="ij")
         x, y = result["points"].unbind(1)
         chosen = {name: result["kinds"] == kind for kind, name in enumerate(KINDS)}
         minima, saddles, maxima = (int(of.sum()) for of in chosen.values())
         return Panel(
             {name: (x[of], y[of]) for name, of in chosen.items()},
-            heights=(side, side, f.height(torch.stack([across, up], dim=-1))),
+            heights=(axis, axis, f.height(torch.stack([across, up], dim=-1))),
             xlabel="$x_1$",
             ylabel="$x_2$",
             title=f"{minima} minima, {saddles} saddles, {maxima} maxima",
@@ -297,28 +299,28 @@ class CriticalPoints(Simulation):
         """A walk straight down from a point near a minimum, and the parabola there."""
         x, best = result["probes"][0], result["best"][0]
         k = torch.linspace(0, 2.2, 60, dtype=torch.float64) * best
-        d = -k[:, None] * f.slope(x)
+        d = -k[:, None] * f.gradient(x)
         return Panel(
             {"f(x - k g)": (k, f.height(x + d))},
             guides={"parabola": (k, taylor(f, x, d))},
             marks={"best step": float(best)},
             xlabel="step size k",
             ylabel="height",
-            title="down the slope from a point near a minimum",
+            title="down the gradient from a point near a minimum",
         )
 
     def tiny(self) -> Self:
-        return replace(self, matrices=2_000, fields=1, waves=2)
+        return replace(super().tiny(), matrices=2_000, fields=1, waves=2)
 
 
 def steps_down(
     f: Waves, minima: Float[Tensor, "minima 2"], generator: torch.Generator
 ) -> dict[str, Tensor]:
-    """From a place near each minimum: the best step of (2), a search, and the error of (1)."""
+    """From a point near each minimum: the best step of (2), a search, and the error of (1)."""
     d = torch.randn(len(minima), 2, generator=generator, dtype=torch.float64)
     probes = minima + 0.2 * d / d.norm(dim=1, keepdim=True)
     best, searched, kept = [], [], []
-    for x, g, hessian in zip(probes, f.slope(probes), f.hessian(probes), strict=True):
+    for x, g, hessian in zip(probes, f.gradient(probes), f.hessian(probes), strict=True):
         if g @ hessian @ g > 0:
             best.append(optimal_step(g, hessian)[0])  # (2)
             searched.append(line_search(quadratic(hessian), torch.linalg.solve(hessian, g), g))
@@ -335,8 +337,6 @@ def steps_down(
     }
 
 
-# Seeds 0, 1, 2: sigmas 2.2, 1.1, 1.2 (the worst of four sizes); largest_ratio 0.171, 0.170, 0.171;
-# every sum of (5) is 0.
 RECIPES = {
     "critical-points": CriticalPoints(
         goal="sigmas <= 4 and largest_ratio < 0.5 and morse_sum == 0 and wrong_labels == 0",

@@ -1,4 +1,4 @@
-"""What laws of training are shown on: a network that tells images apart, taught by some of them."""
+"""The small task that laws of training are shown on: classify images, learned from some of them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from everynet.training.device import Setup
 from everynet.training.loop import evaluate
 from everynet.zoo.feedforward.mlp import MLP
 
-CHOICE = 4  # of the rows, among what is drawn from a seed
+CHOICE = 4  # the stream of random numbers that chooses rows, among those of a seed
 
 
-def some(data: Data, rows: int) -> Data:
-    """The same data with so many of its training rows, chosen by its seed; as it is with all."""
+def take_rows(data: Data, rows: int) -> Data:
+    """The same data with `rows` of its training rows, chosen by its seed."""
     if rows >= data.rows("train"):
         return data
     order = torch.randperm(data.rows("train"), generator=generator(data.seed, CHOICE))[:rows]
@@ -34,8 +34,10 @@ def some(data: Data, rows: int) -> Data:
     return replace(data, splits={**data.splits, "train": chosen})
 
 
-def figures(recipe: Training[M], model: M, batches: Iterable[Batch]) -> dict[str, float]:
-    """The figures of a network on its way, computed where it is and in the precision it has."""
+def evaluate_in_training(
+    recipe: Training[M], model: M, batches: Iterable[Batch]
+) -> dict[str, float]:
+    """Metrics of a network between two updates, on its device and in its precision."""
     weight = next(model.parameters())
     setup = Setup(weight.device, "fp64" if weight.dtype == torch.float64 else "fp32")
     return evaluate(recipe, model, batches, setup)
@@ -43,10 +45,10 @@ def figures(recipe: Training[M], model: M, batches: Iterable[Batch]) -> dict[str
 
 @dataclass(frozen=True, kw_only=True)
 class FewImages(Training[M]):
-    """Tell images apart, by a network that the law chooses.
+    """Classify images by a network that a subclass chooses.
 
-    What differs between two of a law's networks is a field: with the same seed they begin with the
-    same weights, and see the same images in the same order.
+    What differs between two networks of an experiment is a setting: with the same seed they begin
+    with the same weights and are trained on the same images in the same order.
     """
 
     data: str = "digits"
@@ -54,7 +56,8 @@ class FewImages(Training[M]):
     rows: int = 0
     """Training images, chosen by the seed; 0 takes all."""
 
-    kinds: ClassVar[tuple[str, ...]] = ("table", "image")  # of data that the network takes
+    kinds: ClassVar[tuple[str, ...]] = ("table", "image")
+    """Kinds of data that the network takes."""
 
     def dataset(self) -> Data:
         data = load(self.data, kind=self.kinds, batch_size=self.batch_size, seed=self.seed)
@@ -62,9 +65,9 @@ class FewImages(Training[M]):
             raise UserError(
                 f"data ({self.data}) must have classes, because accuracy is measured; try digits"
             )
-        there = data.rows("train")
-        self.require(self.rows <= there, "rows", f"at most the {there} training images there are")
-        return some(data, self.rows or there)
+        known = data.rows("train")
+        self.require(self.rows <= known, "rows", f"at most the {known} training images there are")
+        return take_rows(data, self.rows or known)
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
@@ -81,12 +84,12 @@ class FewImages(Training[M]):
 
 @dataclass(frozen=True, kw_only=True)
 class OneHiddenLayer(FewImages[MLP]):
-    """Tell images apart by a perceptron."""
+    """Classify images by a perceptron with one hidden layer."""
 
     hidden_size: int = 32
     """Hidden units."""
     activation: str = "relu"
-    """Their nonlinearity."""
+    """Activation function of the hidden units."""
 
     def model(self, data: Data) -> MLP:
         inputs, classes = math.prod(data.spec["shape"]), len(data.spec["classes"])

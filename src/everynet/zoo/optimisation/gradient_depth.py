@@ -1,7 +1,7 @@
 """Vanishing and exploding gradients: one number says by what factor a layer changes their norm.
 
     z_l = W_l phi(z_{l-1}),  Var(w) = g / n                          (1)  layer
-    delta_{l-1} = (W_l^T delta_l) * phi'(z_{l-1})                    (2)  backward, d E / d z
+    delta_{l-1} = (W_l^T delta_l) * phi'(z_{l-1})                    (2)  backward, delta = dE/dz
     m* = E[phi(sqrt(g m*) u)^2],  u ~ N(0, 1)                        (3)  where the signal settles
     chi = g E[phi'(sqrt(g m*) u)^2]                                  (4)  mean squared factor
     ln |delta_{L-k}| = ln |delta_L| + (k / 2) ln chi                 (5)  k layers below the output
@@ -9,12 +9,13 @@
     Var(w_1 ... w_k) = v^k                                           (7)  of independent weights
     v = V^{1/k}                                                      (8)  so that (7) gives V
 
-n is the number of inputs of a layer, s_max the largest singular value. Below chi = 1 gradients
+z_l are the inputs of the units of layer l, phi is the activation, n the number of inputs of a
+layer, s_max the largest singular value, and * the product entry by entry. Below chi = 1 gradients
 vanish with depth, above it they explode. A logistic unit loses about a factor of 4 a layer at the
 usual scale g = 1, but the size of the weights counts as well: by (6) a layer whose s_max is above 4
 need not shrink anything, and with g = 400 gradients explode through saturated logistic units too.
-For a ReLU phi'^2 is 1 half of the time, chi = g / 2, and He's g = 2 is the edge; for tanh it is
-g = 1, where m* = 0.
+For a ReLU phi'^2 is 1 half of the time, chi = g / 2, and He's g = 2 is the edge; for tanh it is g =
+1, where m* = 0.
 
 Hochreiter (1991), "Untersuchungen zu dynamischen neuronalen Netzen", TU Munich; Schoenholz, Gilmer,
 Ganguli, Sohl-Dickstein (2016), "Deep Information Propagation", arXiv:1611.01232, section 4.
@@ -30,10 +31,11 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.optimisation.init_variance import Function, gaussian_mean, variance_map
 
 
@@ -70,7 +72,7 @@ def settled(phi: Function, gain: float) -> float:
 
 
 def squared_factor(activation: Activation, gain: float) -> float:
-    """What a layer multiplies the mean square of the gradient with, going down."""
+    """The factor of a layer on the mean square of the gradient, going down."""
     variance = gain * settled(activation.phi, gain)
     return gain * gaussian_mean(lambda z: activation.slope(z).square(), variance)  # (4)
 
@@ -114,19 +116,9 @@ def weight_variance(target: float, count: int) -> float:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gradients(Simulation):
-    """Send random gradients down deep networks at their start, and compare with (5)."""
+class GradientDepth(Simulation):
+    """Send random gradients down deep networks at initialisation, and compare with (5)."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "factor": (
-            "The factor on the squared gradient a layer against the scale of the weights: points "
-            "are measured, dashes predicted, and only at the dotted 1 does the gradient last."
-        ),
-        "norms": (
-            "The gradient (logarithmic) against the layers below the output, measured (points) "
-            "and predicted (dashed): each scale of the weights makes it vanish, last or explode."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "slope_error": (
             "how far the log of the gradient changes from layer to layer otherwise than (5) says"
@@ -151,10 +143,9 @@ class Gradients(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(3 <= self.depth <= 60, "depth", "from 3 to 60")
-        self.require(self.width >= 2, "width", "at least 2")
-        self.require(self.nets >= 1, "nets", "at least 1")
-        self.require(self.rows >= 1, "rows", "at least 1")
+        self.within(3, 60, "depth")
+        self.at_least(2, "width")
+        self.at_least(1, "nets", "rows")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         norms, factors = [], []
@@ -194,28 +185,11 @@ class Gradients(Simulation):
             "relu_edge": abs(float(slopes[2, 2])),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        below = torch.arange(float(self.depth))
-        some = slice(None, None, max(1, self.depth // 10))
-        drawn: list[Panel] = []
-        for kind, (name, activation) in enumerate(ACTIVATIONS.items()):
-            labels = [NAMES.get(gain, f"large, $g = {gain:g}$") for gain in activation.gains]
-            lines = torch.exp(_predicted(result["chi"][kind])[:, None] * below)  # (5)
-            norms = result["norms"][kind]
-            drawn.append(
-                Panel(
-                    {
-                        label: (below[some], row[some])
-                        for label, row in zip(labels, norms, strict=True)
-                    },
-                    guides={label: (below, row) for label, row in zip(labels, lines, strict=True)},
-                    xlabel="layers below the output",
-                    ylabel="" if drawn else "gradient norm / that at the output",
-                    title=name,
-                    log="y",
-                    scatter=True,
-                )
-            )
+    def picture_factor(self, result: Mapping[str, Tensor]) -> Figure:
+        """The squared factor of a layer on the gradient, against the scale of the weights.
+
+        Points are measured, dashes predicted; only at the dotted 1 does the gradient keep its size.
+        """
         gains = torch.logspace(-1, 3, 33, dtype=torch.float64)
         measured = torch.exp(2 * _slopes(result["norms"].log()))
         edge = Panel(
@@ -234,10 +208,36 @@ class Gradients(Simulation):
             log="xy",
             scatter=True,
         )
-        return {"norms": panels(*drawn), "factor": panels(edge, width=5.6)}
+        return panels(edge, width=5.6)
+
+    def picture_norms(self, result: Mapping[str, Tensor]) -> Figure:
+        """The norm of the gradient (logarithmic) against the layers below the output.
+
+        Measured points lie on predicted dashes: each scale of the weights makes the gradient
+        vanish, last or explode.
+        """
+        below = torch.arange(float(self.depth))
+        some = slice(None, None, max(1, self.depth // 10))
+        drawn: list[Panel] = []
+        for kind, (name, activation) in enumerate(ACTIVATIONS.items()):
+            labels = [NAMES.get(gain, f"large, $g = {gain:g}$") for gain in activation.gains]
+            lines = torch.exp(_predicted(result["chi"][kind])[:, None] * below)  # (5)
+            norms = dict(zip(labels, result["norms"][kind], strict=True))
+            drawn.append(
+                Panel(
+                    {label: (below[some], row[some]) for label, row in norms.items()},
+                    guides={label: (below, row) for label, row in zip(labels, lines, strict=True)},
+                    xlabel="layers below the output",
+                    ylabel="" if drawn else "gradient norm / that at the output",
+                    title=name,
+                    log="y",
+                    scatter=True,
+                )
+            )
+        return panels(*drawn)
 
     def tiny(self) -> Self:
-        return replace(self, depth=4, width=16, nets=1, rows=2)
+        return replace(super().tiny(), depth=4, width=16, nets=1, rows=2)
 
 
 def _predicted(chi: Tensor) -> Tensor:
@@ -251,13 +251,8 @@ def _slopes(values: Float[Tensor, "*kinds layers"]) -> Float[Tensor, "*kinds"]:
     return values @ centred / (centred @ centred)
 
 
-# Seeds 0, 1, 2, about 12 s on one CPU thread; slopes are of ln norm, a layer:
-# slope_error       0.0133 0.0054 0.0053    the largest of the twelve networks
-# sigmoid_factor    4.236  4.234  4.239     g = 1; 4.24 is predicted
-# sigmoid_explodes  0.342  0.324  0.324     slope at g = 400
-# relu_edge         0.0015 0.0019 0.0028    slope at g = 2, 0 is predicted
 RECIPES = {
-    "gradient-depth": Gradients(
+    "gradient-depth": GradientDepth(
         goal="slope_error <= 0.02",
         covers=("O13",),
     ),

@@ -10,11 +10,12 @@
     k_star      = g^T g / (g^T H g),  g = grad E(theta)                (8)  the step of most gain
     gain        = (g^T g)^2 / (2 g^T H g)                              (9)  what it takes off E
 
-lambda_i are the eigenvalues of H and c = lambda_max / lambda_min is its condition. A step below
-k_best is slow along the flattest direction, one above it swings across the steepest, one above
-k_max diverges. With k_star at every point the root of E falls by (c-1)/(c+1) a step from the worst
-start. Where the gradient is zero, all lambda_i > 0 is a minimum, all < 0 a maximum, both signs a
-saddle; any zero decides nothing.
+theta are the parameters, theta_0 those at the start, k is the step size; lambda_i are the
+eigenvalues of H and c = lambda_max / lambda_min is its condition. A step below k_best is slow along
+the flattest direction, one above it swings across the steepest, one above k_max diverges. With
+k_star at every point the root of E falls by (c-1)/(c+1) a step from the worst start. Where the
+gradient is zero, all lambda_i > 0 is a minimum, all < 0 a maximum, both signs a saddle; any zero
+decides nothing.
 
 Cauchy (1847), "Methode generale pour la resolution des systemes d'equations simultanees", Comptes
 rendus 25, p. 536; Goodfellow et al. (2016), "Deep Learning", section 4.3.1.
@@ -28,16 +29,17 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.paths import decay, descent_paths, landscapes, step_sizes
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 
 Energy = Callable[[Float[Tensor, "*batch dim"]], Float[Tensor, "*batch"]]
 
 
 def quadratic(hessian: Float[Tensor, "dim dim"]) -> Energy:
-    """E of (1)."""
+    """The quadratic E with this Hessian."""
     return lambda theta: ((theta @ hessian) * theta).sum(dim=-1) / 2  # (1)
 
 
@@ -79,7 +81,7 @@ def flow(
 def factor(
     rates: Float[Tensor, " rates"], eigenvalues: Float[Tensor, " dim"]
 ) -> Float[Tensor, " rates"]:
-    """What a step multiplies the error with, after many steps."""
+    """The factor of a step on the error, after many steps."""
     return (1 - rates[:, None] * eigenvalues).abs().amax(dim=1)  # (5)
 
 
@@ -131,7 +133,7 @@ def line_search(
 
 
 def critical_point(hessian: Float[Tensor, "dim dim"], tolerance: float = 1e-9) -> str:
-    """What the second derivatives say of a point where the gradient is zero."""
+    """The kind of a point where the gradient is zero, by its second derivatives."""
     eigenvalues = torch.linalg.eigvalsh(hessian)
     flat = eigenvalues.abs() <= tolerance * eigenvalues.abs().max().clamp(min=1)
     if flat.any():
@@ -154,22 +156,6 @@ LANDSCAPES: dict[str, tuple[str, Energy]] = {
 class Quadratic(Simulation):
     """Descend a quadratic whose axes are turned at random, and measure each law above."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "paths": (
-            "Descent on one quadratic bowl with three step sizes: a small one creeps to the star, "
-            "a larger one swings across the valley, and beyond 2 over the largest curvature it "
-            "diverges."
-        ),
-        "step-sizes": (
-            "The factor on the error at each step against the step size, measured (dots) and "
-            "predicted (line): it is least where the steepest and the flattest direction are "
-            "equally slow."
-        ),
-        "error": (
-            "The distance from the minimum (logarithmic) by step for the three step sizes, which "
-            "ends on the predicted slopes (dashed), two of them downwards and one upwards."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "iterate_error": "how far the steps are from the closed form, as a part of it",
         "boundary_error": "how far the largest step that converges is from 2 / lambda_max",
@@ -177,7 +163,7 @@ class Quadratic(Simulation):
         "contraction_error": "how far the best step is from the factor (c - 1) / (c + 1)",
         "step_error": "how far the step of most gain is from the one that a search finds",
         "gain_error": "how far what it gains is from its formula",
-        "wrong_labels": "critical points that were named wrongly",
+        "wrong_labels": "critical points whose kind was found wrongly",
     }
 
     dimensions: int = 10
@@ -193,12 +179,12 @@ class Quadratic(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.dimensions >= 2, "dimensions", "at least 2: a path needs a plane")
+        self.at_least(2, "dimensions")  # a path needs a plane
+        self.at_least(1, "steps")
+        self.at_least(20, "long")
         self.require(1 < self.condition < 1e6, "condition", "above 1 and below 1e6")
         self.require(all(0 < r < 4 for r in self.rates), "rates", "numbers between 0 and 4")
         self.require(len(self.rates) >= 1, "rates", "at least one number")
-        self.require(self.steps >= 1, "steps", "at least 1")
-        self.require(self.long >= 20, "long", "at least 20")
 
     def eigenvalues(self) -> Float[Tensor, " dim"]:
         exponents = torch.linspace(0, 1, self.dimensions, dtype=torch.float64)
@@ -228,7 +214,7 @@ class Quadratic(Simulation):
             "best": best,
             "boundary": torch.tensor(boundary(energy, start, self.long), dtype=torch.float64),
             **steepest(hessian, axes[:, 0] / spectrum[0] + axes[:, -1] / spectrum[-1]),
-            "labels": torch.tensor([told == saw for told, saw in labels().values()]),
+            "labels": torch.tensor([true == found for true, found in labels().values()]),
         }
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
@@ -250,44 +236,65 @@ class Quadratic(Simulation):
             "wrong_labels": float((~result["labels"]).sum()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        plane, spectrum = result["axes"][:, [0, -1]], self.eigenvalues()
-        named = {
+    def named_paths(self, result: Mapping[str, Tensor]) -> dict[str, Float[Tensor, "times dim"]]:
+        """The path of each step size, by a name that says what it does."""
+        plane = result["axes"][:, [0, -1]]
+        return {
             rf"$k = {rate:g} / \lambda_{{\mathrm{{max}}}}$: {regime(path @ plane)}": path
             for rate, path in zip(self.rates, result["paths"].unbind(1), strict=True)
         }
-        factors = factor(result["rates"], spectrum).tolist()
-        first = next(iter(named))
-        return {
-            "paths": descent_paths(
-                quadratic(spectrum[[0, -1]].diag()),
-                {name: path @ plane for name, path in named.items()},
-                guides={first: result["flow"] @ plane},
-                window=(-0.5, 1.4, -0.8, 0.8),
-                xlabel="along the flattest direction of E",
-                ylabel="along the steepest",
-            ),
-            "error": decay(
-                {name: path.norm(dim=-1) for name, path in named.items()},
-                factors=dict(zip(named, factors, strict=True)),
-                ylabel="distance from the minimum",
-            ),
-            "step-sizes": step_sizes(
-                result["sweep"] * spectrum[-1],
-                result["factors"],
-                factor(result["sweep"], spectrum),
-                best=float(result["best"] * spectrum[-1]),
-            ),
-            "critical-points": landscapes(
-                {
-                    f"{formula}: {saw}": LANDSCAPES[formula][1]
-                    for formula, (_, saw) in labels().items()
-                }
-            ),
-        }
+
+    def picture_paths(self, result: Mapping[str, Tensor]) -> Figure:
+        """Gradient descent on one quadratic bowl, a panel for each step size.
+
+        A small step creeps to the star, a larger one swings across the valley, and one beyond 2
+        over the largest curvature diverges.
+        """
+        plane = result["axes"][:, [0, -1]]
+        paths = {name: path @ plane for name, path in self.named_paths(result).items()}
+        return descent_paths(
+            quadratic(self.eigenvalues()[[0, -1]].diag()),
+            paths,
+            guides={next(iter(paths)): result["flow"] @ plane},
+            window=(-0.5, 1.4, -0.8, 0.8),
+            xlabel="along the flattest direction of E",
+            ylabel="along the steepest",
+        )
+
+    def picture_step_sizes(self, result: Mapping[str, Tensor]) -> Figure:
+        """The factor on the error at each step against the step size, measured and predicted.
+
+        It is least where the steepest and the flattest direction are equally slow.
+        """
+        sweep, top = result["sweep"], self.eigenvalues()[-1]
+        predicted, best = factor(sweep, self.eigenvalues()), float(result["best"] * top)
+        return step_sizes(sweep * top, result["factors"], predicted, best=best)
+
+    def picture_error(self, result: Mapping[str, Tensor]) -> Figure:
+        """The distance from the minimum (logarithmic) by step, a line for each step size.
+
+        It ends on the predicted slopes (dashed): downwards where the step converges, upwards where
+        it diverges.
+        """
+        paths = self.named_paths(result)
+        factors = factor(result["rates"], self.eigenvalues()).tolist()
+        return decay(
+            {name: path.norm(dim=-1) for name, path in paths.items()},
+            factors=dict(zip(paths, factors, strict=True)),
+            ylabel="distance from the minimum",
+        )
+
+    def picture_critical_points(self, result: Mapping[str, Tensor]) -> Figure:
+        """Four functions whose gradient is zero at the origin, and what their Hessian says.
+
+        Red lies above the origin and blue below; where an eigenvalue is zero, the Hessian decides
+        nothing.
+        """
+        kinds = {formula: found for formula, (_, found) in labels().items()}
+        return landscapes({f"{n}: {kind}": LANDSCAPES[n][1] for n, kind in kinds.items()})
 
     def tiny(self) -> Self:
-        return replace(self, dimensions=3, steps=5, long=30)
+        return replace(super().tiny(), dimensions=3, long=30)
 
 
 def steepest(
@@ -321,7 +328,7 @@ def labels() -> dict[str, tuple[str, str]]:
 
 
 def regime(path: Float[Tensor, "times 2"]) -> str:
-    """What a path does, seen along the flattest and the steepest direction."""
+    """Whether a path creeps, swings or diverges, along the flattest and steepest direction."""
     if path[-1].norm() > path[0].norm():
         return "diverges"
     swings = bool((path[1:, 1] * path[:-1, 1] < 0).any())

@@ -1,4 +1,4 @@
-"""Variance through depth: the spread of the weights a network starts with decides its signal.
+"""Variance through depth: the variance of the initial weights decides the signal.
 
     h_l = phi(W_l h_{l-1})                                               (1)  layer, no bias
     std_Xavier   = sqrt(2 / (n_in + n_out))                              (2)  normal weights
@@ -7,12 +7,13 @@
     m_l = E[phi(sqrt(n Var(w) m_{l-1}) u)^2],  u ~ N(0, 1)               (5)  variance map
     m_l = m_0 (c n Var(w))^l,  c = 1 (linear), 1/2 (ReLU)                (6)  its closed form
 
-m_l = mean(h_l^2) is the second moment of layer l, n = n_in its number of inputs. A sum of n terms
-with independent weights has n Var(w) times the moment of one input, and a ReLU throws half of it
-away. So n Var(w) = 1 keeps the signal of a linear network, and of a tanh network whose signal is
-small enough to see only its slope of 1 at zero; a ReLU needs n Var(w) = 2. (2) and (3) have the
-same variance 2 / (n_in + n_out), midway between what the signal wants (1 / n_in) and what the
-gradient wants (1 / n_out). Anything else grows or dies by a constant factor a layer.
+phi is the activation, n_in and n_out are the inputs and outputs of a layer. m_l = mean(h_l^2) is
+the second moment of layer l, n = n_in its number of inputs. A sum of n terms with independent
+weights has n Var(w) times the moment of one input, and a ReLU throws half of it away. So n Var(w) =
+1 keeps the signal of a linear network, and of a tanh network whose signal is small enough to see
+only its slope of 1 at zero; a ReLU needs n Var(w) = 2. (2) and (3) have the same variance 2 / (n_in
++ n_out), midway between what the signal wants (1 / n_in) and what the gradient wants (1 / n_out).
+Anything else grows or dies by a constant factor a layer.
 
 Glorot, Bengio (2010), "Understanding the difficulty of training deep feedforward neural networks",
 AISTATS, PMLR 9; He, Zhang, Ren, Sun (2015), "Delving Deep into Rectifiers", arXiv:1502.01852,
@@ -30,10 +31,11 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 
 Function = Callable[[Tensor], Tensor]
 NODES = 4000  # even: none at 0, where a ReLU has its kink
@@ -92,7 +94,7 @@ def moments(
 
 
 class Scheme(NamedTuple):
-    """How one network starts: its activation, who draws its weights, and their variance."""
+    """How a network is initialised: its activation, who draws its weights, and their variance."""
 
     phi: Function
     draw: Callable[..., Tensor]
@@ -136,19 +138,9 @@ GOOD = ("linear, Xavier normal", "tanh, Xavier normal", "ReLU, He: $2/n$")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Depth(Simulation):
-    """Send random inputs through deep networks at their start, and compare with (5) and (6)."""
+class InitVariance(Simulation):
+    """Send random inputs through deep networks at initialisation; compare with (5) and (6)."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "scales": (
-            "The second moment of the units by layer (logarithmic), measured (points) and "
-            "predicted (dashed): only the scale that suits the activation keeps it level."
-        ),
-        "kept": (
-            "With that scale the second moment, as a share of the first layer's, stays near 1 "
-            "down to the last layer; the band goes from the least to the largest network."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "xavier_drift": "the most that Xavier's signal differs from its first layer, as a factor",
         "he_drift": "the same of rectifiers with He's weights",
@@ -156,7 +148,7 @@ class Depth(Simulation):
             "by how many powers of two a layer of rectifiers with variance 1/n changes the signal: "
             "-1"
         ),
-        "slope_error": "how far the worst of four starts is from the power of two it should have",
+        "slope_error": "how far the worst of four schemes is from the power of two it should have",
     }
 
     depth: int = 50
@@ -170,10 +162,9 @@ class Depth(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(2 <= self.depth <= 100, "depth", "from 2 to 100, within reach of float32")
-        self.require(self.width >= 2, "width", "at least 2")
-        self.require(self.nets >= 1, "nets", "at least 1")
-        self.require(self.rows >= 1, "rows", "at least 1")
+        self.within(2, 100, "depth")  # within reach of float32
+        self.at_least(2, "width")
+        self.at_least(1, "nets", "rows")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         measured, predicted = [], []
@@ -212,29 +203,42 @@ class Depth(Simulation):
             ),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_scales(self, result: Mapping[str, Tensor]) -> Figure:
+        """The second moment of the units by layer (logarithmic).
+
+        Measured points lie on predicted dashes: only the scale that suits the activation keeps the
+        moment level.
+        """
         layers = torch.arange(self.depth + 1.0)
         some = slice(None, None, max(1, self.depth // 10))
-        each = dict(zip(SCHEMES, result["moments"], strict=True))
+        means = dict(zip(SCHEMES, result["moments"].mean(dim=1), strict=True))
         predicted = dict(zip(SCHEMES, result["predicted"], strict=True))
-        scales: list[Panel] = []
+        drawn: list[Panel] = []
         for kind in ("linear", "tanh", "ReLU"):
             labels = {n.removeprefix(f"{kind}, "): n for n in SCHEMES if n.startswith(kind)}
-            scales.append(
+            drawn.append(
                 Panel(
-                    {
-                        label: (layers[some], each[name].mean(dim=0)[some])
-                        for label, name in labels.items()
-                    },
-                    guides={label: (layers, predicted[name]) for label, name in labels.items()},
+                    {label: (layers[some], means[n][some]) for label, n in labels.items()},
+                    guides={label: (layers, predicted[n]) for label, n in labels.items()},
                     xlabel="layer $l$",
-                    ylabel="" if scales else f"second moment $m_l$, mean of {self.nets} networks",
+                    ylabel="" if drawn else f"second moment $m_l$, mean of {self.nets} networks",
                     title=kind,
                     log="y",
                     scatter=True,
                 )
             )
-        kept = [
+        return panels(*drawn)
+
+    def picture_kept(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """The second moment by layer, as a share of the first, with the scale that suits.
+
+        The band goes from the least to the largest network. No mean differs from 1 by more than a
+        factor of {drift:.2g}.
+        """
+        layers = torch.arange(self.depth + 1.0)
+        each = dict(zip(SCHEMES, result["moments"], strict=True))
+        predicted = dict(zip(SCHEMES, result["predicted"], strict=True))
+        drawn = (
             Panel(
                 {name: (layers, each[name].mean(dim=0) / each[name][:, 0].mean())},
                 bands={name: (each[name] / each[name][:, :1]).aminmax(dim=0)},
@@ -246,11 +250,11 @@ class Depth(Simulation):
                 ylim=(0.1, 10),
             )
             for number, name in enumerate(GOOD)
-        ]
-        return {"scales": panels(*scales), "kept": panels(*kept)}
+        )
+        return panels(*drawn), {"drift": max(_drift(each[name].mean(dim=0)) for name in GOOD)}
 
     def tiny(self) -> Self:
-        return replace(self, depth=6, width=32, nets=2, rows=4)
+        return replace(super().tiny(), depth=6, width=32, nets=2, rows=4)
 
 
 def _slope(values: Float[Tensor, " layers"]) -> float:
@@ -265,13 +269,8 @@ def _drift(values: Float[Tensor, " layers"]) -> float:
     return float((values / values[0]).log().abs().max().exp())
 
 
-# Seeds 0, 1, 2, about 14 s on one CPU thread; slopes are in powers of 2 a layer, predicted +-1:
-# xavier_drift  1.283  1.301  1.290    1.25 is predicted, for tanh; the rest is chance
-# he_drift      1.163  1.102  1.188
-# halving      -1.002 -0.999 -0.997
-# slope_error   0.004  0.005  0.013
 RECIPES = {
-    "init-variance": Depth(
+    "init-variance": InitVariance(
         goal="xavier_drift <= 2 and he_drift <= 2 and slope_error <= 0.05",
         covers=("O11", "O12"),
     ),

@@ -8,12 +8,14 @@
     g       = mean of g_B over the batches of an epoch        (6)  unbiased: B = N is descent itself
     var E_B = var E_i / B                                     (7)  noise of a batch's loss
 
-On a parabola (least squares on the pixels) (1) is exact. On a network it is a guide, because the
-curvature changes on the way: the loss begins to climb above its start at about twice the limit of
-the start on the digits, at ten times and more on MNIST. It may then fall into a flatter valley and
-train all the same; from steps far larger it does not return. The best step lies just below where
-climbing begins. (2) to (4) find lambda_max from products alone, because the Hessian of a network of
-n weights has n^2 entries; s is 0, or the eigenvalue found so where that is negative.
+E is the loss, E_i that of sample i, E_B that of a batch, theta the weights, H the Hessian; v is a
+vector and s a number that (3) shifts eigenvalues by. On a parabola (least squares on the pixels)
+(1) is exact. On a network it is a guide, because the curvature changes on the way: the loss begins
+to climb above its start at about twice the limit of the start on the digits, at ten times and more
+on MNIST. It may then fall into a flatter valley and train all the same; from steps far larger it
+does not return. The best step lies just below where climbing begins. (2) to (4) find lambda_max
+from products alone, because the Hessian of a network of n weights has n^2 entries; s is 0, or the
+eigenvalue found so where that is negative.
 
 Goodfellow et al. (2016), "Deep Learning", sections 8.1.3 and 11.4.1; LeCun et al. (1993),
 "Automatic learning rate maximization by on-line estimation of the Hessian's eigenvectors", NIPS 5;
@@ -30,11 +32,12 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int, Shaped
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.training.loop import begin, evaluate, train
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.gradient_descent import boundary, descend, quadratic
@@ -51,13 +54,13 @@ def largest_curvature(
     """The largest eigenvalue of the Hessian, by power iteration."""
     shift, value = 0.0, math.nan
     with torch.enable_grad():
-        slopes = torch.autograd.grad(loss(), parameters, create_graph=True)
+        gradients = torch.autograd.grad(loss(), parameters, create_graph=True)
         for _ in range(2):
             v = [torch.randn(p.shape, generator=generator, dtype=p.dtype) for p in parameters]
             for _ in range(iterations):
                 length = torch.stack([part.norm() for part in v]).norm()
                 v = [part / length for part in v]
-                product = torch.autograd.grad(slopes, parameters, v, retain_graph=True)  # (2)
+                product = torch.autograd.grad(gradients, parameters, v, retain_graph=True)  # (2)
                 value = float(sum((a * b).sum() for a, b in zip(v, product, strict=True)))  # (4)
                 v = [a - shift * b for a, b in zip(product, v, strict=True)]  # (3)
             if value > shift:
@@ -103,17 +106,6 @@ def batch_variance(
 class LearningRate(Simulation):
     """Train with rates over five decades: least squares and a small network, on the same data."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "regimes": (
-            "The loss by step and against the learning rate: too small learns little, more learns "
-            "best, and beyond 2 over the largest curvature (grey line) a parabola explodes at "
-            "once."
-        ),
-        "batches": (
-            "The variance of the loss of a batch against its size, both logarithmic: measured "
-            "dots lie on the dashed law of one over the number of samples."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "boundary_error": (
             "how far the largest rate that descends on a parabola is from 2 / lambda_max"
@@ -142,19 +134,17 @@ class LearningRate(Simulation):
     per_decade: int = 5
     """Rates tried in each of the five decades from 0.001 to 100."""
     batch_sizes: tuple[int, ...] = (1, 2, 4, 8, 16, 32, 64)
-    """Batches whose gradients and losses are looked at."""
+    """Sizes of batches whose gradients and losses are measured."""
     draws: int = 4_000
-    """Batches of each size whose loss is taken."""
+    """Batches of each size whose loss is measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.samples >= 0, "samples", "at least 0")
-        self.require(self.hidden_size >= 1, "hidden_size", "at least 1")
-        self.require(self.steps >= 1, "steps", "at least 1")
-        self.require(self.per_decade >= 1, "per_decade", "at least 1")
-        given = len(self.batch_sizes) >= 2 and all(size >= 1 for size in self.batch_sizes)
-        self.require(given, "batch_sizes", "two or more whole numbers from 1 up")
-        self.require(self.draws >= 2, "draws", "at least 2")
+        self.at_least(0, "samples")
+        self.at_least(1, "hidden_size", "steps", "per_decade")
+        self.at_least(2, "draws")
+        several = len(self.batch_sizes) >= 2 and min(self.batch_sizes) >= 1
+        self.require(several, "batch_sizes", "two or more whole numbers from 1 up")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         recipe = OneHiddenLayer(
@@ -162,7 +152,7 @@ class LearningRate(Simulation):
             steps=self.steps, batch_size=1, optimizer="sgd", seed=self.seed,
         )  # fmt: skip
         data = recipe.dataset()
-        data = replace(data, batch_size=data.rows("train"))  # each update sees all of them
+        data = replace(data, batch_size=data.rows("train"))  # each update is over all of them
         x, y = data.whole
         x = x.flatten(1)
         model = begin(recipe, data).model
@@ -198,7 +188,7 @@ class LearningRate(Simulation):
         y: Shaped[Tensor, " rows"],
         generator: torch.Generator,
     ) -> dict[str, Tensor]:
-        """What batches of each size say of the gradient and of the loss, at the start."""
+        """Gradients and losses of batches of each size, before training."""
         whole = math.lcm(*self.batch_sizes)
         x, y = x[: len(x) // whole * whole], y[: len(x) // whole * whole]
         full = flat_gradient(model, x, y)
@@ -238,87 +228,85 @@ class LearningRate(Simulation):
             "variance_error": float((ratio - 1).abs().max()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_regimes(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """The loss by step and against the learning rate, of a network and of a parabola.
+
+        Small rates learn little, {best:.2g} learns best, and beyond 2 over the largest curvature
+        (grey line) the parabola diverges.
+        """
         rates, losses = result["rates"], result["losses"]
-        steps = torch.arange(losses.shape[1], dtype=torch.float64)
         limit = float(2 / result["curvature"])
-        flat_limit = float(2 / result["parabola_curvature"])
         best = int(losses[:, -1].argmin())
         above = int((rates > 2 * limit).int().argmax())
         shown = sorted({self.per_decade, self.per_decade * 2, best, above, len(rates) - 1})
-        start, sizes = float(losses[0, 0]), torch.tensor(self.batch_sizes, dtype=torch.float64)
-        mark = r"$2/\lambda_{\mathrm{max}}$ at the start"
-        flat, flat_rates = result["parabola_losses"], result["parabola_rates"]
-        flat_start = float(flat[0, 0])
-        return {
-            "regimes": panels(
-                Panel(
-                    {
-                        f"rate {float(f'{rates[i]:.2g}'):g}": (steps, losses[i].clamp(max=SHOWN))
-                        for i in shown
-                    },
-                    xlabel="step",
-                    ylabel="training loss",
-                    title=rf"network; $2/\lambda_{{\mathrm{{max}}}}$ = {limit:.2g}",
-                    log="y",
-                    ylim=(float(losses.min()) / 2, 10 * SHOWN),
-                    legend="below",
-                ),
-                Panel(
-                    {
-                        f"after {self.steps} steps": (rates, losses[:, -1].clamp(max=SHOWN)),
-                        "highest on the way": (rates, losses.amax(dim=1).clamp(max=SHOWN)),
-                    },
-                    levels={"at the start": start},
-                    marks={mark: limit},
-                    xlabel="learning rate",
-                    ylabel="training loss",
-                    title="network",
-                    log="xy",
-                    legend="below",
-                ),
-                Panel(
-                    {"validation images": (rates, result["accuracy"])},
-                    marks={mark: limit},
-                    xlabel="learning rate",
-                    ylabel=f"accuracy after {self.steps} steps",
-                    title="network",
-                    log="x",
-                    legend="below",
-                ),
-                Panel(
-                    {
-                        f"after {self.steps} steps": (flat_rates, flat[-1].clamp(max=SHOWN)),
-                        "highest on the way": (flat_rates, flat.amax(dim=0).clamp(max=SHOWN)),
-                    },
-                    levels={"at the start": flat_start},
-                    ylim=(float(flat.min()) / 2, 30 * flat_start),
-                    marks={r"$2/\lambda_{\mathrm{max}}$": flat_limit},
-                    xlabel="learning rate",
-                    ylabel="training loss",
-                    title="least squares, a parabola",
-                    log="xy",
-                    legend="below",
-                ),
-                columns=2,
-            ),
-            "batches": panels(
-                Panel(
-                    {f"measured, {self.draws:,} batches each": (sizes, result["batch_variance"])},
-                    guides={"variance of one sample / B": (sizes, self.noise(result))},
-                    xlabel="samples B in a batch",
-                    ylabel="variance of the batch's loss",
-                    log="xy",
-                    scatter=True,
-                ),
-            ),
-        }
+        steps = torch.arange(losses.shape[1], dtype=torch.float64)
+        by_step = Panel(
+            {
+                f"rate {float(f'{rates[i]:.2g}'):g}": (steps, losses[i].clamp(max=SHOWN))
+                for i in shown
+            },
+            xlabel="step",
+            ylabel="training loss",
+            title=rf"network; $2/\lambda_{{\mathrm{{max}}}}$ = {limit:.2g}",
+            log="y",
+            ylim=(float(losses.min()) / 2, 10 * SHOWN),
+            legend="below",
+        )
+        mark = {r"$2/\lambda_{\mathrm{max}}$ at the start": limit}
+        network = replace(self._by_rate(rates, losses.T, "network"), marks=mark)
+        accuracy = Panel(
+            {"validation images": (rates, result["accuracy"])},
+            marks=mark,
+            xlabel="learning rate",
+            ylabel=f"accuracy after {self.steps} steps",
+            title="network",
+            log="x",
+            legend="below",
+        )
+        flat = result["parabola_losses"]
+        least_squares = replace(
+            self._by_rate(result["parabola_rates"], flat, "least squares, a parabola"),
+            ylim=(float(flat.min()) / 2, 30 * float(flat[0, 0])),
+            marks={r"$2/\lambda_{\mathrm{max}}$": float(2 / result["parabola_curvature"])},
+        )
+        drawn = panels(by_step, network, accuracy, least_squares, columns=2)
+        return drawn, {"best": float(rates[best])}
+
+    def _by_rate(
+        self, rates: Float[Tensor, " rates"], losses: Float[Tensor, "times rates"], title: str
+    ) -> Panel:
+        """The last and the highest loss of each rate."""
+        return Panel(
+            {
+                f"after {self.steps} steps": (rates, losses[-1].clamp(max=SHOWN)),
+                "highest on the way": (rates, losses.amax(dim=0).clamp(max=SHOWN)),
+            },
+            levels={"at the start": float(losses[0, 0])},
+            xlabel="learning rate",
+            ylabel="training loss",
+            title=title,
+            log="xy",
+            legend="below",
+        )
+
+    def picture_batches(self, result: Mapping[str, Tensor]) -> Figure:
+        """The variance of the loss of a batch against its size, both logarithmic.
+
+        Measured dots lie on the dashed law of one over the number of samples.
+        """
+        sizes = torch.tensor(self.batch_sizes, dtype=torch.float64)
+        panel = Panel(
+            {f"measured, {self.draws:,} batches each": (sizes, result["batch_variance"])},
+            guides={"variance of one sample / B": (sizes, self.noise(result))},
+            xlabel="samples B in a batch",
+            ylabel="variance of the batch's loss",
+            log="xy",
+            scatter=True,
+        )
+        return panels(panel)
 
     def tiny(self) -> Self:
-        return replace(
-            self, data="digits", samples=64, hidden_size=4, steps=3, per_decade=1,
-            batch_sizes=(1, 32), draws=100,
-        )  # fmt: skip
+        return replace(super().tiny(), samples=64, per_decade=1, batch_sizes=(1, 32), draws=100)
 
 
 def parabola(
@@ -348,9 +336,6 @@ def parabola(
     }
 
 
-# Seeds 0, 1, 2: boundary_error 0.0015 (the images are the same); best_accuracy 0.975, 0.967, 0.972
-# at 1.5, 1.7, 1.2 times (1); climb_ratio 2.4, 2.7, 2.0; slow_share 0.956, 0.955, 0.959; fast_share
-# 544, 405, 266; epoch_error 3e-16; variance_error 0.028, 0.017, 0.045.
 RECIPES = {
     "learning-rate": LearningRate(
         goal="boundary_error <= 0.05 and best_accuracy >= 0.94 and slow_share >= 0.9 "

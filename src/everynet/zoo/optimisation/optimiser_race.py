@@ -7,11 +7,12 @@
     n = min {n : E(theta_t) <= tol E(theta_0), t >= n}    (5)  steps until it is there and stays
     Var[(1/B) sum_{i in batch} J_i] = Var[J_i] / B        (6)  loss of a batch of B
 
-All E are 0 where they are least. Each rule runs each course with each learning rate of one grid;
-the rate with the smallest n counts, or with the lowest end where none arrives. The network, a
-perceptron with one hidden layer, learns from mini-batches; there the rate with the lowest training
-loss counts, and with it the accuracy on test images. The valley is turned, so that rules
-with a rate for each coordinate find no axis to their liking.
+theta = (x, y) is the point, theta_t that after t steps, H a Hessian with eigenvalues lambda, tol
+the tolerance; J_i is the loss of sample i. All E are 0 where they are least. Each rule runs each
+course with each learning rate of one grid; the rate with the smallest n counts, or with the lowest
+end where none arrives. The network, a perceptron with one hidden layer, learns from mini-batches;
+there the rate with the lowest training loss counts, and with it the accuracy on test images. The
+valley is turned, so that rules with a rate for each coordinate find no axis to their liking.
 
 Momentum is for the valley and the bend, where SGD zigzags or creeps. AdaGrad and Adam, which divide
 by the size of the gradient, walk off the plateau at once, where SGD waits. Rules whose steps do not
@@ -27,10 +28,10 @@ Valley: Benchmarking Deep Learning Optimizers", arXiv:2007.01547. The rules: `up
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float
@@ -40,14 +41,11 @@ from torch.nn.functional import cross_entropy
 
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.training import Training
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
 from everynet.zoo.optimisation.pictures.race import Course, courses, standings
 from everynet.zoo.optimisation.update_rules import RULES, descend
-
-Height = Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
 
 NAMES = {
     "sgd": "SGD",
@@ -59,7 +57,7 @@ NAMES = {
     "lion": "Lion",
 }
 TEAMS = {
-    "steps in proportion to the slope": ("SGD", "momentum", "Nesterov"),
+    "steps in proportion to the gradient": ("SGD", "momentum", "Nesterov"),
     "steps scaled weight by weight": ("AdaGrad", "RMSProp", "Adam", "Lion"),
 }
 LOWEST = 1e-7  # E that is shown
@@ -86,34 +84,23 @@ def saddle(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
 
 
 def plateau(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
-    """A hole in a plain: almost no slope at the start."""
+    """A hole in a plain: almost no gradient at the start."""
     return 1 - torch.exp(-(p[..., 0] ** 2 / 4 + p[..., 1] ** 2) / 2)  # (4)
 
 
-@dataclass(frozen=True)
-class Landscape:
-    """A course of the race."""
-
-    title: str
-    height: Height
-    start: tuple[float, float]
-    minima: tuple[tuple[float, float], ...]
-    window: tuple[float, float, float, float]
-
-
-COURSES: dict[str, Landscape] = {
-    "valley": Landscape(
+COURSES: dict[str, Course] = {
+    "valley": Course(
         *("Valley, condition 100", valley, (-1.7, -0.6), ((0.0, 0.0),)),
         window=(-2.1, 0.9, -1.4, 0.9),
     ),
-    "bend": Landscape(
+    "bend": Course(
         *("Rosenbrock's bend", bend, (-1.2, 1.0), ((1.0, 1.0),)), window=(-1.7, 1.6, -0.6, 2.2)
     ),
-    "saddle": Landscape(
+    "saddle": Course(
         *("Saddle", saddle, (1.5, 1e-3), ((0.0, math.sqrt(2)), (0.0, -math.sqrt(2)))),
         window=(-1.2, 2.0, -1.0, 2.2),
     ),
-    "plateau": Landscape(
+    "plateau": Course(
         *("Plateau", plateau, (-5.5, 2.6), ((0.0, 0.0),)), window=(-7.0, 3.2, -2.2, 3.4)
     ),
 }
@@ -125,7 +112,7 @@ def heights(theta: Float[Tensor, "*times courses runs 2"]) -> Float[Tensor, "*ti
     return torch.stack([course.height(points) for course, points in each], dim=-2)
 
 
-def slopes(theta: Float[Tensor, "courses runs 2"]) -> Float[Tensor, "courses runs 2"]:
+def gradients(theta: Float[Tensor, "courses runs 2"]) -> Float[Tensor, "courses runs 2"]:
     """The gradient of each course at its points."""
     with torch.enable_grad():
         point = theta.detach().requires_grad_()
@@ -140,47 +127,27 @@ def arrival(values: Float[Tensor, " times *runs"], tolerance: float) -> Float[Te
     return torch.where(n == len(values), math.inf, n.double())
 
 
-def spread(losses: Float[Tensor, " rows"], generator: torch.Generator) -> Float[Tensor, " sizes"]:
+def batch_variance(
+    losses: Float[Tensor, " rows"], generator: torch.Generator
+) -> Float[Tensor, " sizes"]:
     """The variance of the mean loss of a batch, for each of BATCHES, drawn with replacement."""
-    return torch.stack(
-        [
-            losses[torch.randint(len(losses), (DRAWS, size), generator=generator)].mean(1).var()
-            for size in BATCHES
-        ]
-    )
+    rows = (torch.randint(len(losses), (DRAWS, size), generator=generator) for size in BATCHES)
+    return torch.stack([losses[drawn].mean(1).var() for drawn in rows])
 
 
-@dataclass(frozen=True)
-class RacedNetwork:
-    """What a rule did to the network at its best rate."""
+class RacedNetwork(NamedTuple):
+    """The network of a rule at its best rate."""
 
     rate: float
-    losses: Float[Tensor, " windows"]
-    """On the way, on training images."""
-    accuracy: float
-    """At the end, on test images."""
+    losses: Float[Tensor, " windows"]  # means over parts of the training
+    accuracy: float  # at the end, on test images
 
 
 @dataclass(frozen=True, kw_only=True)
-class Race(Experiment):
+class OptimiserRace(Experiment):
     """Every rule on every course at its best rate of a grid."""
 
     tests: ClassVar[bool] = True
-    captions: ClassVar[Mapping[str, str]] = {
-        "table": (
-            "For each rule (row) and course (column) the steps until it arrived and the rate that "
-            "was best for it, the winner in bold; the last column is a network's loss and "
-            "accuracy."
-        ),
-        "paths": (
-            "The way of each rule over four landscapes from the ring to the star: above those "
-            "that step in proportion to the slope, below those that scale each weight."
-        ),
-        "curves": (
-            "The loss by step of each rule (colour) on every course, each at its best rate: below "
-            "the grey line it has arrived, and lines that end in a band never settle."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "arrived": "pairs of a rule and a course in which the rule arrived",
         "momentum_gain": (
@@ -190,7 +157,7 @@ class Race(Experiment):
         "lowest_accuracy": "test accuracy of the worst rule on the network",
         "best_accuracy": "test accuracy of the rule with the lowest training loss",
         "lion_accuracy": "test accuracy of Lion",
-        "variance_error": "how far the spread of a batch's loss is from its law (6)",
+        "variance_error": "how far the variance of a batch's loss is from its law (6)",
     }
 
     data: str = "digits"
@@ -212,11 +179,8 @@ class Race(Experiment):
         super().__post_init__()
         self.require(len(self.rates) >= 1, "rates", "at least one number")
         self.require(all(0 < r < math.inf for r in self.rates), "rates", "positive numbers")
-        self.require(self.steps >= 1, "steps", "at least 1")
         self.require(0 < self.tolerance < 1, "tolerance", "a number between 0 and 1")
-        self.require(self.hidden_size >= 1, "hidden_size", "at least 1")
-        self.require(self.updates >= 1, "updates", "at least 1")
-        self.require(self.batch_size >= 1, "batch_size", "at least 1")
+        self.at_least(1, "steps", "hidden_size", "updates", "batch_size")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
@@ -225,7 +189,7 @@ class Race(Experiment):
         }
 
     def first(self) -> OneHiddenLayer:
-        """The network, whose rule and rate are still open."""
+        """The network, whose rule and rate are replaced in each cell."""
         return OneHiddenLayer(
             data=self.data, hidden_size=self.hidden_size, steps=self.updates,
             batch_size=self.batch_size, eval_every=self.updates, seed=self.seed,
@@ -235,13 +199,13 @@ class Race(Experiment):
         return {**self.race(), **self.batches(generator)}
 
     def race(self) -> dict[str, Tensor]:
-        """The four courses, all rates at once: for each rule what its best rate did."""
+        """The four courses, all rates at once: the run of each rule at its best rate."""
         rates = torch.tensor(self.rates, dtype=torch.float64)
         starts = torch.tensor([course.start for course in COURSES.values()], dtype=torch.float64)
         first = starts[:, None].expand(-1, len(rates), -1)
         kept: list[tuple[Tensor, ...]] = []
         for rule in RULES.values():
-            path = descend(rule(rates[:, None]), slopes, first, self.steps)
+            path = descend(rule(rates[:, None]), gradients, first, self.steps)
             values = heights(path)
             n = arrival(values, self.tolerance)
             best = choose(n, values[-1])
@@ -263,10 +227,13 @@ class Race(Experiment):
         x, y = data.whole
         with torch.no_grad():
             each = cross_entropy(begin(self.first(), data).model(x), y, reduction="none").double()
-        return {"batch_variance": spread(each, generator), "loss_variance": each.var(correction=0)}
+        return {
+            "batch_variance": batch_variance(each, generator),
+            "loss_variance": each.var(correction=0),
+        }
 
     def networks(self, table: Table) -> dict[str, RacedNetwork]:
-        """What the best rate of each rule did to the network."""
+        """The network of each rule at its best rate."""
         found = {}
         for rule in RULES:
             tried = {lr: table.cells[f"{rule}-{lr:g}"] for lr in self.rates}
@@ -302,67 +269,11 @@ class Race(Experiment):
             "variance_error": (result["batch_variance"] / predicted - 1).abs().max().item(),
         }
 
-    def pictures(self, table: Table) -> Pictures:
-        return {
-            "paths": courses(self.maps(table.result), TEAMS),
-            "curves": panels(*self.curves(table), columns=3),
-            "table": self.table(table),
-        }
+    def picture_table(self, table: Table) -> Figure:
+        """Steps of each rule (row) on each course (column), with the rate that was best for it.
 
-    def maps(self, result: Mapping[str, Tensor]) -> list[Course]:
-        return [
-            Course(
-                *(course.title, course.height, course.window, course.minima),
-                ways=dict(zip(NAMES.values(), result["paths"][:, :, k], strict=True)),
-            )
-            for k, course in enumerate(COURSES.values())
-        ]
-
-    def curves(self, table: Table) -> list[Panel]:
-        """E against steps on each course, the loss of the network, and the law of batches."""
-        result = table.result
-        steps = torch.arange(1.0, self.steps + 1)
-        made = [
-            Panel(
-                {
-                    name: (steps, values[1:, k].clamp(LOWEST / 10))
-                    for name, values in zip(NAMES.values(), result["values"], strict=True)
-                },
-                xlabel="step",
-                ylabel="E",
-                title=course.title,
-                levels={"arrived": self.tolerance * float(result["values"][0, 0, k])},
-                log="xy",
-                ylim=(LOWEST, 10 * float(result["values"][0, 0, k])),
-            )
-            for k, course in enumerate(COURSES.values())
-        ]
-        losses = [net.losses for net in self.networks(table).values()]
-        updates = (torch.arange(len(losses[0])) + 0.5) * max(1, self.updates // WINDOWS)
-        sizes = torch.tensor(BATCHES, dtype=torch.float64)
-        return [
-            *made,
-            Panel(
-                {name: (updates, loss) for name, loss in zip(NAMES.values(), losses, strict=True)},
-                xlabel="step",
-                ylabel="training loss",
-                title=f"Network on {self.data}, batches of {self.batch_size}",
-                log="y",
-                legend="none",
-            ),
-            Panel(
-                {"measured": (sizes, result["batch_variance"])},
-                guides={"variance of one loss / B": (sizes, result["loss_variance"] / sizes)},
-                xlabel="samples in a batch, B",
-                ylabel="variance of the batch's loss",
-                title="Why larger batches are quieter",
-                log="xy",
-                scatter=True,
-            ),
-        ]
-
-    def table(self, table: Table) -> Figure:
-        """Who was how fast on which course."""
+        The winner is bold; the last column is the training loss and test accuracy of a network.
+        """
         result, nets = table.result, self.networks(table)
         n, ends = result["arrivals"], result["values"][:, -1]
         rows = {}
@@ -385,8 +296,61 @@ class Race(Experiment):
             f"{self.rates[-1]:g}.",
         )
 
+    def picture_paths(self, table: Table) -> Figure:
+        """The path of each rule over four landscapes, from the ring to the star.
+
+        Left are rules that step in proportion to the gradient, right those that scale each weight.
+        """
+        paths = table.result["paths"].unbind(2)
+        by_rule = [dict(zip(NAMES.values(), path, strict=True)) for path in paths]
+        return courses(list(zip(COURSES.values(), by_rule, strict=True)), TEAMS)
+
+    def picture_curves(self, table: Table) -> Figure:
+        """The loss by step of each rule on every course and on the network, each at its best rate.
+
+        Below the dotted line a rule has arrived; lines that end in a band never settle.
+        """
+        result = table.result
+        steps = torch.arange(1.0, self.steps + 1)
+        drawn = []
+        for k, course in enumerate(COURSES.values()):
+            by_rule = dict(zip(NAMES.values(), result["values"][:, :, k], strict=True))
+            first = float(result["values"][0, 0, k])
+            drawn.append(
+                Panel(
+                    {name: (steps, v[1:].clamp(LOWEST / 10)) for name, v in by_rule.items()},
+                    xlabel="step",
+                    ylabel="E",
+                    title=course.title,
+                    levels={"arrived": self.tolerance * first},
+                    log="xy",
+                    ylim=(LOWEST, 10 * first),
+                )
+            )
+        losses = [net.losses for net in self.networks(table).values()]
+        updates = (torch.arange(len(losses[0])) + 0.5) * max(1, self.updates // WINDOWS)
+        network = Panel(
+            {name: (updates, loss) for name, loss in zip(NAMES.values(), losses, strict=True)},
+            xlabel="step",
+            ylabel="training loss",
+            title=f"Network on {self.data}, batches of {self.batch_size}",
+            log="y",
+            legend="none",
+        )
+        sizes = torch.tensor(BATCHES, dtype=torch.float64)
+        variance = Panel(
+            {"measured": (sizes, result["batch_variance"])},
+            guides={"variance of one loss / B": (sizes, result["loss_variance"] / sizes)},
+            xlabel="samples in a batch, B",
+            ylabel="variance of the batch's loss",
+            title="Why larger batches are quieter",
+            log="xy",
+            scatter=True,
+        )
+        return panels(*drawn, network, variance, columns=3)
+
     def tiny(self) -> Self:
-        return replace(self, rates=(0.01,), steps=20, updates=10, hidden_size=4, data="digits")
+        return replace(super().tiny(), rates=(0.01,), steps=20, updates=10)
 
 
 def choose(
@@ -398,17 +362,13 @@ def choose(
     return torch.where(anyone, arrivals.argmin(dim=1), lowest)
 
 
-# Measured with seeds 0, 1 and 2: arrived 27 of 28 (SGD is still in the bend) and momentum_gain 2.80
-# with each, lowest_accuracy 0.955, 0.944, 0.961, variance_error 0.023, 0.015, 0.015, in 26 s on one
-# CPU thread; on MNIST, in 2.5 minutes, lowest_accuracy 0.964, 0.964, 0.966, variance_error 0.022,
-# 0.019, 0.018. Steps and batches were chosen on validation images.
 RECIPES = {
-    "optimiser-race": Race(
+    "optimiser-race": OptimiserRace(
         goal="arrived >= 27 and momentum_gain >= 2.5 and lowest_accuracy >= 0.93 "
         "and variance_error <= 0.05",
         covers=("O22", "O25", "O26", "O27", "O28", "O29", "O30"),
     ),
-    "optimiser-race-mnist": Race(
+    "optimiser-race-mnist": OptimiserRace(
         data="mnist",
         hidden_size=64,
         updates=1000,

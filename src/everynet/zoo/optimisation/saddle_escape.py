@@ -1,4 +1,4 @@
-"""Escape from a saddle: how long each update rule stays where the slope is nearly zero.
+"""Escape from a saddle: how long each update rule stays where the gradient is nearly zero.
 
     f(x, y)  = x^2 - y^2                                            (1)  falls along y, level at 0
     y_t      = (1 + 2 k)^t y_0                                      (2)  gradient descent
@@ -10,11 +10,12 @@
     P_t      = erfc(1 / sqrt(2 v_t))                                (8)  share gone after t steps
     f(x, y)  = x^2 - y^2 + y^4 / 2                                  (9)  the same with minima at +-1
 
-k is the step size, b the momentum and y_1 the first step, (1 + 2 k) y_0 for momentum and
-(1 + 2 k (1 + b)) y_0 for Nesterov's. Descent needs a number of steps that grows with the logarithm
-of how near the ridge it began; momentum needs a fraction of them because its larger root is
-larger; rules that divide by the size of the slope (RMSProp, Adam) hardly care how near. From a
-start exactly on the ridge no rule ever leaves without noise: that of mini-batches is enough.
+(x, y) is the point, y_0 its distance from the ridge at first, k the step size, b the momentum,
+sigma the standard deviation of the noise on a gradient and y_1 the first step, (1 + 2 k) y_0 for
+momentum and (1 + 2 k (1 + b)) y_0 for Nesterov's. Descent needs a number of steps that grows with
+the logarithm of how near the ridge it began; momentum needs a fraction of them because its larger
+root is larger; rules that divide by the size of the gradient (RMSProp, Adam) hardly care how near.
+From a start exactly on the ridge no rule ever leaves without noise: that of mini-batches is enough.
 
 Lee et al. (2016), "Gradient descent converges to minimizers", arXiv:1602.04915; Jin et al.
 (2017), "How to escape saddle points efficiently", arXiv:1703.00887; Dauphin et al. (2014),
@@ -31,11 +32,12 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, optim
 
 from everynet.plot.panels import Panel, panels
 from everynet.plot.paths import descent_paths
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.optimisation.gradient_descent import Energy
 
 Rule = Callable[[list[Tensor], float, float], optim.Optimizer]
@@ -51,7 +53,7 @@ RULES: dict[str, Rule] = {
 
 
 def saddle(point: Float[Tensor, "*batch 2"]) -> Float[Tensor, "*batch"]:
-    """Down along y without end."""
+    """A saddle that falls along y without end."""
     return point[..., 0] ** 2 - point[..., 1] ** 2  # (1)
 
 
@@ -95,7 +97,7 @@ def heavy(start: float, steps: int, lr: float, momentum: float) -> Float[Tensor,
 
 
 def nesterov(start: float, steps: int, lr: float, momentum: float) -> Float[Tensor, " times"]:
-    """The same for Nesterov's, in torch's variables: the point where the slope is taken."""
+    """The same for Nesterov's, in torch's variables: the point where the gradient is taken."""
     r, s = roots((1 + momentum) * (1 + 2 * lr), momentum * (1 + 2 * lr))  # (4)
     return two_roots(start, (1 + 2 * lr * (1 + momentum)) * start, r, s, steps)
 
@@ -137,18 +139,6 @@ def escape_step(y: Float[Tensor, " times *n"]) -> Float[Tensor, "*n"]:
 class SaddleEscape(Simulation):
     """Start a hair off the ridge of a saddle with each rule; and exactly on it, with noise."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "paths": (
-            "All rules start a hair off the ridge of a saddle: plain descent runs along the ridge "
-            "and waits, momentum leaves it sooner, and rules that scale each weight leave at "
-            "once."
-        ),
-        "escape": (
-            "Left, the distance from the ridge grows exponentially; middle, so plain descent pays "
-            "for a nearer start with the most steps; right, noise alone leaves the ridge as "
-            "predicted."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "steps_*": "steps until a rule has left the saddle",
         "descent_error": "how many steps plain descent is from its formula",
@@ -169,16 +159,15 @@ class SaddleEscape(Simulation):
     runs: int = 4_000
     """Noisy runs that begin exactly on the ridge."""
     sigma: float = 1e-3
-    """Standard deviation of the noise on a slope."""
+    """Standard deviation of the noise on a gradient."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(0 < self.lr < 1, "lr", "above 0 and below 1: above it x diverges too")
         self.require(0 < self.momentum < 1, "momentum", "between 0 and 1")
         self.require(1e-12 <= self.start < 1, "start", "from 1e-12 to below 1")
-        self.require(self.steps >= 1, "steps", "at least 1")
-        self.require(self.runs >= 1, "runs", "at least 1")
-        self.require(self.sigma > 0, "sigma", "positive: without noise nothing leaves the ridge")
+        self.at_least(1, "steps", "runs")
+        self.above(0, "sigma")  # without noise nothing leaves the ridge
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         near = torch.logspace(-9, -1, 9, dtype=torch.float64)
@@ -186,8 +175,8 @@ class SaddleEscape(Simulation):
         starts = torch.stack([torch.ones_like(distances), distances], dim=1)
         how = partial(follow, steps=self.steps, lr=self.lr, momentum=self.momentum)
         walks = {name: how(saddle, rule, starts)[..., 1] for name, rule in RULES.items()}
-        seen = torch.tensor([[1.0, self.start]], dtype=torch.float64)
-        paths = [how(bounded, rule, seen)[:, 0] for rule in RULES.values()]
+        start = torch.tensor([[1.0, self.start]], dtype=torch.float64)
+        paths = [how(bounded, rule, start)[:, 0] for rule in RULES.values()]
         ridge = [torch.zeros(self.runs, dtype=torch.float64)]
         for _ in range(self.steps):
             noise = torch.randn(self.runs, generator=generator, dtype=torch.float64) * self.sigma
@@ -227,68 +216,71 @@ class SaddleEscape(Simulation):
             "left_without_noise": float(result["on_ridge"].max()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_paths(self, result: Mapping[str, Tensor]) -> Figure:
+        """The way of each rule over a saddle, from a start a hair off its ridge to the star.
+
+        Rules that stay longer at the saddle first follow the ridge down to it; those that scale
+        each coordinate leave at once.
+        """
+        count = min(150, self.steps) + 1
+        paths = {n: path[:count] for n, path in zip(RULES, result["paths"], strict=True)}
+        return descent_paths(
+            bounded,
+            paths,
+            window=(-0.5, 1.3, -0.2, 1.4),
+            minimum=(0.0, 1.0),
+            xlabel="x",
+            ylabel="y",
+        )
+
+    def picture_escape(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Distance from the ridge by step, steps by first distance, and escapes by noise alone.
+
+        All follow the predictions (dashed). Gradient descent takes {slowest:.0f} steps to leave,
+        the fastest rule {fastest:.0f}.
+        """
         y = dict(zip(RULES, result["y"].abs(), strict=True))
         escapes = dict(zip(RULES, result["escapes"], strict=True))
         t = torch.arange(self.steps + 1, dtype=torch.float64)
-        near = result["distances"]
+        near, every = result["distances"], max(1, self.steps // 40)
         until = {name: min(int((walk < 3).sum()) + 1, len(t)) for name, walk in y.items()}
-        laws = {name: law.abs() for name, law in self.predicted().items()}
         line = torch.tensor([steps_of_descent(float(d), self.lr) for d in near])
-        count, every = min(150, self.steps), max(1, self.steps // 40)
         share = (result["noisy"] <= t[:, None]).double().mean(dim=1)
-        return {
-            "escape": panels(
-                Panel(
-                    {name: (t[: until[name]], walk[: until[name]]) for name, walk in y.items()},
-                    guides={
-                        name: (t[: until[name]], law[: until[name]]) for name, law in laws.items()
-                    },
-                    levels={"escaped": 1.0},
-                    xlabel="step",
-                    ylabel="distance |y| from the ridge",
-                    title=f"from {self.start:g} off the ridge",
-                    log="y",
-                ),
-                Panel(
-                    {
-                        name: (near[it.isfinite()], it[it.isfinite()])
-                        for name, it in escapes.items()
-                    },
-                    guides={"predicted": (near, line)},
-                    xlabel="distance from the ridge at the start",
-                    ylabel="steps until |y| = 1",
-                    title="what the distance at the start costs",
-                    log="x",
-                ),
-                Panel(
-                    {f"measured, {self.runs:,} runs": (t[::every], share[::every])},
-                    guides={"predicted": (t[1:], gone(t[1:], self.lr, self.sigma))},
-                    xlabel="step",
-                    ylabel="share of runs that have left",
-                    title=f"from the ridge itself, by noise of {self.sigma:g}",
-                    scatter=True,
-                ),
-            ),
-            "paths": descent_paths(
-                bounded,
-                {
-                    name: path[: count + 1]
-                    for name, path in zip(RULES, result["paths"], strict=True)
-                },
-                window=(-0.5, 1.3, -0.2, 1.4),
-                minimum=(0.0, 1.0),
-                xlabel="x",
-                ylabel="y",
-            ),
-        }
+        growth = Panel(
+            {name: (t[: until[name]], walk[: until[name]]) for name, walk in y.items()},
+            guides={
+                name: (t[: until[name]], law.abs()[: until[name]])
+                for name, law in self.predicted().items()
+            },
+            levels={"escaped": 1.0},
+            xlabel="step",
+            ylabel="distance |y| from the ridge",
+            title=f"from {self.start:g} off the ridge",
+            log="y",
+        )
+        cost = Panel(
+            {name: (near[n.isfinite()], n[n.isfinite()]) for name, n in escapes.items()},
+            guides={"predicted": (near, line)},
+            xlabel="distance from the ridge at the start",
+            ylabel="steps until |y| = 1",
+            title="what the distance at the start costs",
+            log="x",
+        )
+        noise = Panel(
+            {f"measured, {self.runs:,} runs": (t[::every], share[::every])},
+            guides={"predicted": (t[1:], gone(t[1:], self.lr, self.sigma))},
+            xlabel="step",
+            ylabel="share of runs that have left",
+            title=f"from the ridge itself, by noise of {self.sigma:g}",
+            scatter=True,
+        )
+        steps = [float(escape_step(walk)) for walk in y.values()]
+        return panels(growth, cost, noise), {"slowest": steps[0], "fastest": min(steps)}
 
     def tiny(self) -> Self:
-        return replace(self, lr=0.1, steps=80, runs=50)
+        return replace(super().tiny(), lr=0.1, steps=80, runs=50)
 
 
-# Steps to escape: 698, 140, 132, 17 and 77 in the order of RULES. Only the noise depends on the
-# seed: noise_error 0.002, 0.002, 0 with seeds 0, 1, 2.
 RECIPES = {
     "saddle-escape": SaddleEscape(
         goal="descent_error == 0 and slowest_ratio <= 0.5 and path_error <= 1e-9 "

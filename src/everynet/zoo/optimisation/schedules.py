@@ -1,19 +1,20 @@
 """Learning-rate schedules under noise: which of them reach the minimum, and where others stop.
 
-    g_t     = lambda theta_t + sigma xi_t                             (1)  slope with noise
+    g_t     = lambda theta_t + sigma xi_t                             (1)  gradient with noise
     theta'  = theta_t - k_t g_t                                       (2)  descent with step k_t
     v'      = (1 - k_t lambda)^2 v_t + k_t^2 sigma^2,  v = E theta^2  (3)  mean square, any k_t
     v_inf   = k sigma^2 / (lambda (2 - k lambda))                     (4)  floor of a constant k
     v_t     ~ c^2 sigma^2 / ((2 c lambda - 1) t),  k_t ~ c / t        (5)  harmonic, 2 c lambda > 1
-    m_inf   = theta_0 prod_t (1 - k_t lambda)                         (6)  what is left of the start
-    k_T     = k_0 / 10^n after n times `waits` looks without a best   (7)  plateau
+    m_inf   = theta_0 prod_t (1 - k_t lambda)                         (6)  what is left of theta_0
+    k_T     = k_0 / 10^n after n times `waits` evaluations   (7)  plateau
 
-xi_t has mean 0 and variance 1. (3) follows from (1) and (2) because xi_t and theta_t are
-independent, and (4) is where (3) stands still. Robbins and Monro ask for two things. With
-sum k_t^2 < inf the noise dies away: a constant step breaks this and stays at its floor (4), and so
-does a linear fall to a floor, at that of its last step. With sum k_t = inf the start is forgotten:
-steps that fall as 1 / t^2 break this and stop short at (6), however long they go on. Steps that
-fall as 1 / t do both, and the mean square falls as 1 / t for ever.
+theta is the parameter, lambda the curvature, k_t the step size, sigma the size of the noise and
+theta_0 the start; a prime is the next step. xi_t has mean 0 and variance 1. (3) follows from (1)
+and (2) because xi_t and theta_t are independent, and (4) is where (3) stands still. Robbins and
+Monro ask for two things. With sum k_t^2 < inf the noise dies away: a constant step breaks this and
+stays at its floor (4), and so does a linear fall to a floor, at that of its last step. With sum k_t
+= inf the start is forgotten: steps that fall as 1 / t^2 break this and stop short at (6), however
+long they go on. Steps that fall as 1 / t do both, and the mean square falls as 1 / t for ever.
 
 Robbins, Monro (1951), "A stochastic approximation method", doi:10.1214/aoms/1177729586; Chung
 (1954), "On a stochastic approximation method", doi:10.1214/aoms/1177728716.
@@ -34,7 +35,7 @@ from torch import Tensor
 from everynet.data.dataset import History
 from everynet.nn.schedules import SCHEDULES, harmonic, warm_up
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.recipes.training import Training
 
 NAMES = ("constant", "linear", "harmonic", "inverse square", "plateau")
@@ -76,19 +77,8 @@ def left_over(rates: Float[Tensor, " steps"], start: float, curvature: float) ->
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyQuadratic(Simulation):
-    """Descend a parabola many times with noisy slopes, under each schedule."""
+    """Descend a parabola many times with noisy gradients, under each schedule."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "mean-square": (
-            "Left the step sizes, right the mean square error they reach: a constant step stays "
-            "on its noise floor, a harmonic one goes on falling, and one that dies too early is "
-            "stuck."
-        ),
-        "shapes": (
-            "The factor on the learning rate over a run for every schedule that a recipe can "
-            "name: it falls early or late, in a line, a curve or steps, or rises first."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "floor_error": "how far the floor of a constant step is from its formula",
         "linear_floor_error": "the same of a step that falls to a floor",
@@ -112,7 +102,7 @@ class NoisyQuadratic(Simulation):
     curvature: float = 1.0
     """Second derivative lambda of the parabola."""
     sigma: float = 1.0
-    """Standard deviation of the noise on a slope."""
+    """Standard deviation of the noise on a gradient."""
     start: float = 10.0
     """Where every run begins; the minimum is at 0."""
     look_every: int = 50
@@ -120,16 +110,15 @@ class NoisyQuadratic(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.steps >= 20, "steps", "at least 20")
-        self.require(self.runs >= 2, "runs", "at least 2")
-        self.require(self.curvature > 0, "curvature", "positive: there is a minimum")
+        self.at_least(20, "steps")
+        self.at_least(2, "runs")
+        self.at_least(1, "look_every")
+        self.above(0, "curvature", "sigma")
         stable = 0 < self.lr * self.curvature < 2
         self.require(stable, "lr", "above 0 and below 2 / curvature: above it descent diverges")
         self.require(0 < self.floor <= 1, "floor", "above 0 and at most 1")
         fast = 2 * self.lr * self.scale * self.curvature > 1
         self.require(fast, "scale", "above 1 / (2 lr curvature): below it 1 / t is too slow")
-        self.require(self.sigma > 0, "sigma", "positive: without noise any small step converges")
-        self.require(self.look_every >= 1, "look_every", "at least 1")
 
     def rate(self, name: str, step: int, history: History) -> float:
         """The step size of a schedule; `history` holds the evaluations so far."""
@@ -149,14 +138,14 @@ class NoisyQuadratic(Simulation):
         errors = {name: [self.start**2] for name in NAMES}
         rates: dict[str, list[float]] = {name: [] for name in NAMES}
         looks: list[dict[str, object]] = []
-        seen = 1.0  # what the plateau rule said at the last evaluation
+        plateau = 1.0  # the step size by the plateau rule since the last evaluation
         for step in range(self.steps):
             if step % self.look_every == 0:
                 looks.append({"step": step, "valid": {"mean_square": errors["plateau"][-1]}})
-                seen = self.rate("plateau", step, looks)
+                plateau = self.rate("plateau", step, looks)
             noise = torch.randn(self.runs, generator=generator, dtype=torch.float64) * self.sigma
             for name in NAMES:
-                rate = seen if name == "plateau" else self.rate(name, step, looks)
+                rate = plateau if name == "plateau" else self.rate(name, step, looks)
                 theta[name] = descend(theta[name], rate, self.curvature, noise)
                 rates[name].append(rate)
                 errors[name].append(float(theta[name].square().mean()))
@@ -195,7 +184,12 @@ class NoisyQuadratic(Simulation):
             "drops": float(drops),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_mean_square(self, result: Mapping[str, Tensor]) -> Figure:
+        """Step sizes (left) and the mean square distance from the minimum they reach (right).
+
+        A constant step stays on its noise floor, a harmonic one goes on falling, and one that falls
+        as the inverse square stops short.
+        """
         steps = torch.arange(1, self.steps + 2, dtype=torch.float64)
         shown, few = logarithmic(self.steps + 1, 300), logarithmic(self.steps + 1, 30)
         errors = dict(zip(NAMES, result["errors"], strict=True))
@@ -204,57 +198,50 @@ class NoisyQuadratic(Simulation):
             f"floor of step {rate:.2g}": floor_of(rate, self.curvature, self.sigma)
             for rate in (self.lr, self.lr * self.floor)
         }
-        return {
-            "shapes": shapes(),
-            "mean-square": panels(
-                Panel(
-                    {name: (steps[shown][:-1], rates[name][shown[:-1]]) for name in NAMES},
-                    xlabel="update",
-                    ylabel="step size",
-                    title="the step sizes",
-                    log="xy",
-                    legend="below",
-                ),
-                Panel(
-                    {name: (steps[few], errors[name][few]) for name in NAMES},
-                    guides={
-                        name: (steps[shown], self.predicted(rates[name])[shown]) for name in NAMES
-                    },
-                    levels=floors,
-                    xlabel="update",
-                    ylabel="mean square distance from the minimum",
-                    title="what they reach",
-                    scatter=True,
-                    log="xy",
-                    legend="below",
-                ),
-                height=4.2,
-            ),
-        }
+        sizes = Panel(
+            {name: (steps[shown][:-1], rates[name][shown[:-1]]) for name in NAMES},
+            xlabel="update",
+            ylabel="step size",
+            title="the step sizes",
+            log="xy",
+            legend="below",
+        )
+        reached = Panel(
+            {name: (steps[few], errors[name][few]) for name in NAMES},
+            guides={name: (steps[shown], self.predicted(rates[name])[shown]) for name in NAMES},
+            levels=floors,
+            xlabel="update",
+            ylabel="mean square distance from the minimum",
+            title="what they reach",
+            scatter=True,
+            log="xy",
+            legend="below",
+        )
+        return panels(sizes, reached, height=4.2)
 
-    def tiny(self) -> Self:
-        return replace(self, steps=400, runs=200, look_every=5)
+    def picture_shapes(self, result: Mapping[str, Tensor]) -> Figure:
+        """The factor on the learning rate over a run, for every schedule that a recipe can name.
 
-
-def shapes(floor: float = 0.05, steps: int = 200) -> Figure:
-    """The factor on the step size over a run, for every schedule that a recipe can name."""
-    t = torch.arange(steps + 1) / steps
-    rising = [warm_up(k, steps // 10) for k in range(steps + 1)]
-    falling = [SCHEDULES["cosine"](k / steps, floor) for k in range(steps + 1)]
-    factors = {"warm-up, then cosine": [a * b for a, b in zip(rising, falling, strict=True)]}
-    for name in ("linear", "cosine", "step", "one-cycle"):
-        factors[name] = [SCHEDULES[name](k / steps, floor) for k in range(steps + 1)]
-    factors["harmonic"] = [harmonic(k, steps / 20) for k in range(steps + 1)]
-    return panels(
-        Panel(
+        It falls early or late, in a line, a curve or steps, or rises first.
+        """
+        floor, steps = 0.05, 200
+        t = torch.arange(steps + 1) / steps
+        falling = [SCHEDULES["cosine"](k / steps, floor) for k in range(steps + 1)]
+        warm = [warm_up(k, steps // 10) * falling[k] for k in range(steps + 1)]
+        factors = {"warm-up, then cosine": warm}
+        for name in ("linear", "cosine", "step", "one-cycle"):
+            factors[name] = [SCHEDULES[name](k / steps, floor) for k in range(steps + 1)]
+        factors["harmonic"] = [harmonic(k, steps / 20) for k in range(steps + 1)]
+        panel = Panel(
             {name: (t, torch.tensor(values)) for name, values in factors.items()},
             levels={f"floor, {floor:g}": floor},
             xlabel="fraction of the run",
             ylabel="factor on the learning rate",
-        ),
-        width=6.5,
-        height=4.0,
-    )
+        )
+        return panels(panel, width=6.5, height=4.0)
+
+    def tiny(self) -> Self:
+        return replace(self, steps=400, runs=200, look_every=5)
 
 
 def logarithmic(count: int, points: int) -> Int[Tensor, " shown"]:
@@ -271,8 +258,6 @@ def slope(x: Float[Tensor, " points"], y: Float[Tensor, " points"]) -> float:
     return float((weight * across * up).sum() / (weight * across.square()).sum())
 
 
-# Seeds 0, 1, 2: floor_error 0.0008, 0.0005, 0.0014; linear_floor_error 0.004, 0.006, 0.001;
-# slope_error 0.013, 0.002, 0.011; stop_error 0.004, 0.002, 0.002; 4 drops each.
 RECIPES = {
     "schedules": NoisyQuadratic(
         goal="floor_error <= 0.02 and linear_floor_error <= 0.03 and slope_error <= 0.05 "

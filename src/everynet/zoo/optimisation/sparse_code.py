@@ -8,11 +8,12 @@
     L    = J + alpha sum_j KL(rho, mean of h_j)                 (6)  sparse code by a target rate
     L    = J + alpha sum_ij |W_ij|                              (7)  sparse weights, to compare
 
-The means are over samples. The input of (1) is x with noise added, so that a unit gains nothing by
-copying one pixel. Features have a given length s, or small h and long features would evade (4)
-and (6). A sparse code is another thing than sparse weights: with (4) each image uses few units,
-which may look at every pixel; with (7) each unit looks at few pixels, and may be active for every
-image.
+x is an image, W and b are weights and biases of the encoder, d_j is the feature of unit j and c the
+bias of the decoder; alpha is the strength of a penalty, and the means are over samples. The input
+of (1) is x with noise added, so that a unit gains nothing by copying one pixel. Features have a
+given length s, or small h and long features would evade (4) and (6). A sparse code is another thing
+than sparse weights: with (4) each image uses few units, which may look at every pixel; with (7)
+each unit looks at few pixels, and may be active for every image.
 
 Olshausen, Field (1996), "Emergence of simple-cell receptive field properties by learning a sparse
 code for natural images", Nature 381, doi:10.1038/381607a0; Lee, Ekanadham, Ng (2007), "Sparse deep
@@ -30,6 +31,7 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import linear, normalize
 
@@ -38,14 +40,14 @@ from everynet.data.dataset import Batch, Data, Terms
 from everynet.plot.images import filters
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.recipes.training import Training
 from everynet.system.seeds import mix
 from everynet.training.loop import evaluate, trained
-from everynet.zoo.optimisation.few_images import some
+from everynet.zoo.optimisation.few_images import take_rows
 
 
-class Autoencoder(nn.Module):
+class SparseAutoencoder(nn.Module):
     """Maps x to its code; `decode` maps a code back to x."""
 
     def __init__(
@@ -62,7 +64,7 @@ class Autoencoder(nn.Module):
         return h
 
     def features(self) -> Float[Tensor, "input hidden"]:
-        """What each unit adds to the reconstruction."""
+        """The feature of each unit, which it adds to the reconstruction."""
         return self.length * normalize(self.decoder.weight, dim=0)
 
     def decode(self, h: Float[Tensor, "batch hidden"]) -> Float[Tensor, "batch input"]:
@@ -72,12 +74,12 @@ class Autoencoder(nn.Module):
 def error(
     reconstruction: Float[Tensor, "batch input"], x: Float[Tensor, "batch input"]
 ) -> Float[Tensor, ""]:
-    """Squared distance between what was decoded and x, averaged over samples."""
+    """The squared distance between reconstruction and x, averaged over samples."""
     return (reconstruction - x).square().sum(dim=1).mean()  # (3)
 
 
-def absolute(h: Float[Tensor, "batch hidden"]) -> Float[Tensor, ""]:
-    """What a code costs that should have few units far from zero."""
+def code_penalty(h: Float[Tensor, "batch hidden"]) -> Float[Tensor, ""]:
+    """The absolute penalty, for codes with few units far from zero."""
     return h.abs().sum(dim=1).mean()  # (4)
 
 
@@ -86,8 +88,8 @@ def divergence(rho: float, rate: Float[Tensor, "*units"]) -> Float[Tensor, "*uni
     return rho * (rho / rate).log() + (1 - rho) * ((1 - rho) / (1 - rate)).log()  # (5)
 
 
-def off_target(h: Float[Tensor, "batch hidden"], rho: float) -> Float[Tensor, ""]:
-    """What a code costs whose units should be on for a share rho of the samples."""
+def rate_penalty(h: Float[Tensor, "batch hidden"], rho: float) -> Float[Tensor, ""]:
+    """The penalty on codes whose units are not on for a share rho of the samples."""
     return divergence(rho, h.mean(dim=0)).sum()  # (6)
 
 
@@ -96,9 +98,12 @@ def near_zero(weight: Float[Tensor, "rows columns"]) -> Float[Tensor, ""]:
     return (weight.abs() < 0.1 * weight.square().mean().sqrt()).float().mean()
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
-class Encoding(Training[Autoencoder]):
-    """Make images from codes of themselves, with penalties on the code and on the weights."""
+class ImageCoding(Training[SparseAutoencoder]):
+    """Reconstruct images from their codes, with penalties on the code and on the weights."""
 
     data: str = "digits"
     rows: int = 10_000
@@ -111,26 +116,26 @@ class Encoding(Training[Autoencoder]):
     """Target of a unit's mean activity, for units between 0 and 1; 0 is rectified units, (4)."""
 
     def dataset(self) -> Data:
-        data = some(load(self.data, kind="image", batch_size=1, seed=self.seed), self.rows)
+        data = take_rows(load(self.data, kind="image", batch_size=1, seed=self.seed), self.rows)
         return replace(data, batch_size=min(self.batch_size, data.rows("train")))
 
-    def model(self, data: Data) -> Autoencoder:
+    def model(self, data: Data) -> SparseAutoencoder:
         activation = nn.Sigmoid() if self.rho else nn.ReLU()
         inputs = math.prod(data.spec["shape"])
-        return Autoencoder(inputs, self.hidden_size, activation, self.length)
+        return SparseAutoencoder(inputs, self.hidden_size, activation, self.length)
 
-    def objective(self, model: Autoencoder, batch: Batch) -> Terms:
+    def objective(self, model: SparseAutoencoder, batch: Batch) -> Terms:
         x = batch[0].flatten(1)
         h = model(self.noisy(x))
         terms = {"error": error(model.decode(h), x)}
         if self.alpha:
-            cost = off_target(h, self.rho) if self.rho else absolute(h)
-            terms["code"] = self.alpha * cost
+            penalty = rate_penalty(h, self.rho) if self.rho else code_penalty(h)
+            terms["code"] = self.alpha * penalty
         if self.weight_alpha:
             terms["weights"] = self.weight_alpha * model.encoder.weight.abs().sum()  # (7)
         return terms
 
-    def metrics(self, model: Autoencoder, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: SparseAutoencoder, batch: Batch) -> dict[str, Tensor]:
         """Error of a pixel, and share of units that are active (or how active they are)."""
         x = batch[0].flatten(1)
         h = model(self.noisy(x))
@@ -145,28 +150,13 @@ class Encoding(Training[Autoencoder]):
 class SparseCode(Simulation):
     """Autoencoders of images with a penalty on the code, from none to strong."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "law": (
-            "Left, a stronger penalty on the code quietens the units (blue) while the weights "
-            "hardly move; middle, its cost in error; right, a penalty on the weights does the "
-            "reverse."
-        ),
-        "codes-sparse": (
-            "The code of some other images (rows) under the strongest penalty, bright where a unit "
-            "is active: fewer units speak for each image, and not the same ones."
-        ),
-        "codes-dense": (
-            "The code of the same images without a penalty: many more units are active for every "
-            "image, so that more of each row is bright."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "active": "the share of units that are active, without a penalty",
         "active_sparse": "the same with the strongest penalty",
         "active_ratio": "the second by the first",
         "largest_rise": "the most that a stronger penalty raised the share: none where negative",
         "extra_error": (
-            "what the strongest penalty adds to the error of the picture, as a part of it"
+            "what the strongest penalty adds to the error of the reconstruction, as a part of it"
         ),
         "weights_change": "how far the share of small weights changes with the penalty on the code",
         "sparse_weights_change": "how far it changes with a penalty on the weights",
@@ -184,7 +174,7 @@ class SparseCode(Simulation):
     length: float = 1.0
     """Length of each feature."""
     noise: float = 0.5
-    """Standard deviation of what is added to the inputs, in those of a pixel."""
+    """Standard deviation of the noise on the inputs, in those of a pixel."""
     rows: int = 10_000
     """At most so many training images."""
     steps: int = 600
@@ -201,22 +191,19 @@ class SparseCode(Simulation):
         rising = len(self.alphas) >= 2 and self.alphas[0] == 0
         rising = rising and list(self.alphas) == sorted(set(self.alphas))
         self.require(rising, "alphas", "two or more rising numbers, the first 0")
-        self.require(0 < self.length < math.inf, "length", "a positive number")
-        self.require(self.weight_alpha >= 0, "weight_alpha", "a number from 0 up")
-        self.require(0 <= self.noise < math.inf, "noise", "a number from 0 up")
-        for name in ("hidden_size", "rows", "steps", "batch_size", "repeats"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(self.lr > 0, "lr", "a positive number")
+        self.above(0, "length", "lr")
+        self.at_least(0, "weight_alpha", "noise")
+        self.at_least(1, "hidden_size", "rows", "steps", "batch_size", "repeats")
 
     active: ClassVar[str] = "units active"  # what is measured of a code
 
-    def first(self) -> Encoding:
+    def first(self) -> ImageCoding:
         """The autoencoder that the penalties are tried on."""
         names = ("data", "rows", "hidden_size", "length", "noise", "steps", "batch_size", "lr")
-        return Encoding(**{name: getattr(self, name) for name in names})
+        return ImageCoding(**{name: getattr(self, name) for name in names})
 
     def target(self) -> dict[str, float]:
-        """Where the activity should go, in per cent, if the penalty says so."""
+        """The target of the activity, in per cent, where the penalty has one."""
         return {}
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
@@ -233,8 +220,8 @@ class SparseCode(Simulation):
                     near = [near_zero(w).item() for w in (model.encoder.weight, model.features())]
                 measured.append([found["error"], found["active"], *near])
                 models.append(model)
-        figures = torch.tensor(measured).unflatten(0, (self.repeats, -1))
-        wrong, active, encoder, decoder = figures.unbind(-1)
+        metrics = torch.tensor(measured).unflatten(0, (self.repeats, -1))
+        wrong, active, encoder, decoder = metrics.unbind(-1)
         x = next(iter(data.valid))[0][:40].flatten(1)
         noisy = x + self.noise * torch.randn(x.shape, generator=generator)
         kept = {"dense": models[0], "sparse": models[len(self.alphas) - 1]}
@@ -265,63 +252,82 @@ class SparseCode(Simulation):
             "sparse_weights_active": result["weights_active"].mean().item(),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_law(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Activity and weights near 0 by penalty (left), error (middle), two sparsities (right).
+
+        The strongest penalty on the code lowers the activity (blue) from {first:.0f} to {last:.0f}
+        per cent.
+        """
         alphas = torch.tensor(self.alphas)
         active, wrong = 100 * result["active"], result["error"]
         near = 100 * result["near_zero"]
         other, still = (100 * result[f"weights_{name}"].mean() for name in ("near_zero", "active"))
         shares = {self.active: active, "encoder weights near 0": near[..., 0],
                   "feature weights near 0": near[..., 1]}  # fmt: skip
-        label, strong = r"strength $\alpha$ of the penalty on the code", self.alphas[-1]
-        codes = {"dense": "without penalty", "sparse": rf"with $\alpha = {strong:g}$"}
-        return {
-            "law": panels(
-                Panel(
-                    {name: (alphas, share.mean(0)) for name, share in shares.items()},
-                    label,
-                    "share (%)",
-                    "the code becomes sparse, the weights do not",
-                    bands={name: (s.amin(0), s.amax(0)) for name, s in shares.items()},
-                    levels=self.target(),
+        label = r"strength $\alpha$ of the penalty on the code"
+        sparsity = Panel(
+            {name: (alphas, share.mean(0)) for name, share in shares.items()},
+            label,
+            "share (%)",
+            "penalty on the code: its units and the weights",
+            bands={name: (s.amin(0), s.amax(0)) for name, s in shares.items()},
+            levels=self.target(),
+        )
+        error = Panel(
+            {"validation images": (alphas, wrong.mean(0))},
+            label,
+            "squared error (pixel variances)",
+            "reconstruction",
+            bands={"validation images": (wrong.amin(0), wrong.amax(0))},
+            levels={"20 % above no penalty": 1.2 * wrong[:, 0].mean().item()},
+        )
+        kinds = Panel(
+            {
+                "penalty on the code": (near[..., 0].mean(0), active.mean(0)),
+                "penalty on the weights": (
+                    torch.stack([near[:, 0, 0].mean(), other]),
+                    torch.stack([active[:, 0].mean(), still]),
                 ),
-                Panel(
-                    {"validation images": (alphas, wrong.mean(0))},
-                    label,
-                    "squared error (pixel variances)",
-                    "reconstruction",
-                    bands={"validation images": (wrong.amin(0), wrong.amax(0))},
-                    levels={"20 % above no penalty": 1.2 * wrong[:, 0].mean().item()},
-                ),
-                Panel(
-                    {
-                        "penalty on the code": (near[..., 0].mean(0), active.mean(0)),
-                        "penalty on the weights": (
-                            torch.stack([near[:, 0, 0].mean(), other]),
-                            torch.stack([active[:, 0].mean(), still]),
-                        ),
-                    },
-                    "encoder weights near 0 (%)",
-                    f"{self.active} (%)",
-                    "two kinds of sparsity",
-                ),
-            ),
-            **{
-                f"features-{kind}": filters(
-                    result[f"{kind}_features"], most=64, title=f"features {name}"
-                )
-                for kind, name in codes.items()
             },
-            **{
-                f"codes-{kind}": heatmap(
-                    result[f"{kind}_code"], xlabel="unit", ylabel="validation image",
-                    title=f"codes {name}", unit="activity",
-                )
-                for kind, name in codes.items()
-            },
-        }  # fmt: skip
+            "encoder weights near 0 (%)",
+            f"{self.active} (%)",
+            "two kinds of sparsity",
+        )
+        ends = active.mean(0)[[0, -1]].tolist()
+        return panels(sparsity, error, kinds), dict(zip(("first", "last"), ends, strict=True))
+
+    def picture_codes_sparse(self, result: Mapping[str, Tensor]) -> Figure:
+        """The code of some validation images (rows) under the strongest penalty.
+
+        A unit that is active is bright: the images share few of them.
+        """
+        return self._codes(result["sparse_code"], self._strongest())
+
+    def picture_codes_dense(self, result: Mapping[str, Tensor]) -> Figure:
+        """The code of the same validation images without a penalty.
+
+        More of each row is bright than under the strongest penalty.
+        """
+        return self._codes(result["dense_code"], "without penalty")
+
+    def picture_features_sparse(self, result: Mapping[str, Tensor]) -> Figure:
+        """The feature that each unit adds to the reconstruction, under the strongest penalty."""
+        title = f"features {self._strongest()}"
+        return filters(result["sparse_features"], most=64, title=title)
+
+    def picture_features_dense(self, result: Mapping[str, Tensor]) -> Figure:
+        """The feature that each unit adds to the reconstruction, without a penalty."""
+        return filters(result["dense_features"], most=64, title="features without penalty")
+
+    def _strongest(self) -> str:
+        return rf"with $\alpha = {self.alphas[-1]:g}$"
+
+    def _codes(self, code: Float[Tensor, "images hidden"], name: str) -> Figure:
+        title = f"codes {name}"
+        return heatmap(code, xlabel="unit", ylabel="validation image", title=title, unit="activity")
 
     def tiny(self) -> Self:
-        return replace(self, rows=64, steps=3, batch_size=32, hidden_size=9, repeats=1)
+        return replace(super().tiny(), rows=64)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,20 +347,13 @@ class TargetRate(SparseCode):
         super().__post_init__()
         self.require(0 < self.rho < 1, "rho", "between 0 and 1")
 
-    def first(self) -> Encoding:
+    def first(self) -> ImageCoding:
         return replace(super().first(), rho=self.rho)
 
     def target(self) -> dict[str, float]:
         return {"target rate": 100 * self.rho}
 
 
-# Seeds 0, 1, 2 (three networks each)   sparse-code                  sparse-code-rate
-# activity without penalty              0.642 0.620 0.630            0.410 0.395 0.404
-# active_ratio at the strongest         0.491 0.494 0.487            0.411 0.415 0.409
-# extra_error there                     0.161 0.177 0.178            0.164 0.130 0.145
-# largest_rise                          -0.066 -0.065 -0.062         -0.034 -0.033 -0.033
-# weights_change                        0.037 0.030 0.043            0.009 0.015 0.019
-# on the 144 validation images, about 8 s each on one CPU thread.
 RECIPES = {
     "sparse-code": SparseCode(
         goal="largest_rise < 0 and extra_error < 0.2 and active_ratio <= 0.6",

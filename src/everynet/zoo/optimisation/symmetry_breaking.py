@@ -8,11 +8,12 @@
     dE/dv_i  = mean over samples of e h_i                       (6)  and out of it
     spread   = max_ij |theta_i - theta_j|                       (7)  theta_i = (w_i, b_i, v_i)
 
-E is the cross-entropy. Only theta_i and the error, which all units share, enter the gradient of
-theta_i: two units with equal theta get equal gradients, so equal steps, and are one unit for ever.
-Any rule that works weight by weight (momentum, Adam) keeps them equal too. One tanh unit answers by
-a threshold along one line through the plane and so gets at most three of the four corners of XOR
-right; eight that begin apart get them all. The biases may begin at zero: the weights do it.
+x is a point of the plane, w_i . x a scalar product, and E the cross-entropy. Only theta_i and the
+error, which all units share, enter the gradient of theta_i: two units with equal theta get equal
+gradients, so equal steps, and are one unit for ever. Any rule that works weight by weight
+(momentum, Adam) keeps them equal too. One tanh unit answers by a threshold along one line through
+the plane and so gets at most three of the four corners of XOR right; eight that begin apart get
+them all. The biases may begin at zero: the weights do it.
 
 Goodfellow et al. (2016), "Deep Learning", section 8.4; Rumelhart, Hinton, Williams (1986),
 "Learning representations by back-propagating errors", Nature 323, doi:10.1038/323533a0.
@@ -26,24 +27,21 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from everynet.data.dataset import Batch, Data, Terms
 from everynet.plot.panels import Panel, panels
 from everynet.plot.surface import decision_surface, square
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.recipes.training import Training
 from everynet.system.seeds import mix
 from everynet.training.device import choose
 from everynet.training.loop import begin, train
 
-CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-XOR = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
-LOW, HIGH = -0.5, 1.5
 
-
-class Hidden(nn.Module):
+class TanhNetwork(nn.Module):
     """Maps points of the plane to a logit through one layer of tanh units."""
 
     def __init__(self, units: int) -> None:
@@ -56,14 +54,14 @@ class Hidden(nn.Module):
         y: Tensor = self.output(h)[:, 0]  # (2)
         return y
 
-    def units(self) -> Float[Tensor, "units 4"]:
+    def unit_weights(self) -> Float[Tensor, "units 4"]:
         """theta_i = (w_i, b_i, v_i), a row for each hidden unit."""
         into, bias, out = self.hidden.weight, self.hidden.bias, self.output.weight
         return torch.cat([into, bias[:, None], out.T], dim=1).detach().clone()
 
 
 def unit_gradients(
-    model: Hidden, x: Float[Tensor, "rows 2"], t: Float[Tensor, " rows"]
+    model: TanhNetwork, x: Float[Tensor, "rows 2"], t: Float[Tensor, " rows"]
 ) -> Float[Tensor, "units 4"]:
     """The gradient of the cross-entropy by theta_i, a row for each hidden unit, by hand."""
     h, v = model.hidden(x).tanh(), model.output.weight[0]
@@ -80,8 +78,16 @@ def spread(theta: Float[Tensor, "*times units 4"]) -> Float[Tensor, "*times"]:
     return (theta.amax(dim=-2) - theta.amin(dim=-2)).amax(dim=-1)  # (7)
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
+CORNERS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+XOR = torch.tensor([0.0, 1.0, 1.0, 0.0], dtype=torch.float64)
+LOW, HIGH = -0.5, 1.5
+
+
 @dataclass(frozen=True, kw_only=True)
-class Xor(Training[Hidden]):
+class Xor(Training[TanhNetwork]):
     """Learn the four corners from weights that are all `constant`, or normal where it is None."""
 
     units: int = 8
@@ -92,8 +98,8 @@ class Xor(Training[Hidden]):
     def dataset(self) -> Data:
         return Data({"train": (CORNERS, XOR)}, batch_size=self.batch_size, seed=self.seed)
 
-    def model(self, data: Data) -> Hidden:
-        model = Hidden(self.units)
+    def model(self, data: Data) -> TanhNetwork:
+        model = TanhNetwork(self.units)
         for layer in (model.hidden, model.output):
             nn.init.zeros_(layer.bias)
             if self.constant is None:
@@ -102,43 +108,29 @@ class Xor(Training[Hidden]):
                 nn.init.constant_(layer.weight, self.constant)
         return model
 
-    def objective(self, model: Hidden, batch: Batch) -> Terms:
+    def objective(self, model: TanhNetwork, batch: Batch) -> Terms:
         x, t = batch
         return {"cross_entropy": binary_cross_entropy_with_logits(model(x), t)}
 
 
-def learn(recipe: Xor) -> tuple[Hidden, Float[Tensor, "times units 4"]]:
+def learn(recipe: Xor) -> tuple[TanhNetwork, Float[Tensor, "times units 4"]]:
     """The network at the end, and its hidden units at the start and after each step."""
     data, setup = recipe.dataset(), choose("cpu", "fp64")
     state = begin(recipe, data, setup)
-    path = [state.model.units()]
-    path += [state.model.units() for _ in train(recipe, state, data, setup=setup)]
+    path = [state.model.unit_weights()]
+    path += [state.model.unit_weights() for _ in train(recipe, state, data, setup=setup)]
     return state.model, torch.stack(path)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Corners(Simulation):
+class SymmetryBreaking(Simulation):
     """Learn XOR from equal and from random weights."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "units": (
-            "From equal weights all hidden units stay one for ever (left), from random weights "
-            "each goes its own way (middle), and the spread between them (right) is 0 or grows."
-        ),
-        "surface-equal": (
-            "What the network with equal weights answers over the plane: one straight edge, which "
-            "leaves at least one of the four corners of XOR on the wrong side."
-        ),
-        "surface-random": (
-            "What the network with random weights answers over the plane: its edges bend around "
-            "two opposite corners, so that all four corners of XOR are right."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "spread_constant": "how far apart units get that began alike: not at all",
-        "spread_random": "how far apart units are at the end that began at random",
-        "accuracy_constant": "the share of XOR's corners that units which began alike get right",
-        "solved_random": "the share of random starts that get all corners right",
+        "spread_constant": "the largest spread of the units from equal weights: 0",
+        "spread_random": "the spread of the units at the end, from random weights",
+        "accuracy_constant": "accuracy on the corners of XOR from equal weights",
+        "solved_random": "the share of random initialisations that get all corners right",
     }
 
     units: int = 8
@@ -154,10 +146,9 @@ class Corners(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.units >= 2, "units", "at least 2: one has none to be like")
-        self.require(self.steps >= 1, "steps", "at least 1")
-        self.require(self.lr > 0, "lr", "a positive number")
-        self.require(self.nets >= 1, "nets", "at least 1")
+        self.at_least(2, "units")
+        self.at_least(1, "steps", "nets")
+        self.above(0, "lr")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         paths, scores, surfaces = [], [], []
@@ -188,43 +179,68 @@ class Corners(Simulation):
             "solved_random": float((right[1:] == 1).double().mean()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_units(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Weights of the hidden units by step, and the spread between the units (right).
+
+        From equal weights (left) all units stay equal, with a spread of at most {equal:.2g}; from
+        random ones (middle) they part, to a spread of {random:.2g}.
+        """
         steps = torch.arange(self.steps + 1.0)
-        constant, chance = result["paths"]
-        named = {"into each unit, $w_{i1}$": 0, "bias, $b_i$": 2, "out of each unit, $v_i$": 3}
+        constant, random = result["paths"]
+        parts = {"into each unit, $w_{i1}$": 0, "bias, $b_i$": 2, "out of each unit, $v_i$": 3}
         alike = Panel(
-            {name: (steps, constant[:, 0, part]) for name, part in named.items()},
+            {name: (steps, constant[:, 0, part]) for name, part in parts.items()},
             xlabel="step",
             ylabel=f"weight, the same for all {self.units} units",
-            title="equal weights: the units stay one",
+            title="equal weights: the units stay equal",
         )
         apart = Panel(
-            {f"_unit {unit + 1}": (steps, chance[:, unit, 0]) for unit in range(self.units)},
+            {f"_unit {unit + 1}": (steps, random[:, unit, 0]) for unit in range(self.units)},
             xlabel="step",
             ylabel="weight into the unit, $w_{i1}$",
-            title=f"random weights: each of {self.units} goes its own way",
+            title=f"random weights: {self.units} different units",
         )
         spreads = Panel(
-            {"equal": (steps, spread(constant)), "random": (steps, spread(chance))},
+            {"equal": (steps, spread(constant)), "random": (steps, spread(random))},
             xlabel="step",
             ylabel="spread of the units",
             title="how far apart they are",
         )
-        inputs, targets = CORNERS, XOR.long()
-        surfaces = {
-            f"surface-{name}": decision_surface(scores, inputs, targets, low=LOW, high=HIGH)
-            for name, scores in zip(("equal", "random"), result["surfaces"], strict=True)
-        }
-        return {"units": panels(alike, apart, spreads), **surfaces}
+        values = {"equal": float(spread(constant).max()), "random": float(spread(random)[-1])}
+        return panels(alike, apart, spreads), values
+
+    def picture_surface_equal(
+        self, result: Mapping[str, Tensor]
+    ) -> tuple[Figure, dict[str, float]]:
+        """The output of the network that began with equal weights, over the plane.
+
+        Its boundary is one straight line, which gets {right} of the four corners of XOR right.
+        """
+        return self._surface(result, 0)
+
+    def picture_surface_random(
+        self, result: Mapping[str, Tensor]
+    ) -> tuple[Figure, dict[str, float]]:
+        """The output of a network that began with random weights, over the plane.
+
+        Its boundary may bend around corners: {right} of the four corners of XOR are right.
+        """
+        return self._surface(result, 1)
+
+    def _surface(
+        self, result: Mapping[str, Tensor], network: int
+    ) -> tuple[Figure, dict[str, float]]:
+        """The decision surface of a network, and how many corners it gets right."""
+        right = int(((result["scores"][network] > 0) == (XOR > 0)).sum())
+        scores, targets = result["surfaces"][network], XOR.long()
+        return decision_surface(scores, CORNERS, targets, low=LOW, high=HIGH), {"right": right}
 
     def tiny(self) -> Self:
-        return replace(self, steps=5, nets=1)
+        return replace(super().tiny(), nets=1)
 
 
-# Seeds 0, 1, 2, about 2 s on one CPU thread: spread_constant 0 to the last bit, accuracy_constant
-# 0.75, solved_random 1 (20 networks of each seed).
 RECIPES = {
-    "symmetry-breaking": Corners(
+    "symmetry-breaking": SymmetryBreaking(
         goal="spread_constant <= 1e-12 and accuracy_constant <= 0.75 and solved_random >= 1",
         covers=("O10",),
     ),

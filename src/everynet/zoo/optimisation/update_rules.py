@@ -8,7 +8,7 @@
     theta <- theta - lr v                                 (4)   momentum: step
 
     theta <- theta - lr (g + b v)                         (5)   Nesterov, with the v of (3)
-    g~    = grad J(phi + b u)                             (6)   Nesterov, seen from behind: slope
+    g~    = grad J(phi + b u)                             (6)   Nesterov, look-ahead form: gradient
     u     <- b u - lr g~                                  (7)   ... velocity
     phi   <- phi + u                                      (8)   ... step;  theta = phi + b u
 
@@ -25,11 +25,13 @@
     theta <- theta - lr (sign(c) + decay theta)           (17)  Lion: step
     m     <- b2 m + (1 - b2) g                            (18)  Lion: moment
 
-A batch drawn at random gives g without bias, with a variance in proportion to 1/B: B = 1 is SGD in
-the narrow sense, B = N is gradient descent. Momentum takes of the order of sqrt(c) steps on a
-quadratic of condition c where SGD takes c. Nesterov's rule takes the slope where the velocity will
-carry it, which brakes in time where momentum swings: (6)-(8) in phi is (3) and (5) in theta = phi +
-b u with v = -u / lr. AdaGrad's step falls like 1 / sqrt(t) and in the end stops anywhere; RMSProp
+theta are the weights, J the loss, lr the learning rate, t the number of the step; b, b1, b2 are
+below 1, eps is small, and squares, roots, signs and quotients are taken entry by entry. A batch
+drawn at random gives g without bias, with a variance in proportion to 1/B: B = 1 is SGD in the
+narrow sense, B = N is gradient descent. Momentum takes of the order of sqrt(c) steps on a quadratic
+of condition c where SGD takes c. Nesterov's rule takes the gradient where the velocity will carry
+it, which brakes in time where momentum swings: (6)-(8) in phi is (3) and (5) in theta = phi + b u
+with v = -u / lr. AdaGrad's step falls like 1 / sqrt(t) and in the end stops anywhere; RMSProp
 forgets and goes on. The bias that (14) takes away is towards 0: without it the first steps of Adam
 would have the wrong length; with it the first is -lr sign(g). Lion's steps all have that length.
 
@@ -53,100 +55,104 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-Slope = Callable[[Float[Tensor, "*shape"]], Float[Tensor, "*shape"]]
-"""The gradient at a point; of a batch drawn anew each time, where it is stochastic."""
+Gradient = Callable[[Float[Tensor, "*shape"]], Float[Tensor, "*shape"]]
+"""The gradient at a point; that of a batch drawn anew at each call, where it is stochastic."""
 State = tuple[Float[Tensor, "*shape"], ...]
-"""What a rule remembers from step to step."""
-Moved = tuple[Float[Tensor, "*shape"], State]
-"""Where a step led, and what is remembered then."""
+"""Moments and velocities that a rule keeps from step to step."""
+Updated = tuple[Float[Tensor, "*shape"], State]
+"""The weights and the state after a step."""
 
 
 @dataclass(frozen=True)
-class Rule:
-    """An update rule: a pure function from theta, g and what it remembers to the next of them."""
+class UpdateRule:
+    """A pure function from theta, g and a state to the next theta and state; no optimiser.
+
+    The optimisers that train networks are torch's, and `Lion` of everynet.nn.
+    """
 
     lr: float | Float[Tensor, "*rates"]
-    """Length of a step; a tensor gives many runs at once a rate each."""
+    """Learning rate; a tensor gives many runs at once a rate each."""
 
-    memory: ClassVar[int] = 0  # tensors it remembers, all zero at the start
+    states: ClassVar[int] = 0
+    """Tensors of its state, all zero before the first step."""
 
-    def start(self, theta: Float[Tensor, "*shape"]) -> State:
-        return tuple(torch.zeros_like(theta) for _ in range(self.memory))
+    def init_state(self, theta: Float[Tensor, "*shape"]) -> State:
+        return tuple(torch.zeros_like(theta) for _ in range(self.states))
 
     def step(
         self, theta: Float[Tensor, "*shape"], g: Float[Tensor, "*shape"], state: State, t: int
-    ) -> Moved:
+    ) -> Updated:
         """Step number t = 1, 2, ... from theta, where the gradient is g."""
         raise NotImplementedError  # each rule below
 
 
 @dataclass(frozen=True)
-class SGD(Rule):
-    """Straight down."""
+class SGDRule(UpdateRule):
+    """Down the gradient."""
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         return theta - self.lr * g, state  # (2)
 
 
 @dataclass(frozen=True)
-class Momentum(Rule):
-    """A heavy ball: steps along an average of all slopes so far."""
+class MomentumRule(UpdateRule):
+    """A heavy ball: steps along a weighted sum of all gradients so far."""
 
     beta: float = 0.9
-    memory: ClassVar[int] = 1
+    states: ClassVar[int] = 1
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (v,) = state
         v = self.beta * v + g  # (3)
         return theta - self.lr * v, (v,)  # (4)
 
 
 @dataclass(frozen=True)
-class Nesterov(Momentum):
-    """Momentum that brakes in time: the slope is that ahead, where the velocity leads."""
+class NesterovRule(MomentumRule):
+    """Momentum whose gradient is taken ahead, where the velocity leads."""
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (v,) = state
         v = self.beta * v + g  # (3)
         return theta - self.lr * (g + self.beta * v), (v,)  # (5)
 
 
 @dataclass(frozen=True)
-class AdaGrad(Rule):
-    """Each weight has a rate of its own, which falls with all its gradients so far."""
+class AdaGradRule(UpdateRule):
+    """Each weight has a learning rate of its own, which falls with its gradients so far."""
 
     eps: float = 1e-10
-    memory: ClassVar[int] = 1
+    states: ClassVar[int] = 1
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (r,) = state
         r = r + g**2  # (9)
         return theta - self.lr * g / (r.sqrt() + self.eps), (r,)  # (11)
 
 
 @dataclass(frozen=True)
-class RMSProp(Rule):
+class RMSPropRule(UpdateRule):
     """AdaGrad that forgets: each gradient is measured by its own recent size."""
 
     beta: float = 0.99
     eps: float = 1e-8
-    memory: ClassVar[int] = 1
+    states: ClassVar[int] = 1
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (r,) = state
         r = self.beta * r + (1 - self.beta) * g**2  # (10)
         return theta - self.lr * g / (r.sqrt() + self.eps), (r,)  # (11)
 
 
 @dataclass(frozen=True)
-class Adam(Rule):
+class AdamRule(UpdateRule):
     """Momentum and RMSProp in one, each corrected for its start at zero."""
 
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
-    memory: ClassVar[int] = 2
+    states: ClassVar[int] = 2
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (m, s), (b1, b2) = state, self.betas
         m = b1 * m + (1 - b1) * g  # (12)
         s = b2 * s + (1 - b2) * g**2  # (13)
@@ -155,50 +161,50 @@ class Adam(Rule):
 
 
 @dataclass(frozen=True)
-class Lion(Rule):
+class LionRule(UpdateRule):
     """The sign of a smoothed gradient: every weight moves by the same amount."""
 
     betas: tuple[float, float] = (0.9, 0.99)
     decay: float = 0.0
-    memory: ClassVar[int] = 1
+    states: ClassVar[int] = 1
 
-    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Moved:
+    def step(self, theta: Tensor, g: Tensor, state: State, t: int) -> Updated:
         (m,), (b1, b2) = state, self.betas
         c = b1 * m + (1 - b1) * g  # (16)
         theta = theta - self.lr * (c.sign() + self.decay * theta)  # (17)
         return theta, (b2 * m + (1 - b2) * g,)  # (18)
 
 
-RULES: dict[str, type[Rule]] = {
-    "sgd": SGD,
-    "momentum": Momentum,
-    "nesterov": Nesterov,
-    "adagrad": AdaGrad,
-    "rmsprop": RMSProp,
-    "adam": Adam,
-    "lion": Lion,
+RULES: dict[str, type[UpdateRule]] = {
+    "sgd": SGDRule,
+    "momentum": MomentumRule,
+    "nesterov": NesterovRule,
+    "adagrad": AdaGradRule,
+    "rmsprop": RMSPropRule,
+    "adam": AdamRule,
+    "lion": LionRule,
 }
 """By the names a recipe's `optimizer` has; the constants above are torch's defaults too."""
 
 
 def descend(
-    rule: Rule, slope: Slope, theta: Float[Tensor, "*shape"], steps: int
+    rule: UpdateRule, gradient: Gradient, theta: Float[Tensor, "*shape"], steps: int
 ) -> Float[Tensor, " times *shape"]:
     """The start and `steps` steps of a rule from it."""
-    state, path = rule.start(theta), [theta]
+    state, path = rule.init_state(theta), [theta]
     for t in range(1, steps + 1):
-        theta, state = rule.step(theta, slope(theta), state, t)
+        theta, state = rule.step(theta, gradient(theta), state, t)
         path.append(theta)
     return torch.stack(path)
 
 
-def nesterov_from_behind(
-    slope: Slope, phi: Float[Tensor, "*shape"], steps: int, lr: float, beta: float
+def nesterov_look_ahead(
+    gradient: Gradient, phi: Float[Tensor, "*shape"], steps: int, lr: float, beta: float
 ) -> tuple[Float[Tensor, " times *shape"], Float[Tensor, " times *shape"]]:
-    """Nesterov's rule as it was written: phi and the points ahead of it where slopes are taken."""
+    """Nesterov's rule as it was written: phi, and the points ahead where gradients are taken."""
     u, path, ahead = torch.zeros_like(phi), [phi], [phi]
     for _ in range(steps):
-        g = slope(phi + beta * u)  # (6)
+        g = gradient(phi + beta * u)  # (6)
         u = beta * u - lr * g  # (7)
         phi = phi + u  # (8)
         path.append(phi)
@@ -215,8 +221,8 @@ def epoch_gradients(
 ) -> Float[Tensor, "batches dim"]:
     """The gradient of each batch of one epoch at theta; loss(theta, batch) is a mean over rows."""
     order = torch.randperm(rows, generator=generator)
-    slopes = []
+    gradients = []
     for batch in order.split(batch_size):
         point = theta.detach().requires_grad_()
-        slopes.append(torch.autograd.grad(loss(point, batch), point)[0])  # (1)
-    return torch.stack(slopes)
+        gradients.append(torch.autograd.grad(loss(point, batch), point)[0])  # (1)
+    return torch.stack(gradients)

@@ -42,7 +42,7 @@ from everynet.recipes.experiment import Cell, Experiment, Table
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.seeds import seeded_by
-from everynet.zoo.optimisation.few_images import figures
+from everynet.zoo.optimisation.few_images import evaluate_in_training
 from everynet.zoo.vision.resnet import CifarResNet, CifarResNetImages, PlainNet, PlainNetImages
 
 KINDS: Mapping[str, type[CifarResNetImages]] = {
@@ -137,7 +137,7 @@ class Degradation(Experiment):
         self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
     ) -> dict[str, float | Tensor]:
         """The error on the training images as they are, after the training mode's norms."""
-        found = figures(recipe, state.model, data.batches("train"))
+        found = evaluate_in_training(recipe, state.model, data.batches("train"))
         return {
             "epoch": state.done / data.steps_per_epoch,
             "error": 1 - found["accuracy"],  # (1)

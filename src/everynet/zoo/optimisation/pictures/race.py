@@ -1,10 +1,10 @@
-"""A race down several landscapes: the ways of all on one map each, and the table of results."""
+"""A race down several landscapes: the paths of all rules on maps, and the table of results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from textwrap import fill
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -17,37 +17,40 @@ from everynet.plot.style import FAINT, INK, LEAST, WIDTH, array, bare, colour, f
 
 POINTS = 200  # along a side of the grid that contours are computed from
 LEVELS = 14
-MARKED = 12  # the first steps of a way, whose ends are marked: how long a step is
+MARKED = 12  # the first steps of a path, whose ends are marked: how long a step is
 
 
-@dataclass(frozen=True)
-class Course:
-    """A landscape and the ways down it by name, in the colours of the cycle."""
+class Course(NamedTuple):
+    """A landscape with the start of the race and its minima."""
 
     title: str
     height: Callable[[Float[Tensor, "*points 2"]], Float[Tensor, "*points"]]
+    start: tuple[float, float]
+    minima: Sequence[tuple[float, float]]
     window: tuple[float, float, float, float]
     """The part of the plane that is shown: left, right, bottom, top."""
-    minima: Sequence[tuple[float, float]]
-    ways: Mapping[str, Float[Tensor, "_ 2"]]
 
 
-def courses(given: Sequence[Course], teams: Mapping[str, Sequence[str]]) -> Figure:
-    """A row for each course and a column for each team, whose ways alone are drawn there.
+Paths = Mapping[str, Float[Tensor, "_ 2"]]
+"""The path of each rule down a landscape, in the colours of the cycle."""
+
+
+def courses(given: Sequence[tuple[Course, Paths]], teams: Mapping[str, Sequence[str]]) -> Figure:
+    """A row for each course and a column for each team, whose paths alone are drawn there.
 
     A star is a minimum; dots are the ends of the first steps.
     """
     made = figure(WIDTH, 2.05 * len(given) + 0.7, len(given), len(teams))
     places = iter(made.axes)
-    for course in given:
+    for row, (course, paths) in enumerate(given):
         for number, (team, names) in enumerate(teams.items()):
             axes = next(places)
-            _draw(axes, course, names)
+            _draw(axes, course, {name: paths[name] for name in names}, list(paths))
             if number == 0:
                 axes.set_ylabel(wrapped(course.title, 1.7) + "\n" + r"$\theta_2$")
-            if course is given[0]:
+            if row == 0:
                 axes.set_title(team, color=INK)
-            if course is given[-1]:
+            if row == len(given) - 1:
                 axes.set_xlabel(r"$\theta_1$")
                 axes.legend(
                     fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.24), ncols=2,
@@ -56,7 +59,7 @@ def courses(given: Sequence[Course], teams: Mapping[str, Sequence[str]]) -> Figu
     return made
 
 
-def _draw(axes: Axes, course: Course, names: Sequence[str]) -> None:
+def _draw(axes: Axes, course: Course, paths: Paths, everyone: Sequence[str]) -> None:
     left, right, bottom, top = course.window
     x = torch.linspace(left, right, POINTS, dtype=torch.float64)
     y = torch.linspace(bottom, top, POINTS, dtype=torch.float64)
@@ -64,24 +67,17 @@ def _draw(axes: Axes, course: Course, names: Sequence[str]) -> None:
     shares = torch.linspace(0.01, 0.97, LEVELS, dtype=torch.float64)
     levels = z.flatten().quantile(shares).unique()  # as much of the map between any two lines
     axes.contour(array(x), array(y), array(z), levels=array(levels), colors=FAINT, linewidths=0.9)
-    everyone = list(course.ways)
-    for order, name in enumerate(names):
-        line, ink = array(course.ways[name]), colour(everyone.index(name))
-        width = 2.2 - 0.5 * order  # so that one way does not hide another below it
+    for order, (name, path) in enumerate(paths.items()):
+        line, ink = array(path), colour(everyone.index(name))
+        width = 2.2 - 0.5 * order  # so that one path does not hide another below it
         axes.plot(line[:, 0], line[:, 1], "-", color=ink, linewidth=width, label=name)
         few = line[1 : MARKED + 1]
         axes.plot(few[:, 0], few[:, 1], "o", color=ink, ms=2.6)
-    across, up = next(iter(course.ways.values()))[0].tolist()
-    axes.plot(across, up, "o", color="white", mec=INK, ms=6, zorder=5)
+    axes.plot(*course.start, "o", color="white", mec=INK, ms=6, zorder=5)
     axes.annotate(
-        "start",
-        (across, up),
-        xytext=(-5, -6),
-        textcoords="offset points",
-        ha="right",
-        va="top",
+        "start", course.start, xytext=(-5, -6), textcoords="offset points", ha="right", va="top",
         fontsize="small",
-    )
+    )  # fmt: skip
     for place in course.minima:
         axes.plot(*place, "*", color=INK, ms=10, mec="white", zorder=5)
     axes.set_xlim(left, right)
@@ -114,10 +110,10 @@ def standings(
         axes.plot(-1.02, line + 0.45, "s", color=colour(line), ms=9)
         axes.text(-0.92, line + 0.45, name, va="center", color=INK)
         for number, cell in enumerate(cells):
-            figures, _, small = cell.partition("\n")
+            value, _, small = cell.partition("\n")
             weight = "bold" if best[number] == line else "normal"
             where = (number + 0.4, line + (0.3 if small else 0.45))
-            axes.text(*where, figures, ha="center", va="center", weight=weight, color=INK)
+            axes.text(*where, value, ha="center", va="center", weight=weight, color=INK)
             axes.text(where[0], line + 0.68, small, ha="center", va="center", fontsize=LEAST)
         axes.axhline(line + 0.95, color=FAINT, linewidth=0.6)
     axes.text(-1.05, len(rows) + 0.15, fill(note, 105), va="top", color=INK)
