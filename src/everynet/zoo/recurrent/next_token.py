@@ -285,7 +285,7 @@ class NextToken(Training[Reader, Carried]):
         time = min(3 * self.window // 2 + 1, s.shape[1])
         whole = targets[:, time - 1] != IGNORED
         s, target = s[whole, :time], targets[whole, time - 1]
-        # cuDNN goes back only through a network in training mode, and pictures are drawn in eval mode.
+        # cuDNN goes back only in training mode, and pictures are drawn in eval mode.
         with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
             output, h = model.states(s[:, :1])
             states, h = [], h.detach().requires_grad_()
