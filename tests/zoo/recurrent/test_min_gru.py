@@ -23,7 +23,7 @@ from everynet.zoo.recurrent.min_gru import (
     by_loop,
     gates,
 )
-from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
+from everynet.zoo.recurrent.sequences import REMEMBERED, make_selective_copy
 
 CELLS = {
     "minGRU": lambda: MinGRU(4, 4),
@@ -231,7 +231,7 @@ class Copier(torch.nn.Module):
 
 def test_an_exchanged_symbol_costs_its_own_answer_alone():
     recipe = find("min-gru")
-    s, targets = selective_copy(20, 4, 0, held_out=6).splits["valid"]
+    s, targets = make_selective_copy(20, 4, 0, held_out=6).splits["valid"]
     lost = recipe.swap_symbols(Copier(), s, targets)
     torch.testing.assert_close(lost, torch.eye(REMEMBERED).double())
 

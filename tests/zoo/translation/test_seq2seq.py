@@ -19,7 +19,7 @@ PAD, START, END = 0, 2, 3
 
 def net(source=11, target=9, embedding=5, hidden=7):
     torch.manual_seed(0)
-    return Seq2Seq(source, target, embedding, hidden).double()
+    return Seq2Seq(source, target, embedding=embedding, hidden_size=hidden).double()
 
 
 def sentence(length, tokens=11, seed=0):
@@ -248,7 +248,7 @@ def test_pictures_of_the_smallest_network_and_of_one_sentence():
     data = recipe.dataset()
     made = recipe.model(data)
     for size in (1, 1000):
-        assert len(recipe.pictures(made, replace(data, eval_batch_size=size), ())) == 3
+        assert len(recipe.draw(made, replace(data, eval_batch_size=size), ())) == 3
 
 
 @pytest.mark.slow

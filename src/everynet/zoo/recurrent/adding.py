@@ -26,7 +26,7 @@ from everynet.metrics.meanings import meanings
 from everynet.plot import Panel, panels
 from everynet.recipes.training import Training
 from everynet.zoo.recurrent.pictures.gates import gates_over_marks
-from everynet.zoo.recurrent.sequences import adding
+from everynet.zoo.recurrent.sequences import make_adding
 
 SHOWN = 16
 """Units that are drawn."""
@@ -70,7 +70,7 @@ class Adding(Training[Adder]):
         self.at_least(1, "hidden_size")
 
     def dataset(self) -> Data:
-        return adding(self.length, self.batch_size, self.seed)
+        return make_adding(self.length, self.batch_size, self.seed)
 
     def cell(self) -> nn.Module:
         """The cell, from pairs to states of `hidden_size`."""

@@ -43,7 +43,7 @@ from everynet.zoo.recurrent.pictures.gate_maps import (
     memory_curves,
     swapped_map,
 )
-from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
+from everynet.zoo.recurrent.sequences import REMEMBERED, make_selective_copy
 
 REACH = 4
 """Kernel size of the short convolution: the present vector and three before."""
@@ -185,7 +185,7 @@ class SelectiveCopy(Training[BlockReader]):
         self.at_least(1, "symbols", "hidden_size", "layers", "widening")
 
     def dataset(self) -> Data:
-        return selective_copy(self.length, self.batch_size, self.seed, self.symbols)
+        return make_selective_copy(self.length, self.batch_size, self.seed, self.symbols)
 
     def model(self, data: Data) -> BlockReader:
         size = self.hidden_size
@@ -253,7 +253,9 @@ class SelectiveCopy(Training[BlockReader]):
         longer = [self.length * n // 4 for n in (2, 3, 4, 6, 8, 12, 16)]
         lengths = sorted({max(REMEMBERED, length) for length in (REMEMBERED, *longer)})
         for length in lengths:
-            others = selective_copy(length, self.batch_size, self.seed, self.symbols, held_out=200)
+            others = make_selective_copy(
+                length, self.batch_size, self.seed, self.symbols, held_out=200
+            )
             batch = tuple(part.to(device) for part in others.splits["valid"])
             accuracy.append(self.metrics(model, batch)["accuracy"].mean().item())
         return panels(
