@@ -203,11 +203,11 @@ def test_what_words_add_sums_to_the_score(fitted):
     with torch.no_grad():
         drawn = recipe.draw(model, data, [])
     assert drawn.keys() == recipe.picture_names().keys()
-    shown = [text.get_text() for text in drawn["words"].axes[0].texts]
+    shown = [text.get_text() for text in drawn["words"].figure.axes[0].texts]
     tokens = Tokens.of(data.spec)
     first = tokens.decode(x[0, : lengths[0]].tolist()).split()
     assert shown[: len(first)] == first
-    bars = drawn["weights"].axes[1]
+    bars = drawn["weights"].figure.axes[1]
     widths = [bar.get_width() for bar in bars.patches]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] == pytest.approx((model.weights_[1] - model.weights_[0]).max().item())

@@ -139,14 +139,6 @@ def test_words_are_where_lengths_say():
     assert inside(LENGTHS, 7)[0].tolist() == [True] * 4 + [False] * 3
 
 
-def test_dropout_is_between_layers_alone():
-    net = make_stack("gru", "both", 3, 4, layers=1, dropout=0.9)
-    x, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
-    assert torch.equal(net(x, lengths), net(x, lengths))
-    net = make_stack("gru", "both", 3, 4, layers=2, dropout=0.9)
-    assert not torch.equal(net(x, lengths), net(x, lengths))
-
-
 # ---------------------------------------------------------------------------------------- recipe
 
 

@@ -13,6 +13,7 @@ from everynet import runs
 from everynet.data.kinds import named
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.losses import IGNORED
+from everynet.nn.recurrent import last_of
 from everynet.recipes.catalog import find
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
@@ -27,8 +28,6 @@ from everynet.zoo.recurrent.rnn import (
     PlainAdding,
     PreActivationForm,
     StateForm,
-    as_torch,
-    at_end,
 )
 from tests.runs.test_resume import stopped_after
 
@@ -36,6 +35,20 @@ from tests.runs.test_resume import stopped_after
 def network(vocabulary, size, layers, dropout=0.0):
     cells = [torch.nn.RNN(size, size, batch_first=True) for _ in range(layers)]
     return Reader(vocabulary, size, cells, dropout)
+
+
+def as_torch(form):
+    """The same network as torch's own layer; its second bias is zero."""
+    rnn = torch.nn.RNN(form.input.in_features, form.input.out_features, batch_first=True)
+    rnn.to(form.input.weight).load_state_dict(
+        {
+            "weight_ih_l0": form.input.weight,
+            "weight_hh_l0": form.recurrent.weight,
+            "bias_ih_l0": form.input.bias,
+            "bias_hh_l0": torch.zeros_like(form.input.bias),
+        }
+    )
+    return rnn
 
 
 def double(layers=1, vocabulary=7, hidden_size=5, seed=0):
@@ -138,7 +151,7 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
     lengths = torch.tensor([4, 9, 1])
     x = torch.randn(3, 9, 3).double()
     for net, read in ((form, lambda h: h), (sums, torch.tanh), (joined, lambda h: h)):
-        ends = at_end(net(x)[0], lengths)
+        ends = last_of(net(x)[0], lengths)
         alone = torch.cat([net(row[None, :n])[1] for row, n in zip(x, lengths, strict=True)])
         torch.testing.assert_close(ends, alone, rtol=1e-12, atol=1e-12)
         both = [torch.autograd.grad(read(end).square().sum(), [*net.parameters()])
@@ -149,8 +162,8 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
 
 @pytest.mark.parametrize("lengths", [[0, 2], [1, 4]])
 def test_lengths_it_refuses(lengths):
-    with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because no state"):
-        at_end(torch.zeros(2, 3, 5), torch.tensor(lengths))
+    with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because a row"):
+        last_of(torch.zeros(2, 3, 5), torch.tensor(lengths))
 
 
 @pytest.mark.covers("R1")

@@ -230,7 +230,7 @@ def test_classes_may_be_more_than_two(tmp_path):
     with torch.no_grad():
         drawn = recipe.draw(state.model.eval(), data, [])
     assert drawn.keys() == recipe.picture_names().keys()
-    assert len(drawn["along"].axes) == 1, "where no text holds a not, one is shown"
+    assert len(drawn["along"].figure.axes) == 1, "where no text holds a not, one is shown"
 
 
 # -------------------------------------------------------------------------------------- learning

@@ -226,7 +226,7 @@ def test_the_network_follows_the_data():
     recipe = find("seq2seq").tiny()
     made = recipe.model(recipe.dataset())
     assert made.source.num_embeddings == made.target.num_embeddings == 4 + 8
-    assert made.decoder.hidden_size == 16
+    assert made.decoder.hidden_size == 8
 
 
 def test_figures_do_not_depend_on_how_many_are_evaluated_at_once():

@@ -102,15 +102,13 @@ class Adding(Training[Adder]):
         curves = {f"sequence {n}": ((t, y), (t, guess)) for n, (y, guess) in rows}
         return panels(
             Panel(
-                {name: curve for name, (curve, _) in curves.items()},
-                "time step $t$",
+                {name: curve for name, (curve, _) in curves.items()}, "time step $t$",
                 "$w h_t + b$",
                 f"output at each step; root mean squared error at the end {error:.3f}",
-                guides={name: guess for name, (_, guess) in curves.items()},
-                dashes="best guess",
+                guides={name: guess for name, (_, guess) in curves.items()}, dashes="best guess",
             ),
             width=6.5,
-        )
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), length=12)

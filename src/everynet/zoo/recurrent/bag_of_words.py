@@ -51,6 +51,10 @@ from everynet.zoo.recurrent.pictures.feelings import coloured
 from everynet.zoo.recurrent.pictures.grams import weighed_words, words_by_count
 
 Rows: TypeAlias = Any  # a csr_array, which scipy does not type
+Stream: TypeAlias = Int[Tensor, " tokens"]
+Ends: TypeAlias = Int[Tensor, " texts_and_one"]
+Labels: TypeAlias = Int[Tensor, " texts"]
+Weights: TypeAlias = tuple[Float[Tensor, "classes grams"], Float[Tensor, " classes"]]
 Array: TypeAlias = NDArray[np.float64]
 MOST_NGRAMS = 3
 MOST_TOKENS = 2_000_000  # of a vocabulary whose runs of three fit a number of 63 bits
@@ -60,7 +64,7 @@ SHOWN = 14  # words of each class that are drawn
 class Bag:
     """Maps texts to scores of classes, linear in what they hold.
 
-    Learns `keys_` (the phrases of training as numbers), `counts_` (texts that hold each), `weights_`
+    Learns `keys_` (phrases of training, as numbers), `counts_` (texts that hold each), `weights_`
     (classes x phrases) and `bias_`. Texts are a stream of tokens and where each of them ends: rows
     of unequal length, which scikit-learn's contract has no place for.
     """
@@ -78,18 +82,11 @@ class Bag:
         """The arguments of the constructor."""
         return {"ngrams": self.ngrams, "strength": self.strength}
 
-    def learn(
-        self, n: Rows, y: Int[Tensor, " texts"], classes: int
-    ) -> tuple[Float[Tensor, "classes grams"], Float[Tensor, " classes"]]:
+    def learn(self, n: Rows, y: Labels, classes: int) -> Weights:
         """W and b from bags and classes."""
         raise NotImplementedError  # by the subclass
 
-    def fit(
-        self,
-        stream: Int[Tensor, " tokens"],
-        ends: Int[Tensor, " texts_and_one"],
-        y: Int[Tensor, " texts"],
-    ) -> Self:
+    def fit(self, stream: Stream, ends: Ends, y: Labels) -> Self:
         if not 1 <= self.ngrams <= MOST_NGRAMS:
             raise UserError(f"ngrams ({self.ngrams}) must be from 1 to {MOST_NGRAMS}")
         if len(stream) and int(stream.max()) >= MOST_TOKENS:
@@ -104,7 +101,7 @@ class Bag:
         self.weights_, self.bias_ = self.learn(n, y, int(y.max()) + 1)
         return self
 
-    def bags(self, stream: Int[Tensor, " tokens"], ends: Int[Tensor, " texts_and_one"]) -> Rows:
+    def bags(self, stream: Stream, ends: Ends) -> Rows:
         """Which phrases of training each text holds; new phrases are left out."""
         keys, rows = encode_runs(stream.cpu(), ends.cpu(), self.ngrams)
         place = torch.searchsorted(self.keys_, keys).clamp(max=len(self.keys_) - 1)
@@ -114,9 +111,7 @@ class Bag:
         values = np.ones(held.shape[1])
         return csr_array((values, (held[0].numpy(), held[1].numpy())), shape=shape)
 
-    def scores(
-        self, stream: Int[Tensor, " tokens"], ends: Int[Tensor, " texts_and_one"]
-    ) -> Float[Tensor, "texts classes"]:
+    def scores(self, stream: Stream, ends: Ends) -> Float[Tensor, "texts classes"]:
         n = self.bags(stream, ends)
         return torch.from_numpy(n @ self.weights_.T.numpy()) + self.bias_  # (2)
 
@@ -124,9 +119,7 @@ class Bag:
 class NaiveBayes(Bag):
     """A bag that counts; `strength` is the smoothing s."""
 
-    def learn(
-        self, n: Rows, y: Int[Tensor, " texts"], classes: int
-    ) -> tuple[Float[Tensor, "classes grams"], Float[Tensor, " classes"]]:
+    def learn(self, n: Rows, y: Labels, classes: int) -> Weights:
         if not 0 < self.strength < math.inf:
             raise UserError(
                 f"strength ({self.strength}) must be above 0, because a word that a class never "
@@ -142,9 +135,7 @@ class NaiveBayes(Bag):
 class LogisticBag(Bag):
     """A bag whose weights make the classes likely; `strength` is the penalty l2."""
 
-    def learn(
-        self, n: Rows, y: Int[Tensor, " texts"], classes: int
-    ) -> tuple[Float[Tensor, "classes grams"], Float[Tensor, " classes"]]:
+    def learn(self, n: Rows, y: Labels, classes: int) -> Weights:
         if not 0 < self.strength < math.inf:
             raise UserError(
                 f"strength ({self.strength}) must be above 0, because texts with a word of their "
@@ -158,9 +149,7 @@ class LogisticBag(Bag):
         theta = torch.from_numpy(found.x).view(classes, -1)
         return theta[:, :-1].contiguous(), theta[:, -1].contiguous()
 
-    def objective(
-        self, theta: Array, n: Rows, y: Int[Tensor, " texts"], classes: int
-    ) -> tuple[float, Array]:
+    def objective(self, theta: Array, n: Rows, y: Labels, classes: int) -> tuple[float, Array]:
         """J and its gradient; of each class the weights and then the bias."""
         both = torch.from_numpy(theta).view(classes, -1)
         w, b = both[:, :-1], both[:, -1]
@@ -174,7 +163,7 @@ class LogisticBag(Bag):
 
 
 def encode_runs(
-    stream: Int[Tensor, " tokens"], ends: Int[Tensor, " texts_and_one"], ngrams: int
+    stream: Stream, ends: Ends, ngrams: int
 ) -> tuple[Int64[Tensor, " grams"], Int64[Tensor, " grams"]]:
     """Every run of 1 to `ngrams` words as one number, and the text that it is in."""
     ends = ends.long()
@@ -235,13 +224,9 @@ class BagOfWords(Fitting[Bag]):
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="labelled",
-            batch_size=1,
-            seed=self.seed,
-            tokens=self.tokens,
+            self.data, kind="labelled", batch_size=1, seed=self.seed, tokens=self.tokens,
             vocabulary=self.vocabulary,
-        )
+        )  # fmt: skip
 
     def model(self, data: Data) -> Bag:
         return METHODS[self.method](self.ngrams, self.strength)
@@ -330,17 +315,13 @@ class BagOfWords(Fitting[Bag]):
         )
 
 
-def _against(
-    weights: Float[Tensor, "classes grams"],
-) -> Float[Tensor, "classes grams"]:
+def _against(weights: Float[Tensor, "classes grams"]) -> Float[Tensor, "classes grams"]:
     """The weights for each class less the mean of those for the others."""
     others = (weights.sum(0) - weights) / max(1, len(weights) - 1)
     return weights - others
 
 
-def _stream(
-    x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]
-) -> tuple[Int[Tensor, " tokens"], Int[Tensor, " texts_and_one"]]:
+def _stream(x: Int[Tensor, "batch time"], lengths: Int[Tensor, " batch"]) -> tuple[Stream, Ends]:
     """A padded batch as a stream of tokens and where its texts end."""
     rows = zip(x.tolist(), lengths.tolist(), strict=True)
     return flattened([row[:length] for row, length in rows])

@@ -95,23 +95,22 @@ def inside(lengths: Int[Tensor, " batch"], time: int) -> Bool[Tensor, "batch tim
 
 
 class RecurrentStack(nn.Module):
-    """Maps words to the states of the last of several layers, with dropout between them."""
+    """Maps words to the states of the last of several layers."""
 
-    def __init__(self, layers: Iterable[nn.Module], dropout: float = 0.0) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch time hidden"]:
-        for number, layer in enumerate(self.layers):
-            x = layer(self.dropout(x) if number else x, lengths)  # (4)
+        for layer in self.layers:
+            x = layer(x, lengths)  # (4)
         return x
 
 
 def make_stack(
-    cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int, dropout: float = 0.0
+    cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int
 ) -> RecurrentStack:
     """Layers of torch's cells that read onward, backward or both ways."""
     directions, stack = (2 if ways == "both" else 1), list[nn.Module]()
@@ -119,7 +118,7 @@ def make_stack(
         size = directions * hidden_size if number else input_size
         cells = [CELLS[cell](size, hidden_size, batch_first=True) for _ in range(directions)]
         stack.append(WAYS[ways](*cells))
-    return RecurrentStack(stack, dropout)
+    return RecurrentStack(stack)
 
 
 WAYS: Mapping[str, Any] = {"onward": Onward, "backward": Backward, "both": BothWays}

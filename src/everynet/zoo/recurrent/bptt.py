@@ -304,21 +304,16 @@ class ThroughTime(Simulation):
         kept = result["kept"].double().T / 1024
         return panels(
             Panel(
-                {"random network": (windows, lost)},
-                "n, time steps of a window",
-                "lost of $g_W$, share of its norm",
-                log="x",
-                marks={"the whole": float(self.length)},
-                legend="none",
+                {"random network": (windows, lost)}, "n, time steps of a window",
+                "lost of $g_W$, share of its norm", log="x",
+                marks={"the whole": float(self.length)}, legend="none",
             ),
             Panel(
                 {"whole": (lengths, kept[0]), f"n = {self.window}": (lengths, kept[1])},
-                "T, time steps of the sequence",
-                "kept for backward, KiB",
+                "T, time steps of the sequence", "kept for backward, KiB",
             ),
-            width=3.25,
-            height=2.9,
-        )
+            width=3.25, height=2.9,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), length=8, window=2)

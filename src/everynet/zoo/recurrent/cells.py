@@ -311,9 +311,8 @@ RECIPES = {
         covers=("R4", "R7", "R8", "R9", "R10", "R11"),
     ),
     "cells-long": CellComparison(
-        lengths=(100, 200, 400),
-        steps=3000,
+        lengths=(100, 200, 400), steps=3000,
         goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",
         covers=("R4", "R7", "R8", "R9", "R10", "R11"),
     ),
-}
+}  # fmt: skip

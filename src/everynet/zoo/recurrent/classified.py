@@ -95,13 +95,9 @@ class TextClassification(Training[M]):
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="labelled",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            tokens=self.tokens,
-            vocabulary=self.vocabulary,
-        )
+            self.data, kind="labelled", batch_size=self.batch_size, seed=self.seed,
+            tokens=self.tokens, vocabulary=self.vocabulary,
+        )  # fmt: skip
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, lengths, y = batch

@@ -227,13 +227,7 @@ class GRUAdding(Adding):
 
 RECIPES = {
     "gru": GRUAdding(
-        steps=1000,
-        batch_size=32,
-        lr=1e-2,
-        warmup=50,
-        schedule="cosine",
-        clip=1.0,
-        goal="mse <= 0.01",
-        covers=("R7", "R8"),
+        steps=1000, batch_size=32, lr=1e-2, warmup=50, schedule="cosine", clip=1.0,
+        goal="mse <= 0.01", covers=("R7", "R8"),
     ),
-}
+}  # fmt: skip

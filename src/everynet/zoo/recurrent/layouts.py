@@ -74,7 +74,7 @@ class OneToOne(nn.Module):
         self.output = nn.Linear(hidden_size, output_size)  # V and c
 
     def forward(
-        self, x: Float[Tensor, "batch 1 input"], outputs: int = 1
+        self, x: Float[Tensor, "batch 1 input"], outputs: int
     ) -> Float[Tensor, "batch outputs output"]:
         require_one(outputs, "outputs", "OneToOne")
         y: Tensor = self.output(self.cell(x[:, 0], None))  # (2)
@@ -102,16 +102,11 @@ class OneToMany(nn.Module):
         return torch.stack(y, 1)
 
 
-class ManyToOne(nn.Module):
+class ManyToOne(OneToOne):
     """Maps a sequence to one vector, read off the last state."""
 
-    def __init__(self, input_size: int, hidden_size: int, output_size: int) -> None:
-        super().__init__()
-        self.cell = Cell(input_size, hidden_size)
-        self.output = nn.Linear(hidden_size, output_size)
-
     def forward(
-        self, x: Float[Tensor, "batch inputs input"], outputs: int = 1
+        self, x: Float[Tensor, "batch inputs input"], outputs: int
     ) -> Float[Tensor, "batch outputs output"]:
         require_some(x.shape[1], "inputs", "ManyToOne")
         require_one(outputs, "outputs", "ManyToOne")
@@ -119,13 +114,8 @@ class ManyToOne(nn.Module):
         return y[:, None]
 
 
-class ManyToMany(nn.Module):
+class ManyToMany(OneToOne):
     """Maps a sequence to one of the same length, step by step."""
-
-    def __init__(self, input_size: int, hidden_size: int, output_size: int) -> None:
-        super().__init__()
-        self.cell = Cell(input_size, hidden_size)
-        self.output = nn.Linear(hidden_size, output_size)
 
     def forward(
         self, x: Float[Tensor, "batch inputs input"], outputs: int
@@ -343,9 +333,4 @@ class Layouts(Experiment):
         )  # fmt: skip
 
 
-RECIPES = {
-    "layouts": Layouts(
-        goal="worst <= 0.02",
-        covers=("R6",),
-    ),
-}
+RECIPES = {"layouts": Layouts(goal="worst <= 0.02", covers=("R6",))}  # fmt: skip

@@ -155,16 +155,11 @@ class TimeConstants(Training[LeakyUnits]):
             curves[f"tau = {tau:g}"] = (torch.cat([0 * begin, steps]), torch.cat([begin, values]))
         return panels(
             Panel(
-                curves,
-                "update",
-                "time constant, time steps",
-                levels={f"{tau:g}": tau for tau in self.taus},
-                log="y",
-                legend="none",
+                curves, "update", "time constant, time steps",
+                levels={f"{tau:g}": tau for tau in self.taus}, log="y", legend="none",
             ),
-            width=6.5,
-            height=3.2,
-        )
+            width=6.5, height=3.2,
+        )  # fmt: skip
 
     def picture_response(self, model: LeakyUnits, data: Data, history: History) -> Figure:
         """Left the response of units to a step from 0 to 1, points, and of their filters, dashes.
@@ -183,24 +178,17 @@ class TimeConstants(Training[LeakyUnits]):
             Panel(
                 {"input": (times, torch.ones_like(times))}
                 | {name: (times, one) for name, one in zip(names, risen.T, strict=True)},
-                "time steps since the rise",
-                r"response $\mu_t$",
+                "time steps since the rise", r"response $\mu_t$",
                 guides={name: (times, one) for name, one in zip(names, exact.T, strict=True)},
-                levels={"1 - 1/e": 1 - 1 / torch.e},
-                scatter=True,
-                log="x",
-                legend="lower right",
+                levels={"1 - 1/e": 1 - 1 / torch.e}, scatter=True, log="x", legend="lower right",
             ),
             Panel(
                 {"input": (t, noisy[:, 0])}
                 | {name: (t, one) for name, one in zip(names, followed.T, strict=True)},
-                "time step",
-                "signal",
-                legend="none",
+                "time step", "signal", legend="none",
             ),
-            width=3.25,
-            height=3.4,
-        )
+            width=3.25, height=3.4,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), taus=(2.0, 8.0), length=20)
@@ -208,11 +196,7 @@ class TimeConstants(Training[LeakyUnits]):
 
 RECIPES = {
     "leaky-units": TimeConstants(
-        steps=400,
-        batch_size=16,
-        lr=0.05,
-        schedule="cosine",
-        goal="mse <= 0.0026 and tau_error <= 0.02",
-        covers=("R5",),
+        steps=400, batch_size=16, lr=0.05, schedule="cosine",
+        goal="mse <= 0.0026 and tau_error <= 0.02", covers=("R5",),
     ),
-}
+}  # fmt: skip

@@ -72,7 +72,8 @@ class HandLSTM(nn.Module):
         self, x: Float[Tensor, "batch input"], h: Float[Tensor, "batch hidden"]
     ) -> tuple[Tensor, ...]:
         """W_x x + W_h h + b of each gate, in the order of the blocks."""
-        return (self.input(x) + self.state(h)).chunk(self.blocks, 1)
+        sums: Tensor = self.input(x) + self.state(h)
+        return sums.chunk(self.blocks, 1)
 
     def step(
         self,

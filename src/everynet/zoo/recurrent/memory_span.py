@@ -220,19 +220,16 @@ class MemorySpan(Simulation):
             laws.append(
                 Panel(
                     {key: (n, mean) for key, mean in zip(names, means, strict=True)},
-                    "distance t - k, time steps",
-                    r"$\|\partial a_t\,/\,\partial a_k\|$",
-                    title,
+                    "distance t - k, time steps", r"$\|\partial a_t\,/\,\partial a_k\|$", title,
                     guides={key: (n, rho**n) for key, rho in zip(names, self.radii, strict=True)},
                     dashes="rho to the distance",
                     bands={
                         key: (one.amin(1), one.amax(1))
                         for key, one in zip(names, norms, strict=True)
                     },
-                    log="y",
-                    legend="upper left" if name == "linear" else "none",
-                )
-            )
+                    log="y", legend="upper left" if name == "linear" else "none",
+                ),
+            )  # fmt: skip
         return panels(*laws, width=3.25, height=3.0)
 
     def picture_survivor(self, result: Mapping[str, Tensor]) -> Figure:
@@ -247,20 +244,13 @@ class MemorySpan(Simulation):
         values = result["values"].tolist()
         fading = Panel(
             {f"{value:+.1f}": (t, part) for value, part in zip(values, parts.T, strict=True)},
-            "t, time steps",
-            r"$|q_i^\top h_t|$, by eigenvalue",
-            log="y",
-            legend="lower left",
-        )
+            "t, time steps", r"$|q_i^\top h_t|$, by eigenvalue", log="y", legend="lower left",
+        )  # fmt: skip
         left = Panel(
-            {"measured": (t[::2], share[::2])},
-            "t, time steps",
-            r"share of $q_1$ in $\|h_t\|^2$",
-            guides={"predicted": (t, result["share"][:shown])},
-            scatter=True,
-            ylim=(0.0, 1.05),
+            {"measured": (t[::2], share[::2])}, "t, time steps", r"share of $q_1$ in $\|h_t\|^2$",
+            guides={"predicted": (t, result["share"][:shown])}, scatter=True, ylim=(0.0, 1.05),
             legend="lower right",
-        )
+        )  # fmt: skip
         return panels(fading, left, width=3.25, height=3.0)
 
     def tiny(self) -> Self:

@@ -262,14 +262,11 @@ class SelectiveCopy(Training[BlockReader]):
             Panel(
                 {"answers": (torch.tensor(lengths), torch.tensor(accuracy))},
                 f"places among which the {REMEMBERED} symbols are scattered",
-                "share of right answers",
-                levels={"chance": 1 / self.symbols},
-                marks={"trained on": float(self.length)},
-                ylim=(0.0, 1.05),
+                "share of right answers", levels={"chance": 1 / self.symbols},
+                marks={"trained on": float(self.length)}, ylim=(0.0, 1.05),
             ),
-            width=6.5,
-            height=3.0,
-        )
+            width=6.5, height=3.0,
+        )  # fmt: skip
 
 
 def gates(
@@ -335,27 +332,19 @@ class MinNextToken(NextToken):
 
 RECIPES = {
     "min-gru": SelectiveCopy(
-        steps=5000,
-        batch_size=32,
-        lr=1e-2,
-        schedule="cosine",
-        warmup=100,
-        clip=1.0,
-        goal="accuracy >= 0.99",
-        covers=("R9",),
+        steps=5000, batch_size=32, lr=1e-2, schedule="cosine", warmup=100, clip=1.0,
+        goal="accuracy >= 0.99", covers=("R9",),
     ),
     "min-gru-shakespeare": MinNextToken(
         data="tinyshakespeare", hidden_size=384, layers=6, window=256, carry=False, dropout=0.4,
         steps=2000, batch_size=64, lr=1e-3, optimizer="adamw", schedule="cosine", floor=0.1,
         warmup=100, weight_decay=0.1, clip=1.0, eval_every=250,
-        goal="cross_entropy <= 1.52",
-        covers=("R9", "R15"),
+        goal="cross_entropy <= 1.52", covers=("R9", "R15"),
     ),
     "min-gru-shakespeare-small": MinNextToken(
         data="tinyshakespeare", hidden_size=128, layers=4, window=128, widening=2, dropout=0.1,
         steps=2000, batch_size=32, lr=4e-3, optimizer="adamw", schedule="cosine", floor=0.1,
         warmup=100, weight_decay=0.1, clip=1.0, eval_every=500,
-        goal="cross_entropy <= 1.6",
-        covers=("R9", "R15"),
+        goal="cross_entropy <= 1.6", covers=("R9", "R15"),
     ),
 }  # fmt: skip

@@ -128,14 +128,10 @@ class NextToken(Training[Reader, Carried]):
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="text",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            tokens=self.tokens,
+            self.data, kind="text", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
             vocabulary=self.vocabulary,
             sampler=Lanes(self.window) if self.carry else Anywhere(self.window),
-        )
+        )  # fmt: skip
 
     def layer(self) -> nn.Module:
         """One layer, from vectors of `hidden_size` to vectors of that size."""
@@ -301,16 +297,14 @@ class NextToken(Training[Reader, Carried]):
         decades = (middle[0] / middle[-1]).log10().item()
         return panels(
             Panel(
-                {"median of the lanes": (k, middle)},
-                "k, tokens back",
+                {"median of the lanes": (k, middle)}, "k, tokens back",
                 r"$\|\partial L_t\,/\,\partial h_{t-k}\|$",
                 f"a tenth every {len(k) / decades:.0f} tokens" if decades > 0.5 else "",
                 bands={"median of the lanes": (low, high)},
-                marks={"edge of the window": float(self.window)},
-                log="y",
+                marks={"edge of the window": float(self.window)}, log="y",
             ),
             width=6.5,
-        )
+        )  # fmt: skip
 
 
 def token_losses(

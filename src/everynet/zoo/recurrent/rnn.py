@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
@@ -122,33 +122,6 @@ class ConcatenatedForm(nn.Module):
             h = torch.tanh(self.both(torch.cat([h, now], 1)))  # (3)
             states.append(h)
         return torch.stack(states, 1), h
-
-
-def as_torch(form: StateForm) -> nn.RNN:
-    """The same network as torch's own layer; its second bias is zero."""
-    rnn = nn.RNN(form.input.in_features, form.input.out_features, batch_first=True)
-    rnn.to(form.input.weight).load_state_dict(
-        {
-            "weight_ih_l0": form.input.weight,
-            "weight_hh_l0": form.recurrent.weight,
-            "bias_ih_l0": form.input.bias,
-            "bias_hh_l0": torch.zeros_like(form.input.bias),
-        }
-    )
-    return rnn
-
-
-def at_end(
-    states: Float[Tensor, "batch time hidden"], lengths: Int64[Tensor, " batch"]
-) -> Float[Tensor, "batch hidden"]:
-    """The state after the last token of each sequence, where shorter ones were padded."""
-    longest = states.shape[1]
-    if not ((lengths >= 1) & (lengths <= longest)).all():
-        raise ValueError(
-            f"lengths ({lengths.tolist()}) must be from 1 to {longest}, because no state is at "
-            "another place; leave empty sequences out"
-        )
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
 class PlainAdder(nn.Module):
@@ -271,22 +244,14 @@ class AddingByLength(Experiment):
         errors = torch.tensor([cell.test["mse"] for cell in cells.values()])
         level = {"always 1": ALWAYS_ONE}
         by_length = Panel(
-            {"test": (torch.tensor(self.lengths), errors)},
-            "T, time steps of a sequence",
-            "mean squared error",
-            log="xy",
-            levels=level,
-            legend="lower right",
-        )
+            {"test": (torch.tensor(self.lengths), errors)}, "T, time steps of a sequence",
+            "mean squared error", log="xy", levels=level, legend="lower right",
+        )  # fmt: skip
         along = Panel(
-            {name: (cell.steps, cell.valid["mse"]) for name, cell in cells.items()},
-            "update",
-            "mean squared error",
-            log="y",
-            levels=level,
-            ylim=(0.5 * min(errors.tolist()), 10.0),
+            {name: (cell.steps, cell.valid["mse"]) for name, cell in cells.items()}, "update",
+            "mean squared error", log="y", levels=level, ylim=(0.5 * min(errors.tolist()), 10.0),
             legend="upper right",
-        )
+        )  # fmt: skip
         return panels(by_length, along, width=3.25, height=2.9)
 
     def picture_asked(self, table: Table) -> Figure:
@@ -300,15 +265,12 @@ class AddingByLength(Experiment):
             curves[f"T = {length}"] = (measured["places"][-1] - length + 1, measured["asked"][-1])
         return panels(
             Panel(
-                curves,
-                "place of the number, time steps from the end",
-                "change of the output\nby that of the number",
-                levels={"the sum": 1.0},
+                curves, "place of the number, time steps from the end",
+                "change of the output\nby that of the number", levels={"the sum": 1.0},
                 legend="upper left",
             ),
-            width=6.5,
-            height=3.2,
-        )
+            width=6.5, height=3.2,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), lengths=(4, 8))
@@ -316,17 +278,10 @@ class AddingByLength(Experiment):
 
 RECIPES = {
     "char-rnn": PlainNextToken(
-        data="topics",
-        steps=2400,
-        batch_size=32,
-        lr=2e-3,
-        schedule="cosine",
-        clip=1.0,
-        goal="cross_entropy <= 1.4",
-        covers=("R1", "R3"),
+        data="topics", steps=2400, batch_size=32, lr=2e-3, schedule="cosine", clip=1.0,
+        goal="cross_entropy <= 1.4", covers=("R1", "R3"),
     ),
     "rnn-adding": AddingByLength(
-        goal="short_mse <= 0.01 and long_mse >= 0.15",
-        covers=("R1", "R4"),
+        goal="short_mse <= 0.01 and long_mse >= 0.15", covers=("R1", "R4"),
     ),
-}
+}  # fmt: skip

@@ -149,28 +149,13 @@ class Sentiment(TextClassification[SentenceReader]):
 
 RECIPES = {
     "sentiment": Sentiment(
-        steps=400,
-        batch_size=32,
-        lr=5e-3,
-        schedule="cosine",
-        goal="accuracy >= 0.99",
-        covers=("R14",),
+        steps=400, batch_size=32, lr=5e-3, schedule="cosine",
+        goal="accuracy >= 0.99", covers=("R14",),
     ),
     "sentiment-sst": Sentiment(
-        data="sst",
-        embedding=64,
-        hidden_size=32,
-        pool="mean",
-        dropout=0.5,
-        word_dropout=0.3,
-        steps=648,
-        batch_size=64,
-        lr=3e-3,
-        optimizer="adamw",
-        weight_decay=1e-2,
-        schedule="cosine",
+        data="sst", embedding=64, hidden_size=32, pool="mean", dropout=0.5, word_dropout=0.3,
+        steps=648, batch_size=64, lr=3e-3, optimizer="adamw", weight_decay=1e-2, schedule="cosine",
         clip=1.0,
-        goal="accuracy >= 0.78",
-        covers=("R14",),
+        goal="accuracy >= 0.78", covers=("R14",),
     ),
-}
+}  # fmt: skip

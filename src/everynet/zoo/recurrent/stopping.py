@@ -59,8 +59,7 @@ class SymbolChain(nn.Module):
     ) -> Float[Tensor, "count hidden"]:
         """The state h_1, after the start symbol alone."""
         h = self.recurrent.weight.new_zeros(count, self.recurrent.in_features)
-        h = self(torch.full((count,), self.start), h, r)
-        return h
+        return self.forward(torch.full((count,), self.start), h, r)
 
     def forward(
         self,
@@ -364,8 +363,5 @@ class Stopping(Simulation):
 
 
 RECIPES = {
-    "stopping": Stopping(
-        goal="smallest_p > 0.01 and length_error <= 0.005",
-        covers=("R13",),
-    ),
-}
+    "stopping": Stopping(goal="smallest_p > 0.01 and length_error <= 0.005", covers=("R13",)),
+}  # fmt: skip

@@ -229,15 +229,12 @@ class WordOrder(Experiment):
         }
         return panels(
             Panel(
-                curves,
-                "update",
-                "accuracy (validation)",
+                curves, "update", "accuracy (validation)",
                 f"which of two words came first, {self.apart} words apart or more",
-                levels={"chance": 0.5},
-                ylim=(0.4, 1.02),
+                levels={"chance": 0.5}, ylim=(0.4, 1.02),
             ),
             width=6.5,
-        )
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), length=10, apart=3, widths=(2, 3))
@@ -245,28 +242,13 @@ class WordOrder(Experiment):
 
 RECIPES = {
     "text-cnn": PhraseClassification(
-        steps=400,
-        batch_size=32,
-        lr=3e-3,
-        schedule="cosine",
-        dropout=0.2,
-        goal="accuracy >= 0.99",
-        covers=("R19",),
+        steps=400, batch_size=32, lr=3e-3, schedule="cosine", dropout=0.2,
+        goal="accuracy >= 0.99", covers=("R19",),
     ),
     "text-cnn-sst": PhraseClassification(
-        data="sst",
-        embedding=64,
-        filters=64,
-        dropout=0.5,
-        word_dropout=0.2,
-        steps=648,
-        batch_size=64,
-        lr=2e-3,
-        optimizer="adamw",
-        weight_decay=1e-2,
-        schedule="cosine",
-        goal="accuracy >= 0.78",
-        covers=("R14", "R19"),
+        data="sst", embedding=64, filters=64, dropout=0.5, word_dropout=0.2, steps=648,
+        batch_size=64, lr=2e-3, optimizer="adamw", weight_decay=1e-2, schedule="cosine",
+        goal="accuracy >= 0.78", covers=("R14", "R19"),
     ),
     "word-order": WordOrder(goal="rnn >= 0.99 and cnn <= 0.6", covers=("R19",)),
-}
+}  # fmt: skip

@@ -141,13 +141,9 @@ class Translation(Training[Seq2Seq]):
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="pairs",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            tokens=self.tokens,
+            self.data, kind="pairs", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
             vocabulary=self.vocabulary,
-        )
+        )  # fmt: skip
 
     def model(self, data: Data) -> Seq2Seq:
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
@@ -252,24 +248,17 @@ class Translation(Training[Seq2Seq]):
         )
         return panels(
             Panel(
-                {"exact": (sizes, shares)},
-                "tokens of the source",
-                "share without a mistake",
+                {"exact": (sizes, shares)}, "tokens of the source", "share without a mistake",
                 f"{int(exact.sum()):,} of {len(exact):,} exact (validation)",
-                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005),
-                legend="none",
+                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005), legend="none",
             ),
             Panel(
-                {"cost": (sizes, costs)},
-                "tokens of the source",
+                {"cost": (sizes, costs)}, "tokens of the source",
                 "$-\\log\\,p(y\\,|\\,x)$ of the target (nats)",
-                "mean over the sentences of a length",
-                log="y",
-                legend="none",
+                "mean over the sentences of a length", log="y", legend="none",
             ),
-            width=3.7,
-            height=3.2,
-        )
+            width=3.7, height=3.2,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(super().tiny(), data="reversal:200")
@@ -277,11 +266,7 @@ class Translation(Training[Seq2Seq]):
 
 RECIPES = {
     "seq2seq": Translation(
-        steps=5000,
-        lr=5e-3,
-        clip=1.0,
-        schedule="one-cycle",
-        goal="exact >= 0.99",
-        covers=("R29",),
+        steps=5000, lr=5e-3, clip=1.0, schedule="one-cycle",
+        goal="exact >= 0.99", covers=("R29",),
     ),
-}
+}  # fmt: skip
