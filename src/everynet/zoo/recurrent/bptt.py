@@ -130,14 +130,14 @@ def parts(
     """P(t,k) of every loss t and every state k: zero where k is later than t."""
     states, o = (torch.stack(part) for part in run(net, given.x, h))
     time = len(o)
-    made = torch.zeros(time, time, len(h), len(h), dtype=o.dtype)
+    p = torch.zeros(time, time, len(h), len(h), dtype=o.dtype)
     g_o = given.alpha[:, None] * (o.softmax(1) - one_hot(given.y, o.shape[1]))
     for t in range(time):
         g = (1 - states[t + 1] ** 2) * (net.v.T @ g_o[t])
         for k in range(t, -1, -1):
-            made[t, k] = torch.outer(g, states[k])  # (9)
+            p[t, k] = torch.outer(g, states[k])  # (9)
             g = (1 - states[k] ** 2) * (net.w.T @ g)
-    return made
+    return p
 
 
 def same_window(time: int, window: int) -> Float[Tensor, "losses states"]:
@@ -149,7 +149,7 @@ def same_window(time: int, window: int) -> Float[Tensor, "losses states"]:
 def by_autograd(
     net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"]
 ) -> BPTTGradients:
-    """The same by torch, which is told nothing of time."""
+    """The same by torch, which knows nothing of time."""
     with torch.enable_grad():
         leaves = Weights(*(part.detach().requires_grad_() for part in net))
         states, o = run(leaves, given.x, h)

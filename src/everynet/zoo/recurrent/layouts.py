@@ -102,8 +102,13 @@ class OneToMany(nn.Module):
         return torch.stack(y, 1)
 
 
-class ManyToOne(OneToOne):
+class ManyToOne(nn.Module):
     """Maps a sequence to one vector, read off the last state."""
+
+    def __init__(self, input_size: int, hidden_size: int, output_size: int) -> None:
+        super().__init__()
+        self.cell = Cell(input_size, hidden_size)
+        self.output = nn.Linear(hidden_size, output_size)
 
     def forward(
         self, x: Float[Tensor, "batch inputs input"], outputs: int
@@ -114,8 +119,13 @@ class ManyToOne(OneToOne):
         return y[:, None]
 
 
-class ManyToMany(OneToOne):
+class ManyToMany(nn.Module):
     """Maps a sequence to one of the same length, step by step."""
+
+    def __init__(self, input_size: int, hidden_size: int, output_size: int) -> None:
+        super().__init__()
+        self.cell = Cell(input_size, hidden_size)
+        self.output = nn.Linear(hidden_size, output_size)
 
     def forward(
         self, x: Float[Tensor, "batch inputs input"], outputs: int

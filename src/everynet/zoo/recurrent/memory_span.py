@@ -58,10 +58,10 @@ def linear_path(
     w: Float[Tensor, "networks hidden hidden"], distance: int
 ) -> Float[Tensor, "distances networks hidden hidden"]:
     """J(t,k) for t - k of 0 up to `distance` where phi is the identity: the powers of W."""
-    made = [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
+    jacobians = [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
     for _ in range(distance):
-        made.append(w @ made[-1])
-    return torch.stack(made)
+        jacobians.append(w @ jacobians[-1])
+    return torch.stack(jacobians)
 
 
 def tanh_path(
@@ -70,12 +70,12 @@ def tanh_path(
     x: Float[Tensor, "time networks hidden"],
 ) -> tuple[Float[Tensor, "times networks hidden"], Float[Tensor, "times networks hidden hidden"]]:
     """a_0..a_T and J(t,0) of each, where phi is tanh."""
-    states, made = [a], [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
+    states, jacobians = [a], [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
     for now in x:
         slope = 1 - states[-1].tanh() ** 2
-        made.append(w * slope[:, None, :] @ made[-1])  # (3)
+        jacobians.append(w * slope[:, None, :] @ jacobians[-1])  # (3)
         states.append((w @ states[-1].tanh()[..., None])[..., 0] + now)  # (2)
-    return torch.stack(states), torch.stack(made)
+    return torch.stack(states), torch.stack(jacobians)
 
 
 def spectral_norm(j: Float[Tensor, "*more hidden hidden"]) -> Float[Tensor, "*more"]:

@@ -93,7 +93,7 @@ class EndSymbol(nn.Module):
         self.symbols, self.longest = symbols, longest
 
     def log_prob(self, y: Int64[Tensor, "count time"]) -> Float[Tensor, " count"]:
-        """Of sequences that end behind their last symbol."""
+        """The log-probability of sequences that end behind their last symbol."""
         h = self.chain.init_state(len(y))
         total = h.new_zeros(len(y))
         for now in y.unbind(1):
@@ -127,7 +127,7 @@ class HaltUnit(nn.Module):
         self.symbols, self.longest = symbols, longest
 
     def log_prob(self, y: Int64[Tensor, "count time"]) -> Float[Tensor, " count"]:
-        """Of sequences that end behind their last symbol."""
+        """The log-probability of sequences that end behind their last symbol."""
         h = self.chain.init_state(len(y))
         total, last = h.new_zeros(len(y)), y.shape[1] - 1
         for t, now in enumerate(y.unbind(1)):
@@ -169,7 +169,7 @@ class SampledLength(nn.Module):
         return r
 
     def log_prob(self, y: Int64[Tensor, "count time"]) -> Float[Tensor, " count"]:
-        """Of sequences together with their length."""
+        """The log-probability of sequences together with their length."""
         count, n = y.shape
         total = self.length.log_softmax(0)[n - 1].expand(count)
         h = self.chain.init_state(count, self.remaining(torch.full((count,), n - 1)))
