@@ -87,7 +87,7 @@ def test_words_by_count_names_no_two_on_each_other(tmp_path):
 def test_two_passes_show_both_sentences_and_frame_the_word(tmp_path):
     states = [{"on": torch.randn(n, 4), "back": torch.randn(n, 4)} for n in (3, 5)]
     likely = [{"one": torch.rand(n), "two": torch.rand(n)} for n in (3, 5)]
-    made = two_passes([list("abc"), list("defgh")], states, likely, asked=1)
+    made = two_passes([list("abc"), list("defgh")], states, likely, framed=1)
     images = [axes.images[0] for axes in made.axes if axes.images]
     assert [image.get_array().shape for image in images] == [(4, 3), (4, 5)] * 2
     spread = (states[0]["on"][1] - states[1]["on"][1]).abs()

@@ -20,8 +20,8 @@ from everynet.zoo.recurrent.bag_of_words import (
     MOST_TOKENS,
     LogisticBag,
     NaiveBayes,
-    runs,
-    spelt,
+    decode_run,
+    encode_runs,
 )
 
 WORDS = ("dog", "cat", "chases", "sees", "the", "a", "old", "small")
@@ -37,7 +37,7 @@ def made(count=60, classes=3, seed=0):
 
 
 def named(model, tokens):
-    return [spelt(key, tokens) for key in model.keys_.tolist()]
+    return [decode_run(key, tokens) for key in model.keys_.tolist()]
 
 
 def vectorized(texts, ngrams):
@@ -59,7 +59,7 @@ def test_bags_are_those_of_scikit_learn(ngrams):
     assert sorted(mine) == sorted(theirs)
     order = [theirs.index(name) for name in mine]
     assert (model.bags(*stream).toarray() == counts.toarray()[:, order]).all()
-    assert model.seen_.tolist() == counts.toarray().sum(0)[order].tolist()
+    assert model.counts_.tolist() == counts.toarray().sum(0)[order].tolist()
 
 
 @pytest.mark.parametrize("ngrams", [1, 2])
@@ -150,8 +150,8 @@ def test_single_words_cannot_turn_round_and_runs_of_three_can():
 def test_runs_never_cross_from_one_text_to_the_next():
     tokens = Tokens("words", (*SENTENCE, *WORDS))
     stream = flattened([tokens.encode(text) for text in ("dog sees", "cat", "a small dog")])
-    keys, rows = runs(*stream, 3)
-    found = sorted(zip(rows.tolist(), (spelt(k, tokens) for k in keys.tolist()), strict=True))
+    keys, rows = encode_runs(*stream, 3)
+    found = sorted(zip(rows.tolist(), (decode_run(k, tokens) for k in keys.tolist()), strict=True))
     assert found == [
         (0, "dog"), (0, "dog sees"), (0, "sees"), (1, "cat"), (2, "a"), (2, "a small"),
         (2, "a small dog"), (2, "dog"), (2, "small"), (2, "small dog"),
@@ -189,7 +189,8 @@ def test_predictions_name_class_probability_and_runs(fitted):
     assert "not very good" in said["words"]
     difference = model.weights_[0] - model.weights_[1]
     names = {
-        spelt(int(key), tokens): float(d) for key, d in zip(model.keys_, difference, strict=True)
+        decode_run(int(key), tokens): float(d)
+        for key, d in zip(model.keys_, difference, strict=True)
     }
     for words, value in said["words"].items():
         assert value == pytest.approx(names[words], abs=1e-4)
@@ -200,13 +201,13 @@ def test_what_words_add_sums_to_the_score(fitted):
     recipe, model, data = fitted
     x, lengths, _ = next(iter(data.valid))
     with torch.no_grad():
-        drawn = recipe.pictures(model, data, [])
-    assert drawn.keys() == recipe.captions.keys()
-    shown = [text.get_text() for text in drawn["words"].axes[0].texts]
+        drawn = recipe.draw(model, data, [])
+    assert drawn.keys() == recipe.picture_names().keys()
+    shown = [text.get_text() for text in drawn["words"].figure.axes[0].texts]
     tokens = Tokens.of(data.spec)
     first = tokens.decode(x[0, : lengths[0]].tolist()).split()
     assert shown[: len(first)] == first
-    bars = drawn["weights"].axes[1]
+    bars = drawn["weights"].figure.axes[1]
     widths = [bar.get_width() for bar in bars.patches]
     assert widths == sorted(widths, reverse=True)
     assert widths[0] == pytest.approx((model.weights_[1] - model.weights_[0]).max().item())
@@ -217,7 +218,7 @@ def test_what_words_add_sums_to_the_score(fitted):
     [
         ({"ngrams": 4}, r"ngrams \(4\) must be from 1 to 3"),
         ({"strength": 0.0}, r"strength \(0.0\) must be a positive number"),
-        ({"method": "bayes"}, r"method \(bayes\) must be one we have; the nearest are"),
+        ({"method": "bayes"}, r"unknown method \(bayes\); the nearest are"),
     ],
 )
 def test_settings_it_refuses(fields, message):

@@ -17,9 +17,9 @@ from everynet.zoo.recurrent.bidirectional import (
     CELLS,
     PAIR,
     Tagging,
+    draw_passes,
     inside,
-    passes,
-    stacked,
+    make_stack,
 )
 
 LENGTHS = torch.tensor([4, 7, 1, 6])
@@ -27,7 +27,7 @@ LENGTHS = torch.tensor([4, 7, 1, 6])
 
 def ours(cell, layers, ways="both", size=3, hidden=5):
     torch.manual_seed(0)
-    return stacked(cell, ways, size, hidden, layers=layers).double()
+    return make_stack(cell, ways, size, hidden, layers=layers).double()
 
 
 def theirs(cell, net, layers, size=3, hidden=5):
@@ -139,14 +139,6 @@ def test_words_are_where_lengths_say():
     assert inside(LENGTHS, 7)[0].tolist() == [True] * 4 + [False] * 3
 
 
-def test_dropout_is_between_layers_alone():
-    net = stacked("gru", "both", 3, 4, layers=1, dropout=0.9)
-    x, lengths = torch.randn(2, 5, 3), torch.tensor([5, 3])
-    assert torch.equal(net(x, lengths), net(x, lengths))
-    net = stacked("gru", "both", 3, 4, layers=2, dropout=0.9)
-    assert not torch.equal(net(x, lengths), net(x, lengths))
-
-
 # ---------------------------------------------------------------------------------------- recipe
 
 
@@ -213,7 +205,7 @@ def test_predictions_are_tags_of_each_word():
 
 def test_the_pair_is_drawn_with_equal_states_up_to_the_word_in_doubt():
     _, model, data = tagger()
-    drawn = passes({"both": model}, Tokens.of(data.spec))
+    drawn = draw_passes({"both": model}, Tokens.of(data.spec))
     images = [axes.images[0].get_array() for axes in drawn.axes if axes.images][:4]
     (on, on_other), (back, back_other) = images[:2], images[2:]
     assert (on[:, :3] == on_other[:, :3]).all()
@@ -223,14 +215,14 @@ def test_the_pair_is_drawn_with_equal_states_up_to_the_word_in_doubt():
     assert PAIR[1].split() in ticks
     one_way = Tagging(pairs=40, ways="onward").model(data)
     assert "states" in [
-        axes.get_title() for axes in passes({"o": one_way}, Tokens.of(data.spec)).axes
+        axes.get_title() for axes in draw_passes({"o": one_way}, Tokens.of(data.spec)).axes
     ]
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"cell": "lstn"}, r"cell \(lstn\) must be one we have; the nearest are lstm"),
+        ({"cell": "lstn"}, r"unknown cell \(lstn\); the nearest are lstm"),
         ({"layers": 0}, r"layers \(0\) must be at least 1"),
         ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
         ({"embedding": 0}, r"embedding \(0\) must be at least 1"),
@@ -244,7 +236,7 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_ways_it_refuses():
-    with pytest.raises(UserError, match=r"ways \(sideways\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown ways \(sideways\)"):
         Tagging(ways="sideways")
 
 
@@ -255,7 +247,7 @@ def test_pairs_differ_on_one_side_alone():
     draw = torch.Generator().manual_seed(0)
     for _ in range(200):
         numbers = torch.randint(10**6, (context.DRAWN,), generator=draw).tolist()
-        named, plain = context.pair(numbers)
+        named, plain = context.make_pair(numbers)
         doubt = [[(w, cue) for w, _, cue in s if cue] for s in (named, plain)]
         assert doubt[0] == doubt[1]
         assert 1 <= len(doubt[0]) <= 2
@@ -271,7 +263,7 @@ def test_pairs_differ_on_one_side_alone():
 
 
 def test_no_sentence_is_in_two_parts_and_both_of_a_pair_are_in_one():
-    data = context.names(8, pairs=60)
+    data = context.make_names(8, pairs=60)
     tokens, seen = Tokens.of(data.spec), {}
     for part in ("train", "valid", "test"):
         for batch in data.batches(part):
@@ -284,7 +276,7 @@ def test_no_sentence_is_in_two_parts_and_both_of_a_pair_are_in_one():
                 text = tokens.decode(row[:length].tolist())
                 assert seen.setdefault(text, part) == part
     assert len(seen) == 120
-    assert data.digest == context.names(4, seed=3, pairs=60).digest
+    assert data.digest == context.make_names(4, seed=3, pairs=60).digest
 
 
 # -------------------------------------------------------------------------------------- learning

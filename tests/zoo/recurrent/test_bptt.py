@@ -11,7 +11,7 @@ from everynet import runs
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.bptt import (
-    Sequence,
+    LabelledSequence,
     Weights,
     by_autograd,
     kept_bytes,
@@ -30,7 +30,7 @@ NAMES = ("u", "w", "b", "v", "c")
 @pytest.fixture
 def drawn():
     recipe = replace(find("bptt"), input_size=3, hidden_size=4, classes=5)
-    return recipe.drawn(torch.Generator().manual_seed(1), 7)
+    return recipe.draw_network(torch.Generator().manual_seed(1), 7)
 
 
 def torchs(net, given, h, window):
@@ -109,7 +109,7 @@ def test_a_loss_of_two_tokens_in_closed_form():
         torch.tensor([2.0, 3.0]),
     )
     net = Weights(0.5 * one[None], 0.7 * one[None], 0.1 * one, v, 0 * one.expand(2))
-    given = Sequence(x.double(), torch.tensor([0, 1]), alpha.double())
+    given = LabelledSequence(x.double(), torch.tensor([0, 1]), alpha.double())
     h_0 = 0.3 * one
     h_1 = torch.tanh(0.5 * 1 + 0.7 * 0.3 + 0.1 * one)
     h_2 = torch.tanh(0.5 * -2 + 0.7 * h_1 + 0.1)
@@ -163,7 +163,7 @@ def test_what_is_kept_grows_with_the_whole_and_not_with_a_window(drawn):
     recipe = replace(find("bptt"), input_size=3, hidden_size=4, classes=5)
     kept = {}
     for length in (8, 16, 32):
-        _, given, _ = recipe.drawn(torch.Generator().manual_seed(1), length)
+        _, given, _ = recipe.draw_network(torch.Generator().manual_seed(1), length)
         kept[length] = [kept_bytes(net, given, h, window) for window in (length, 4)]
     whole, window = zip(*kept.values(), strict=True)
     assert window[0] == window[1] == window[2] < whole[0]
@@ -206,7 +206,7 @@ def test_a_window_of_none_is_refused(drawn):
         ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
         ({"window": 0}, r"window \(0\) must be at least 1"),
         ({"window": 49}, r"window \(49\) must be at most length"),
-        ({"radius": 0.0}, r"radius \(0.0\) must be positive"),
+        ({"radius": 0.0}, r"radius \(0.0\) must be a positive number"),
     ],
 )
 def test_settings_it_refuses(fields, message):

@@ -12,31 +12,38 @@ from everynet.system.errors import UserError
 from everynet.zoo.recurrent.cells import (
     NETWORKS,
     TASKS,
-    Cells,
+    CellComparison,
     MinGRUStack,
     Remember,
     Rememberer,
-    fitted,
-    weights,
+    count_weights,
+    fit_hidden_size,
 )
 
 
 @pytest.mark.parametrize("task", TASKS)
 def test_all_have_as_many_weights_to_a_tenth(task):
-    budget = Cells().parameters
+    budget = CellComparison().parameters
     for network in NETWORKS:
         recipe = Remember(network=network, task=task, length=3, batch_size=2)
         data = recipe.dataset()
         with torch.device("meta"):
             model = recipe.model(data)
-        assert weights(model) == pytest.approx(budget, rel=0.05), network
+        assert count_weights(model) == pytest.approx(budget, rel=0.05), network
 
 
 def test_the_hidden_size_is_the_nearest():
     def make(size):
         return torch.nn.Linear(size, size, bias=False)
 
-    assert [fitted(make, n) for n in (1, 99, 100, 111, 9_900, 10_300)] == [1, 10, 10, 11, 99, 101]
+    assert [fit_hidden_size(make, n) for n in (1, 99, 100, 111, 9_900, 10_300)] == [
+        1,
+        10,
+        10,
+        11,
+        99,
+        101,
+    ]
 
 
 def test_every_cell_is_taught_in_the_same_way():
@@ -153,7 +160,7 @@ def test_figures_and_the_page_are_those_of_the_cells():
         ({"lengths": (5, 5)}, r"lengths \(\(5, 5\)\) must be named once each"),
         ({"networks": ()}, r"networks \(\(\)\) must be one cell at least"),
         ({"networks": ("gru", "gru")}, r"networks .* must be named once each"),
-        ({"networks": ("lstn",)}, r"networks \(\('lstn',\)\) must be cells we have.*lstm"),
+        ({"networks": ("lstn",)}, r"networks \(\('lstn',\)\) must be cells of ours.*lstm"),
         ({"parameters": 499}, r"parameters \(499\) must be at least 500"),
         ({"steps": 0}, r"steps \(0\) must be at least 1"),
         ({"batch_size": 0}, r"batch_size \(0\) must be at least 1"),

@@ -61,20 +61,13 @@ def test_elsewhere_it_matters_whether_the_reset_comes_before_or_after():
 
 
 @pytest.mark.covers("R8")
-def test_reset_after_is_torchs_cell_and_its_formula():
+def test_reset_after_is_torchs_cell():
     torch.manual_seed(0)
     ours, (x, h) = ResetAfterGRU(4, 5).double(), drawn()
     theirs = nn.GRU(4, 5, batch_first=True).double()
     theirs.load_state_dict(ours.state_dict())
     for mine, other in zip(ours(x, h), theirs(x, h), strict=True):
         assert torch.equal(mine, other)
-    now = h[0]
-    for t in range(x.shape[1]):
-        r, z, n = (x[:, t] @ ours.weight_ih_l0.T + ours.bias_ih_l0).chunk(3, 1)
-        h_r, h_z, h_n = (now @ ours.weight_hh_l0.T + ours.bias_hh_l0).chunk(3, 1)
-        z = torch.sigmoid(z + h_z)
-        now = (1 - z) * torch.tanh(n + torch.sigmoid(r + h_r) * h_n) + z * now
-        torch.testing.assert_close(ours(x, h)[0][:, t], now, rtol=1e-10, atol=1e-10)
 
 
 @pytest.mark.covers("R7")
@@ -95,15 +88,24 @@ def test_a_shut_gate_copies_exactly_and_an_open_one_forgets_at_once(kind):
     assert torch.equal(cell(x, h)[0], cell(x, -h)[0])
 
 
+@pytest.mark.covers("R7", "R8")
+@pytest.mark.parametrize("kind", [SimplifiedGRU, GRU, ResetAfterGRU])
+def test_the_loop_of_the_equations_is_the_fused_kernel(kind):
+    torch.manual_seed(0)
+    cell, (x, h) = kind(4, 5).double(), drawn()
+    looped = cell.by_loop(x, h)
+    states = looped["state"] if kind is GRU else looped
+    torch.testing.assert_close(states, cell(x, h)[0], rtol=1e-12, atol=1e-12)
+
+
 def test_the_gates_that_are_drawn_are_those_of_the_equations():
     torch.manual_seed(0)
     cell, (x, _) = GRU(4, 5).double(), drawn()
-    seen = cell.gates(x)
+    seen = cell.by_loop(x)
     h, u, r = seen["state"], seen["update gate"], seen["reset gate"]
     before = torch.cat([torch.zeros_like(h[:, :1]), h[:, :-1]], 1)
     n = (cell.input(x)[..., 10:] + cell.reset(r * before)).tanh()
     torch.testing.assert_close(u * n + (1 - u) * before, h, rtol=1e-12, atol=1e-12)
-    assert torch.equal(h, cell(x)[0])
 
 
 # ---------------------------------------------------------------------------------------- recipe
@@ -113,8 +115,8 @@ def test_it_answers_after_the_last_pair():
     torch.manual_seed(0)
     net = Adder(GRU(2, 5), 5)
     x = torch.rand(3, 7, 2)
-    torch.testing.assert_close(net(x), net.along(x)[:, -1])
-    torch.testing.assert_close(net.along(x)[:, 3], net(x[:, :4]))
+    torch.testing.assert_close(net(x), net.at_every_step(x)[:, -1])
+    torch.testing.assert_close(net.at_every_step(x)[:, 3], net(x[:, :4]))
 
 
 def test_whoever_always_says_one_is_off_by_a_sixth():

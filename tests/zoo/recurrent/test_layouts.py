@@ -15,11 +15,11 @@ from everynet.zoo.recurrent.layouts import (
     TASKS,
     Cell,
     EncoderDecoder,
+    LayoutTask,
     ManyToMany,
     ManyToOne,
     OneToMany,
     OneToOne,
-    Saying,
 )
 from everynet.zoo.recurrent.pictures.unrolled import Layout, unrolled
 
@@ -127,14 +127,14 @@ def test_longer_says_the_same_and_goes_on(layout):
 @pytest.mark.parametrize(
     ("layout", "read", "said", "message"),
     [
-        (OneToOne, 1, 2, r"said \(2\) must be 1, because OneToOne has one there"),
-        (OneToMany, 1, 0, r"said \(0\) must be at least 1, because OneToMany has many there"),
-        (ManyToOne, 0, 1, r"read \(0\) must be at least 1, because ManyToOne has many there"),
-        (ManyToOne, 3, 2, r"said \(2\) must be 1, because ManyToOne has one there"),
-        (ManyToMany, 0, 0, r"read \(0\) must be at least 1, because ManyToMany"),
-        (ManyToMany, 3, 2, r"said \(2\) must be 3, because ManyToMany says one vector for each"),
-        (EncoderDecoder, 0, 2, r"read \(0\) must be at least 1, because EncoderDecoder"),
-        (EncoderDecoder, 3, 0, r"said \(0\) must be at least 1, because EncoderDecoder"),
+        (OneToOne, 1, 2, r"outputs \(2\) must be 1, because OneToOne has one there"),
+        (OneToMany, 1, 0, r"outputs \(0\) must be at least 1, because OneToMany has many there"),
+        (ManyToOne, 0, 1, r"inputs \(0\) must be at least 1, because ManyToOne has many there"),
+        (ManyToOne, 3, 2, r"outputs \(2\) must be 1, because ManyToOne has one there"),
+        (ManyToMany, 0, 0, r"inputs \(0\) must be at least 1, because ManyToMany"),
+        (ManyToMany, 3, 2, r"outputs \(2\) must be 3, because ManyToMany gives one for each"),
+        (EncoderDecoder, 0, 2, r"inputs \(0\) must be at least 1, because EncoderDecoder"),
+        (EncoderDecoder, 3, 0, r"outputs \(0\) must be at least 1, because EncoderDecoder"),
     ],
 )
 def test_numbers_of_tokens_it_refuses(layout, read, said, message):
@@ -147,7 +147,7 @@ def test_numbers_of_tokens_it_refuses(layout, read, said, message):
 
 def test_tasks_ask_what_they_say():
     x = torch.tensor([[0.1, -0.2, 0.3, 0.9, 0.5, 0.6]])
-    asked = {name: task.answer(x[:, : task.read]) for name, task in TASKS.items()}
+    asked = {name: task.answer(x[:, : task.inputs]) for name, task in TASKS.items()}
     assert asked["one-to-one"].item() == pytest.approx(math.sin(math.pi * 0.1))
     waves = [math.sin(0.42 * t) for t in range(1, 17)]
     assert asked["one-to-many"][0].tolist() == pytest.approx(waves, abs=1e-5)
@@ -158,18 +158,18 @@ def test_tasks_ask_what_they_say():
 
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_has_the_shapes_of_its_layout_and_all_weights_but_idle_ones_learn(task):
-    recipe = Saying(task=task, hidden_size=6, batch_size=5)
+    recipe = LayoutTask(task=task, hidden_size=6, batch_size=5)
     data = recipe.dataset()
     x, y = data.train(0)
-    assert (x.shape, y.shape) == ((5, TASKS[task].read, 1), (5, TASKS[task].said, 1))
+    assert (x.shape, y.shape) == ((5, TASKS[task].inputs, 1), (5, TASKS[task].outputs, 1))
     state = begin(recipe, data)
     recipe.objective(state.model, (x, y))["mse"].backward()
     idle = {name for name, p in state.model.named_parameters() if p.grad is None}
-    assert idle == ({"cell.recurrent.weight"} if TASKS[task].read == 1 else set())
+    assert idle == ({"cell.recurrent.weight"} if TASKS[task].inputs == 1 else set())
 
 
 def test_what_is_missed_is_a_share_of_the_variance():
-    recipe = Saying(task="many-to-many", hidden_size=6)
+    recipe = LayoutTask(task="many-to-many", hidden_size=6)
     x, y = next(recipe.dataset().valid)
 
     class Constant(torch.nn.Module):
@@ -190,7 +190,7 @@ def test_what_is_missed_is_a_share_of_the_variance():
 
 
 def test_the_diagram_has_a_state_for_each_token_shown():
-    names = {name: Layout(t.read, t.said, (1, 32, 1), name) for name, t in TASKS.items()}
+    names = {name: Layout(t.inputs, t.outputs, (1, 32, 1), name) for name, t in TASKS.items()}
     drawn = unrolled(names)
     counts = []
     for axes in drawn.axes[:5]:
@@ -199,7 +199,7 @@ def test_the_diagram_has_a_state_for_each_token_shown():
         counts.append((states, boxes))
     assert counts == [(1, 2), (3, 4), (3, 4), (3, 6), (6, 6)]
     said = drawn.axes[4].get_xlabel()
-    assert said == "read (batch, 6, 1), states (batch, 32), said (batch, 3, 1)"
+    assert said == "inputs (batch, 6, 1), states (batch, 32), outputs (batch, 3, 1)"
     assert [text.get_text() for text in drawn.axes[2].texts if "y" in text.get_text()] == ["$y$"]
 
 
@@ -218,10 +218,10 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_settings_of_a_cell_it_refuses():
-    with pytest.raises(UserError, match=r"task \(none\) must be one of one-to-one, one-to-many"):
-        Saying(task="none")
+    with pytest.raises(UserError, match=r"unknown task \(none\)"):
+        LayoutTask(task="none")
     with pytest.raises(UserError, match=r"hidden_size \(0\) must be at least 1"):
-        Saying(hidden_size=0)
+        LayoutTask(hidden_size=0)
 
 
 @pytest.mark.slow

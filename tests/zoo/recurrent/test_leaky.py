@@ -11,7 +11,7 @@ from scipy.signal import lfilter
 from everynet import runs
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
-from everynet.zoo.recurrent.leaky import LeakyUnits, step_response
+from everynet.zoo.recurrent.leaky import LeakyUnits, by_loop, step_response
 
 TAUS = (0.5, 3.0, 20.0)
 
@@ -31,6 +31,8 @@ def test_it_is_scipys_filter():
     for begin in (None, mu):
         found, last = net(v, begin)
         assert torch.equal(last, found[:, -1])
+        looped = by_loop(net.alpha, v, torch.zeros_like(mu) if begin is None else begin)
+        torch.testing.assert_close(found, looped, rtol=1e-12, atol=1e-12)
         for n in range(3):
             alpha = math.exp(-1 / net.tau[n].item())
             zi = alpha * (np.zeros((2, 1)) if begin is None else begin[:, n : n + 1].numpy())
@@ -109,8 +111,8 @@ def test_time_constants_it_refuses(taus):
     [
         ({"taus": ()}, r"taus \(\(\)\) must be positive, at least one"),
         ({"taus": (1.0, -1.0)}, r"taus \(.*\) must be positive, at least one"),
-        ({"start_tau": 0.0}, r"start_tau \(0.0\) must be positive"),
-        ({"noise": -0.1}, r"noise \(-0.1\) must be at least 0"),
+        ({"start_tau": 0.0}, r"start_tau \(0.0\) must be a positive number"),
+        ({"noise": -0.1}, r"noise \(-0.1\) must be a number from 0 up"),
         ({"length": 1}, r"length \(1\) must be at least 2"),
     ],
 )

@@ -13,9 +13,16 @@ from everynet.recipes.catalog import find
 from everynet.runs.card import sayings
 from everynet.runs.job import Job
 from everynet.training.loop import begin, evaluate
-from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, _left
-from everynet.zoo.recurrent.lstm_variants import BareLSTM, CoupledLSTM, HandLSTM, NoForgetLSTM
-from everynet.zoo.recurrent.next_token import SAID
+from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, share_left
+from everynet.zoo.recurrent.lstm_variants import (
+    BareLSTM,
+    CoupledLSTM,
+    HandLSTM,
+    NoForgetLSTM,
+    PeepholeLSTM,
+    SigmoidLSTM,
+)
+from everynet.zoo.recurrent.next_token import SAMPLED
 
 
 def drawn(batch=3, time=9, input_size=4, hidden_size=5):
@@ -71,19 +78,37 @@ def test_the_cell_that_trains_is_torchs_with_its_state_beside_each_other():
 
 
 @pytest.mark.covers("R10")
-def test_gates_and_memory_are_those_of_the_equations():
+@pytest.mark.parametrize("begins", [True, False])
+def test_the_loop_of_the_equations_is_the_fused_kernel(begins):
+    torch.manual_seed(0)
+    cell, (x, state) = LSTM(4, 5).double(), drawn()
+    state = state if begins else None
+    seen = cell.by_loop(x, state)
+    y, last = cell(x, state)
+    torch.testing.assert_close(seen["hidden state"], y, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(seen["memory"][:, -1], last[0, :, 5:], rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.covers("R10")
+def test_the_gates_that_are_drawn_are_torchs_blocks_by_name():
     torch.manual_seed(0)
     cell, (x, _) = LSTM(4, 5).double(), drawn()
-    seen = cell.gates(x)
-    y, last = cell(x)
-    torch.testing.assert_close(
-        seen["output gate"] * seen["memory"].tanh(), y, rtol=1e-12, atol=1e-12
-    )
-    torch.testing.assert_close(seen["memory"][:, -1], last[0, :, 5:], rtol=1e-12, atol=1e-12)
+    seen = cell.by_loop(x)
     first = x[:, 0] @ cell.cell.weight_ih_l0.T + cell.cell.bias_ih_l0 + cell.cell.bias_hh_l0
-    i, f, _, _ = first.chunk(4, 1)
-    torch.testing.assert_close(seen["input gate"][:, 0], i.sigmoid())
-    torch.testing.assert_close(seen["forget gate"][:, 0], f.sigmoid())
+    i, f, _, o = first.chunk(4, 1)
+    for name, gate in (("input gate", i), ("forget gate", f), ("output gate", o)):
+        torch.testing.assert_close(seen[name][:, 0], gate.sigmoid())
+
+
+@pytest.mark.covers("R11")
+@pytest.mark.parametrize(
+    "kind", [HandLSTM, BareLSTM, PeepholeLSTM, NoForgetLSTM, CoupledLSTM, SigmoidLSTM]
+)
+def test_the_loop_of_each_variant_is_its_fused_step(kind):
+    torch.manual_seed(0)
+    cell, (x, state) = kind(4, 5).double(), drawn()
+    for looped, fused in zip(cell.by_loop(x, state), cell(x, state), strict=True):
+        torch.testing.assert_close(looped, fused, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.covers("R11")
@@ -124,7 +149,7 @@ def test_at_first_a_memory_fades_as_the_bias_of_the_forget_gate_says(bias):
     x = torch.rand(4, 20, 2).double()
     k = torch.arange(1, 21)
     torch.testing.assert_close(
-        _left(cell.gates(x)["forget gate"]), torch.tensor(bias).double().sigmoid() ** k,
+        share_left(cell.by_loop(x)["forget gate"]), torch.tensor(bias).double().sigmoid() ** k,
         rtol=0.05, atol=0,
     )  # fmt: skip
     state = torch.zeros(1, 4, 100).double().requires_grad_()
@@ -187,7 +212,7 @@ def test_the_card_holds_what_it_said_at_each_evaluation(tmp_path, monkeypatch):
     rows = [json.loads(row) for row in (result.folder / "metrics.jsonl").read_text().splitlines()]
     said = {row["step"]: row["said"] for row in rows if "said" in row}
     assert said.keys() == {2, 4}
-    assert all(len(text) in (SAID, SAID + 1) for text in said.values())
+    assert all(len(text) in (SAMPLED, SAMPLED + 1) for text in said.values())
     page = (result.folder / "card.md").read_text()
     table = page.partition("## What it said, by step")[2].partition("##")[0]
     assert [line.split(" | ")[0] for line in table.splitlines() if line[2:3].isdigit()] == [
@@ -202,7 +227,7 @@ def test_what_it_says_begins_with_any_token_where_there_is_no_line(reader):
     with torch.no_grad():
         text = recipe.says(state.model.eval(), spec, torch.Generator())
     assert text[0] == kept[1]
-    assert len(text) == SAID + 1
+    assert len(text) == SAMPLED + 1
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from everynet.zoo.recurrent.memory_span import (
     linear_path,
     rate,
     scaled,
-    size,
+    spectral_norm,
     step_by_step,
     symmetric_path,
     tanh_path,
@@ -85,11 +85,11 @@ def test_a_rate_is_the_factor_a_token_and_that_of_powers_is_the_spectral_radius(
     for radius in (0.8, 1.0, 1.2):
         w = scaled(normal(5, 30, 30), radius)
         close(torch.linalg.eigvals(w).abs().amax(1), torch.full((5,), radius, dtype=torch.float64))
-        assert (rate(size(linear_path(w, 100))) / radius - 1).abs().max() < 0.05
+        assert (rate(spectral_norm(linear_path(w, 100))) / radius - 1).abs().max() < 0.05
 
 
 def test_the_size_of_a_matrix_is_its_largest_stretch():
-    assert size(torch.diag(torch.tensor([0.5, -3.0])).double()).item() == pytest.approx(3)
+    assert spectral_norm(torch.diag(torch.tensor([0.5, -3.0])).double()).item() == pytest.approx(3)
 
 
 @pytest.mark.covers("R4")
@@ -125,7 +125,7 @@ def test_a_short_recipe_reaches_its_goal():
         ({"hidden_size": 1}, r"hidden_size \(1\) must be at least 2"),
         ({"networks": 0}, r"networks \(0\) must be at least 1"),
         ({"distance": 3}, r"distance \(3\) must be at least 4: a rate is a slope"),
-        ({"noise": -1.0}, r"noise \(-1.0\) must be at least 0"),
+        ({"noise": -1.0}, r"noise \(-1.0\) must be a number from 0 up"),
     ],
 )
 def test_settings_it_refuses(fields, message):

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet import runs
-from everynet.kernels.recurrence import by_doubling, by_loop
+from everynet.kernels.recurrence import by_doubling
 from everynet.nn.losses import IGNORED
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
@@ -20,9 +20,10 @@ from everynet.zoo.recurrent.min_gru import (
     ConvolvedMinGRU,
     MinGRU,
     MinGRUBlock,
+    by_loop,
     gates,
 )
-from everynet.zoo.recurrent.sequences import REMEMBERED, selective_copy
+from everynet.zoo.recurrent.sequences import REMEMBERED, make_selective_copy
 
 CELLS = {
     "minGRU": lambda: MinGRU(4, 4),
@@ -82,7 +83,7 @@ def test_scan_is_the_loop_at_4096_in_twelve_steps():
     net, x, h = made("minGRU"), drawn(2, 4096, 4), drawn(1, 2, 4)
     with torch.no_grad():
         z, c = net.gate(x).sigmoid(), net.candidate(x)
-        looped = by_loop(1 - z, z * c, h[0])
+        looped = by_loop(z, c, h[0])
         scanned, depth = by_doubling(1 - z, z * c, h[0])
         torch.testing.assert_close(net(x, h)[0], looped, rtol=1e-10, atol=1e-10)
     torch.testing.assert_close(scanned, looped, rtol=1e-10, atol=1e-10)
@@ -230,8 +231,8 @@ class Copier(torch.nn.Module):
 
 def test_an_exchanged_symbol_costs_its_own_answer_alone():
     recipe = find("min-gru")
-    s, said = selective_copy(20, 4, 0, held_out=6).splits["valid"]
-    lost = recipe._swapped(Copier(), s, said)
+    s, targets = make_selective_copy(20, 4, 0, held_out=6).splits["valid"]
+    lost = recipe.swap_symbols(Copier(), s, targets)
     torch.testing.assert_close(lost, torch.eye(REMEMBERED).double())
 
 
@@ -239,14 +240,14 @@ def test_the_carried_state_holds_the_vectors_of_the_convolution():
     recipe = find("min-gru-shakespeare").tiny()
     data = recipe.dataset()
     state = begin(recipe, data)
-    assert state.extra.h.shape == (2, 8, REACH * 24)
+    assert state.extra.h.shape == (2, 8, REACH * 8)
     state.model.eval()
-    s, following, keep = data.train(0)
-    recipe.step(state, (s, following, keep))
+    s, targets, keep = data.train(0)
+    recipe.step(state, (s, targets, keep))
     with torch.no_grad():
         state.model.load_state_dict(begin(recipe, data).model.state_dict())
         x = state.model.layers[0].before(state.model.embedding(s))
-    torch.testing.assert_close(state.extra.h[0, :, 24:].view(8, 3, 24), x[:, -3:])
+    torch.testing.assert_close(state.extra.h[0, :, 8:].view(8, 3, 8), x[:, -3:])
 
 
 # ---------------------------------------------------------------------------------- what is refused

@@ -13,6 +13,7 @@ from everynet import runs
 from everynet.data.kinds import named
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.losses import IGNORED
+from everynet.nn.recurrent import last_of
 from everynet.recipes.catalog import find
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
@@ -22,13 +23,11 @@ from everynet.training.loop import begin, evaluate
 from everynet.zoo.recurrent.next_token import Reader
 from everynet.zoo.recurrent.rnn import (
     ALWAYS_ONE,
-    Adding,
     ConcatenatedForm,
     PlainAdder,
+    PlainAdding,
     PreActivationForm,
     StateForm,
-    as_torch,
-    at_end,
 )
 from tests.runs.test_resume import stopped_after
 
@@ -36,6 +35,20 @@ from tests.runs.test_resume import stopped_after
 def network(vocabulary, size, layers, dropout=0.0):
     cells = [torch.nn.RNN(size, size, batch_first=True) for _ in range(layers)]
     return Reader(vocabulary, size, cells, dropout)
+
+
+def as_torch(form):
+    """The same network as torch's own layer; its second bias is zero."""
+    rnn = torch.nn.RNN(form.input.in_features, form.input.out_features, batch_first=True)
+    rnn.to(form.input.weight).load_state_dict(
+        {
+            "weight_ih_l0": form.input.weight,
+            "weight_hh_l0": form.recurrent.weight,
+            "bias_ih_l0": form.input.bias,
+            "bias_hh_l0": torch.zeros_like(form.input.bias),
+        }
+    )
+    return rnn
 
 
 def double(layers=1, vocabulary=7, hidden_size=5, seed=0):
@@ -138,7 +151,7 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
     lengths = torch.tensor([4, 9, 1])
     x = torch.randn(3, 9, 3).double()
     for net, read in ((form, lambda h: h), (sums, torch.tanh), (joined, lambda h: h)):
-        ends = at_end(net(x)[0], lengths)
+        ends = last_of(net(x)[0], lengths)
         alone = torch.cat([net(row[None, :n])[1] for row, n in zip(x, lengths, strict=True)])
         torch.testing.assert_close(ends, alone, rtol=1e-12, atol=1e-12)
         both = [torch.autograd.grad(read(end).square().sum(), [*net.parameters()])
@@ -149,8 +162,8 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
 
 @pytest.mark.parametrize("lengths", [[0, 2], [1, 4]])
 def test_lengths_it_refuses(lengths):
-    with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because no state"):
-        at_end(torch.zeros(2, 3, 5), torch.tensor(lengths))
+    with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because a row"):
+        last_of(torch.zeros(2, 3, 5), torch.tensor(lengths))
 
 
 @pytest.mark.covers("R1")
@@ -222,7 +235,7 @@ def test_lanes_of_unequal_length_are_as_if_alone():
 # ------------------------------------------------------------------------------------- gradients
 
 
-def through_time(net, s, following, h0, window):
+def through_time(net, s, targets, h0, window):
     """Gradients of the summed loss by hand; a loss reaches back to the edge of its window."""
     w_xh, w_hh, b = weights(net.layers[0])
     v, c = net.output.weight, net.output.bias
@@ -233,7 +246,7 @@ def through_time(net, s, following, h0, window):
              (("w_xh", w_xh), ("w_hh", w_hh), ("b", b), ("v", v), ("c", c))}  # fmt: skip
     for t in range(len(s)):
         error = torch.softmax(v @ states[t + 1] + c, 0)
-        error[following[t]] -= 1
+        error[targets[t]] -= 1
         found["v"] += torch.outer(error, states[t + 1])
         found["c"] += error
         g = v.T @ error
@@ -249,9 +262,9 @@ def through_time(net, s, following, h0, window):
 def by_torch(net, pieces, h):
     """Gradients of the same loss through the fused kernel, cut at the edges of the pieces."""
     net.zero_grad()
-    for s, following in pieces:
+    for s, targets in pieces:
         logits, h = net(s[None], h)
-        torch.nn.functional.cross_entropy(logits[0], following, reduction="sum").backward()
+        torch.nn.functional.cross_entropy(logits[0], targets, reduction="sum").backward()
         h = h.detach()
     layer = net.layers[0]
     torch.testing.assert_close(layer.bias_ih_l0.grad, layer.bias_hh_l0.grad)
@@ -266,23 +279,23 @@ def by_torch(net, pieces, h):
 
 @pytest.mark.covers("R2")
 def test_gradients_are_those_of_backpropagation_through_time_by_hand():
-    net, s, following = double(), tokens(1)[0], tokens(1)[0]
+    net, s, targets = double(), tokens(1)[0], tokens(1)[0]
     h = torch.randn(1, 1, 5, dtype=torch.float64)
     with torch.no_grad():
-        expected = through_time(net, s, following, h[0, 0], window=9)
-    found = by_torch(net, [(s, following)], h)
+        expected = through_time(net, s, targets, h[0, 0], window=9)
+    found = by_torch(net, [(s, targets)], h)
     for name, gradient in expected.items():
         torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.covers("R3")
 def test_a_window_is_the_explicit_truncated_sum_and_one_of_all_tokens_is_the_whole():
-    net, s, following = double(), tokens(1, 6)[0], tokens(1, 6)[0]
+    net, s, targets = double(), tokens(1, 6)[0], tokens(1, 6)[0]
     h = torch.randn(1, 1, 5, dtype=torch.float64)
     for window in (1, 2, 3, 6):
-        pieces = list(zip(s.split(window), following.split(window), strict=True))
+        pieces = list(zip(s.split(window), targets.split(window), strict=True))
         with torch.no_grad():
-            expected = through_time(net, s, following, h[0, 0], window)
+            expected = through_time(net, s, targets, h[0, 0], window)
         found = by_torch(net, pieces, h)
         for name, gradient in expected.items():
             torch.testing.assert_close(found[name], gradient, rtol=1e-12, atol=1e-12)
@@ -295,23 +308,23 @@ def test_one_update_is_one_window_with_the_state_of_the_last():
     data = recipe.dataset()
     state = begin(recipe, data)
     for step in range(3):
-        s, following, keep = data.train(step)
+        s, targets, keep = data.train(step)
         assert (keep == float(step > 0)).all()
         before = state.extra.h.clone()
         model = recipe.model(data)
         model.load_state_dict(state.model.state_dict())
         logits, h = model(s, before if step else None)
-        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), following.flatten())
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), targets.flatten())
         loss.backward()
-        terms = recipe.step(state, (s, following, keep))
+        terms = recipe.step(state, (s, targets, keep))
         torch.testing.assert_close(terms["cross_entropy"], loss)
         torch.testing.assert_close(state.extra.h, h)
         assert not state.extra.h.requires_grad
         for mine, expected in zip(state.model.parameters(), model.parameters(), strict=True):
             torch.testing.assert_close(mine.grad, expected.grad)
     torch.testing.assert_close(  # where a lane begins, what was carried has no say
-        recipe.step(state, (s, following, torch.zeros(8)))["cross_entropy"],
-        torch.nn.functional.cross_entropy(model(s)[0].flatten(0, 1), following.flatten()),
+        recipe.step(state, (s, targets, torch.zeros(8)))["cross_entropy"],
+        torch.nn.functional.cross_entropy(model(s)[0].flatten(0, 1), targets.flatten()),
     )
 
 
@@ -332,12 +345,12 @@ def trained():
 def test_figures_are_of_every_token_with_the_state_carried(trained):
     recipe, model, data = trained
     figures = evaluate(recipe, model, data.valid)
-    (s, following, _), *more = data.valid
+    (s, targets, _), *more = data.valid
     assert not more
     logits, _ = model(s)
-    nats = torch.nn.functional.cross_entropy(logits.transpose(1, 2), following, reduction="none")
-    expected = nats[following != IGNORED].double().mean().item()
-    assert (following != IGNORED).sum() == data.rows("valid")
+    nats = torch.nn.functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none")
+    expected = nats[targets != IGNORED].double().mean().item()
+    assert (targets != IGNORED).sum() == data.rows("valid")
     assert figures["cross_entropy"] == pytest.approx(expected, rel=1e-6)
     assert figures["perplexity"] == pytest.approx(math.exp(expected), rel=1e-5)
     assert figures["bits"] == pytest.approx(expected / math.log(2), rel=1e-5)
@@ -457,14 +470,14 @@ def test_words_and_layers():
     recipe = replace(find("char-rnn").tiny(), tokens="words", vocabulary=500, layers=2, dropout=0.5)
     data = recipe.dataset()
     state = begin(recipe, data)
-    assert state.extra.h.shape == (2, 8, 24)
+    assert state.extra.h.shape == (2, 8, 8)
     assert data.spec["shape"] == [500]
     assert recipe.step(state, data.train(0))["cross_entropy"].isfinite()
     text = drawn(recipe, state.model, data, prompt="The value", n=1, length=5)[0]
     assert len(text.split(" ")) >= 3
     with torch.no_grad():
-        drawn_by_words = recipe.pictures(state.model.eval(), data, [])
-    assert drawn_by_words.keys() == recipe.captions.keys()
+        drawn_by_words = recipe.draw(state.model.eval(), data, [])
+    assert drawn_by_words.keys() == recipe.picture_names().keys()
 
 
 def test_dropout_acts_in_training_alone():
@@ -524,7 +537,7 @@ def test_the_adder_reads_its_last_state_and_its_error_is_the_mean_square():
     v, c = net.output.weight[0], net.output.bias[0]
     said = form(x)[1] @ v + c
     torch.testing.assert_close(net(x), said, rtol=1e-12, atol=1e-12)
-    loss = Adding().objective(net, (x, y))["mse"]
+    loss = PlainAdding().objective(net, (x, y))["mse"]
     torch.testing.assert_close(loss, ((said - y) ** 2).sum() / 4, rtol=1e-12, atol=1e-12)
 
 

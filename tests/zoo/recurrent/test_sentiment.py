@@ -182,7 +182,7 @@ def test_pictures_of_a_text_with_a_not_show_it_without_too():
     recipe, data = find("sentiment").tiny(), phrases()
     model = recipe.model(data).eval()
     with torch.no_grad():
-        drawn = recipe.pictures(model, data, [])["along"]
+        drawn = recipe.picture_along(model, data, [])
     first, second = ([t.get_text() for t in axes.get_xticklabels()] for axes in drawn.axes)
     assert "not" in first
     assert second == [word for word in first if word != "not"]
@@ -201,7 +201,7 @@ def test_pictures_of_a_text_with_a_not_show_it_without_too():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pool": "middle"}, r"pool \(middle\) must be one we have"),
+        ({"pool": "middle"}, r"unknown pool \(middle\)"),
         ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
         ({"embedding": 0}, r"embedding \(0\) must be at least 1"),
         ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),
@@ -228,9 +228,9 @@ def test_classes_may_be_more_than_two(tmp_path):
         assert record.terms["cross_entropy"].isfinite()
     assert state.model.output.out_features == 3
     with torch.no_grad():
-        drawn = recipe.pictures(state.model.eval(), data, [])
-    assert drawn.keys() == recipe.captions.keys()
-    assert len(drawn["along"].axes) == 1, "where no text holds a not, one is shown"
+        drawn = recipe.draw(state.model.eval(), data, [])
+    assert drawn.keys() == recipe.picture_names().keys()
+    assert len(drawn["along"].figure.axes) == 1, "where no text holds a not, one is shown"
 
 
 # -------------------------------------------------------------------------------------- learning

@@ -10,10 +10,9 @@ from everynet.system.errors import UserError
 from everynet.zoo.recurrent import sequences
 
 TASKS = {
-    "adding": sequences.adding,
-    "copy": sequences.copy,
-    "selective copy": sequences.selective_copy,
-    "first symbol": sequences.first_symbol,
+    "adding": sequences.make_adding,
+    "copy": sequences.make_copy,
+    "selective copy": sequences.make_selective_copy,
 }
 
 
@@ -31,7 +30,7 @@ def test_batches_are_a_function_of_seed_and_step(name):
 
 
 def test_the_sum_of_the_marked_numbers_one_in_each_half():
-    x, y = sequences.adding(21, 500, 0).train(0)
+    x, y = sequences.make_adding(21, 500, 0).train(0)
     marked = x[..., 1].nonzero()[:, 1].view(500, 2)
     assert set(x[..., 1].unique().tolist()) == {0.0, 1.0}
     assert marked[:, 0].max() == 9
@@ -41,15 +40,15 @@ def test_the_sum_of_the_marked_numbers_one_in_each_half():
 
 
 def test_one_for_every_answer_has_an_error_of_a_sixth():
-    (_, y), n = next(sequences.adding(10, 8, 0, held_out=20_000).test)[:2], 1000
+    (_, y), n = next(sequences.make_adding(10, 8, 0, held_out=20_000).test)[:2], 1000
     assert len(y) == n
-    y = torch.cat([y for _, y in sequences.adding(10, 8, 0, held_out=20_000).test])
+    y = torch.cat([y for _, y in sequences.make_adding(10, 8, 0, held_out=20_000).test])
     # The squared deviation of a sum of two uniform numbers has mean 1/6 and variance 7/180.
     assert (y - 1).square().mean().item() == pytest.approx(1 / 6, abs=4 * math.sqrt(7 / 180 / 2e4))
 
 
 def test_copy_shows_ten_symbols_waits_and_asks():
-    x, y = sequences.copy(7, 50, 0).train(3)
+    x, y = sequences.make_copy(7, 50, 0).train(3)
     assert x.shape == y.shape == (50, 27)
     assert x[:, :10].min() == 1
     assert x[:, :10].max() == 8
@@ -60,19 +59,13 @@ def test_copy_shows_ten_symbols_waits_and_asks():
 
 
 def test_selective_copy_keeps_the_order_of_the_scattered_symbols():
-    x, y = sequences.selective_copy(30, 50, 0, symbols=4).train(3)
+    x, y = sequences.make_selective_copy(30, 50, 0, symbols=4).train(3)
     assert x.shape == y.shape == (50, 40)
     for shown, asked in zip(x, y, strict=True):
         assert shown[:30][shown[:30] > 0].equal(asked[30:])
     assert (x[:, 30:] == 5).all()
     assert (y[:, :30] == IGNORED).all()
     assert len({tuple(row.tolist()) for row in x[:, :30] > 0}) > 40  # at places of their own
-
-
-def test_the_first_symbol():
-    x, y = sequences.first_symbol(12, 200, 0, symbols=5).train(0)
-    assert y.equal(x[:, 0])
-    assert set(x.unique().tolist()) == set(range(5))
 
 
 @pytest.mark.parametrize(("name", "least"), [("adding", 2), ("copy", 1), ("selective copy", 10)])

@@ -10,14 +10,13 @@ from scipy import stats
 from everynet import runs
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
-from everynet.zoo.recurrent.pictures.lengths import length_bars
 from everynet.zoo.recurrent.stopping import (
     NOTHING,
     RULES,
     chi_squared,
     counted,
+    every_sequence,
     joint,
-    of_length,
 )
 
 SYMBOLS, LONGEST = 3, 4
@@ -58,13 +57,13 @@ def unfinished(rule):
     """The probability of having said `LONGEST` symbols without an end, by hand."""
     total = 0.0
     for y in product(range(SYMBOLS), repeat=LONGEST):
-        p, h = 1.0, rule.chain.begin(1)
+        p, h = 1.0, rule.chain.init_state(1)
         for symbol in y:
-            p *= rule.chain.likely(h)[0, symbol].exp().item()
+            p *= rule.chain.log_p(h)[0, symbol].exp().item()
             h = rule.chain(torch.tensor([symbol]), h)
             if type(rule).__name__ == "HaltUnit":
                 p *= 1 - torch.sigmoid(rule.halt(h))[0, 0].item()
-        end = rule.chain.likely(h)[0, SYMBOLS].exp().item() if rule.shortest == 0 else 0.0
+        end = rule.chain.log_p(h)[0, SYMBOLS].exp().item() if rule.shortest == 0 else 0.0
         total += p * (1 - end)
     return total
 
@@ -73,7 +72,7 @@ def unfinished(rule):
 @torch.no_grad()
 def test_the_probability_of_a_sequence_is_the_product_written_out(rule):
     for n in range(rule.shortest, LONGEST + 1):
-        every = of_length(SYMBOLS, n)
+        every = every_sequence(SYMBOLS, n)
         assert every.tolist() == [list(y) for y in product(range(SYMBOLS), repeat=n)]
         found = rule.log_prob(every).exp()
         for y, p in list(zip(every.tolist(), found.tolist(), strict=True))[::7]:
@@ -85,7 +84,7 @@ def test_the_probability_of_a_sequence_is_the_product_written_out(rule):
 def test_all_sequences_and_those_without_an_end_sum_to_one(rule):
     found = joint(rule)
     assert len(found) == 1 + 3 + 9 + 27 + 81 + 1
-    every = [rule.log_prob(of_length(SYMBOLS, n)).exp() for n in range(1, LONGEST + 1)]
+    every = [rule.log_prob(every_sequence(SYMBOLS, n)).exp() for n in range(1, LONGEST + 1)]
     torch.testing.assert_close(found[1:-1], torch.cat(every))
     assert (found[0] > 0) == (rule.shortest == 0)
     longer = 0.0 if type(rule).__name__ == "SampledLength" else unfinished(rule)
@@ -145,8 +144,10 @@ def test_the_recipe_reaches_its_goal_with_fewer_samples():
 
 
 def test_the_picture_shows_both_and_what_is_longer():
-    exact, often = torch.tensor([0.2, 0.5, 0.3]), torch.tensor([0.25, 0.5, 0.25])
-    axes = length_bars({"a rule": (exact, often)}).axes[0]
+    recipe = replace(find("stopping"), symbols=2, longest=1, samples=100)
+    p, counts = torch.tensor([0.2, 0.25, 0.25, 0.3]), torch.tensor([25, 25, 25, 25])
+    axes = recipe.picture_lengths({"probabilities": p.expand(3, 4), "counts": counts.expand(3, 4)})
+    axes = axes.axes[0]
     assert [bar.get_height() for bar in axes.patches] == pytest.approx([0.25, 0.5, 0.25])
     assert axes.lines[0].get_ydata().tolist() == pytest.approx([0.2, 0.5, 0.3])
     assert [tick.get_text() for tick in axes.get_xticklabels()] == ["0", "1", ">1"]

@@ -11,7 +11,7 @@ from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.classified import Words
-from everynet.zoo.recurrent.text_cnn import EACH, SHOWN, CnnOrder, Phrases, TextCNN
+from everynet.zoo.recurrent.text_cnn import EACH, SHOWN, CnnOrder, PhraseClassification, TextCNN
 
 LENGTHS = torch.tensor([4, 7, 1])
 
@@ -19,7 +19,7 @@ LENGTHS = torch.tensor([4, 7, 1])
 def network(widths=(2, 3), filters=4, dropout=0.0):
     torch.manual_seed(0)
     words = Words(40, 3, word_dropout=0.0, dropout=0.0)
-    return TextCNN(words, widths, filters, 2, dropout).double().eval()
+    return TextCNN(words, 2, widths=widths, filters=filters, dropout=dropout).double().eval()
 
 
 # ------------------------------------------------------------------------------------- equations
@@ -104,7 +104,7 @@ def test_the_phrases_of_a_filter_are_its_best_windows():
     torch.manual_seed(0)
     model = recipe.model(data).eval()
     with torch.no_grad():
-        drawn = recipe.pictures(model, data, [])["grams"].axes[0]
+        drawn = recipe.picture_grams(model, data, []).axes[0]
     names = [tick.get_text() for tick in drawn.get_yticklabels()]
     assert len(names) == 2 * SHOWN
     assert names[0].startswith("bad ")
@@ -179,8 +179,8 @@ def test_no_window_holds_both_nor_one_and_an_end(length, apart):
 
 
 def test_sentences_of_a_step_are_a_function_of_seed_and_step():
-    one, other = (context.ordered(16, 5, 8, seed) for seed in (0, 1))
-    assert torch.equal(one.train(3)[0], context.ordered(16, 5, 8, 0).train(3)[0])
+    one, other = (context.make_ordered(16, 5, 8, seed) for seed in (0, 1))
+    assert torch.equal(one.train(3)[0], context.make_ordered(16, 5, 8, 0).train(3)[0])
     assert not torch.equal(one.train(3)[0], one.train(4)[0])
     assert not torch.equal(one.train(3)[0], other.train(3)[0])
     assert one.digest == other.digest, "what judges is the same"
@@ -206,6 +206,6 @@ def test_learns_sst(tmp_path):
 
 
 def test_widths_and_filters_make_the_size():
-    data = Phrases().dataset()
-    model = Phrases(widths=(1, 2, 5), filters=7).model(data)
+    data = PhraseClassification().dataset()
+    model = PhraseClassification(widths=(1, 2, 5), filters=7).model(data)
     assert model.output.in_features == 21

@@ -19,7 +19,7 @@ PAD, START, END = 0, 2, 3
 
 def net(source=11, target=9, embedding=5, hidden=7):
     torch.manual_seed(0)
-    return Seq2Seq(source, target, embedding, hidden).double()
+    return Seq2Seq(source, target, embedding=embedding, hidden_size=hidden).double()
 
 
 def sentence(length, tokens=11, seed=0):
@@ -226,7 +226,7 @@ def test_the_network_follows_the_data():
     recipe = find("seq2seq").tiny()
     made = recipe.model(recipe.dataset())
     assert made.source.num_embeddings == made.target.num_embeddings == 4 + 8
-    assert made.decoder.hidden_size == 16
+    assert made.decoder.hidden_size == 8
 
 
 def test_figures_do_not_depend_on_how_many_are_evaluated_at_once():
@@ -248,7 +248,7 @@ def test_pictures_of_the_smallest_network_and_of_one_sentence():
     data = recipe.dataset()
     made = recipe.model(data)
     for size in (1, 1000):
-        assert len(recipe.pictures(made, replace(data, eval_batch_size=size), ())) == 3
+        assert len(recipe.draw(made, replace(data, eval_batch_size=size), ())) == 3
 
 
 @pytest.mark.slow

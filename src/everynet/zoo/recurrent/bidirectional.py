@@ -1,18 +1,18 @@
-"""Bidirectional and stacked networks: one reads on, one reads back, and layers stand on layers.
+"""Bidirectional and stacked networks: one cell reads forward, one backward, in several layers.
 
     a_t = f(x_t, a_{t-1}),  a_0 = 0               (1)  reads from the first word to the last
     b_t = g(x_t, b_{t+1}),  b_{T+1} = 0           (2)  reads from the last word, T, to the first
-    h_t = [a_t; b_t]                              (3)  both sides of word t, with it
+    h_t = [a_t; b_t]                              (3)  both contexts of word t
     x_t of the next layer = h_t                   (4)  stacked
     y_t = W h_t + c                               (5)  logits of the tag of word t
 
-f and g are cells with weights of their own (plain, GRU or LSTM) and neither sees the other's state.
-T is the length of the sentence itself: what fills up a shorter one is never read. A network that
-only reads on cannot tell "he said teddy bears are on sale" from "he said teddy roosevelt was a
-president" at the word teddy; one that only reads back cannot tell "we met teddy at the fair" from
-"we sold a teddy at the fair". The sentences here come in such pairs, so each of the two is right
-about exactly half of the words that are told by the other side, and h_t about all of them. The
-price is that y_t waits for the end of the sentence.
+x_t is the embedding of word t, [;] concatenation. f and g are cells with weights of their own
+(plain, GRU or LSTM) and neither depends on the other's state. T is the length of the sentence
+itself: padding is never read. A network that only reads onward cannot tell "he said teddy bears are
+on sale" from "he said teddy roosevelt was a president" at the word teddy; one that only reads
+backward cannot tell "we met teddy at the fair" from "we sold a teddy at the fair". The sentences
+here come in such pairs, so each of the two is right about exactly half of the words that the other
+context decides, and h_t about all of them. The price is that y_t waits for the end of the sentence.
 
 Schuster, Paliwal (1997), "Bidirectional recurrent neural networks", doi:10.1109/78.650093; Graves,
 Schmidhuber (2005), "Framewise phoneme classification with bidirectional LSTM and other neural
@@ -37,26 +37,32 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.nn.recurrent import reversed_within
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
-from everynet.system.wording import nearest
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.pictures.passes import share_table, two_passes
 
 CELLS: Mapping[str, Callable[..., nn.RNNBase]] = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
 PAIR = ("he said teddy bears are on sale", "he said teddy roosevelt was a president")
-PASSES = ("reads on $\\rightarrow$", "$\\leftarrow$ reads back")
+PASSES = ("reads onward $\\rightarrow$", "$\\leftarrow$ reads backward")
 CUES = {"after": context.AFTER, "before": context.BEFORE}
 
 
-def inside(lengths: Int[Tensor, " batch"], time: int) -> Bool[Tensor, "batch time"]:
-    """Where a rectangle holds words of its sentences, and no filler."""
-    return torch.arange(time, device=lengths.device) < lengths[:, None]
+class BothWays(nn.Module):
+    """Maps words to states that depend on the whole sentence; 0 at padding."""
+
+    def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
+        super().__init__()
+        self.onward, self.backward = Onward(onward), Backward(backward)
+
+    def forward(
+        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch time both"]:
+        return torch.cat([self.onward(x, lengths), self.backward(x, lengths)], 2)  # (3)
 
 
 class Onward(nn.Module):
-    """Maps words to states that have seen all words up to their own."""
+    """Maps words to states that depend on all words up to their own."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -70,7 +76,7 @@ class Onward(nn.Module):
 
 
 class Backward(nn.Module):
-    """Maps words to states that have seen all words from their own to the last."""
+    """Maps words to states that depend on all words from their own to the last."""
 
     def __init__(self, layer: nn.Module) -> None:
         super().__init__()
@@ -83,47 +89,36 @@ class Backward(nn.Module):
         return b * inside(lengths, x.shape[1])[:, :, None]
 
 
-class BothWays(nn.Module):
-    """Maps words to states that have seen the whole sentence; 0 where there is no word."""
-
-    def __init__(self, onward: nn.Module, backward: nn.Module) -> None:
-        super().__init__()
-        self.onward, self.backward = Onward(onward), Backward(backward)
-
-    def forward(
-        self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
-    ) -> Float[Tensor, "batch time both"]:
-        return torch.cat([self.onward(x, lengths), self.backward(x, lengths)], 2)  # (3)
+def inside(lengths: Int[Tensor, " batch"], time: int) -> Bool[Tensor, "batch time"]:
+    """The mask of words, False at padding."""
+    return torch.arange(time, device=lengths.device) < lengths[:, None]
 
 
 class RecurrentStack(nn.Module):
-    """Maps words to the states of the last of several layers, with dropout between them."""
+    """Maps words to the states of the last of several layers."""
 
-    def __init__(self, layers: Iterable[nn.Module], dropout: float = 0.0) -> None:
+    def __init__(self, layers: Iterable[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        self.dropout = nn.Dropout(dropout)
 
     def forward(
         self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch time hidden"]:
-        for number, layer in enumerate(self.layers):
-            x = layer(self.dropout(x) if number else x, lengths)  # (4)
+        for layer in self.layers:
+            x = layer(x, lengths)  # (4)
         return x
 
 
-def stacked(
-    cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int, dropout: float = 0.0
+def make_stack(
+    cell: str, ways: str, input_size: int, hidden_size: int, *, layers: int
 ) -> RecurrentStack:
     """Layers of torch's cells that read onward, backward or both ways."""
-    made: list[nn.Module] = []
+    directions, stack = (2 if ways == "both" else 1), list[nn.Module]()
     for number in range(layers):
-        size = input_size if number == 0 else hidden_size * (2 if ways == "both" else 1)
-        one = [
-            CELLS[cell](size, hidden_size, batch_first=True) for _ in range(1 + (ways == "both"))
-        ]
-        made.append(WAYS[ways](*one))
-    return RecurrentStack(made, dropout)
+        size = directions * hidden_size if number else input_size
+        cells = [CELLS[cell](size, hidden_size, batch_first=True) for _ in range(directions)]
+        stack.append(WAYS[ways](*cells))
+    return RecurrentStack(stack)
 
 
 WAYS: Mapping[str, Any] = {"onward": Onward, "backward": Backward, "both": BothWays}
@@ -151,18 +146,21 @@ class Tagger(nn.Module):
         return y
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tagging(Training[Tagger]):
-    """Say of every word of a sentence whether it is a name."""
+    """Predict for every word of a sentence whether it is a name."""
 
     ways: str = "both"
     """How sentences are read: onward, backward or both."""
     cell: str = "lstm"
     """The cell: rnn, gru or lstm."""
     embedding: int = 16
-    """Numbers that stand for a word."""
+    """Size of the embedding of a word."""
     hidden_size: int = 16
-    """Units of a layer, for each way."""
+    """Units of a layer, for each direction."""
     layers: int = 1
     """Layers, each fed by the states of the one below."""
     pairs: int = 2000
@@ -170,24 +168,25 @@ class Tagging(Training[Tagger]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.ways in WAYS, "ways", "one we have" + nearest(self.ways, WAYS))
-        self.require(self.cell in CELLS, "cell", "one we have" + nearest(self.cell, CELLS))
-        for name in ("embedding", "hidden_size", "layers"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
+        self.one_of("ways", WAYS)
+        self.one_of("cell", CELLS)
+        self.at_least(1, "embedding", "hidden_size", "layers")
 
     def dataset(self) -> Data:
-        return context.names(self.batch_size, self.seed, self.pairs)
+        return context.make_names(self.batch_size, self.seed, self.pairs)
 
     def model(self, data: Data) -> Tagger:
-        reader = stacked(self.cell, self.ways, self.embedding, self.hidden_size, layers=self.layers)
+        reader = make_stack(
+            self.cell, self.ways, self.embedding, self.hidden_size, layers=self.layers
+        )
         size = self.hidden_size * (2 if self.ways == "both" else 1)
         return Tagger(len(Tokens.of(data.spec)), self.embedding, reader, size)
 
     def objective(self, model: Tagger, batch: Batch) -> Terms:
         x, lengths, y, *_ = batch
-        nats = cross_entropy(model(x, lengths).transpose(1, 2), y, reduction="none")
-        real = inside(lengths, x.shape[1])
-        return {"cross_entropy": (nats * real).sum() / real.sum()}
+        losses = cross_entropy(model(x, lengths).transpose(1, 2), y, reduction="none")
+        mask = inside(lengths, x.shape[1])
+        return {"cross_entropy": (losses * mask).sum() / mask.sum()}
 
     def step(self, state: State[Tagger], batch: Batch) -> Terms:
         """One update; of several processes each counts by its number of words."""
@@ -201,7 +200,7 @@ class Tagging(Training[Tagger]):
         return terms
 
     def metrics(self, model: Tagger, batch: Batch) -> dict[str, Tensor]:
-        """Whether the tag is right: of every word, and of those that one side alone tells."""
+        """Whether the tag is right: of every word, and of those that one context alone decides."""
         x, lengths, y, _, cue, _ = batch
         right = (model(x, lengths).argmax(2) == y).double()
         return {
@@ -216,28 +215,31 @@ class Tagging(Training[Tagger]):
         unknown = Tokens.of(spec).index[UNKNOWN]
         x = pad_sequence(list(inputs), batch_first=True)
         lengths = torch.tensor([len(one) for one in inputs], device=x.device)
-        likely, tags = model(x, lengths).double().softmax(2).max(2)
+        p, tags = model(x, lengths).double().softmax(2).max(2)
         return [
             {
                 "tags": [spec["classes"][tag] for tag in tags[row, :length].tolist()],
-                "probabilities": likely[row, :length].tolist(),
+                "probabilities": p[row, :length].tolist(),
                 "unknown": int((x[row, :length] == unknown).sum()),
             }
             for row, length in enumerate(lengths.tolist())
         ]
 
-    def pictures(self, model: Tagger, data: Data, history: History) -> Pictures:
-        return {"passes": passes({self.ways: model}, Tokens.of(data.spec))}
+    def picture_passes(self, model: Tagger, data: Data, history: History) -> Figure:
+        """States and probabilities at each word of two sentences that are equal up to the frame.
+
+        At the framed word only a state that reads backward can differ between the two.
+        """
+        return draw_passes({self.ways: model}, Tokens.of(data.spec))
 
     def tiny(self) -> Self:
-        small = replace(self, pairs=40, batch_size=8, embedding=4, hidden_size=4)
-        return replace(small, steps=min(self.steps, 4))
+        return replace(super().tiny(), pairs=40)
 
 
 @torch.no_grad()
-def passes(models: Mapping[str, Tagger], tokens: Tokens) -> Figure:
-    """What the first network is made of at each word of the pair, and what all of them say."""
-    states, likely = [], []
+def draw_passes(models: Mapping[str, Tagger], tokens: Tokens) -> Figure:
+    """States of the first network at each word of the pair, and the probabilities of all."""
+    states, p = [], []
     for sentence in PAIR:
         first = next(iter(models.values()))
         x = torch.tensor([tokens.encode(sentence)], device=first.output.weight.device)
@@ -246,34 +248,28 @@ def passes(models: Mapping[str, Tagger], tokens: Tokens) -> Figure:
         halves = zip(PASSES, h.chunk(2, 1), strict=True)
         both = isinstance(first.reader.layers[-1], BothWays)
         states.append(dict(halves) if both else {"states": h})
-        likely.append({name: net(x, lengths)[0].softmax(1)[:, 1] for name, net in models.items()})
-    return two_passes([sentence.split() for sentence in PAIR], states, likely, asked=2)
+        p.append({name: net(x, lengths)[0].softmax(1)[:, 1] for name, net in models.items()})
+    return two_passes([sentence.split() for sentence in PAIR], states, p, framed=2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class BothSides(Experiment):
-    """Three networks tag the words of sentences: reading on, reading back, and both ways."""
+    """Three networks tag the words of sentences: reading onward, backward and both ways."""
 
-    captions: ClassVar[dict[str, str]] = {
-        "passes": "Two sentences that are equal up to the framed word: there the states that read "
-        "on are equal too and those that read back differ, so only the latter can tell the name.",
-        "shares": "The share of right tags: what comes after a word is known to the network that "
-        "reads back, what came before to the one that reads on, and both to the one of both.",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "both": "the share of words that a network of both ways tags rightly",
-        "onward": "the same of one that reads on",
-        "backward": "the same of one that reads back",
-        "*_told_after": "the same of words that what comes after them tells",
-        "*_told_before": "the same of words that what comes before them tells",
+        "both": "the share of words that a network of both directions tags rightly",
+        "onward": "the same of one that reads onward",
+        "backward": "the same of one that reads backward",
+        "*_told_after": "the same of words that the context after them decides",
+        "*_told_before": "the same of words that the context before them decides",
     }
 
     cell: str = "lstm"
     """The cell: rnn, gru or lstm."""
     embedding: int = 16
-    """Numbers that stand for a word."""
+    """Size of the embedding of a word."""
     hidden_size: int = 16
-    """Units of a layer, for each way."""
+    """Units of a layer, for each direction."""
     layers: int = 1
     """Layers, each fed by the states of the one below."""
     pairs: int = 2000
@@ -289,8 +285,8 @@ class BothSides(Experiment):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.steps >= 1, "steps", "at least 1")
-        self.cells()  # what else is wrong, a cell says
+        self.at_least(1, "steps")
+        self.cells()  # checks the other settings
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
@@ -303,33 +299,40 @@ class BothSides(Experiment):
         }  # fmt: skip
 
     def metrics(self, table: Table) -> dict[str, float]:
-        """For each network the share of right tags, and of those that one side tells."""
+        """For each network the share of right tags, and of those that one context decides."""
         found = {}
         for ways, cell in table.cells.items():
-            for name in ("accuracy", *(f"told_{side}" for side in CUES)):
-                called = ways if name == "accuracy" else f"{ways}_{name}"
-                found[called] = cell.test.get(name, math.nan)
+            found[ways] = cell.test.get("accuracy", math.nan)
+            for side in CUES:
+                found[f"{ways}_told_{side}"] = cell.test.get(f"told_{side}", math.nan)
         return found
 
-    def pictures(self, table: Table) -> Pictures:
+    def picture_passes(self, table: Table) -> Figure:
+        """States and probabilities at each word of two sentences that are equal up to the frame.
+
+        There the states that read onward are equal too; those that read backward differ.
+        """
         cells = {ways: cell for ways, cell in table.cells.items() if cell.diverged is None}
         models = {ways: cast("Tagger", cell.network()) for ways, cell in cells.items()}
-        tokens = Tokens.of(next(iter(cells.values())).recipe.dataset().spec)
+        spec = next(iter(cells.values())).recipe.dataset().spec
+        return draw_passes(models, Tokens.of(spec))
+
+    def picture_shares(self, table: Table) -> Figure:
+        """The share of right tags of each network, by the context that decides a word.
+
+        Half of the tags are right where the context that decides is on the side not read.
+        """
+        cells = {ways: cell for ways, cell in table.cells.items() if cell.diverged is None}
         names = ("accuracy", *(f"told_{side}" for side in CUES))
-        shares = torch.tensor([[cell.test[name] for name in names] for cell in cells.values()])
-        return {
-            "passes": passes(models, tokens),
-            "shares": share_table(
-                shares,
-                [{"both": "reads both ways"}.get(ways, f"reads {ways}") for ways in cells],
-                ["all words", "told by what\ncomes after", "told by what\ncame before"],
-                unit="right tags of test sentences",
-            ),
-        }
+        return share_table(
+            torch.tensor([[cell.test[name] for name in names] for cell in cells.values()]),
+            [{"both": "reads both ways"}.get(ways, f"reads {ways}") for ways in cells],
+            ["all words", "decided by what\ncomes after", "decided by what\ncame before"],
+            unit="right tags of test sentences",
+        )
 
     def tiny(self) -> Self:
-        small = replace(self, pairs=40, batch_size=8, embedding=4, hidden_size=4)
-        return replace(small, steps=min(self.steps, 4))
+        return replace(super().tiny(), pairs=40)
 
 
 RECIPES = {

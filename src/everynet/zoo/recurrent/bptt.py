@@ -1,9 +1,9 @@
-"""Backpropagation through time by hand: what each loss asks of each earlier state, added up.
+"""Backpropagation through time by hand: gradients of each loss at each earlier state, added up.
 
     h_t    = tanh(U x_t + W h_{t-1} + b),   o_t = V h_t + c      (1)  network
     E      = sum_t alpha_t L_t,   L_t = -log softmax(o_t)[y_t]   (2)  weighted loss
-    g_o(t) = alpha_t (softmax(o_t) - 1[y_t])                     (3)  to the logits
-    g_h(t) = V^T g_o(t) + W^T g_a(t+1)                           (4)  to the state: now and later
+    g_o(t) = alpha_t (softmax(o_t) - 1[y_t])                     (3)  of the logits
+    g_h(t) = V^T g_o(t) + W^T g_a(t+1)                           (4)  of the state: now and later
     g_a(t) = (1 - h_t^2) * g_h(t)                                (5)  through tanh
     g_V    = sum_t g_o(t) h_t^T,       g_c = sum_t g_o(t)        (6)
     g_W    = sum_t g_a(t) h_{t-1}^T                              (7)
@@ -11,11 +11,12 @@
     P(t,k) = g_a(t,k) h_{k-1}^T,       g_W = sum_t sum_{k<=t} P(t,k)        (9)  parts
     g_W^n  = sum of P(t,k) with t and k in the same window of n  (10) truncated
 
-1[y] is 1 at place y and 0 elsewhere; g_a after the last token is 0. (4) and (5) together pass a
-gradient back by W^T diag(1 - h_{t+1}^2). In (9) g_a(t,k) is what loss t alone sends back to
-state k: the lag t - k is how far. Truncated, the state is carried from window to window and the
-gradient ends at its edge: what crosses an edge is lost, and no more than n states are ever kept.
-With n = T it is the whole.
+g_z is the gradient of E with respect to z, `*` the product of each unit with its own, 1[y] is 1 at
+place y and 0 elsewhere; g_a after the last time step is 0. (4) and (5) together pass a gradient
+back by W^T diag(1 - h_{t+1}^2). In (9) g_a(t,k) is the gradient of loss t alone at state k: the lag
+t - k is how far. Truncated, the state is carried from window to window and the gradient ends at its
+edge: what crosses an edge is lost, and no more than n states are ever kept. With n = T it is the
+whole.
 
 Werbos (1990), "Backpropagation through time: what it does and how to do it",
 doi:10.1109/5.58337; Williams, Peng (1990), "An efficient gradient-based algorithm for on-line
@@ -30,16 +31,17 @@ from typing import ClassVar, NamedTuple, Self
 
 import torch
 from jaxtyping import Float, Int64
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import one_hot
 
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.recurrent.pictures.through_time import parts_by_lag
 
 
 class Weights(NamedTuple):
-    """The five weights of a network that says a class at every token."""
+    """The five weights of a network that predicts a class at every time step."""
 
     u: Float[Tensor, "hidden input"]
     w: Float[Tensor, "hidden hidden"]
@@ -48,20 +50,20 @@ class Weights(NamedTuple):
     c: Float[Tensor, " classes"]
 
 
-class Sequence(NamedTuple):
-    """A sequence, the class to say at each token, and how much the loss there counts."""
+class LabelledSequence(NamedTuple):
+    """A sequence, the true class at each time step, and how much the loss there counts."""
 
     x: Float[Tensor, "time input"]
     y: Int64[Tensor, " time"]
     alpha: Float[Tensor, " time"]
 
-    def cut(self, start: int, stop: int) -> Sequence:
-        """The tokens from `start` up to `stop`."""
-        return Sequence(self.x[start:stop], self.y[start:stop], self.alpha[start:stop])
+    def cut(self, start: int, stop: int) -> LabelledSequence:
+        """The time steps from `start` up to `stop`."""
+        return LabelledSequence(self.x[start:stop], self.y[start:stop], self.alpha[start:stop])
 
 
-class Gradients(NamedTuple):
-    """Gradients for the weights, and those for every logit and state."""
+class BPTTGradients(NamedTuple):
+    """BPTTGradients for the weights, and those for every logit and state."""
 
     weights: Weights
     o: Float[Tensor, "time classes"]
@@ -87,8 +89,8 @@ def loss(
 
 
 def through_time(
-    net: Weights, given: Sequence, h: Float[Tensor, " hidden"]
-) -> tuple[Gradients, Float[Tensor, " hidden"]]:
+    net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"]
+) -> tuple[BPTTGradients, Float[Tensor, " hidden"]]:
     """All gradients of E by hand, in one pass back through time, and the last state."""
     states, o = (torch.stack(part) for part in run(net, given.x, h))
     now, before = states[1:], states[:-1]
@@ -101,10 +103,12 @@ def through_time(
     g_v, g_c = g_o.T @ now, g_o.sum(0)  # (6)
     g_w = g_a.T @ before  # (7)
     g_u, g_b = g_a.T @ given.x, g_a.sum(0)  # (8)
-    return Gradients(Weights(g_u, g_w, g_b, g_v, g_c), g_o, g_h), states[-1]
+    return BPTTGradients(Weights(g_u, g_w, g_b, g_v, g_c), g_o, g_h), states[-1]
 
 
-def truncated(net: Weights, given: Sequence, h: Float[Tensor, " hidden"], window: int) -> Gradients:
+def truncated(
+    net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"], window: int
+) -> BPTTGradients:
     """The gradients window by window: the state goes on, the gradient ends at each edge."""
     if window < 1:
         raise ValueError(f"window ({window}) must be at least 1, because a gradient needs a token")
@@ -115,25 +119,25 @@ def truncated(net: Weights, given: Sequence, h: Float[Tensor, " hidden"], window
     summed = [
         sum(parts[1:], start=parts[0]) for parts in zip(*(g.weights for g in found), strict=True)
     ]
-    return Gradients(
+    return BPTTGradients(
         Weights(*summed), torch.cat([g.o for g in found]), torch.cat([g.h for g in found])
     )
 
 
 def parts(
-    net: Weights, given: Sequence, h: Float[Tensor, " hidden"]
+    net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"]
 ) -> Float[Tensor, "losses states hidden hidden"]:
     """P(t,k) of every loss t and every state k: zero where k is later than t."""
     states, o = (torch.stack(part) for part in run(net, given.x, h))
     time = len(o)
-    made = torch.zeros(time, time, len(h), len(h), dtype=o.dtype)
+    p = torch.zeros(time, time, len(h), len(h), dtype=o.dtype)
     g_o = given.alpha[:, None] * (o.softmax(1) - one_hot(given.y, o.shape[1]))
     for t in range(time):
         g = (1 - states[t + 1] ** 2) * (net.v.T @ g_o[t])
         for k in range(t, -1, -1):
-            made[t, k] = torch.outer(g, states[k])  # (9)
+            p[t, k] = torch.outer(g, states[k])  # (9)
             g = (1 - states[k] ** 2) * (net.w.T @ g)
-    return made
+    return p
 
 
 def same_window(time: int, window: int) -> Float[Tensor, "losses states"]:
@@ -142,18 +146,22 @@ def same_window(time: int, window: int) -> Float[Tensor, "losses states"]:
     return (number[:, None] == number).double()
 
 
-def by_autograd(net: Weights, given: Sequence, h: Float[Tensor, " hidden"]) -> Gradients:
-    """The same by torch, which is told nothing of time."""
+def by_autograd(
+    net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"]
+) -> BPTTGradients:
+    """The same by torch, which knows nothing of time."""
     with torch.enable_grad():
         leaves = Weights(*(part.detach().requires_grad_() for part in net))
         states, o = run(leaves, given.x, h)
         value = loss(torch.stack(o), given.y, given.alpha)
         found = torch.autograd.grad(value, [*leaves, *o, *states[1:]])
     to_o, to_h = found[5 : 5 + len(o)], found[5 + len(o) :]
-    return Gradients(Weights(*found[:5]), torch.stack(to_o), torch.stack(to_h))
+    return BPTTGradients(Weights(*found[:5]), torch.stack(to_o), torch.stack(to_h))
 
 
-def kept_bytes(net: Weights, given: Sequence, h: Float[Tensor, " hidden"], window: int) -> int:
+def kept_bytes(
+    net: Weights, given: LabelledSequence, h: Float[Tensor, " hidden"], window: int
+) -> int:
     """The most that torch keeps at once for the way back, without the weights, in bytes."""
     leaves = Weights(*(part.detach().requires_grad_() for part in net))
     weights, most = {part.data_ptr() for part in leaves}, 0
@@ -173,10 +181,10 @@ def kept_bytes(net: Weights, given: Sequence, h: Float[Tensor, " hidden"], windo
     return most
 
 
-# ------------------------------------------------------------------------------------------ recipe
+# -------- the network ends here; training and pictures follow --------
 
 
-def largest(found: Gradients, expected: Gradients) -> float:
+def largest(found: BPTTGradients, expected: BPTTGradients) -> float:
     """The largest difference between two sets of gradients, over all of them."""
     pairs = zip((*found.weights, *found[1:]), (*expected.weights, *expected[1:]), strict=True)
     return max(float((one - other).abs().max()) for one, other in pairs)
@@ -184,47 +192,39 @@ def largest(found: Gradients, expected: Gradients) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class ThroughTime(Simulation):
-    """Gradients of a random network by hand and by torch, whole and cut into windows."""
+    """BPTTGradients of a random network by hand and by torch, whole and cut into windows."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "parts": "Left how much each loss (across) asks of each state (down), near the diagonal "
-        "most; right the same by lag, and what is missing where longer lags are left out.",
-        "windows": "Left what a window loses of the gradient, less the longer it is and nothing "
-        "at the full length; right what is kept for the way back: flat in T with a window.",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "autograd_error": "how far gradients by hand are from torch's: rounding",
         "window_error": "how far truncated gradients are from the sum of their parts",
         "full_growth": "by what factor kept states grow with the length, for the whole gradient",
         "window_growth": "the same for a window: not at all",
-        "lost_by_window_1": "the part of the gradient that a window of one token loses",
+        "lost_by_window_1": "the part of the gradient that a window of one time step loses",
     }
 
     length: int = 48
-    """Tokens of the sequence."""
+    """Time steps of the sequence."""
     input_size: int = 8
-    """Numbers of a token."""
+    """Numbers at a time step."""
     hidden_size: int = 24
     """Units of the state."""
     classes: int = 6
-    """Classes, one of which is to be said at each token."""
+    """Classes, one of which is to be predicted at each time step."""
     radius: float = 1.5
     """Largest size of an eigenvalue of W."""
     window: int = 8
-    """Tokens of the window whose memory is measured."""
+    """Time steps of the window whose memory is measured."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("input_size", "hidden_size", "window"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        for name in ("length", "classes"):
-            self.require(getattr(self, name) >= 2, name, "at least 2")
-        self.require(self.radius > 0, "radius", "positive")
+        self.at_least(1, "input_size", "hidden_size", "window")
+        self.at_least(2, "length", "classes")
+        self.above(0, "radius")
         self.require(self.window <= self.length, "window", "at most length")
 
-    def drawn(
+    def draw_network(
         self, generator: torch.Generator, length: int
-    ) -> tuple[Weights, Sequence, Float[Tensor, " hidden"]]:
+    ) -> tuple[Weights, LabelledSequence, Float[Tensor, " hidden"]]:
         """A network, a sequence of that length and a first state."""
 
         def normal(*shape: int) -> Tensor:
@@ -237,7 +237,7 @@ class ThroughTime(Simulation):
         net = Weights(u, w, 0.1 * normal(units), v, 0.1 * normal(classes))
         y = torch.randint(classes, (length,), generator=generator)
         alpha = torch.rand(length, generator=generator, dtype=torch.float64)
-        return net, Sequence(normal(length, inputs), y, alpha), 0.5 * normal(units).tanh()
+        return net, LabelledSequence(normal(length, inputs), y, alpha), 0.5 * normal(units).tanh()
 
     def windows(self) -> list[int]:
         """1, 2, 4 and so on, and the whole length."""
@@ -245,7 +245,7 @@ class ThroughTime(Simulation):
         return [*powers, self.length]
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
-        net, given, h = self.drawn(generator, self.length)
+        net, given, h = self.draw_network(generator, self.length)
         whole = through_time(net, given, h)[0]
         every = parts(net, given, h)
         lags = torch.arange(self.length)[:, None] - torch.arange(self.length)
@@ -259,7 +259,7 @@ class ThroughTime(Simulation):
         lengths = [self.length * n for n in (1, 2, 4, 8)]
         kept = []
         for length in lengths:
-            longer = self.drawn(generator, length)
+            longer = self.draw_network(generator, length)
             kept.append([kept_bytes(*longer, window) for window in (length, self.window)])
         full = truncated(net, given, h, self.length)
         error = max(largest(whole, by_autograd(net, given, h)), largest(whole, full))
@@ -287,36 +287,38 @@ class ThroughTime(Simulation):
             "lost_by_window_1": float(lost[0] / result["whole"].norm()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_parts(self, result: Mapping[str, Tensor]) -> Figure:
+        """Left the size of the gradient of each loss, across, at each state, down; right by lag.
+
+        The second curve is the share that is missing where longer lags are left out.
+        """
+        return parts_by_lag(result["parts"], result["by_lag"], result["missing"][:-1])
+
+    def picture_windows(self, result: Mapping[str, Tensor]) -> Figure:
+        """Left the share of the gradient that a window loses; right the memory kept for backward.
+
+        A full window loses nothing, and the memory of a window does not grow with T.
+        """
         lost = (result["cuts"] - result["whole"]).flatten(1).norm(dim=1) / result["whole"].norm()
         windows, lengths = torch.tensor(self.windows()), result["lengths"]
         kept = result["kept"].double().T / 1024
-        return {
-            "parts": parts_by_lag(result["parts"], result["by_lag"], result["missing"][:-1]),
-            "windows": panels(
-                Panel(
-                    {"random network": (windows, lost)},
-                    "n, tokens of a window",
-                    "lost of $g_W$, share of its norm",
-                    log="x",
-                    marks={"the whole": float(self.length)},
-                    legend="none",
-                ),
-                Panel(
-                    {"whole": (lengths, kept[0]), f"n = {self.window}": (lengths, kept[1])},
-                    "T, tokens of the sequence",
-                    "kept for the way back, KiB",
-                ),
-                width=3.25,
-                height=2.9,
+        return panels(
+            Panel(
+                {"random network": (windows, lost)}, "n, time steps of a window",
+                "lost of $g_W$, share of its norm", log="x",
+                marks={"the whole": float(self.length)}, legend="none",
             ),
-        }
+            Panel(
+                {"whole": (lengths, kept[0]), f"n = {self.window}": (lengths, kept[1])},
+                "T, time steps of the sequence", "kept for backward, KiB",
+            ),
+            width=3.25, height=2.9,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
-        return replace(self, length=8, hidden_size=5, window=2)
+        return replace(super().tiny(), length=8, window=2)
 
 
-# Seeds 0, 1, 2: errors of at most 5e-15; full_growth 7.91 and window_growth 1 over 8 times the T.
 RECIPES = {
     "bptt": ThroughTime(
         goal="autograd_error <= 1e-12 and window_error <= 1e-12 and window_growth <= 1 "

@@ -1,12 +1,12 @@
-"""Which cell remembers for how long: every cell of ours at two tasks that ask for memory.
+"""A gated cell learns to remember over more time steps than a plain one: every cell at two tasks.
 
-    adding   two of T numbers are marked, say their sum; always 1 is wrong by 1/6 on average (MSE)
-    copy     ten of eight symbols, a wait of T, say them again in order; a guess is wrong by 7/8
+    adding   two of T numbers are marked, output their sum; always 1 has an error of 1/6 (MSE)
+    copy     ten of eight symbols, a wait of T, output them in order; a guess is wrong by 7/8
 
 All have as many weights, to a tenth: the hidden size of each is chosen so. All have the same
 steps, batches, learning rates and clipping, and forget gates begin with a bias of 1. The gradient
-of a plain network fades or bursts on the way back over T, so that it never sees what to remember;
-a gate near 1 (or 0, as it is written) carries a state, and its gradient, on as they are.
+of a plain network vanishes or explodes on the way back over T, so that it never learns what to
+remember; a gate near 1 (or 0, as it is written) carries a state, and its gradient, on as they are.
 
 Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735;
 Jozefowicz, Zaremba, Sutskever (2015), "An empirical exploration of recurrent network
@@ -15,7 +15,6 @@ architectures", ICML 37, p. 2342, section 3.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -23,12 +22,12 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, mse_loss
 
 from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.training import Training
 from everynet.system.wording import nearest
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
@@ -42,10 +41,10 @@ from everynet.zoo.recurrent.lstm_variants import (
 )
 from everynet.zoo.recurrent.min_gru import MinGRU, MinGRUBlock
 from everynet.zoo.recurrent.pictures.remembering import error_rows, learned_when
-from everynet.zoo.recurrent.sequences import REMEMBERED, adding, copy
+from everynet.zoo.recurrent.sequences import REMEMBERED, make_adding, make_copy
 
 HELD_OUT = 500
-"""Sequences on which a network is judged."""
+"""Sequences of `valid`, and of `test`."""
 
 
 class MinGRUStack(nn.Module):
@@ -66,10 +65,10 @@ class MinGRUStack(nn.Module):
         state: Float[Tensor, "1 batch state"] | None = None,
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
         x, last = self.entry(x), []
-        given = [None] * 3 if state is None else state.chunk(3, 2)
-        for block, before in zip(self.blocks, given, strict=True):
-            x, after = block(x, before)
-            last.append(after)
+        begin = [None] * 3 if state is None else state.chunk(3, 2)
+        for block, h in zip(self.blocks, begin, strict=True):
+            x, h_after = block(x, h)
+            last.append(h_after)
         return self.norm(x), torch.cat(last, 2)
 
 
@@ -92,11 +91,11 @@ NETWORKS: Mapping[str, Callable[[int, int], nn.Module]] = {
     "min_gru": MinGRUStack,
 }
 TASKS = {"adding": 1 / 6, "copy": 7 / 8}
-"""With the error of whoever remembers nothing."""
+"""With the error of a network without memory."""
 
 
 class Rememberer(nn.Module):
-    """Maps sequences to what a cell's last states answer."""
+    """Maps sequences to outputs read off the last states of a cell."""
 
     def __init__(self, cell: nn.Module, hidden_size: int, outputs: int, answers: int) -> None:
         super().__init__()
@@ -106,26 +105,29 @@ class Rememberer(nn.Module):
         self, x: Float[Tensor, "batch time input"]
     ) -> Float[Tensor, "batch answers outputs"]:
         states, _ = self.cell(x)
-        answered: Tensor = self.output(states[:, -self.answers :])
-        return answered
+        y: Tensor = self.output(states[:, -self.answers :])
+        return y
 
 
-def weights(model: nn.Module) -> int:
+def count_weights(model: nn.Module) -> int:
     """How many numbers are learned."""
     return sum(p.numel() for p in model.parameters())
 
 
-def fitted(make: Callable[[int], nn.Module], budget: int) -> int:
+def fit_hidden_size(make: Callable[[int], nn.Module], budget: int) -> int:
     """The hidden size with which a network has nearest to `budget` weights."""
     with torch.device("meta"):
         size = 1
-        while weights(make(2 * size)) < budget:
+        while count_weights(make(2 * size)) < budget:
             size *= 2
         low, high = size, 2 * size
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if weights(make(middle)) < budget else (low, middle)
-        return min((low, high), key=lambda one: abs(weights(make(one)) - budget))
+            low, high = (middle, high) if count_weights(make(middle)) < budget else (low, middle)
+        return min((low, high), key=lambda one: abs(count_weights(make(one)) - budget))
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,12 +139,12 @@ class Remember(Training[Rememberer]):
     task: str = "adding"
     """Adding or copy."""
     length: int = 100
-    """Over how many places, or how long a wait, it has to remember."""
+    """Time steps of the numbers, or of the wait, over which it has to remember."""
     parameters: int = 18_000
     """Weights, of all together; the hidden size follows."""
 
     def dataset(self) -> Data:
-        make = adding if self.task == "adding" else copy
+        make = make_adding if self.task == "adding" else make_copy
         return make(self.length, self.batch_size, self.seed, held_out=HELD_OUT)
 
     def model(self, data: Data) -> Rememberer:
@@ -154,42 +156,36 @@ class Remember(Training[Rememberer]):
         def make(size: int) -> Rememberer:
             return Rememberer(NETWORKS[self.network](inputs, size), size, outputs, answers)
 
-        return make(fitted(make, self.parameters))
+        return make(fit_hidden_size(make, self.parameters))
 
-    def answered(self, model: Rememberer, batch: Batch) -> tuple[Tensor, Tensor]:
-        """What the network says, and what is right: a number, or a class for each answer."""
+    def predictions(self, model: Rememberer, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Outputs and targets: a number, or logits and a class for each answer."""
         x, y = batch
         if self.task == "adding":
             return model(x)[:, 0, 0], y
-        signs = torch.eye(len(model.output.bias), device=x.device, dtype=model.output.bias.dtype)
-        return model(signs[x]).transpose(1, 2), y[:, -REMEMBERED:]
+        bias = model.output.bias
+        one_hot = torch.eye(len(bias), device=x.device, dtype=bias.dtype)
+        return model(one_hot[x]).transpose(1, 2), y[:, -REMEMBERED:]
 
     def objective(self, model: Rememberer, batch: Batch) -> Terms:
-        said, right = self.answered(model, batch)
-        return {"loss": (mse_loss if self.task == "adding" else cross_entropy)(said, right)}
+        outputs, targets = self.predictions(model, batch)
+        return {"loss": (mse_loss if self.task == "adding" else cross_entropy)(outputs, targets)}
 
     def metrics(self, model: Rememberer, batch: Batch) -> dict[str, Tensor]:
         """Squared error, or the share of wrong answers."""
-        said, right = self.answered(model, batch)
+        outputs, targets = self.predictions(model, batch)
         if self.task == "adding":
-            return {"error": (said - right) ** 2}
-        return {"error": (said.argmax(1) != right).to(said.dtype).mean(1)}
+            return {"error": (outputs - targets) ** 2}
+        return {"error": (outputs.argmax(1) != targets).to(outputs.dtype).mean(1)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cells(Experiment):
+class CellComparison(Experiment):
     """Every cell at adding and at copying, for each length."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "errors": "Error of every cell at the end for each length, on sequences not trained on: at "
-        "the dotted line nothing was remembered, and left of it a cell has learned what to keep.",
-        "learning": "When each cell learned, at the shortest length: a row is dark where it "
-        "still guesses, and turns light at the step where it has found out what to remember.",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "*_adding*": (
-            "squared error of the sum of two marked numbers; 1/6 for always saying 1 (a length "
-            "behind it)"
+            "squared error of the sum of two marked numbers; 1/6 for always 1 (a length behind it)"
         ),
         "*_copy*": "the share of symbols that are not copied rightly (a length behind it)",
         "most_weights": "weights of the largest network",
@@ -197,7 +193,7 @@ class Cells(Experiment):
     }
 
     lengths: tuple[int, ...] = (100,)
-    """Over how many places, or how long a wait, the cells have to remember."""
+    """Time steps of the numbers, or of the wait, over which the cells have to remember."""
     networks: tuple[str, ...] = tuple(NETWORKS)
     """Cells that are compared."""
     parameters: int = 18_000
@@ -217,16 +213,15 @@ class Cells(Experiment):
         super().__post_init__()
         self.require(bool(self.lengths) and min(self.lengths) >= 2, "lengths", "2 or more, each")
         for network in self.networks:
-            known = network in NETWORKS
-            self.require(known, "networks", "cells we have" + nearest(network, NETWORKS))
+            if network not in NETWORKS:
+                self.require(False, "networks", "cells of ours" + nearest(network, NETWORKS))
         self.require(bool(self.networks), "networks", "one cell at least")
         self.require(len({*self.lengths}) == len(self.lengths), "lengths", "named once each")
         self.require(len({*self.networks}) == len(self.networks), "networks", "named once each")
-        self.require(self.parameters >= 500, "parameters", "at least 500")
-        for name in ("steps", "batch_size", "looks"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(0 < self.lr < math.inf, "lr", "a positive number")
-        self.require(0 <= self.clip < math.inf, "clip", "a number from 0 up")
+        self.at_least(500, "parameters")
+        self.at_least(1, "steps", "batch_size", "looks")
+        self.above(0, "lr")
+        self.at_least(0, "clip")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
@@ -243,7 +238,7 @@ class Cells(Experiment):
         }  # fmt: skip
 
     def error(self, table: Table, network: str, task: str, length: int) -> float:
-        """At the last look that was finite."""
+        """At the last evaluation that was finite."""
         return table.cells[f"{network}-{task}-{length}"].last["error"]
 
     def metrics(self, table: Table) -> dict[str, float]:
@@ -252,21 +247,36 @@ class Cells(Experiment):
         for length, task, network in product(sorted(self.lengths), TASKS, self.networks):
             name = f"{network}_{task}" + f"_{length}" * (length > shortest)
             found[name] = self.error(table, network, task, length)
-        counts = [weights(c.network()) for c in table.cells.values() if c.diverged is None]
+        counts = [count_weights(c.network()) for c in table.cells.values() if c.diverged is None]
         return {**found, "most_weights": max(counts), "least_weights": min(counts)}
 
-    def pictures(self, table: Table) -> Pictures:
-        lengths, names = sorted(self.lengths), [n.replace("_", " ") for n in self.networks]
-        errors, seen = {}, {}
-        for task, nothing in TASKS.items():
-            rows = [[self.error(table, n, task, t) for t in lengths] for n in self.networks]
-            errors[task] = torch.tensor(rows)
-            looked = [table.cells[f"{n}-{task}-{lengths[0]}"] for n in self.networks]
-            seen[task] = [(cell.steps, cell.valid["error"] / nothing) for cell in looked]
-        return {
-            "errors": error_rows(errors, names, lengths, TASKS),
-            "learning": learned_when(seen, names, self.steps),
+    def picture_errors(self, table: Table) -> Figure:
+        """The error of every cell at the end for each length, on sequences not trained on.
+
+        At the dotted line a cell remembers nothing; left of it it has learned what to keep.
+        """
+        lengths = sorted(self.lengths)
+        errors = {
+            task: torch.tensor(
+                [[self.error(table, n, task, t) for t in lengths] for n in self.networks]
+            )
+            for task in TASKS
         }
+        return error_rows(errors, self._names(), lengths, TASKS)
+
+    def picture_learning(self, table: Table) -> Figure:
+        """The error of each cell along training at the shortest length, by colour.
+
+        A row is dark where the cell still guesses, and turns light where it has learned.
+        """
+        shares = {}
+        for task, guess in TASKS.items():
+            cells = [table.cells[f"{n}-{task}-{min(self.lengths)}"] for n in self.networks]
+            shares[task] = [(cell.steps, cell.valid["error"] / guess) for cell in cells]
+        return learned_when(shares, self._names(), self.steps)
+
+    def _names(self) -> list[str]:
+        return [name.replace("_", " ") for name in self.networks]
 
     def page(self, table: Table) -> list[str]:
         """One table: a row for each cell, a column for each task and length."""
@@ -278,7 +288,7 @@ class Cells(Experiment):
             whole = next((cell.network() for cell in nets if cell.diverged is None), None)
             size, count = "-", "-"
             if isinstance(whole, Rememberer):
-                size, count = str(whole.output.in_features), f"{weights(whole):,}"
+                size, count = str(whole.output.in_features), f"{count_weights(whole):,}"
             errors = [
                 f"{c.last['error']:.4f}" if c.diverged is None else f"diverged at {c.diverged:,}"
                 for c in nets
@@ -291,25 +301,18 @@ class Cells(Experiment):
         return ["", "## Cells", "", about, "", *table_lines]
 
     def tiny(self) -> Self:
-        return replace(
-            self, lengths=(2, 3)[: len(self.lengths)], steps=2, batch_size=4,
-            networks=("rnn", "gru", "lstm"), parameters=600, looks=2,
-        )  # fmt: skip
+        few = replace(super().tiny(), lengths=(2, 3)[: len(self.lengths)], looks=2)
+        return replace(few, networks=("rnn", "gru", "lstm"), parameters=600)
 
 
-# cells-long, seed 0, ten processes of one thread each (1,069 s): adding is learned at every T by
-# both GRUs, the simplified one, LSTM, peephole, coupled and minGRU (mean squared error at most
-# 0.003), by no plain RNN and not without a forget gate; of copying nothing is learned by plain
-# LSTMs in 3,000 updates, most by minGRU, the simplified GRU and coupled gates.
 RECIPES = {
-    "cells": Cells(
+    "cells": CellComparison(
         goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",
         covers=("R4", "R7", "R8", "R9", "R10", "R11"),
     ),
-    "cells-long": Cells(
-        lengths=(100, 200, 400),
-        steps=3000,
+    "cells-long": CellComparison(
+        lengths=(100, 200, 400), steps=3000,
         goal="lstm_adding <= 0.01 and gru_adding <= 0.01 and rnn_adding >= 0.1",
         covers=("R4", "R7", "R8", "R9", "R10", "R11"),
     ),
-}
+}  # fmt: skip

@@ -1,13 +1,13 @@
-"""What every network that names the class of a text shares: reading, loss, figures, answers.
+"""Text classification, as several networks share it: embeddings, loss, metrics, predictions.
 
     z = net(w_1 .. w_T)                              logits of the classes of a text of T words
-    L = -log softmax(z)[y]                           nats a text
+    L = -log softmax(z)[y]                           cross-entropy in nats
     o(y) = log p(y) - log(1 - p(y))                  log-odds of class y, p = softmax(z)
-    e_t = o(y) - o(y without word t)                 what word t says for class y
+    e_t = o(y) - o(y without word t)                 effect of word t on class y
 
-Without a word means with the word that stands for all unknown ones in its place. In training some
-words are replaced so at random (word dropout): no text can then rest on a single word, and the
-vector of unknown words, which training texts do not hold, is learned.
+Without a word means with the token of unknown words in its place. In training some words are
+replaced so at random (word dropout): no text can then rest on a single word, and the embedding of
+unknown words, which training texts do not hold, is learned.
 
 Dai, Le (2015), "Semi-supervised sequence learning", arXiv:1511.01432, section 3 (word dropout).
 """
@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float, Int
@@ -31,32 +31,33 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.pictures.feelings import along, coloured
 
 _PAD, _UNKNOWN = (SENTENCE.index(token) for token in (PAD, UNKNOWN))
 AT_ONCE = 512
-"""So many texts are asked about together."""
+"""Texts that are predicted together."""
 SCALE = 0.1
-"""Of the vectors at the beginning: what a rare word has learned must not drown in its noise."""
+"""Of the initial embeddings: what a rare word has learned must not drown in its noise."""
 NEGATIONS = ("not", "n't", "never", "no")
 
 M = TypeVar("M", bound=nn.Module)
 
 
 class Words(nn.Module):
-    """Maps texts to vectors of their words, 0 where there is none; some are unknown in training."""
+    """Maps texts to embeddings of their words, 0 at padding; some are unknown in training."""
 
-    def __init__(self, vocabulary: int, size: int, word_dropout: float, dropout: float) -> None:
+    def __init__(
+        self, vocabulary: int, embedding: int, word_dropout: float, dropout: float
+    ) -> None:
         super().__init__()
-        self.vectors = nn.Embedding(vocabulary, size, padding_idx=_PAD)
+        self.vectors = nn.Embedding(vocabulary, embedding, padding_idx=_PAD)
         with torch.no_grad():
             self.vectors.weight.mul_(SCALE)
         self.word_dropout, self.dropout = word_dropout, nn.Dropout(dropout)
 
-    def forward(self, x: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time size"]:
+    def forward(self, x: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time embedding"]:
         if self.training and self.word_dropout > 0:
             dropped = torch.rand(x.shape, device=x.device) < self.word_dropout
             x = torch.where(dropped & (x != _PAD), _UNKNOWN, x)
@@ -64,9 +65,12 @@ class Words(nn.Module):
         return vectors
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
-class Classified(Training[M]):
-    """Name the class of a text."""
+class TextClassification(Training[M]):
+    """Predict the class of a text."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
@@ -75,29 +79,25 @@ class Classified(Training[M]):
     tokens: str = "words"
     """What a text is cut into: words or characters."""
     vocabulary: int = 0
-    """Most words that are told apart, the commonest; 0 keeps every one of training."""
+    """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
     embedding: int = 32
-    """Numbers that stand for a word."""
+    """Size of the embedding of a word."""
     dropout: float = 0.0
-    """Share of the numbers that is dropped in training, of words and of whole texts."""
+    """Dropout of embeddings and of the vectors of texts."""
     word_dropout: float = 0.05
-    """Share of the words that is taken for unknown in training."""
+    """Share of the words that are replaced by the unknown one in training."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.embedding >= 1, "embedding", "at least 1")
+        self.at_least(1, "embedding")
         for name in ("dropout", "word_dropout"):
             self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="labelled",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            tokens=self.tokens,
-            vocabulary=self.vocabulary,
-        )
+            self.data, kind="labelled", batch_size=self.batch_size, seed=self.seed,
+            tokens=self.tokens, vocabulary=self.vocabulary,
+        )  # fmt: skip
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, lengths, y = batch
@@ -112,17 +112,17 @@ class Classified(Training[M]):
     def predict(
         self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
     ) -> Sequence[dict[str, Any]]:
-        """The class with its probability, and the `words` that say most for it, with e_t."""
+        """The class with its probability, and the `words` with the largest effect e_t."""
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
-            said, effect = effects(model, text)
+            log_p, effect = effects(model, text)
             order = effect.argsort(descending=True, stable=True)[:words].tolist()
-            label = int(said.argmax())
+            label = int(log_p.argmax())
             answers.append(
                 {
                     "class": spec["classes"][label],
-                    "probability": said[label].exp().item(),
+                    "probability": log_p[label].exp().item(),
                     "words": {
                         tokens.vocabulary[int(text[t])]: round(effect[t].item(), 4)
                         for t in order
@@ -133,19 +133,55 @@ class Classified(Training[M]):
             )
         return answers
 
-    def pictures(self, model: M, data: Data, history: History) -> Pictures:
-        """What is thought after each word, and which words told."""
-        tokens = Tokens.of(data.spec)
-        x, lengths, y = next(iter(data.valid))
-        texts = [row[:length] for row, length in zip(x, lengths.tolist(), strict=True)]
-        return {
-            "along": _along(model, texts, tokens, data.spec["classes"]),
-            "words": _told(model, texts, y.tolist(), tokens, data.spec["classes"]),
-        }
+    def picture_along(self, model: M, data: Data, history: History) -> Figure:
+        """The probability of the last class after each word of a sentence with a negation.
 
-    def tiny(self) -> Self:
-        few, small = min(self.steps, 4), min(self.batch_size, 8)
-        return replace(self, data="phrases", vocabulary=0, embedding=8, steps=few, batch_size=small)
+        Below the same sentence without it, where it has one: the curves part at the negation.
+        """
+        tokens, (texts, _) = Tokens.of(data.spec), _unpadded(data)
+        negations = {tokens.index[word] for word in NEGATIONS if word in tokens.index}
+        typical = min(
+            texts, key=lambda one: (negations.isdisjoint(one.tolist()), abs(len(one) - 9))
+        )
+        kept = torch.tensor([token not in negations for token in typical.tolist()])
+        shown = (
+            [typical]
+            if kept.all() or not kept.any()
+            else [typical, typical[kept.to(typical.device)]]
+        )
+        curves = []
+        for text in shown:
+            parts = [text[: t + 1] for t in range(len(text))]
+            p = log_probabilities(model, parts)[:, -1].exp().cpu()
+            curves.append(([tokens.vocabulary[token] for token in text.tolist()], p))
+        return along(curves, ylabel=f"probability of “{data.spec['classes'][-1]}”")
+
+    def picture_words(self, model: M, data: Data, history: History) -> Figure:
+        """Unseen sentences with each word coloured by its effect on the last class.
+
+        Red speaks for it, blue against: the change of the log-odds where the word is unknown.
+        """
+        tokens, classes = Tokens.of(data.spec), data.spec["classes"]
+        texts, labels = _unpadded(data)
+        predicted = log_probabilities(model, texts[:AT_ONCE]).argmax(1).tolist()
+        rows = []
+        for n in mix_classes(predicted, labels):
+            log_p, effect = effects(model, texts[n], len(classes) - 1)
+            words = [tokens.vocabulary[token] for token in texts[n].tolist()]
+            rows.append((words, effect, prediction_label(log_p.exp(), labels[n], classes)))
+        return coloured(rows, unit=f"effect of a word on “{classes[-1]}” (log-odds)")
+
+
+def prediction_label(p: Float[Tensor, " classes"], label: int, classes: Sequence[str]) -> str:
+    """The predicted class with its probability, and the true one where it is another."""
+    best = int(p.argmax())
+    return f"{classes[best]} {p[best]:.0%}" + f", true {classes[label]}" * (best != label)
+
+
+def _unpadded(data: Data) -> tuple[list[Int[Tensor, " _"]], list[int]]:
+    """The texts of a validation batch and their classes."""
+    x, lengths, y = next(iter(data.valid))
+    return [row[:length] for row, length in zip(x, lengths.tolist(), strict=True)], y.tolist()
 
 
 def check_words(words: int) -> None:
@@ -157,7 +193,7 @@ def check_words(words: int) -> None:
 def log_probabilities(
     model: nn.Module, texts: Sequence[Int[Tensor, " _"]]
 ) -> Float[Tensor, "texts classes"]:
-    """Of the classes of each text, whatever the lengths."""
+    """The log-probabilities of the classes of each text, whatever the lengths."""
     found = []
     for start in range(0, len(texts), AT_ONCE):
         some = list(texts[start : start + AT_ONCE])
@@ -167,66 +203,28 @@ def log_probabilities(
     return torch.cat(found)
 
 
-def log_odds(said: Float[Tensor, "texts classes"], label: int) -> Float[Tensor, " texts"]:
-    """Of one class against all others, from log-probabilities."""
-    others = said.clone()
+def log_odds(log_p: Float[Tensor, "texts classes"], label: int) -> Float[Tensor, " texts"]:
+    """The log-odds of one class against all others, from log-probabilities."""
+    others = log_p.clone()
     others[:, label] = -math.inf
-    return said[:, label] - others.logsumexp(1)
+    return log_p[:, label] - others.logsumexp(1)
 
 
 def effects(
     model: nn.Module, text: Int[Tensor, " time"], label: int | None = None
 ) -> tuple[Float[Tensor, " classes"], Float[Tensor, " time"]]:
-    """The log-probabilities of the classes, and what each word says for one: the likeliest."""
+    """The log-probabilities of the classes, and the effect of each word on one: the likeliest."""
     without = text.repeat(len(text), 1)
     without.fill_diagonal_(_UNKNOWN)
-    said = log_probabilities(model, [text, *without]).cpu()
-    odds = log_odds(said, int(said[0].argmax()) if label is None else label)
-    return said[0], odds[0] - odds[1:]
+    log_p = log_probabilities(model, [text, *without]).cpu()
+    odds = log_odds(log_p, int(log_p[0].argmax()) if label is None else label)
+    return log_p[0], odds[0] - odds[1:]
 
 
-def _along(
-    model: nn.Module, texts: Sequence[Tensor], tokens: Tokens, classes: Sequence[str]
-) -> Figure:
-    """The probability of the last class after each word: of a text with a "not", and without it."""
-    numbers = {tokens.index[word] for word in NEGATIONS if word in tokens.index}
-    typical = sorted(
-        range(len(texts)),
-        key=lambda n: (not numbers & set(texts[n].tolist()), abs(len(texts[n]) - 9)),
-    )
-    text = texts[typical[0]]
-    keep = torch.tensor([token not in numbers for token in text.tolist()], device=text.device)
-    shown = [text] if keep.all() or not keep.any() else [text, text[keep]]
-    curves = []
-    for one in shown:
-        parts = [one[: t + 1] for t in range(len(one))]
-        likely = log_probabilities(model, parts)[:, -1].exp().cpu()
-        curves.append(([tokens.vocabulary[token] for token in one.tolist()], likely))
-    return along(curves, ylabel=f"probability of “{classes[-1]}”")
-
-
-def _told(
-    model: nn.Module,
-    texts: Sequence[Tensor],
-    labels: Sequence[int],
-    tokens: Tokens,
-    classes: Sequence[str],
-) -> Figure:
-    """What each word says for the last class, in texts that are told rightly and wrongly."""
-    chosen = _mixed(log_probabilities(model, texts[:AT_ONCE]).argmax(1).tolist(), labels)
-    last = len(classes) - 1
-    rows = []
-    for n in chosen:
-        said, effect = effects(model, texts[n], last)
-        words = [tokens.vocabulary[token] for token in texts[n].tolist()]
-        rows.append((words, effect, f"{classes[labels[n]]}: {said[labels[n]].exp():.0%}"))
-    return coloured(rows, unit=f"what a word says for “{classes[-1]}” (log-odds)")
-
-
-def _mixed(said: Sequence[int], labels: Sequence[int], most: int = 8) -> list[int]:
+def mix_classes(predicted: Sequence[int], labels: Sequence[int], most: int = 8) -> list[int]:
     """Texts of each class in turn, a quarter of them mistaken where there are mistakes."""
-    right = [n for n, label in enumerate(said) if label == labels[n]]
-    wrong = [n for n, label in enumerate(said) if label != labels[n]][: most // 4]
+    right = [n for n, label in enumerate(predicted) if label == labels[n]]
+    wrong = [n for n, label in enumerate(predicted) if label != labels[n]][: most // 4]
     by_class = {label: [n for n in right if labels[n] == label] for label in sorted(set(labels))}
     turns = [n for group in zip(*by_class.values(), strict=False) for n in group]
     return (turns or right)[: most - len(wrong)] + wrong

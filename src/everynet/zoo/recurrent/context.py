@@ -1,12 +1,12 @@
 """Generated sentences whose context decides: words that may be names, and who came first.
 
-names     "he said teddy bears are on sale", "he said teddy roosevelt was a president": whether
-          teddy is a name is told by what comes after it; in "we met teddy at the fair" and
-          "we sold a teddy at the fair" by what came before it
+names     "he said teddy bears are on sale", "he said teddy roosevelt was a president": what comes
+          after teddy decides whether it is a name; in "we met teddy at the fair" and
+          "we sold a teddy at the fair" it is what came before
 ordered   "now a dog and then and so on a cat now": whether the dog or the cat came first
 
 Sentences of `names` come in pairs that are equal up to the words in doubt, or from them on, and
-both of a pair lie in one part: whoever sees the other side alone is right once in each pair.
+both of a pair lie in one split: with the other side alone one is right once in each pair.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 
 PLAIN, AFTER, BEFORE = range(3)
-"""Whether a word is in doubt: never, or until what comes after it, or what came before, is seen."""
+"""What decides whether a word is a name: the word itself, its right or its left context."""
 DRAWN = 9
-"""Whole numbers that a pair is a function of."""
+"""Random integers that a pair is a function of."""
 MOST_PAIRS = 5000
-"""More are hard to find without a sentence that is there already."""
+"""More are hard to find without a duplicate."""
 
 _EITHER = ("teddy", "rose", "bill", "mark", "jack", "ruby", "grace", "frank")
 _OPENINGS = tuple(
@@ -50,15 +50,15 @@ _WHERE = ("at the fair", "in the garden", "last week", "on monday", "before dinn
 _FIRST = ("dog", "cat")
 _BETWEEN = ("and", "then", "now", "so", "here", "there", "once", "again", "soon", "later")
 
-Said = list[tuple[str, int, int]]
-"""A sentence: each word, whether it is a name, and what tells it."""
+Sentence = list[tuple[str, int, int]]
+"""Each word, whether it is a name, and which context decides it."""
 
 
-def _plain(text: str) -> Said:
+def _plain(text: str) -> Sentence:
     return [(word, 0, PLAIN) for word in text.split()]
 
 
-def _in_doubt(words: Sequence[str], name: int, cue: int) -> Said:
+def _in_doubt(words: Sequence[str], name: int, cue: int) -> Sentence:
     """Words that may be names, joined by "and"."""
     joined = [("and", 0, PLAIN)] * (2 * len(words) - 1)
     joined[::2] = [(word, name, cue) for word in words]
@@ -69,14 +69,14 @@ def _one(words: Sequence[str], number: int) -> str:
     return words[number % len(words)]
 
 
-def _spelt(sentence: Said) -> str:
+def _text(sentence: Sentence) -> str:
     return " ".join(word for word, _, _ in sentence)
 
 
-def pair(numbers: Sequence[int]) -> tuple[Said, Said]:
+def make_pair(numbers: Sequence[int]) -> tuple[Sentence, Sentence]:
     """Two sentences that differ on one side of the words in doubt alone: first one with names.
 
-    What they say is a function of `DRAWN` whole numbers.
+    They are a function of `DRAWN` integers.
     """
     first, two, second, after, *rest = numbers
     doubtful = [_one(_EITHER, first)]
@@ -84,12 +84,12 @@ def pair(numbers: Sequence[int]) -> tuple[Said, Said]:
         doubtful.append(_one([word for word in _EITHER if word != doubtful[0]], second))
     if after % 2:
         opening, name, done, goods, sold = rest
-        said = _plain(_one(_OPENINGS, opening))
+        start = _plain(_one(_OPENINGS, opening))
         named = [(_one(_SURNAMES, name), 1, PLAIN), *_plain(_one(_DONE, done))]
         other = _plain(f"{_one(_GOODS, goods)} {_one(_SOLD, sold)}")
         return (
-            [*said, *_in_doubt(doubtful, 1, AFTER), *named],
-            [*said, *_in_doubt(doubtful, 0, AFTER), *other],
+            [*start, *_in_doubt(doubtful, 1, AFTER), *named],
+            [*start, *_in_doubt(doubtful, 0, AFTER), *other],
         )
     who, met, bought, where, _ = rest
     end = _plain(_one(_WHERE, where))
@@ -103,27 +103,27 @@ def pair(numbers: Sequence[int]) -> tuple[Said, Said]:
     )
 
 
-def names(batch_size: int, seed: int = 0, pairs: int = 2000) -> Data:
-    """(x, lengths, y, lengths, cue, lengths): words, whether each is a name, and what tells it."""
+def make_names(batch_size: int, seed: int = 0, pairs: int = 2000) -> Data:
+    """(x, lengths, y, lengths, cue, lengths): words, whether a name, what decides it."""
     if not 20 <= pairs <= MOST_PAIRS:
         raise UserError(f"pairs ({pairs}) must be from 20 to {MOST_PAIRS}")
-    random, both, seen = generator(0, *b"names"), list[tuple[Said, Said]](), set[str]()
+    random, both, known = generator(0, *b"names"), list[tuple[Sentence, Sentence]](), set[str]()
     while len(both) < pairs:
-        made = pair(torch.randint(10**9, (DRAWN,), generator=random).tolist())
-        spelt = {_spelt(sentence) for sentence in made}
-        if seen.isdisjoint(spelt):  # no sentence is in two parts, because none is there twice
-            seen |= spelt
+        made = make_pair(torch.randint(10**9, (DRAWN,), generator=random).tolist())
+        written = {_text(sentence) for sentence in made}
+        if known.isdisjoint(written):  # no sentence is in two splits, because none is there twice
+            known |= written
             both.append(made)
     placed = texts.placed(rows(len(both)), "names")
     parts = {part: [s for n in placed[part] for s in both[n]] for part in PARTS}
-    said = {part: [_spelt(sentence) for sentence in parts[part]] for part in PARTS}
-    tokens = Tokens.learned(said["train"], "words", SENTENCE)
+    sentences = {part: [_text(sentence) for sentence in parts[part]] for part in PARTS}
+    tokens = Tokens.learned(sentences["train"], "words", SENTENCE)
     splits: dict[str, Batch] = {}
-    for part, sentences in parts.items():
+    for part, words in parts.items():
         splits[part] = (
-            *flattened([tokens.encode(text) for text in said[part]]),
-            *flattened([[name for _, name, _ in s] for s in sentences]),
-            *flattened([[cue for _, _, cue in s] for s in sentences]),
+            *flattened([tokens.encode(text) for text in sentences[part]]),
+            *flattened([[name for _, name, _ in s] for s in words]),
+            *flattened([[cue for _, _, cue in s] for s in words]),
         )
     spec = {
         "name": "names",
@@ -135,11 +135,13 @@ def names(batch_size: int, seed: int = 0, pairs: int = 2000) -> Data:
         "tokens": tokens.spec,
         "each": "line",
     }
-    digest = texts.digest(text for part in PARTS for text in said[part])
+    digest = texts.digest(text for part in PARTS for text in sentences[part])
     return Data(splits, spec, batch_size, seed, digest, Buckets(("ragged", "ragged", "ragged")))
 
 
-def ordered(length: int, apart: int, batch_size: int, seed: int = 0, held_out: int = 1000) -> Data:
+def make_ordered(
+    length: int, apart: int, batch_size: int, seed: int = 0, held_out: int = 1000
+) -> Data:
     """(x, lengths, y): a dog and a cat among `length` words, and which of the two came first.
 
     They stand at least `apart` words from each other and from both ends, so that no window of

@@ -1,9 +1,9 @@
-"""The LSTM in its own loop, and five relatives that each change one thing in it.
+"""The LSTM in a loop of our own, and five variants that each change one thing in it.
 
-    o, i, f = sigmoid(W_xo x_t + W_ho h_{t-1} + b_o), .. i, .. f   (1)  output, input, forget gate
-    g = tanh(W_xg x_t + W_hg h_{t-1} + b_g)                        (2)  what could be written
+    o = sigmoid(W_xo x_t + W_ho h_{t-1} + b_o), i and f alike      (1)  output, input, forget gate
+    g = tanh(W_xg x_t + W_hg h_{t-1} + b_g)                        (2)  candidate
     c_t = f * c_{t-1} + i * g                                      (3)  memory
-    h_t = o * tanh(c_t)                                            (4)  what is given out
+    h_t = o * tanh(c_t)                                            (4)  hidden state: the output
 
     BareLSTM      h_t = o * c_t                                    (5)  no tanh behind the memory
     PeepholeLSTM  o = sigmoid(W_ho h_{t-1} + W_co c_t + b_o)       (6)  o sees the memory, not x_t
@@ -11,8 +11,10 @@
     CoupledLSTM   c_t = f * c_{t-1} + (1 - f) * g                  (8)  what is lost is replaced
     SigmoidLSTM   g = sigmoid(W_xg x_t + W_hg h_{t-1} + b_g)       (9)  nothing negative is written
 
-A state is h and c beside each other. Torch's LSTM (`lstm.py`) is (1) to (4) with the gates in the
-order i, f, g, o and with two biases, of which only the sum matters.
+x_t is the input at time step t, `*` the product of each unit with its own; a state is h and c
+beside each other. Torch's LSTM (`lstm.py`) is (1) to (4) with the gates in the order i, f, g, o and
+with two biases, of which only the sum matters. `by_loop` takes each cell's `step` through time as
+it is written; `forward` does the same with less memory traffic and gradients written by hand.
 
 Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735 (7); Gers,
 Schmidhuber, Cummins (2000), "Learning to forget", doi:10.1162/089976600300015015 (3); Gers,
@@ -25,14 +27,173 @@ matrix, for the output gate alone, and in place of x_t.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unrolled
+from everynet.nn.recurrent import (
+    Pairs,
+    Step,
+    Tensors,
+    set_uniform,
+    sigmoid_slope,
+    tanh_slope,
+    unrolled,
+)
 
-Given = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]
+Outputs = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]
+Pair = tuple[Float[Tensor, "batch hidden"], Float[Tensor, "batch hidden"]]
+"""h and c."""
+
+
+class HandLSTM(nn.Module):
+    """The LSTM of `lstm.py` in our own loop: as exact, and about as fast."""
+
+    blocks: ClassVar[int] = 4  # of the weights: o, i, f, g
+    forget: ClassVar[int | None] = 2  # which of the blocks is f
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
+        super().__init__()
+        self.input = nn.Linear(input_size, self.blocks * hidden_size)
+        self.state = nn.Linear(hidden_size, self.blocks * hidden_size, bias=False)
+        self.init_weights(self.input.bias, hidden_size, forget_bias)
+
+    def init_weights(self, bias: Tensor, hidden_size: int, forget_bias: float) -> None:
+        """Small weights, and the bias of the forget gate."""
+        set_uniform(self, hidden_size)
+        if self.forget is not None:
+            with torch.no_grad():
+                bias.view(-1, hidden_size)[self.forget] = forget_bias
+
+    def sums(
+        self, x: Float[Tensor, "batch input"], h: Float[Tensor, "batch hidden"]
+    ) -> tuple[Tensor, ...]:
+        """W_x x + W_h h + b of each gate, in the order of the blocks."""
+        sums: Tensor = self.input(x) + self.state(h)
+        return sums.chunk(self.blocks, 1)
+
+    def step(
+        self,
+        x: Float[Tensor, "batch input"],
+        h: Float[Tensor, "batch hidden"],
+        c: Float[Tensor, "batch hidden"],
+    ) -> Pair:
+        """The state after one time step."""
+        o, i, f, g = self.sums(x, h)
+        o, i, f = o.sigmoid(), i.sigmoid(), f.sigmoid()  # (1)
+        g = g.tanh()  # (2)
+        c = f * c + i * g  # (3)
+        return o * c.tanh(), c  # (4)
+
+    def by_loop(
+        self, x: Float[Tensor, "batch time input"], state: Float[Tensor, "1 batch state"]
+    ) -> Outputs:
+        """The equations as they are written, for reading and for tests."""
+        h, c = state[0].chunk(2, 1)
+        states = []
+        for t in range(x.shape[1]):
+            h, c = self.step(x[:, t], h, c)
+            states.append(h)
+        return torch.stack(states, 1), torch.cat([h, c], 1)[None]
+
+    def fused(self) -> Step:
+        """The same step in place, with its gradient."""
+        return _LSTMStep()
+
+    def forward(
+        self,
+        x: Float[Tensor, "batch time input"],
+        state: Float[Tensor, "1 batch state"] | None = None,
+    ) -> Outputs:
+        weights = self.input.weight, self.input.bias, self.state.weight
+        return unrolled(self.fused(), x, state, *weights)
+
+
+class BareLSTM(HandLSTM):
+    """An LSTM whose output is its memory as it is, without a tanh."""
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        o, i, f, g = self.sums(x, h)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        return o.sigmoid() * c, c  # (5)
+
+    def fused(self) -> Step:
+        return _BareStep()
+
+
+class PeepholeLSTM(HandLSTM):
+    """An LSTM whose output gate sees the memory, and not the input."""
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
+        nn.Module.__init__(self)
+        self.input = nn.Linear(input_size, 3 * hidden_size, bias=False)  # of i, f, g
+        self.state = nn.Linear(hidden_size, 4 * hidden_size)  # of o, i, f, g
+        self.memory = nn.Linear(hidden_size, hidden_size, bias=False)  # W_co
+        self.init_weights(self.state.bias, hidden_size, forget_bias)
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        x_i, x_f, x_g = self.input(x).chunk(3, 1)
+        h_o, h_i, h_f, h_g = self.state(h).chunk(4, 1)
+        c = (x_f + h_f).sigmoid() * c + (x_i + h_i).sigmoid() * (x_g + h_g).tanh()
+        o = (h_o + self.memory(c)).sigmoid()  # (6)
+        return o * c.tanh(), c
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Outputs:
+        no_input = pad(self.input.weight, (0, 0, self.memory.in_features, 0))  # for o
+        weights = self.state.weight, self.memory.weight
+        return unrolled(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
+
+
+class NoForgetLSTM(HandLSTM):
+    """The LSTM of 1997: its memory adds up and never fades."""
+
+    blocks, forget = 3, None  # o, i, g
+
+    def __init__(self, input_size: int, hidden_size: int) -> None:
+        super().__init__(input_size, hidden_size)
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        o, i, g = self.sums(x, h)
+        c = c + i.sigmoid() * g.tanh()  # (7)
+        return o.sigmoid() * c.tanh(), c
+
+    def fused(self) -> Step:
+        return _NoForgetStep()
+
+
+class CoupledLSTM(HandLSTM):
+    """An LSTM that writes as much as it forgets."""
+
+    blocks, forget = 3, 1  # o, f, g
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        o, f, g = self.sums(x, h)
+        o, f = o.sigmoid(), f.sigmoid()
+        c = f * c + (1 - f) * g.tanh()  # (8)
+        return o * c.tanh(), c
+
+    def fused(self) -> Step:
+        return _CoupledStep()
+
+
+class SigmoidLSTM(HandLSTM):
+    """An LSTM whose candidate is a sigmoid."""
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        o, i, f, g = self.sums(x, h)
+        g = g.sigmoid()  # (9)
+        c = f.sigmoid() * c + i.sigmoid() * g
+        return o.sigmoid() * c.tanh(), c
+
+    def fused(self) -> Step:
+        return _SigmoidStep()
+
+
+# The same steps in place for `unrolled`, each with its gradient. `now` is one time step of what
+# `views` or `slopes` give.
 
 
 def _apart(dz: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -49,7 +210,7 @@ def _behind_tanh(o: Tensor, t: Tensor) -> Tensor:
 
 
 class _LSTMStep:
-    """Sums stand as o, the other gates, g; the slopes wait in dz for what they are times."""
+    """The sums stand as o, the other gates, g; slopes wait in dz for their gradient."""
 
     numbers, kept = 2, 1  # h and c; tanh(c)
 
@@ -60,10 +221,10 @@ class _LSTMStep:
     def forward(self, weights: Tensors, *now: Tensor) -> None:
         z, gates, o, i, f, g, h, c, h_after, c_after, t = now
         z.addmm_(h, weights[0])
-        gates.sigmoid_()  # (1)
-        g.tanh_()  # (2)
-        torch.mul(f, c, out=c_after).addcmul_(i, g)  # (3)
-        torch.mul(o, torch.tanh(c_after, out=t), out=h_after)  # (4)
+        gates.sigmoid_()
+        g.tanh_()
+        torch.mul(f, c, out=c_after).addcmul_(i, g)
+        torch.mul(o, torch.tanh(c_after, out=t), out=h_after)
 
     def slopes(
         self, z: Tensor, dz: Tensor, before: Tensors, after: Tensors, kept: Tensors
@@ -98,7 +259,7 @@ class _BareStep(_LSTMStep):
         gates.sigmoid_()
         g.tanh_()
         torch.mul(f, c, out=c_after).addcmul_(i, g)
-        torch.mul(o, c_after, out=h_after)  # (5)
+        torch.mul(o, c_after, out=h_after)
 
     def slopes(
         self, z: Tensor, dz: Tensor, before: Tensors, after: Tensors, kept: Tensors
@@ -123,7 +284,7 @@ class _PeepholeStep(_LSTMStep):
         gates.sigmoid_()
         g.tanh_()
         torch.mul(f, c, out=c_after).addcmul_(i, g)
-        o.addmm_(c_after, weights[1]).sigmoid_()  # (6)
+        o.addmm_(c_after, weights[1]).sigmoid_()
         torch.mul(o, torch.tanh(c_after, out=t), out=h_after)
 
     def backward(self, weights: Tensors, d: Tensors, *now: Tensor) -> None:
@@ -145,7 +306,7 @@ class _NoForgetStep(_LSTMStep):
         z.addmm_(h, weights[0])
         gates.sigmoid_()
         g.tanh_()
-        torch.addcmul(c, i, g, out=c_after)  # (7)
+        torch.addcmul(c, i, g, out=c_after)
         torch.mul(o, torch.tanh(c_after, out=t), out=h_after)
 
     def slopes(
@@ -165,7 +326,7 @@ class _CoupledStep(_LSTMStep):
         z.addmm_(h, weights[0])
         gates.sigmoid_()
         g.tanh_()
-        torch.lerp(g, c, f, out=c_after)  # (8)
+        torch.lerp(g, c, f, out=c_after)
         torch.mul(o, torch.tanh(c_after, out=t), out=h_after)
 
     def slopes(
@@ -182,7 +343,7 @@ class _CoupledStep(_LSTMStep):
 class _SigmoidStep(_LSTMStep):
     def forward(self, weights: Tensors, *now: Tensor) -> None:
         z, _, o, i, f, g, h, c, h_after, c_after, t = now
-        z.addmm_(h, weights[0]).sigmoid_()  # (9)
+        z.addmm_(h, weights[0]).sigmoid_()
         torch.mul(f, c, out=c_after).addcmul_(i, g)
         torch.mul(o, torch.tanh(c_after, out=t), out=h_after)
 
@@ -196,124 +357,3 @@ class _SigmoidStep(_LSTMStep):
         sigmoid_slope(before[1], f, df)
         sigmoid_slope(i, g, dg)
         return *_apart(dz, size), _behind_tanh(o, t), f
-
-
-# ----------------------------------------------------------------------------------------- cells
-
-
-def _sums(gates: int, input_size: int, hidden_size: int) -> tuple[nn.Linear, nn.Linear]:
-    """What the gates take from the input, and from the state."""
-    wide = gates * hidden_size
-    return nn.Linear(input_size, wide), nn.Linear(hidden_size, wide, bias=False)
-
-
-def _begin(cell: nn.Module, bias: Tensor, forget: int, value: float, hidden_size: int) -> None:
-    """All weights small, and the bias of the forget gate, which is block `forget`, as asked for."""
-    set_uniform(cell, hidden_size)
-    with torch.no_grad():
-        bias.view(-1, hidden_size)[forget] = value
-
-
-class HandLSTM(nn.Module):
-    """The LSTM of `lstm.py` in our own loop: as exact, and about as fast."""
-
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
-        super().__init__()
-        self.input, self.state = _sums(4, input_size, hidden_size)
-        _begin(self, self.input.bias, 2, forget_bias, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_LSTMStep(), x, state, *weights)
-
-
-class BareLSTM(nn.Module):
-    """An LSTM that gives out its memory as it is."""
-
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
-        super().__init__()
-        self.input, self.state = _sums(4, input_size, hidden_size)
-        _begin(self, self.input.bias, 2, forget_bias, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_BareStep(), x, state, *weights)
-
-
-class PeepholeLSTM(nn.Module):
-    """An LSTM whose output gate sees the memory, and not the input."""
-
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
-        super().__init__()
-        self.input = nn.Linear(input_size, 3 * hidden_size, bias=False)
-        self.state = nn.Linear(hidden_size, 4 * hidden_size)
-        self.memory = nn.Linear(hidden_size, hidden_size, bias=False)
-        _begin(self, self.state.bias, 2, forget_bias, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        no_input = pad(self.input.weight, (0, 0, self.memory.in_features, 0))  # for o
-        weights = self.state.weight, self.memory.weight
-        return unrolled(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
-
-
-class NoForgetLSTM(nn.Module):
-    """The LSTM of 1997: its memory adds up and never fades."""
-
-    def __init__(self, input_size: int, hidden_size: int) -> None:
-        super().__init__()
-        self.input, self.state = _sums(3, input_size, hidden_size)
-        set_uniform(self, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_NoForgetStep(), x, state, *weights)
-
-
-class CoupledLSTM(nn.Module):
-    """An LSTM that writes as much as it forgets."""
-
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
-        super().__init__()
-        self.input, self.state = _sums(3, input_size, hidden_size)
-        _begin(self, self.input.bias, 1, forget_bias, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_CoupledStep(), x, state, *weights)
-
-
-class SigmoidLSTM(nn.Module):
-    """An LSTM that writes with a sigmoid."""
-
-    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
-        super().__init__()
-        self.input, self.state = _sums(4, input_size, hidden_size)
-        _begin(self, self.input.bias, 2, forget_bias, hidden_size)
-
-    def forward(
-        self,
-        x: Float[Tensor, "batch time input"],
-        state: Float[Tensor, "1 batch state"] | None = None,
-    ) -> Given:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_SigmoidStep(), x, state, *weights)

@@ -1,4 +1,4 @@
-"""How far back a recurrent network can learn: a gradient is multiplied by W once a token.
+"""How far back a recurrent network can learn: a gradient is multiplied by W once a time step.
 
     h_n    = w^n h_0 + sum_{k<=n} w^(n-k) x_k                 (1)  scalar h_n = w h_{n-1} + x_n
     a_t    = W phi(a_{t-1}) + x_t                             (2)  pre-activation form
@@ -7,11 +7,11 @@
     h_t    = Q Lambda^t Q^T h_0                               (5)  W = Q Lambda Q^T, no input
     s_t    = c_1^2 / sum_i (lambda_i / lambda_1)^2t c_i^2     (6)  share of q_1 in |h_t|^2
 
-with c = Q^T h_0. An input of n tokens ago counts w^n times: it has vanished for |w| < 1 and drowns
-all else for |w| > 1. For matrices it is the spectral radius rho that decides, whatever the norm,
-because |W^n|^(1/n) goes to rho: below 1 gradients vanish, above they explode. tanh puts factors
-phi' <= 1 between: where rho > 1 its states grow until these hold the gradient back. Of a symmetric
-W the eigenvector q_1 with the largest eigenvalue is all that survives of a state.
+with c = Q^T h_0. An input of n time steps ago counts w^n times: it has vanished for |w| < 1 and
+drowns all else for |w| > 1. For matrices it is the spectral radius rho that decides, whatever the
+norm, because |W^n|^(1/n) goes to rho: below 1 gradients vanish, above they explode. tanh puts
+factors phi' <= 1 between: where rho > 1 its states grow until these hold the gradient back. Of a
+symmetric W the eigenvector q_1 with the largest eigenvalue is all that survives of a state.
 
 Hochreiter (1991), "Untersuchungen zu dynamischen neuronalen Netzen", diploma thesis, TU Munich;
 Bengio, Simard, Frasconi (1994), "Learning long-term dependencies with gradient descent is
@@ -27,10 +27,11 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 
 
 def unrolled(
@@ -46,7 +47,7 @@ def unrolled(
 def step_by_step(
     w: Float[Tensor, ""], h: Float[Tensor, ""], x: Float[Tensor, " time"]
 ) -> Float[Tensor, " states"]:
-    """The same one token after another."""
+    """The same one time step after another."""
     states = [h]
     for now in x:
         states.append(w * states[-1] + now)
@@ -56,11 +57,11 @@ def step_by_step(
 def linear_path(
     w: Float[Tensor, "networks hidden hidden"], distance: int
 ) -> Float[Tensor, "distances networks hidden hidden"]:
-    """J(t,k) for t - k of 0 up to `distance` where phi is nothing: the powers of W."""
-    made = [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
+    """J(t,k) for t - k of 0 up to `distance` where phi is the identity: the powers of W."""
+    jacobians = [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
     for _ in range(distance):
-        made.append(w @ made[-1])
-    return torch.stack(made)
+        jacobians.append(w @ jacobians[-1])
+    return torch.stack(jacobians)
 
 
 def tanh_path(
@@ -69,22 +70,22 @@ def tanh_path(
     x: Float[Tensor, "time networks hidden"],
 ) -> tuple[Float[Tensor, "times networks hidden"], Float[Tensor, "times networks hidden hidden"]]:
     """a_0..a_T and J(t,0) of each, where phi is tanh."""
-    states, made = [a], [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
+    states, jacobians = [a], [torch.eye(w.shape[-1], dtype=w.dtype).expand_as(w)]
     for now in x:
         slope = 1 - states[-1].tanh() ** 2
-        made.append(w * slope[:, None, :] @ made[-1])  # (3)
+        jacobians.append(w * slope[:, None, :] @ jacobians[-1])  # (3)
         states.append((w @ states[-1].tanh()[..., None])[..., 0] + now)  # (2)
-    return torch.stack(states), torch.stack(made)
+    return torch.stack(states), torch.stack(jacobians)
 
 
-def size(j: Float[Tensor, "*more hidden hidden"]) -> Float[Tensor, "*more"]:
+def spectral_norm(j: Float[Tensor, "*more hidden hidden"]) -> Float[Tensor, "*more"]:
     """The spectral norm: by how much a gradient can grow at most."""
     norm: Tensor = torch.linalg.matrix_norm(j, 2)
     return norm
 
 
 def rate(sizes: Float[Tensor, "distances networks"]) -> Float[Tensor, " networks"]:
-    """The factor a token: exp of the slope of log |J| over the farther half of the distances."""
+    """The factor a time step: exp of the slope of log |J| over the farther half of distances."""
     far = sizes[len(sizes) // 2 :].log()
     n = torch.arange(len(far), dtype=far.dtype)
     n = n - n.mean()
@@ -117,12 +118,6 @@ def scaled(
 class MemorySpan(Simulation):
     """The norm of a gradient against the distance it comes from, and what of a state survives."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "distance": "How strongly a state depends on one so many tokens before, in random "
-        "networks: lines as steep as powers of rho (dashes), which tanh bends if rho is above 1.",
-        "survivor": "A symmetric network left to itself: every eigenvector fades at its own "
-        "rate (left), until nothing but the first is left of the state (right).",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "rate_error": (
             "how far gradients fall or grow otherwise than by the spectral radius, the mean"
@@ -145,17 +140,17 @@ class MemorySpan(Simulation):
     networks: int = 20
     """Random networks of each radius."""
     distance: int = 100
-    """Tokens that a gradient goes back."""
+    """Time steps that a gradient goes back."""
     noise: float = 0.01
     """Standard deviation of the inputs of the networks with tanh."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(bool(self.radii) and min(self.radii) > 0, "radii", "positive, at least one")
-        self.require(self.hidden_size >= 2, "hidden_size", "at least 2")
-        self.require(self.networks >= 1, "networks", "at least 1")
+        self.at_least(2, "hidden_size")
+        self.at_least(1, "networks")
         self.require(self.distance >= 4, "distance", "at least 4: a rate is a slope")
-        self.require(self.noise >= 0, "noise", "at least 0")
+        self.at_least(0, "noise")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         def normal(*shape: int) -> Tensor:
@@ -167,8 +162,8 @@ class MemorySpan(Simulation):
             w = scaled(normal(count, units, units), radius)
             x = self.noise * normal(2 * far, count, units)
             warm, _ = tanh_path(w, torch.zeros(count, units).double(), x[:far])
-            linear.append(size(linear_path(w, far)))
-            tanh.append(size(tanh_path(w, warm[-1], x[far:])[1]))
+            linear.append(spectral_norm(linear_path(w, far)))
+            tanh.append(spectral_norm(tanh_path(w, warm[-1], x[far:])[1]))
             one, h = torch.tensor(radius, dtype=torch.float64), normal(1)[0]
             inputs = normal(far)
             scalars.append(torch.stack([unrolled(one, h, inputs), step_by_step(one, h, inputs)]))
@@ -211,63 +206,57 @@ class MemorySpan(Simulation):
             "survivor": float(share[-1]),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_distance(self, result: Mapping[str, Tensor]) -> Figure:
+        """The gradient of a state at one so many time steps before, in random networks.
+
+        It follows the powers of rho, dashed; tanh holds it back where rho is above 1.
+        """
         n = torch.arange(self.distance + 1).double()
-        guides = {f"rho = {rho:g}": (n, rho**n) for rho in self.radii}
+        names = [f"rho = {rho:g}" for rho in self.radii]
         laws = []
-        for name in ("linear", "tanh"):
-            logs = result[name].log().mean(2).exp()
-            curves = {f"rho = {rho:g}": (n, one) for rho, one in zip(self.radii, logs, strict=True)}
-            bands = {
-                key: (one.amin(1), one.amax(1))
-                for key, one in zip(curves, result[name], strict=True)
-            }
+        for name, title in (("linear", "without tanh"), ("tanh", "with tanh")):
+            norms = result[name]  # radii distances networks
+            means = norms.log().mean(2).exp()
             laws.append(
                 Panel(
-                    curves,
-                    "distance t - k, tokens",
-                    r"$\|\partial a_t\,/\,\partial a_k\|$",
-                    {"linear": "without tanh", "tanh": "with tanh"}[name],
-                    guides=guides,
+                    {key: (n, mean) for key, mean in zip(names, means, strict=True)},
+                    "distance t - k, time steps", r"$\|\partial a_t\,/\,\partial a_k\|$", title,
+                    guides={key: (n, rho**n) for key, rho in zip(names, self.radii, strict=True)},
                     dashes="rho to the distance",
-                    bands=bands,
-                    log="y",
-                    legend="upper left" if name == "linear" else "none",
-                )
-            )
-        states, shown = result["stepped"], min(self.distance, 40) + 1
-        parts = (states @ result["q"]).abs()[:shown]
-        survivor = (states @ result["q"][:, 0]) ** 2 / (states**2).sum(1)
+                    bands={
+                        key: (one.amin(1), one.amax(1))
+                        for key, one in zip(names, norms, strict=True)
+                    },
+                    log="y", legend="upper left" if name == "linear" else "none",
+                ),
+            )  # fmt: skip
+        return panels(*laws, width=3.25, height=3.0)
+
+    def picture_survivor(self, result: Mapping[str, Tensor]) -> Figure:
+        """A symmetric network without input: its state along each eigenvector, and q1's share.
+
+        Every eigenvector fades at its own rate, until nothing but the first is left.
+        """
+        shown = min(self.distance, 40) + 1
+        t, states = torch.arange(shown).double(), result["stepped"][:shown]
+        parts = (states @ result["q"]).abs()
+        share = (states @ result["q"][:, 0]) ** 2 / (states**2).sum(1)
+        values = result["values"].tolist()
         fading = Panel(
-            {
-                f"{value:+.1f}": (n[:shown], part)
-                for value, part in zip(result["values"].tolist(), parts.T, strict=True)
-            },
-            "t, tokens",
-            r"$|q_i^\top h_t|$, by eigenvalue",
-            log="y",
-            legend="lower left",
-        )
+            {f"{value:+.1f}": (t, part) for value, part in zip(values, parts.T, strict=True)},
+            "t, time steps", r"$|q_i^\top h_t|$, by eigenvalue", log="y", legend="lower left",
+        )  # fmt: skip
         left = Panel(
-            {"measured": (n[:shown:2], survivor[:shown:2])},
-            "t, tokens",
-            r"share of $q_1$ in $\|h_t\|^2$",
-            guides={"predicted": (n[:shown], result["share"][:shown])},
-            scatter=True,
-            ylim=(0.0, 1.05),
+            {"measured": (t[::2], share[::2])}, "t, time steps", r"share of $q_1$ in $\|h_t\|^2$",
+            guides={"predicted": (t, result["share"][:shown])}, scatter=True, ylim=(0.0, 1.05),
             legend="lower right",
-        )
-        return {
-            "distance": panels(*laws, width=3.25, height=3.0),
-            "survivor": panels(fading, left, width=3.25, height=3.0),
-        }
+        )  # fmt: skip
+        return panels(fading, left, width=3.25, height=3.0)
 
     def tiny(self) -> Self:
-        return replace(self, hidden_size=6, networks=2, distance=20)
+        return replace(super().tiny(), networks=2, distance=20)
 
 
-# Seeds 0, 1, 2: rate_error 0.0001, 0.0003, 0.0005, of single networks at most 0.004; tanh_rate
-# 0.978, 0.975, 0.992; the closed forms differ by rounding.
 RECIPES = {
     "memory-span": MemorySpan(
         goal="rate_error <= 0.05 and closed_error <= 1e-12 and symmetric_error <= 1e-12 "

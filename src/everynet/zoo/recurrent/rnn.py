@@ -1,22 +1,24 @@
-"""The plain recurrent network: one layer used again at every token, which hands its state on.
+"""The plain recurrent network: one layer used again at every time step, with a state.
 
     h_t = tanh(U x_t + W h_{t-1} + b)                (1)  state form
     a_t = U x_t + W tanh(a_{t-1}) + b                (2)  pre-activation form
     h_t = tanh(W_a [h_{t-1}; x_t] + b)               (3)  concatenated form
     L   = mean (v^T h_T + c - y)^2                   (4)  many numbers in, one out: adding
 
-The three forms are one network: U, W and b of (1) and (2) are the same, a_t is what tanh is taken
-of, so that h_t = tanh(a_t) and a_0 = artanh(h_0), and W_a = [W U] stands for both matrices. In
-torch's names U is `weight_ih_l0`, W is `weight_hh_l0` and b the sum of its two biases. The weights
-are the same at every token, so a sequence may have any length; a state depends on nothing that
-comes later, so what fills up a shorter one behind its end changes nothing before it.
+x_t is the input at time step t, h_t the state, [;] concatenation. The three forms are one network:
+U, W and b of (1) and (2) are the same, a_t is the pre-activation, so that h_t = tanh(a_t) and a_0 =
+artanh(h_0), and W_a = [W U] holds both matrices. In torch's names U is `weight_ih_l0`, W is
+`weight_hh_l0` and b the sum of its two biases. The weights are the same at every time step, so a
+sequence may have any length; a state depends on nothing that comes later, so padding behind the end
+of a shorter one changes nothing before it.
 
-In the adding problem the answer needs two numbers that lie up to T tokens back. Whoever forgets
-says 1 and has an error of 1/6. How a text is read and the next token said is in `next_token.py`.
+In the adding problem the output depends on two numbers that lie up to T time steps back. Without
+memory the best output is 1, with an error of 1/6. How a text is read and the next token predicted
+is in `next_token.py`.
 
 Elman (1990), "Finding structure in time", doi:10.1207/s15516709cog1402_1; Hochreiter, Schmidhuber
 (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735, section 5.4 (adding). Unlike
-Elman, a token has a vector that is learned.
+Elman, tokens have learned embeddings.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -34,14 +37,13 @@ from everynet.data.dataset import Batch, Data, Terms
 from everynet.nn.input_checks import require_sequences
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.zoo.recurrent.next_token import NextToken
-from everynet.zoo.recurrent.sequences import adding
+from everynet.zoo.recurrent.sequences import make_adding
 
 ALWAYS_ONE = 1 / 6
-"""The error of one who always says 1: the variance of the sum of two even numbers."""
+"""The mean squared error of always 1: the variance of the sum of two uniform numbers."""
 
 
 class StateForm(nn.Module):
@@ -55,8 +57,7 @@ class StateForm(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "batch hidden"] | None = None
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
-        name = type(self).__name__
-        require_sequences(name, x, self.input.weight, self.input.in_features)
+        require_sequences(type(self).__name__, x, self.input.weight, self.input.in_features)
         u = self.input(x)
         h = torch.zeros_like(u[:, 0]) if h is None else h
         states = []
@@ -67,7 +68,7 @@ class StateForm(nn.Module):
 
 
 class PreActivationForm(nn.Module):
-    """Maps x_1..x_T to a_1..a_T, the sums before tanh, and the last of them."""
+    """Maps x_1..x_T to the pre-activations a_1..a_T and the last of them."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -77,15 +78,14 @@ class PreActivationForm(nn.Module):
     @classmethod
     def of(cls, form: StateForm) -> Self:
         """The same network in this form: the weights as they are, the state h as artanh(h)."""
-        made = cls(form.input.in_features, form.input.out_features).to(form.input.weight)
-        made.load_state_dict(form.state_dict())
-        return made
+        same = cls(form.input.in_features, form.input.out_features).to(form.input.weight)
+        same.load_state_dict(form.state_dict())
+        return same
 
     def forward(
         self, x: Float[Tensor, "batch time input"], a: Float[Tensor, "batch hidden"] | None = None
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
-        name = type(self).__name__
-        require_sequences(name, x, self.input.weight, self.input.in_features)
+        require_sequences(type(self).__name__, x, self.input.weight, self.input.in_features)
         u = self.input(x)
         a = torch.zeros_like(u[:, 0]) if a is None else a
         sums = []
@@ -106,10 +106,10 @@ class ConcatenatedForm(nn.Module):
     @classmethod
     def of(cls, form: StateForm) -> Self:
         """The same network in this form: W_a is W beside U."""
-        made = cls(form.input.in_features, form.input.out_features).to(form.input.weight)
+        same = cls(form.input.in_features, form.input.out_features).to(form.input.weight)
         joined = torch.cat([form.recurrent.weight, form.input.weight], 1)
-        made.both.load_state_dict({"weight": joined, "bias": form.input.bias})
-        return made
+        same.both.load_state_dict({"weight": joined, "bias": form.input.bias})
+        return same
 
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "batch hidden"] | None = None
@@ -124,49 +124,8 @@ class ConcatenatedForm(nn.Module):
         return torch.stack(states, 1), h
 
 
-def as_torch(form: StateForm) -> nn.RNN:
-    """The same network as torch's own layer; its second bias is zero."""
-    made = nn.RNN(form.input.in_features, form.input.out_features, batch_first=True)
-    made.to(form.input.weight).load_state_dict(
-        {
-            "weight_ih_l0": form.input.weight,
-            "weight_hh_l0": form.recurrent.weight,
-            "bias_ih_l0": form.input.bias,
-            "bias_hh_l0": torch.zeros_like(form.input.bias),
-        }
-    )
-    return made
-
-
-def at_end(
-    states: Float[Tensor, "batch time hidden"], lengths: Int64[Tensor, " batch"]
-) -> Float[Tensor, "batch hidden"]:
-    """The state after the last token of each sequence, where shorter ones were filled up."""
-    longest = states.shape[1]
-    if not ((lengths >= 1) & (lengths <= longest)).all():
-        raise ValueError(
-            f"lengths ({lengths.tolist()}) must be from 1 to {longest}, because no state is at "
-            "another place; leave empty sequences out"
-        )
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
-
-
-# -------------------------------------------------------------------------------------- next token
-
-
-@dataclass(frozen=True, kw_only=True)
-class PlainNextToken(NextToken):
-    """Say what comes next in a text, character by character."""
-
-    def layer(self) -> nn.RNN:
-        return nn.RNN(self.hidden_size, self.hidden_size, batch_first=True)  # (1)
-
-
-# ------------------------------------------------------------------------------------------ adding
-
-
 class PlainAdder(nn.Module):
-    """Maps a sequence to one number, read off the last state; torch's layer is (1)."""
+    """Maps a sequence to one number, read off the last state; torch's layer is `StateForm`."""
 
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
@@ -179,17 +138,28 @@ class PlainAdder(nn.Module):
         return y
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
-class Adding(Training[PlainAdder]):
-    """Say the sum of the two numbers that are marked, one of them long ago."""
+class PlainNextToken(NextToken):
+    """Predict the next token of a text, character by character."""
+
+    def layer(self) -> nn.RNN:
+        return nn.RNN(self.hidden_size, self.hidden_size, batch_first=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlainAdding(Training[PlainAdder]):
+    """Predict the sum of the two numbers that are marked, one of them long ago."""
 
     length: int = 10
-    """Tokens of a sequence."""
+    """Time steps of a sequence."""
     hidden_size: int = 64
     """Units of the state."""
 
     def dataset(self) -> Data:
-        return adding(self.length, self.batch_size, self.seed)
+        return make_adding(self.length, self.batch_size, self.seed)
 
     def model(self, data: Data) -> PlainAdder:
         return PlainAdder(data.spec["shape"][1], self.hidden_size)
@@ -201,23 +171,17 @@ class Adding(Training[PlainAdder]):
 
 @dataclass(frozen=True, kw_only=True)
 class AddingByLength(Experiment):
-    """The adding problem at several lengths: what a plain network can keep in mind, and not."""
+    """The adding problem at several lengths: how far back a plain network can learn to remember."""
 
     tests: ClassVar[bool] = True
-    captions: ClassVar[Mapping[str, str]] = {
-        "length": "Left the error on unseen sequences by their length, right on the way there: "
-        "short sums are learned, long ones stay at what always saying 1 would give.",
-        "asked": "How much the answer changes with the number at each place if it is marked: 1 is "
-        "a sum, which short networks come near to, and the long ones ask nothing of their input.",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "short_mse": "squared error on the shortest sequences; 1/6 for always saying 1",
+        "short_mse": "squared error on the shortest sequences; 1/6 for always 1",
         "long_mse": "the same on the longest",
         "mse_*": "squared error on sequences of that length",
     }
 
     lengths: tuple[int, ...] = (10, 20, 50, 100)
-    """Tokens of a sequence, one network for each, from short to long."""
+    """Time steps of a sequence, one network for each, from short to long."""
     hidden_size: int = 64
     """Units of the state."""
     steps: int = 3000
@@ -233,13 +197,12 @@ class AddingByLength(Experiment):
         self.require(
             rising and self.lengths[0] >= 2, "lengths", "at least 2 numbers from 2 up, in order"
         )
-        for name in ("hidden_size", "steps", "batch_size"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(self.lr > 0, "lr", "a positive number")
+        self.at_least(1, "hidden_size", "steps", "batch_size")
+        self.above(0, "lr")
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         return {
-            str(length): Adding(
+            str(length): PlainAdding(
                 length=length, hidden_size=self.hidden_size, steps=self.steps, lr=self.lr,
                 batch_size=self.batch_size, schedule="cosine", clip=1.0, seed=self.seed,
                 eval_every=max(1, self.steps // 15),
@@ -250,20 +213,19 @@ class AddingByLength(Experiment):
     def measure(
         self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
     ) -> dict[str, float | Tensor]:
-        """What the answer asks of the number at each place, were it marked."""
+        """The derivative of the output with respect to the number at each place, were it marked."""
         x, _ = data.some("valid", torch.arange(min(200, data.rows("valid"))))
         half = x.shape[1] // 2
         places = torch.arange(0, x.shape[1], max(1, x.shape[1] // 25), device=x.device)
-        asked = []
+        slopes = []
         for place in places.tolist():
-            here = x.clone()
-            mine = slice(0, half) if place < half else slice(half, None)
-            here[:, mine, 1] = 0.0  # the mark of this half moves here
-            here[:, place, 1] = 1.0
-            low, high = here.clone(), here.clone()
+            moved = x.clone()
+            moved[:, slice(0, half) if place < half else slice(half, None), 1] = 0.0
+            moved[:, place, 1] = 1.0  # the mark of this half
+            low, high = moved.clone(), moved.clone()
             low[:, place, 0], high[:, place, 0] = 0.25, 0.75
-            asked.append((state.model(high) - state.model(low)).mean() / 0.5)
-        return {"places": places, "asked": torch.stack(asked)}
+            slopes.append((state.model(high) - state.model(low)).mean() / 0.5)
+        return {"places": places, "asked": torch.stack(slopes)}
 
     def metrics(self, table: Table) -> dict[str, float]:
         errors = {length: table.cells[str(length)].test["mse"] for length in self.lengths}
@@ -273,63 +235,53 @@ class AddingByLength(Experiment):
             **{f"mse_{length}": error for length, error in errors.items()},
         }
 
-    def pictures(self, table: Table) -> Pictures:
+    def picture_length(self, table: Table) -> Figure:
+        """The test error by the length of the sequences, left, and along training, right.
+
+        A network that comes below the line of always 1 has learned to remember something.
+        """
         cells = {f"T = {length}": table.cells[str(length)] for length in self.lengths}
         errors = torch.tensor([cell.test["mse"] for cell in cells.values()])
-        said = {"always saying 1": ALWAYS_ONE}
+        level = {"always 1": ALWAYS_ONE}
         by_length = Panel(
-            {"test": (torch.tensor(self.lengths), errors)},
-            "T, tokens of a sequence",
-            "mean squared error",
-            log="xy",
-            levels=said,
-            legend="lower right",
-        )
-        on_the_way = Panel(
-            {name: (cell.steps, cell.valid["mse"]) for name, cell in cells.items()},
-            "update",
-            "mean squared error",
-            log="y",
-            levels=said,
-            ylim=(0.5 * min(errors.tolist()), 10.0),
+            {"test": (torch.tensor(self.lengths), errors)}, "T, time steps of a sequence",
+            "mean squared error", log="xy", levels=level, legend="lower right",
+        )  # fmt: skip
+        along = Panel(
+            {name: (cell.steps, cell.valid["mse"]) for name, cell in cells.items()}, "update",
+            "mean squared error", log="y", levels=level, ylim=(0.5 * min(errors.tolist()), 10.0),
             legend="upper right",
-        )
-        asked = Panel(
-            {
-                name: (cell.measured["places"][-1] - length + 1, cell.measured["asked"][-1])
-                for (name, cell), length in zip(cells.items(), self.lengths, strict=True)
-            },
-            "place of the number, tokens from the end",
-            "change of the answer\nby that of the number",
-            levels={"the sum": 1.0},
-            legend="upper left",
-        )
-        return {
-            "length": panels(by_length, on_the_way, width=3.25, height=2.9),
-            "asked": panels(asked, width=6.5, height=3.2),
-        }
+        )  # fmt: skip
+        return panels(by_length, along, width=3.25, height=2.9)
+
+    def picture_asked(self, table: Table) -> Figure:
+        """How much the output changes with the number at each place, if that one is marked.
+
+        A sum has a slope of 1 everywhere; at 0 the network does not depend on its input.
+        """
+        curves = {}
+        for length in self.lengths:
+            measured = table.cells[str(length)].measured
+            curves[f"T = {length}"] = (measured["places"][-1] - length + 1, measured["asked"][-1])
+        return panels(
+            Panel(
+                curves, "place of the number, time steps from the end",
+                "change of the output\nby that of the number", levels={"the sum": 1.0},
+                legend="upper left",
+            ),
+            width=6.5, height=3.2,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
-        return replace(self, lengths=(4, 8), hidden_size=8, steps=4, batch_size=8)
+        return replace(super().tiny(), lengths=(4, 8))
 
 
-# Reached on the help of Python 3.11, seeds 0, 1, 2, CPU: 1.306, 1.325, 1.329 nats a character. The
-# text is another one in each version of Python, so the goal leaves room. Adding, CPU, mean squared
-# errors at T = 10, 20, 50, 100: 0.0055, 0.011, 0.158, 0.171 (seed 0), 0.0029, 0.0089, 0.144, 0.171
-# (seed 1) and 0.0089, 0.097, 0.159, 0.171 (seed 2).
 RECIPES = {
     "char-rnn": PlainNextToken(
-        data="topics",
-        steps=2400,
-        batch_size=32,
-        lr=2e-3,
-        schedule="cosine",
-        clip=1.0,
-        goal="cross_entropy <= 1.4",
-        covers=("R1", "R3"),
+        data="topics", steps=2400, batch_size=32, lr=2e-3, schedule="cosine", clip=1.0,
+        goal="cross_entropy <= 1.4", covers=("R1", "R3"),
     ),
     "rnn-adding": AddingByLength(
-        goal="short_mse <= 0.01 and long_mse >= 0.15",
-        covers=("R1", "R4"),
+        goal="short_mse <= 0.01 and long_mse >= 0.15", covers=("R1", "R4"),
     ),
-}
+}  # fmt: skip

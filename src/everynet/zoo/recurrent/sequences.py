@@ -1,12 +1,11 @@
-"""Generated sequences that ask for memory: four tasks, each batch made anew at its step.
+"""Generated sequences that need memory: three tasks, each batch made anew at its step.
 
-adding          two of T numbers are marked: say their sum
-copy            ten symbols, a wait of T, then say them again in order
-selective copy  ten symbols scattered over T places: say them again in order
-first symbol    say which symbol came first, T places ago
+adding          two of T numbers are marked: output their sum
+copy            ten symbols, a wait of T, then output them again in order
+selective copy  ten symbols scattered over T places: output them again in order
 
-Symbols are 1 and more; 0 is a blank and the highest number asks for an answer. In the two tasks of
-copying the targets are IGNORED but where an answer is asked for.
+Symbols are 1 and more; 0 is a blank and the highest number is a query for an answer. In the two
+tasks of copying the targets are IGNORED but at queries.
 
 Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735, section 5
 (adding); Arjovsky et al. (2016), "Unitary evolution recurrent neural networks", arXiv:1511.06464,
@@ -30,18 +29,18 @@ from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 
 REMEMBERED = 10
-"""Symbols that are to be said again."""
+"""Symbols that are to be copied."""
 HELD_OUT = 2000
 """Sequences of `valid`, and of `test`."""
 
 Tokens: TypeAlias = tuple[Int64[Tensor, "batch time"], Int64[Tensor, "batch time"]]
 
 
-def adding(length: int, batch_size: int, seed: int, held_out: int = HELD_OUT) -> Data:
+def make_adding(length: int, batch_size: int, seed: int, held_out: int = HELD_OUT) -> Data:
     """(x, y): pairs of a number and a mark, and the sum of the two numbers that are marked.
 
-    One mark is in the first half and one in the second. Always saying 1 has a mean squared error
-    of 1/6: nothing that forgets does better.
+    One mark is in the first half and one in the second. Always 1 has a mean squared error of
+    1/6: nothing that forgets does better.
     """
     _at_least(length, 2)
 
@@ -49,7 +48,7 @@ def adding(length: int, batch_size: int, seed: int, held_out: int = HELD_OUT) ->
         return draw_adding(length, rows, random)
 
     spec = {"task": "regression", "shape": [length, 2], "classes": []}
-    return generated(f"adding {length}", draw, spec, batch_size, seed, held_out)
+    return generate_data(f"adding {length}", draw, spec, batch_size, seed, held_out)
 
 
 def draw_adding(
@@ -64,59 +63,48 @@ def draw_adding(
     return torch.stack([values, marks], 2), (values * marks).sum(1)
 
 
-def copy(
+def make_copy(
     length: int, batch_size: int, seed: int, symbols: int = 8, held_out: int = HELD_OUT
 ) -> Data:
-    """(x, y): ten symbols, `length` blanks, then ten times the sign that asks for an answer."""
+    """(x, y): ten symbols, `length` blanks, then ten queries."""
     _at_least(length, 1)
 
     def draw(rows: int, random: torch.Generator) -> Batch:
-        said = torch.randint(1, symbols + 1, (rows, REMEMBERED), generator=random)
-        return _asked(torch.cat([said, said.new_zeros(rows, length)], 1), said, symbols)
+        targets = torch.randint(1, symbols + 1, (rows, REMEMBERED), generator=random)
+        blanks = targets.new_zeros(rows, length)
+        return _with_queries(torch.cat([targets, blanks], 1), targets, symbols)
 
     spec = _symbols(length + 2 * REMEMBERED, symbols)
-    return generated(f"copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
+    return generate_data(f"copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
 
 
-def selective_copy(
+def make_selective_copy(
     length: int, batch_size: int, seed: int, symbols: int = 8, held_out: int = HELD_OUT
 ) -> Data:
-    """(x, y): ten symbols at random places among `length`, then ten times the sign that asks."""
+    """(x, y): ten symbols at random places among `length`, then ten queries."""
     _at_least(length, REMEMBERED)
 
     def draw(rows: int, random: torch.Generator) -> Batch:
-        said = torch.randint(1, symbols + 1, (rows, REMEMBERED), generator=random)
+        targets = torch.randint(1, symbols + 1, (rows, REMEMBERED), generator=random)
         where = torch.rand(rows, length, generator=random).topk(REMEMBERED).indices.sort(1).values
-        return _asked(said.new_zeros(rows, length).scatter_(1, where, said), said, symbols)
+        blanks = targets.new_zeros(rows, length)
+        return _with_queries(blanks.scatter_(1, where, targets), targets, symbols)
 
     spec = _symbols(length + REMEMBERED, symbols)
-    return generated(f"selective copy {length} {symbols}", draw, spec, batch_size, seed, held_out)
+    return generate_data(
+        f"selective copy {length} {symbols}", draw, spec, batch_size, seed, held_out
+    )
 
 
-def first_symbol(
-    length: int, batch_size: int, seed: int, symbols: int = 8, held_out: int = HELD_OUT
-) -> Data:
-    """(x, y): `length` symbols from 0, and the first of them."""
-    _at_least(length, 1)
-
-    def draw(rows: int, random: torch.Generator) -> Batch:
-        x = torch.randint(symbols, (rows, length), generator=random)
-        return x, x[:, 0]
-
-    names = [str(n) for n in range(symbols)]
-    spec = {"task": "classification", "shape": [length], "classes": names}
-    return generated(f"first symbol {length} {symbols}", draw, spec, batch_size, seed, held_out)
-
-
-def _asked(shown: Tensor, said: Tensor, symbols: int) -> Tokens:
-    """The tokens of a copying task, and what is to be answered where."""
-    asking = torch.full_like(said, symbols + 1)
-    waiting = torch.full_like(shown, IGNORED)
-    return torch.cat([shown, asking], 1), torch.cat([waiting, said], 1)
+def _with_queries(x: Tensor, targets: Tensor, symbols: int) -> Tokens:
+    """The tokens of a copying task with queries at their end, and a target for each token."""
+    queries = torch.full_like(targets, symbols + 1)
+    ignored = torch.full_like(x, IGNORED)
+    return torch.cat([x, queries], 1), torch.cat([ignored, targets], 1)
 
 
 def _symbols(time: int, symbols: int) -> Spec:
-    """Blank, symbols and the sign that asks are the inputs; an answer is named by its number."""
+    """Blank, symbols and query are the inputs; an answer is named by its number."""
     names = ["blank", *map(str, range(1, symbols + 1)), "answer"]
     return {"task": "sequence", "shape": [time], "classes": names}
 
@@ -126,7 +114,7 @@ def _at_least(length: int, least: int) -> None:
         raise UserError(f"length ({length}) must be at least {least}")
 
 
-def generated(  # noqa: PLR0917 -- all of them are needed
+def generate_data(  # noqa: PLR0917 -- all of them are needed
     name: str,
     draw: Callable[[int, torch.Generator], Batch],
     spec: Spec,
@@ -134,10 +122,7 @@ def generated(  # noqa: PLR0917 -- all of them are needed
     seed: int,
     held_out: int,
 ) -> Data:
-    """What `draw` gives: training batches made at each step, `valid` and `test` fixed.
-
-    The two do not depend on the seed.
-    """
+    """Data from `draw`: training batches made at each step; no seed changes `valid` and `test`."""
     held = {
         part: draw(held_out, generator(1997, *name.encode(), number))
         for number, part in enumerate(("valid", "test"))

@@ -1,17 +1,17 @@
 """Sequence to sequence: one network reads a sentence into a vector, another writes it from there.
 
-    h_t = GRU(E x_t, h_{t-1}),  h_0 = 0                        (1)  the encoder reads x_1 to x_Tx
-    c = h_Tx                                                   (2)  its last state goes on, no more
-    s_t = GRU(F y_{t-1}, s_{t-1}),  s_0 = c,  y_0 = <start>    (3)  the decoder goes on from there
+    h_t = GRU(E x_t, h_{t-1}),  h_0 = 0                        (1)  encoder, from x_1 to x_Tx
+    c = h_Tx                                                   (2)  context: its last state alone
+    s_t = GRU(F y_{t-1}, s_{t-1}),  s_0 = c,  y_0 = <start>    (3)  decoder
     p(y_t | y_1 .. y_{t-1}, c) = softmax(W s_t + b)            (4)  the next token
     L = -sum_{t <= Ty} log p(y_t | y_1 .. y_{t-1}, c) / Ty     (5)  y_Ty = <end>; lengths may differ
     v_t = argmax_v p(v | v_1 .. v_{t-1}, c)                    (6)  greedy decoding, until <end>
 
-E and F are embeddings. In training the decoder is given the true tokens before each one (teacher
-forcing), and L is the mean over the target tokens of a batch; afterwards it is given its own. What
-fills up a shorter sentence comes after its last token and is left out of (2) and (5), so that the
-company a sentence is in changes nothing. On strings and their reversal all that is said has to pass
-through c, whatever the length.
+E and F are embeddings; GRU is torch's cell, equation (6) of `recurrent/gru.py`. In training the
+decoder is given the true tokens before each one (teacher forcing), and L is the mean over the
+target tokens of a batch; afterwards it is given its own. Padding comes after the last token of a
+sentence and is left out of (2) and (5), so that the other sentences of a batch change nothing. On
+strings and their reversal all of the output has to pass through c, whatever the length.
 
 Sutskever, Vinyals, Le (2014), "Sequence to sequence learning with neural networks",
 arXiv:1409.3215; Cho et al. (2014), "Learning phrase representations using RNN encoder-decoder for
@@ -38,7 +38,6 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import handover, sentence_map
-from everynet.recipes.recipe import Pictures
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -47,9 +46,13 @@ _PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
 
 
 class Seq2Seq(nn.Module):
-    """Maps sentences to the logits of the tokens of others."""
+    """Maps source sentences to the logits of the tokens of target sentences.
 
-    def __init__(self, source: int, target: int, embedding: int, hidden_size: int) -> None:
+    x  (batch, source)  -> states of the encoder  (batch, source, units) -> c  (batch, units)
+    y  (batch, target)  -> states of the decoder  (batch, target, units) -> logits of tokens
+    """
+
+    def __init__(self, source: int, target: int, *, embedding: int, hidden_size: int) -> None:
         super().__init__()
         self.source = nn.Embedding(source, embedding)
         self.encoder = nn.GRU(embedding, hidden_size, batch_first=True)
@@ -57,102 +60,96 @@ class Seq2Seq(nn.Module):
         self.decoder = nn.GRU(embedding, hidden_size, batch_first=True)
         self.output = nn.Linear(hidden_size, target)
 
-    def read(self, x: Int[Tensor, "batch read"]) -> Float[Tensor, "batch read units"]:
+    def read(self, x: Int[Tensor, "batch source"]) -> Float[Tensor, "batch source units"]:
         """The state of the encoder after each token."""
         states: Tensor = self.encoder(self.source(x))[0]  # (1)
         return states
 
     def encode(
-        self, x: Int[Tensor, "batch read"], lengths: Int[Tensor, " batch"]
+        self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch units"]:
         """The state after the last token of each sentence, whatever follows it."""
         states = self.read(x)
         return states[torch.arange(len(x), device=x.device), lengths - 1]  # (2)
 
     def decode(
-        self, before: Int[Tensor, "batch said"], state: Float[Tensor, "batch units"]
-    ) -> Float[Tensor, "batch said units"]:
+        self, before: Int[Tensor, "batch target"], state: Float[Tensor, "batch units"]
+    ) -> Float[Tensor, "batch target units"]:
         """The state of the decoder after each token that it is given."""
         states: Tensor = self.decoder(self.target(before), state[None].contiguous())[0]  # (3)
         return states
 
     def forward(
         self,
-        x: Int[Tensor, "batch read"],
+        x: Int[Tensor, "batch source"],
         lengths: Int[Tensor, " batch"],
-        before: Int[Tensor, "batch said"],
-    ) -> Float[Tensor, "batch said tokens"]:
+        before: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target tokens"]:
         logits: Tensor = self.output(self.decode(before, self.encode(x, lengths)))  # (4)
         return logits
 
     def greedy(
         self, c: Float[Tensor, "batch units"], longest: int
-    ) -> tuple[Int[Tensor, "batch said"], Float[Tensor, " batch"]]:
+    ) -> tuple[Int[Tensor, "batch target"], Float[Tensor, " batch"]]:
         """The likeliest token at each step, up to `longest`, and the log-probability of all.
 
-        What comes after <end> is filler and counts for nothing.
+        After <end> there is padding, which counts for nothing.
         """
         token = torch.full((len(c), 1), _START, device=c.device)
         going = torch.ones(len(c), dtype=torch.bool, device=c.device)
-        said, total = [], c.new_zeros(len(c))
+        tokens, total = [], c.new_zeros(len(c))
         for _ in range(longest):
             c = self.decode(token, c)[:, -1]
             best, chosen = self.output(c).log_softmax(1).max(1)  # (6)
-            said.append(chosen.where(going, _PAD))
+            tokens.append(chosen.where(going, _PAD))
             total = total + best.where(going, 0)
             going = going & (chosen != _END)
             if not going.any():
                 break
             token = chosen[:, None]
-        return torch.stack(said, 1), total
+        return torch.stack(tokens, 1), total
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
 class Translation(Training[Seq2Seq]):
-    """Say for a sentence the one that belongs to it."""
+    """Translate a sentence into the one that belongs to it."""
 
-    captions: ClassVar[dict[str, str]] = {
-        "handover": "The encoder's units change with each letter read; the framed vector, its last "
-        "state, is all the decoder gets, which unrolls from it the letters from back to front.",
-        "sentences": "Whole strings as points, by the vector between encoder and decoder: the "
-        "letter that has to be said first and the length both have their places in it.",
-        "length": "The share of strings said without any mistake, for each length: one vector of "
-        "fixed size has to hold all of them, and the longest are the hardest.",
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "exact": "the share of sentences that are said without a mistake",
-        "cross_entropy": "nats of surprise at a token of the true sentence, the mean",
+        "exact": "the share of sentences that are translated without a mistake",
+        "cross_entropy": "cross-entropy in nats at a token of the true sentence, the mean",
     }
+
+    last_weights: ClassVar[bool] = True
 
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
     """What a sentence is cut into: characters, words or bpe (pieces of words)."""
     vocabulary: int = 0
-    """Tokens that are kept on each side, the commonest; 0 keeps all of training."""
+    """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
     embedding: int = 16
-    """Numbers that stand for a token."""
+    """Size of the embedding of a token."""
     hidden_size: int = 128
     """Units of the encoder and of the decoder: the size of the vector between them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.embedding >= 1, "embedding", "at least 1")
-        self.require(self.hidden_size >= 1, "hidden_size", "at least 1")
+        self.at_least(1, "embedding", "hidden_size")
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="pairs",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            tokens=self.tokens,
+            self.data, kind="pairs", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
             vocabulary=self.vocabulary,
-        )
+        )  # fmt: skip
 
     def model(self, data: Data) -> Seq2Seq:
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
-        return Seq2Seq(len(source), len(target), self.embedding, self.hidden_size)
+        return Seq2Seq(
+            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size
+        )
 
     def objective(self, model: Seq2Seq, batch: Batch) -> Terms:
         x, lengths, y, _ = batch
@@ -170,15 +167,15 @@ class Translation(Training[Seq2Seq]):
         return terms
 
     def metrics(self, model: Seq2Seq, batch: Batch) -> dict[str, Tensor]:
-        """Whether a sentence is said without a mistake; the loss of its tokens and their count."""
+        """Whether the greedy output is exact; the summed loss of the tokens and their count."""
         x, lengths, y, y_lengths = batch
-        wanted = y[:, 1:]
+        targets = y[:, 1:]
         logits = model(x, lengths, y[:, :-1]).transpose(1, 2)
-        said, _ = model.greedy(model.encode(x, lengths), wanted.shape[1])
-        said = nn.functional.pad(said, (0, wanted.shape[1] - said.shape[1]), value=_PAD)
+        outputs, _ = model.greedy(model.encode(x, lengths), targets.shape[1])
+        outputs = nn.functional.pad(outputs, (0, targets.shape[1] - outputs.shape[1]), value=_PAD)
         return {
-            "exact": (said == wanted).all(1).double(),
-            "nats": cross_entropy(logits, wanted, ignore_index=_PAD, reduction="none").sum(1),
+            "exact": (outputs == targets).all(1).double(),
+            "nats": cross_entropy(logits, targets, ignore_index=_PAD, reduction="none").sum(1),
             "tokens": (y_lengths - 1).double(),
         }
 
@@ -187,48 +184,57 @@ class Translation(Training[Seq2Seq]):
         nats, tokens = (outputs[name].double().sum().item() for name in ("nats", "tokens"))
         return {"exact": outputs["exact"].mean().item(), "cross_entropy": nats / tokens}
 
-    last_weights: ClassVar[bool] = True
-
     def predict(
         self, model: Seq2Seq, inputs: Sequence[Tensor], spec: Spec, *, longest: int = 0
     ) -> Sequence[dict[str, Any]]:
-        """What is said of each sentence, up to `longest` tokens (0: twice the source and ten)."""
+        """Translations of up to `longest` tokens (0: twice the source and ten)."""
         if longest < 0:
             raise UserError(f"longest ({longest}) must be 0, which follows the source, or more")
         x = pad_sequence(list(inputs), batch_first=True, padding_value=_PAD)
         lengths = torch.tensor([len(one) for one in inputs], device=x.device)
         most = longest or 2 * x.shape[1] + 10
-        said, total = model.greedy(model.encode(x, lengths), most)
+        outputs, total = model.greedy(model.encode(x, lengths), most)
         target = Tokens.of(spec, "target_tokens")
         return [
             {"output": target.decode(row), "log_probability": value}
-            for row, value in zip(said.tolist(), total.double().tolist(), strict=True)
+            for row, value in zip(outputs.tolist(), total.double().tolist(), strict=True)
         ]
 
-    def pictures(self, model: Seq2Seq, data: Data, history: History) -> Pictures:
-        """One sentence on its way, all of them as vectors, and how many are right by length."""
-        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
-        x, lengths, y, _ = next(iter(data.valid))
-        vectors = model.encode(x, lengths)
-        typical = int((lengths - lengths.double().quantile(0.8)).abs().argmin())
-        one, c = x[typical : typical + 1, : lengths[typical]], vectors[typical : typical + 1]
-        said, _ = model.greedy(c, 2 * one.shape[1] + 10)
-        before = torch.cat([torch.full_like(said[:, :1], _START), said[:, :-1]], 1)
-        return {
-            "handover": handover(
-                model.read(one)[0],
-                model.decode(before, c)[0],
-                [source.vocabulary[token] for token in one[0].tolist()],
-                [target.vocabulary[token] for token in said[0].tolist()],
-            ),
-            "sentences": sentence_map(
-                vectors, y[:, 1], target.vocabulary, lengths, title="to be said first"
-            ),
-            "length": self._by_length(model, data),
-        }
+    def picture_handover(self, model: Seq2Seq, data: Data, history: History) -> Figure:
+        """The units of the encoder after each token read, and of the decoder for each one written.
 
-    def _by_length(self, model: Seq2Seq, data: Data) -> Figure:
-        """How many sentences are exact, and how unlikely the true ones are, for each length."""
+        The framed vector, the encoder's last state, is all that the decoder gets of the source.
+        """
+        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+        x, lengths, *_ = next(iter(data.valid))
+        typical = int((lengths - lengths.double().quantile(0.8)).abs().argmin())
+        one = x[typical : typical + 1, : lengths[typical]]
+        states = model.read(one)
+        c = states[:, -1]
+        outputs, _ = model.greedy(c, 2 * one.shape[1] + 10)
+        before = torch.cat([torch.full_like(outputs[:, :1], _START), outputs[:, :-1]], 1)
+        return handover(
+            states[0],
+            model.decode(before, c)[0],
+            [source.vocabulary[token] for token in one[0].tolist()],
+            [target.vocabulary[token] for token in outputs[0].tolist()],
+        )
+
+    def picture_sentences(self, model: Seq2Seq, data: Data, history: History) -> Figure:
+        """Whole sentences as points, by the vector between encoder and decoder.
+
+        Left coloured by the first token of the target, right by the length of the source.
+        """
+        x, lengths, y, _ = next(iter(data.valid))
+        vocabulary = Tokens.of(data.spec, "target_tokens").vocabulary
+        vectors = model.encode(x, lengths)
+        return sentence_map(vectors, y[:, 1], vocabulary, lengths, title="first of the target")
+
+    def picture_length(self, model: Seq2Seq, data: Data, history: History) -> Figure:
+        """The share of exact translations, and the cost of the true ones, by length of the source.
+
+        One vector of fixed size has to hold a sentence of any length.
+        """
         parts = [(batch[1], self.metrics(model, batch)) for batch in data.valid]
         lengths = torch.cat([each for each, _ in parts]).cpu()
         exact, nats = (
@@ -242,40 +248,25 @@ class Translation(Training[Seq2Seq]):
         )
         return panels(
             Panel(
-                {"exact": (sizes, shares)},
-                "tokens of the source",
-                "share said without a mistake",
+                {"exact": (sizes, shares)}, "tokens of the source", "share without a mistake",
                 f"{int(exact.sum()):,} of {len(exact):,} exact (validation)",
-                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005),
-                legend="none",
+                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005), legend="none",
             ),
             Panel(
-                {"cost": (sizes, costs)},
-                "tokens of the source",
+                {"cost": (sizes, costs)}, "tokens of the source",
                 "$-\\log\\,p(y\\,|\\,x)$ of the target (nats)",
-                "mean over the sentences of a length",
-                log="y",
-                legend="none",
+                "mean over the sentences of a length", log="y", legend="none",
             ),
-            width=3.7,
-            height=3.2,
-        )
+            width=3.7, height=3.2,
+        )  # fmt: skip
 
     def tiny(self) -> Self:
-        few, small = min(self.steps, 4), min(self.batch_size, 8)
-        return replace(self, steps=few, batch_size=small, data="reversal:200", hidden_size=16)
+        return replace(super().tiny(), data="reversal:200")
 
 
-# Test figures of seeds 0, 1, 2 on one CPU thread; 7,956 strings that are not in training.
-#            exact                  cross-entropy of a token (nats)
-# seq2seq    0.9977 0.9977 0.9976   0.0021 0.0018 0.0022
 RECIPES = {
     "seq2seq": Translation(
-        steps=5000,
-        lr=5e-3,
-        clip=1.0,
-        schedule="one-cycle",
-        goal="exact >= 0.99",
-        covers=("R29",),
+        steps=5000, lr=5e-3, clip=1.0, schedule="one-cycle",
+        goal="exact >= 0.99", covers=("R29",),
     ),
-}
+}  # fmt: skip

@@ -21,13 +21,13 @@ SMALL = 7  # points
 def two_passes(
     sentences: Sequence[Sequence[str]],
     states: Sequence[Mapping[str, Float[Tensor, "_ units"]]],
-    likely: Sequence[Mapping[str, Float[Tensor, " _"]]],
+    p: Sequence[Mapping[str, Float[Tensor, " _"]]],
     *,
-    asked: int,
+    framed: int,
 ) -> Figure:
-    """The units of each pass (down) at every word (across), over what networks say of the word.
+    """The units of each pass (down) at every word (across), over the probabilities of the networks.
 
-    Word `asked` is framed; units are in the order of how far the sentences differ there, so that
+    Word `framed` is framed; units are in the order of how far the sentences differ there, so that
     what differs is on top.
     """
     rows = [*states[0]]
@@ -40,7 +40,7 @@ def two_passes(
     )
     low, high = symmetric(torch.cat([each[name] for each in states for name in rows]))
     for row, name in enumerate(rows):
-        units = torch.stack([each[name][asked] for each in states])
+        units = torch.stack([each[name][framed] for each in states])
         order = (units.amax(0) - units.amin(0)).argsort(descending=True, stable=True)
         for column, (words, each) in enumerate(zip(sentences, states, strict=True)):
             axes = dress(given[row, column])
@@ -50,7 +50,7 @@ def two_passes(
             )  # fmt: skip
             axes.add_patch(
                 Rectangle(
-                    (asked - 0.5, -0.5), 1, len(order), fill=False, ec=INK, lw=1.8, clip_on=False
+                    (framed - 0.5, -0.5), 1, len(order), fill=False, ec=INK, lw=1.8, clip_on=False
                 )
             )
             axes.set_xticks(range(len(words)), [""] * len(words))
@@ -60,10 +60,10 @@ def two_passes(
                 axes.set_ylabel("unit", fontsize=SMALL)
     bar = drawn.colorbar(image, ax=[*given[:-1].flatten()], label="state", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=SMALL)
-    for column, (words, said) in enumerate(zip(sentences, likely, strict=True)):
+    for column, (words, values) in enumerate(zip(sentences, p, strict=True)):
         axes = dress(given[-1, column])
-        _bars(axes, said)
-        axes.axvspan(asked - 0.5, asked + 0.5, facecolor="none", edgecolor=INK, linewidth=1.2)
+        _bars(axes, values)
+        axes.axvspan(framed - 0.5, framed + 0.5, facecolor="none", edgecolor=INK, linewidth=1.2)
         axes.set_xticks(range(len(words)), [drawable(word) for word in words], parse_math=False)
         axes.tick_params(axis="x", labelrotation=90, length=0, labelsize=SMALL + 1)
         axes.tick_params(axis="y", labelsize=SMALL)
@@ -76,11 +76,11 @@ def two_passes(
     return drawn
 
 
-def _bars(axes: Axes, said: Mapping[str, Float[Tensor, " _"]]) -> None:
+def _bars(axes: Axes, given: Mapping[str, Float[Tensor, " _"]]) -> None:
     """The values of each network beside each other at every word."""
-    width = 0.84 / len(said)
-    for number, (name, values) in enumerate(said.items()):
-        places = torch.arange(len(values)) + (number - (len(said) - 1) / 2) * width
+    width = 0.84 / len(given)
+    for number, (name, values) in enumerate(given.items()):
+        places = torch.arange(len(values)) + (number - (len(given) - 1) / 2) * width
         axes.bar(array(places), array(values), width, color=colour(number), label=name)
     grid(axes)
 

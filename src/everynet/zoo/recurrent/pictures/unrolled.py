@@ -1,4 +1,4 @@
-"""Recurrent networks unrolled in time: what is read, the states and what is said, with shapes."""
+"""Recurrent networks unrolled in time: inputs, states and outputs, with shapes."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from everynet.plot.style import CYCLE, INK, bare
 WIDE = 6.5  # inches of a page
 SMALL = 7  # points
 SHOWN = 3  # tokens of a sequence that are drawn: the first two and the last
-READ, STATE, DECODER, SAID = CYCLE[2], CYCLE[0], CYCLE[3], CYCLE[1]
-HEIGHTS = {"read": 0.0, "state": 1.0, "said": 2.0}
+INPUT, STATE, DECODER, OUTPUT = CYCLE[2], CYCLE[0], CYCLE[3], CYCLE[1]
+HEIGHTS = {"input": 0.0, "state": 1.0, "output": 2.0}
 
 
 class Layout(NamedTuple):
-    """How many tokens are read and said, and the sizes of input, state and output."""
+    """How many inputs and outputs there are, and the sizes of input, state and output."""
 
-    read: int
-    said: int
+    inputs: int
+    outputs: int
     sizes: tuple[int, int, int]
     title: str
 
@@ -30,9 +30,9 @@ class Layout(NamedTuple):
 class Column(NamedTuple):
     """One step in time: the state and, where there are any, its input and output."""
 
-    read: str
+    x: str
     state: str
-    said: str
+    y: str
     decodes: bool
     skipped: bool
     """Whether steps before it are left out."""
@@ -49,8 +49,8 @@ def unrolled(layouts: Mapping[str, Layout]) -> Figure:
         sizes = layout.sizes
         axes.set_title(layout.title, color=INK, fontsize="small")
         axes.set_xlabel(
-            f"read (batch, {layout.read}, {sizes[0]}), states (batch, {sizes[1]}), "
-            f"said (batch, {layout.said}, {sizes[2]})",
+            f"inputs (batch, {layout.inputs}, {sizes[0]}), states (batch, {sizes[1]}), "
+            f"outputs (batch, {layout.outputs}, {sizes[2]})",
             fontsize=SMALL,
             color=INK,
         )
@@ -66,7 +66,7 @@ def _tokens(count: int) -> list[int]:
 def _columns(name: str, layout: Layout) -> Iterator[Column]:
     """The steps that are drawn."""
     if name == "encoder-decoder":
-        for letter, count in (("x", layout.read), ("y", layout.said)):
+        for letter, count in (("x", layout.inputs), ("y", layout.outputs)):
             for number, t in enumerate(_tokens(count)):
                 decodes = letter == "y"
                 sign = f"${letter}_{{{t}}}$"
@@ -76,13 +76,13 @@ def _columns(name: str, layout: Layout) -> Iterator[Column]:
                     "" if decodes else sign, state, sign if decodes else "", decodes, skipped
                 )
         return
-    count = max(layout.read, layout.said)
+    count = max(layout.inputs, layout.outputs)
     for number, t in enumerate(_tokens(count)):
-        read = f"$x_{{{t}}}$" if t <= layout.read else ""
-        says = t <= layout.said if layout.said > 1 else t == count
-        said = (f"$y_{{{t}}}$" if layout.said > 1 else "$y$") if says else ""
+        x = f"$x_{{{t}}}$" if t <= layout.inputs else ""
+        shown = t <= layout.outputs if layout.outputs > 1 else t == count
+        y = (f"$y_{{{t}}}$" if layout.outputs > 1 else "$y$") if shown else ""
         skipped = number == SHOWN - 1 and count > SHOWN
-        yield Column(read, f"$h_{{{t}}}$", said, False, skipped)
+        yield Column(x, f"$h_{{{t}}}$", y, False, skipped)
 
 
 def _draw(axes: Axes, columns: list[Column], fed: bool) -> None:
@@ -91,16 +91,16 @@ def _draw(axes: Axes, columns: list[Column], fed: bool) -> None:
     for column in columns:
         place += 0.0 if last is None else 1.6 if column.skipped else 1.0
         _box(axes, place, "state", column.state, DECODER if column.decodes else STATE)
-        if column.read:
-            _box(axes, place, "read", column.read, READ)
+        if column.x:
+            _box(axes, place, "input", column.x, INPUT)
             _arrow(axes, (place, 0.28), (place, 0.72))
-        if column.said:
-            _box(axes, place, "said", column.said, SAID)
+        if column.y:
+            _box(axes, place, "output", column.y, OUTPUT)
             _arrow(axes, (place, 1.28), (place, 1.72))
         if last is not None:
             before, gone = last
             _arrow(axes, (before + 0.3, 1.0), (place - 0.3, 1.0), skipped=column.skipped)
-            if fed and gone.said:
+            if fed and gone.y:
                 _arrow(
                     axes, (before + 0.28, 1.85), (place - 0.22, 1.25), skipped=column.skipped,
                     dashed=True,
@@ -151,10 +151,10 @@ def _arrow(
 def _legend(axes: Axes) -> None:
     """What boxes and arrows are."""
     rows = (
-        ("said", SAID, "$y$, what is said"),
+        ("output", OUTPUT, "$y$, an output"),
         ("state", STATE, "$h$, a state: always the same weights"),
         ("state", DECODER, "$s$, a state of the decoder"),
-        ("read", READ, "$x$, what is read"),
+        ("input", INPUT, "$x$, an input"),
     )
     for number, (row, paint, text) in enumerate(rows):
         height = 2.1 - 0.55 * number
@@ -168,7 +168,7 @@ def _legend(axes: Axes) -> None:
         axes.add_patch(patch)
         axes.text(0.45, height, text, va="center", fontsize=SMALL + 1, color=INK)
     _arrow(axes, (-0.3, -0.1), (0.3, -0.1), dashed=True)
-    axes.text(0.45, -0.1, "what was said is fed back", va="center", fontsize=SMALL + 1, color=INK)
+    axes.text(0.45, -0.1, "an output is fed back", va="center", fontsize=SMALL + 1, color=INK)
     axes.set_xlim(-1.2, 5.2)
     axes.set_ylim(-0.35, 2.35)
     axes.set_aspect("equal")
