@@ -17,7 +17,6 @@ from everynet.kernels.word2vec import descend
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
-from everynet.zoo.language.company import find_phrases, join_phrases
 from everynet.zoo.language.corpus import Corpus
 from everynet.zoo.language.word2vec import (
     CBOW,
@@ -26,7 +25,13 @@ from everynet.zoo.language.word2vec import (
     negative_sampling,
     window_mean,
 )
-from everynet.zoo.language.word_vectors import WordVectors, agreement, judged, plane
+from everynet.zoo.language.word_embedding import find_phrases, join_phrases
+from everynet.zoo.language.word_vectors import (
+    WordVectors,
+    principal_plane,
+    select_known_questions,
+    summarise_questions,
+)
 
 HERE = Path(__file__).parent
 KINDS = pytest.mark.parametrize("kind", [Word2Vec, CBOW])
@@ -245,7 +250,7 @@ def theirs():
 
 @pytest.fixture(scope="module", params=["txt", "bin"])
 def known(request):
-    return WordVectors.read(HERE / f"gensim_words.{request.param}")
+    return WordVectors.load(HERE / f"gensim_words.{request.param}")
 
 
 def test_answers_are_those_of_gensim(known, theirs):
@@ -274,28 +279,28 @@ def test_questions_with_an_unknown_word_are_left_out():
         {"wordsim": [("a", "b", 3.0), ("a", "z", 1.0)], "simlex": [("b", "a", 2.0)]},
         {"s": [("a", "b", "c", "d"), ("a", "b", "c", "z")]},
     )
-    rows, kind, score, left = judged(by, ["d", "c", "b", "A"])
+    rows, kind, score, left = select_known_questions(by, ["d", "c", "b", "A"])
     assert rows.tolist() == [[3, 2, 3, 2], [2, 3, 2, 3], [3, 2, 1, 0]]
     assert (kind.tolist(), score.tolist(), left) == ([0, 1, 2], [3, 2, 1], 2)
 
 
 def test_agreement_is_of_ranks():
     kind, score = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([1.0, 2, 3, 1, 1])
-    found = agreement(kind, score, torch.tensor([0.1, 0.11, 9, 1, 0]))
+    found = summarise_questions(kind, score, torch.tensor([0.1, 0.11, 9, 1, 0]))
     assert found == {"wordsim": pytest.approx(1.0), "simlex": 0.0, "analogies": 0.5}
 
 
 def test_lines_are_answered(known):
     wanted = [[word, round(x, 4)] for word, x in known.nearest(["king", "woman"], ["man"], 3)]
-    assert known.answer("king - man + woman", 3) == {"nearest": wanted}
-    assert known.answer("King - man + woman", 3) == {"nearest": wanted}
-    assert known.answer("like: dog", 2) == known.answer("dog", 2)
-    assert known.answer("like: dog", 2)["nearest"][0][0] == known.most_similar("dog")[0][0]
-    refused = known.answer("king - mann + woman", 3)["refused"]
+    assert known.answer_line("king - man + woman", 3) == {"nearest": wanted}
+    assert known.answer_line("King - man + woman", 3) == {"nearest": wanted}
+    assert known.answer_line("like: dog", 2) == known.answer_line("dog", 2)
+    assert known.answer_line("like: dog", 2)["nearest"][0][0] == known.most_similar("dog")[0][0]
+    refused = known.answer_line("king - mann + woman", 3)["refused"]
     assert refused.startswith("word (mann) must be one of the 20 that were learned")
     assert "man" in refused
     for line in ("king -", "king man", "like:", "king * man", "- man"):
-        assert "must read like 'like: queen'" in known.answer(line, 3)["refused"], line
+        assert "must read like 'like: queen'" in known.answer_line(line, 3)["refused"], line
 
 
 def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
@@ -303,13 +308,13 @@ def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
     model = Word2Vec()
     model.words_, model.vectors_ = words, drawn(400, 12).float()
     model.vectors_[200:] *= 0.1
-    groups = model.groups(4, 3)
+    groups = model.similar_groups(4, 3)
     members = [word for group in groups.values() for word in group]
     assert 0 < len(groups) <= 4
     assert len(set(members)) == len(members) == 4 * len(groups)
     assert all(head == group[0] for head, group in groups.items())
     asked = [("w1", "w2", "w3", "w4"), ("w3", "w4", "w1", "w2"), ("w5", "w9", "w1", "w2")]
-    found = model.relations(
+    found = model.analogy_pairs(
         Judgements({}, {"few": asked[:1], "some": [*asked, ("x", "y", "z", "z")]})
     )
     assert list(found) == ["some"]
@@ -318,7 +323,7 @@ def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
 
 def test_the_plane_keeps_what_varies_most():
     points = drawn(9, 2) @ torch.tensor([[3.0, 0, 0, 0], [0, 2, 0, 0]], dtype=torch.float64)
-    flat = plane(points + 5)
+    flat = principal_plane(points + 5)
     torch.testing.assert_close(torch.cdist(flat, flat), torch.cdist(points, points))
 
 
@@ -326,7 +331,7 @@ def test_files_round_trip(tmp_path):
     model = small(Word2Vec, epochs=1).fit(chatter(50))
     for name in ("text", "binary"):
         getattr(model, f"save_{name}")(tmp_path / name)
-        again = Word2Vec.read(tmp_path / name)
+        again = Word2Vec.load(tmp_path / name)
         assert again.words_ == model.words_
         assert torch.equal(again.vectors_, model.vectors_)
         assert again.most_similar("sea1") == model.most_similar("sea1")
@@ -403,7 +408,7 @@ def test_refusals():
 
 
 def test_a_corpus_counts_its_words():
-    corpus = Corpus.of([["b", "a", "b"], ["c", "b"]], 1)
+    corpus = Corpus.from_sentences([["b", "a", "b"], ["c", "b"]], 1)
     assert corpus.words == ["b", "a", "c"]
     assert corpus.text.tolist() == [0, 1, 0, -1, 2, 0, -1]
     assert corpus.counts.tolist() == [3, 1, 1]

@@ -42,7 +42,7 @@ class ClassBigrams:
             )
 
     @property
-    def follow(self) -> Float[Tensor, "classes classes"]:
+    def transitions(self) -> Float[Tensor, "classes classes"]:
         """How likely each class follows each."""
         drawn = torch.randn(self.classes, self.classes, generator=generator(1992)).double()
         return (self.peak * drawn).softmax(1)
@@ -53,7 +53,7 @@ class ClassBigrams:
         return torch.arange(self.vocabulary) % self.classes
 
     @property
-    def within(self) -> Float[Tensor, " vocab"]:
+    def within_class(self) -> Float[Tensor, " vocab"]:
         """How likely each word is where its class is asked for."""
         z = 1 / torch.arange(1, self.vocabulary + 1).double()
         total = z.new_zeros(self.classes).index_add_(0, self.class_of, z)
@@ -64,16 +64,16 @@ class ClassBigrams:
     ) -> Float[Tensor, "contexts words"]:
         """Log P(y | x) of every word y after every word x."""
         c = self.class_of
-        return self.follow.log()[c[x][:, None], c[y]] + self.within.log()[y]
+        return self.transitions.log()[c[x][:, None], c[y]] + self.within_class.log()[y]
 
-    def text(self, tokens: int, random: torch.Generator) -> Int64[Tensor, " tokens"]:
+    def sample_text(self, tokens: int, random: torch.Generator) -> Int64[Tensor, " tokens"]:
         """So many words, each drawn after the one before it."""
-        ends = self.follow.cumsum(1).tolist()
+        ends = self.transitions.cumsum(1).tolist()
         chain = [0]
         for u in torch.rand(tokens, generator=random, dtype=torch.float64).tolist():
             chain.append(min(bisect_right(ends[chain[-1]], u), self.classes - 1))
         classes, words = torch.tensor(chain[1:]), torch.zeros(tokens, dtype=torch.int64)
-        within, c = self.within, self.class_of
+        within, c = self.within_class, self.class_of
         for number in range(self.classes):
             here, own = classes == number, (c == number).nonzero()[:, 0]
             if int(here.sum()):
@@ -84,7 +84,7 @@ class ClassBigrams:
     def perplexity(self, text: Int64[Tensor, " tokens"]) -> float:
         """That of a text under the true probabilities: none that learns gets below it for long."""
         c = self.class_of[text]
-        nats = self.follow.log()[c[:-1], c[1:]] + self.within.log()[text[1:]]
+        nats = self.transitions.log()[c[:-1], c[1:]] + self.within_class.log()[text[1:]]
         return float((-nats.mean()).exp())
 
     def data(
@@ -101,7 +101,7 @@ class ClassBigrams:
         lengths = {"train": tokens, "valid": held_out, "test": held_out}
         splits, digest = {}, hashlib.sha256()
         for number, (part, length) in enumerate(lengths.items()):
-            text = fixed(self, length + 1, number)
+            text = make_text(self, length + 1, number)
             digest.update(text.numpy().tobytes())
             splits[part] = (text[:-1], text[1:])
         counts = torch.bincount(splits["train"][1], minlength=self.vocabulary)
@@ -118,6 +118,8 @@ class ClassBigrams:
 
 
 @lru_cache(maxsize=8)
-def fixed(language: ClassBigrams, tokens: int, number: int) -> Int64[Tensor, " tokens"]:
+def make_text(language: ClassBigrams, tokens: int, number: int) -> Int64[Tensor, " tokens"]:
     """Text `number` of a language, which is always the same: 0 trains, 1 validates, 2 tests."""
-    return language.text(tokens, generator(1949, language.vocabulary, language.classes, number))
+    return language.sample_text(
+        tokens, generator(1949, language.vocabulary, language.classes, number)
+    )

@@ -25,7 +25,7 @@ _WORDS = re.compile(r"[^\W\d]\w*(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*")
 Sentences = Iterable[Sequence[str]]
 
 
-def sentences(text: str) -> Iterator[list[str]]:
+def split_sentences(text: str) -> Iterator[list[str]]:
     """The words of each sentence in small letters; stops and empty lines end one."""
     for part in _ENDS.split(text):
         if found := _WORDS.findall(part.casefold()):
@@ -41,7 +41,7 @@ class Corpus:
     """Whole numbers in 32 bits; -1 ends a sentence."""
 
     @staticmethod
-    def of(given: Sentences, min_count: int) -> Corpus:
+    def from_sentences(given: Sentences, min_count: int) -> Corpus:
         """Number the words that occur `min_count` times; the others are left out of the text."""
         held = []
         for sentence in given:
@@ -63,7 +63,7 @@ class Corpus:
                 f"({min_count}) times, because each is told from others, but {len(common)} of "
                 f"{len(counts):,} does; give more text or lower min_count"
             )
-        return Corpus(common, numbered(held, common))
+        return Corpus(common, encode_sentences(held, common))
 
     @property
     def counts(self) -> Int[Tensor, " vocab"]:
@@ -71,7 +71,7 @@ class Corpus:
         return torch.bincount(self.text[self.text >= 0].long(), minlength=len(self.words))
 
 
-def numbered(given: Sentences, words: Sequence[str]) -> Int[Tensor, " length"]:
+def encode_sentences(given: Sentences, words: Sequence[str]) -> Int[Tensor, " length"]:
     """Sentences as the numbers of the words that are known, each ended by -1."""
     index = {word: number for number, word in enumerate(words)}
     stream: list[int] = []

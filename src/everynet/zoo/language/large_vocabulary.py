@@ -47,14 +47,14 @@ from everynet.recipes.recipe import Pictures
 from everynet.recipes.settings import settings
 from everynet.recipes.training import Training
 from everynet.system.seeds import generator, seeded_by
-from everynet.zoo.language.class_bigrams import ClassBigrams, fixed
-from everynet.zoo.language.next_word import (
-    Contrastive,
+from everynet.zoo.language.class_bigrams import ClassBigrams, make_text
+from everynet.zoo.language.log_bilinear import (
     FullSoftmax,
-    Partitioned,
-    Sampled,
-    SampledScores,
-    Uncorrected,
+    NoiseContrastive,
+    PartitionedSoftmax,
+    SampledLogBilinear,
+    SampledSoftmax,
+    UncorrectedSoftmax,
 )
 from everynet.zoo.language.pictures.candidates import score_planes
 
@@ -65,9 +65,9 @@ TOKENS = 512
 
 WAYS = ("full", "sampled", "contrastive", "partitioned")
 KNOWN: dict[str, type[FullSoftmax]] = {
-    "corrected": Sampled,
-    "uncorrected": Uncorrected,
-    "contrast": Contrastive,
+    "corrected": SampledSoftmax,
+    "uncorrected": UncorrectedSoftmax,
+    "contrast": NoiseContrastive,
 }
 PROPOSALS = ("uniform", "log-uniform", "unigram")
 
@@ -238,9 +238,9 @@ class LargeVocabulary(Experiment):
         few = {"samples": self.known // 10}
         return {
             "full": large,
-            "sampled": again(large, Sampled, samples=self.samples),
-            "contrastive": again(large, Contrastive, samples=self.samples),
-            "partitioned": again(large, Partitioned, tau=self.tau),
+            "sampled": again(large, SampledSoftmax, samples=self.samples),
+            "contrastive": again(large, NoiseContrastive, samples=self.samples),
+            "partitioned": again(large, PartitionedSoftmax, tau=self.tau),
             **{name: again(small, way, **few) for name, way in KNOWN.items()},
         }
 
@@ -270,7 +270,7 @@ class LargeVocabulary(Experiment):
         found = {"truth": language.log_probability(contexts, words)}
         for name in KNOWN:
             network = table.cells[name].network()
-            assert isinstance(network, SampledScores)
+            assert isinstance(network, SampledLogBilinear)
             found[name] = network(contexts.to(network.weight.device)).double().cpu()
             log_expected = network.candidates.log_expected.double().cpu()
         return {**found, "log_expected": log_expected.expand_as(found["truth"])}
@@ -298,7 +298,7 @@ class LargeVocabulary(Experiment):
     def floor(self) -> float:
         """The perplexity of the true probabilities on the text that validates."""
         language = ClassBigrams(self.vocabulary)
-        return language.perplexity(fixed(language, self.held_out + 1, 1))
+        return language.perplexity(make_text(language, self.held_out + 1, 1))
 
     def pictures(self, table: Table) -> Pictures:
         """What a clock says does not follow from the seed: it is no part of the result."""

@@ -34,20 +34,28 @@ from everynet.recipes.recipe import Fitting, Pictures
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 from everynet.zoo.language import arpa
-from everynet.zoo.language import smoothing as ways
-from everynet.zoo.language.ngram_model import NEWLINE, NGram, check
-from everynet.zoo.language.pictures.ngrams import by_order, frequencies, word_by_word
-from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
+from everynet.zoo.language.ngram_model import NEWLINE, NGram, check_model
+from everynet.zoo.language.pictures.ngrams import (
+    perplexity_by_order,
+    rank_frequencies,
+    sentence_probabilities,
+)
+from everynet.zoo.language.smoothing import (
+    SMOOTHINGS,
+    SmoothingSettings,
+    check_settings,
+    is_probability,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class CountedWords(Fitting[NGram]):
+class NGramNextWord(Fitting[NGram]):
     """Say the next word of a text from how often words followed each other."""
 
     captions: ClassVar[Mapping[str, str]] = {
         "smoothing": "Perplexity of held-out text (up) by the length of the n-grams: add-k soon "
         "gets worse with every word more, modified Kneser-Ney does not.",
-        "frequencies": "Left, how often n-grams stand in the text, by rank, nearly straight for "
+        "rank_frequencies": "Left, how often n-grams stand in the text, by rank, nearly straight for "
         "all n; right, the share of held-out n-grams that training never held, which nears 1.",
         "sentence": "Each word of a held-out sentence with its probability: the colour says how "
         "long an n-gram was seen before, and the dots what the word has without any history.",
@@ -74,8 +82,8 @@ class CountedWords(Fitting[NGram]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.order, self.smoothing)
-        ways.check(self.smoothing, self._settings)
+        check_model(self.order, self.smoothing)
+        check_settings(self.smoothing, self._settings)
 
     @property
     def _settings(self) -> SmoothingSettings:
@@ -105,7 +113,7 @@ class CountedWords(Fitting[NGram]):
         if not nats.isfinite().all():
             return {"impossible": nats.isinf().double().mean().item()}
         mean = nats.mean().item()
-        if not ways.is_probability(self.smoothing):
+        if not is_probability(self.smoothing):
             return {"log_score": -mean}
         return {"cross_entropy": mean, "perplexity": math.exp(mean), "bits": mean / math.log(2)}
 
@@ -161,7 +169,7 @@ class CountedWords(Fitting[NGram]):
         since, asked = since_start(train, model.end_), since_start(valid, model.end_)
         levels = counted(train, since, self.order, len(model.vocabulary_))
         held = (valid, asked)
-        seen = model.matched(valid)[1]
+        seen = model.score_words(valid)[1]
         deep = [asked + 2 >= n for n in range(1, self.order + 1)]  # the start symbol is one, too
         new = [((seen < n) & there).sum() for n, there in enumerate(deep, 1)]
         unseen = [float(some / max(there.sum(), 1)) for some, there in zip(new, deep, strict=True)]
@@ -170,9 +178,11 @@ class CountedWords(Fitting[NGram]):
         every = (single, *(level.count for level in levels[1:]))
         counts = [torch.from_numpy(np.sort(c[c > 0])[::-1].copy()) for c in every]
         return {
-            "smoothing": by_order(_perplexities(levels, held, self._settings)),
-            "frequencies": frequencies(counts, torch.tensor(unseen)),
-            "sentence": word_by_word(*_sentence(model, valid, asked, single / single.sum())),
+            "smoothing": perplexity_by_order(_perplexities(levels, held, self._settings)),
+            "rank_frequencies": rank_frequencies(counts, torch.tensor(unseen)),
+            "sentence": sentence_probabilities(
+                *_sentence(model, valid, asked, single / single.sum())
+            ),
         }
 
     def tiny(self) -> Self:
@@ -189,7 +199,7 @@ def _scores(model: NGram, row: Ints) -> dict[str, Any]:
     possible = math.isfinite(nats)
     return {
         "cross_entropy": nats if possible else None,
-        "perplexity": math.exp(nats) if possible and ways.is_probability(model.smoothing) else None,
+        "perplexity": math.exp(nats) if possible and is_probability(model.smoothing) else None,
         "words": [
             [model.vocabulary_[word].replace(NEWLINE, arpa.END), p if math.isfinite(p) else None]
             for word, p in zip(whole.tolist(), logp.tolist(), strict=True)
@@ -235,7 +245,7 @@ def _sentence(
     spans = [(end - since[end - 1] - 1, end) for end in ends.tolist()]
     known = [(a, b) for a, b in spans if 9 <= b - a <= 16 and model.unknown_ not in stream[a:b]]
     a, b = known[len(known) // 2] if known else (0, min(len(stream), 16))
-    logp, seen = model.matched(stream[a:b])
+    logp, seen = model.score_words(stream[a:b])
     words = [model.vocabulary_[word].replace(NEWLINE, arpa.END) for word in stream[a:b].tolist()]
     alone = torch.from_numpy(shares[stream[a:b]])
     return words, torch.from_numpy(np.exp(logp)), alone, torch.from_numpy(seen)
@@ -244,13 +254,13 @@ def _sentence(
 # Reached on the test part of the Penn Treebank: 185.70, 148.28 and 141.19 for orders 2, 3 and 5,
 # as KenLM's lmplz. The help is another text in each version of Python, so its goal leaves room.
 RECIPES = {
-    "ngram": CountedWords(
+    "ngram": NGramNextWord(
         vocabulary=3000,
         order=5,
         goal="perplexity <= 80",
         covers=("R21", "R22", "R23", "R24", "R25"),
     ),
-    "ngram-ptb": CountedWords(
+    "ngram-ptb": NGramNextWord(
         data="ptb",
         order=5,
         goal="perplexity <= 141.2",

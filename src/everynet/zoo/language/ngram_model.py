@@ -34,8 +34,12 @@ from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 from everynet.zoo.language import arpa
-from everynet.zoo.language import smoothing as ways
-from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
+from everynet.zoo.language.smoothing import (
+    SMOOTHINGS,
+    SmoothingSettings,
+    check_settings,
+    is_probability,
+)
 
 NEWLINE = "\n"
 MOST = 9
@@ -83,21 +87,21 @@ class NGram(BaseEstimator):
         self.backoff = backoff
 
     def fit(self, X: Array, y: Array = None, *, vocabulary: Sequence[str] | None = None) -> Self:
-        check(self.order, self.smoothing)
+        check_model(self.order, self.smoothing)
         settings = SmoothingSettings(self.k, self.discount, self.backoff)
-        ways.check(self.smoothing, settings)
+        check_settings(self.smoothing, settings)
         if vocabulary is None:
             number = _Numbers({arpa.UNKNOWN: 0, arpa.END: 1})
-            flat, since = _flat(X, number.__getitem__, 1)
-            self._name([*number])
+            flat, since = _flatten(X, number.__getitem__, 1)
+            self._set_vocabulary([*number])
             if arpa.START in number or (flat[:-1] == 1)[since[1:] > 0].any():
                 raise UserError(
                     f"a sentence must not hold {arpa.START} or {arpa.END}, because they are added; "
                     "leave them out"
                 )
         else:
-            self._name(vocabulary)
-            flat, since = self._numbers(X)
+            self._set_vocabulary(vocabulary)
+            flat, since = self._encode(X)
         if len({*np.unique(flat).tolist()} - {self.end_}) < 2:
             raise UserError(
                 "the text must hold at least 2 different words, because there is nothing to tell "
@@ -105,17 +109,17 @@ class NGram(BaseEstimator):
             )
         levels = counted(flat, since, self.order, len(self.vocabulary_))
         weighed = SMOOTHINGS[self.smoothing](levels, settings)
-        self._keep(weighed.grams(levels))
+        self._store(weighed.grams(levels))
         self.missing_ = math.log(weighed.missing) if weighed.missing else -math.inf
         return self
 
-    def _name(self, vocabulary: Sequence[str]) -> None:
+    def _set_vocabulary(self, vocabulary: Sequence[str]) -> None:
         words = {word: n for n, word in enumerate(vocabulary)}
         self.vocabulary_ = [*vocabulary]
         self.end_ = words.get(NEWLINE, words.get(arpa.END, -1))
         self.unknown_ = words.get(arpa.UNKNOWN, words.get(UNKNOWN, -1))
 
-    def _keep(self, grams: Sequence[Grams]) -> None:
+    def _store(self, grams: Sequence[Grams]) -> None:
         for name in ("words", "starts", "logp", "backoff"):
             arrays = [np.ascontiguousarray(getattr(gram, name)) for gram in grams]
             setattr(self, f"{name}_", [torch.from_numpy(array) for array in arrays])
@@ -130,39 +134,39 @@ class NGram(BaseEstimator):
 
     def logprob(self, X: Array) -> Array:
         """Log P of every word after those before it; each sentence is followed by its end."""
-        return Caller.of(X).give(torch.from_numpy(self.matched(X)[0]))
+        return Caller.of(X).give(torch.from_numpy(self.score_words(X)[0]))
 
-    def matched(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
+    def score_words(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Log P of every word, and how many words long the n-gram is that says it."""
         grams = self.grams()
-        return scored(*self._numbers(X), grams, self.missing_)  # (1)
+        return scored(*self._encode(X), grams, self.missing_)  # (1)
 
     def score_samples(self, X: Array) -> Array:
         """Log P of every sentence."""
-        logp, (_, since) = self.matched(X)[0], self._numbers(X)
+        logp, (_, since) = self.score_words(X)[0], self._encode(X)
         sums = np.add.reduceat(logp, np.flatnonzero(since == 0))
         return Caller.of(X).give(torch.from_numpy(sums))
 
     def perplexity(self, X: Array) -> float:
         """How many words one would have to choose from, on average; infinite where P is 0."""
-        if not ways.is_probability(self.smoothing):
+        if not is_probability(self.smoothing):
             raise UserError(
                 "smoothing (stupid-backoff) must be another one for a perplexity, because its "
                 "scores do not sum to 1; compare its log-scores with logprob"
             )
-        return float(np.exp(-self.matched(X)[0].mean()))  # (3)
+        return float(np.exp(-self.score_words(X)[0].mean()))  # (3)
 
-    def next(self, context: str | Sequence[str] = "") -> Array:
+    def predict_next(self, context: str | Sequence[str] = "") -> Array:
         """The probability of each word of `vocabulary_` after these; `<s>` begins a sentence.
 
         An array; of `stupid-backoff` scores, which do not sum to 1.
         """
         grams, words = self.grams(), _words(context)
         opens = words[:1] == [arpa.START]
-        history = [len(self.vocabulary_)] * opens + [*map(self._number(), words[opens:])]
+        history = [len(self.vocabulary_)] * opens + [*map(self._word_index(), words[opens:])]
         p = np.exp(grams[0].logp[:-1])
         for length in range(1, min(len(history), len(grams) - 1) + 1):
-            h = _place(grams, history[len(history) - length :])
+            h = _find_ngram(grams, history[len(history) - length :])
             p = p * math.exp(self.missing_ if h < 0 else grams[length - 1].backoff[h])
             if h >= 0:
                 longer = grams[length]
@@ -175,7 +179,7 @@ class NGram(BaseEstimator):
         if isinstance(sentence, np.ndarray):
             row = sentence
         else:
-            number = self._number()
+            number = self._word_index()
             row = np.array([BLANK if w == GAP else number(w) for w in _words(sentence)], np.int64)
         gaps = int((row == BLANK).sum())
         if gaps != 1:
@@ -211,7 +215,7 @@ class NGram(BaseEstimator):
         for _ in range(n):
             words = list(begun)
             while len(words) < length:
-                p = torch.from_numpy(self.next([arpa.START, *words]))
+                p = torch.from_numpy(self.predict_next([arpa.START, *words]))
                 p[self.unknown_] = 0.0
                 drawn = int(torch.multinomial(p ** (1 / temperature), 1, generator=generator))
                 if drawn == self.end_:
@@ -234,24 +238,24 @@ class NGram(BaseEstimator):
         for place, name in ((self.end_, arpa.END), (self.unknown_, arpa.UNKNOWN)):
             if place >= 0:
                 words[place] = name
-        arpa.write(Path(path), words, grams)
+        arpa.write_arpa(Path(path), words, grams)
 
     @staticmethod
     def from_arpa(path: str | Path) -> NGram:
         """The model of an ARPA file; it cannot be fitted anew."""
-        words, grams = arpa.read(Path(path))
+        words, grams = arpa.read_arpa(Path(path))
         model = NGram(len(grams), "arpa")
-        model._name(words[:-1])
-        model._keep(grams)
+        model._set_vocabulary(words[:-1])
+        model._store(grams)
         model.missing_ = 0.0
         return model
 
     # ------------------------------------------------------------------------------ words, numbers
 
-    def _numbers(self, X: Array) -> tuple[Ints, Ints]:
+    def _encode(self, X: Array) -> tuple[Ints, Ints]:
         """Word numbers one after another, and how many of its sentence come before each."""
         if isinstance(X, Sequence):
-            return _flat(X, self._number(), self.end_)
+            return _flatten(X, self._word_index(), self.end_)
         flat = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
         if flat.ndim != 1 or flat.dtype.kind not in "iu" or not len(flat):
             raise UserError(
@@ -261,7 +265,7 @@ class NGram(BaseEstimator):
         flat = flat.astype(np.int64)
         return flat, since_start(flat, self.end_)
 
-    def _number(self) -> Callable[[str], int]:
+    def _word_index(self) -> Callable[[str], int]:
         """What gives the number of a word, known or not."""
         number = {word: n for n, word in enumerate(self.vocabulary_)}
         number[arpa.END] = self.end_
@@ -284,7 +288,7 @@ class NGram(BaseEstimator):
         return tags
 
 
-def trigrams(stream: Tensor, words: list[str]) -> NGram:
+def fit_trigrams(stream: Tensor, words: list[str]) -> NGram:
     """Trigrams of a stream of word numbers, with the discounts that it has enough words for."""
     try:
         return NGram(3).fit(stream, vocabulary=words)
@@ -292,7 +296,7 @@ def trigrams(stream: Tensor, words: list[str]) -> NGram:
         return NGram(3, "kneser-ney").fit(stream, vocabulary=words)
 
 
-def check(order: int, smoothing: str) -> None:
+def check_model(order: int, smoothing: str) -> None:
     """Refuse what cannot be counted or is not known."""
     if not 1 <= order <= MOST:
         raise UserError(f"order ({order}) must be from 1 to {MOST}: it is the words of an n-gram")
@@ -306,7 +310,7 @@ def _words(text: str | Sequence[str]) -> list[str]:
     return text.split() if isinstance(text, str) else [*text]
 
 
-def _flat(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
+def _flatten(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
     """Sentences as one row of numbers, each with its end; and the words before each of them."""
     if isinstance(X, str) or not isinstance(X, Sequence):
         raise UserError(
@@ -327,7 +331,7 @@ def _flat(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]
     return np.array(flat), np.arange(len(flat)) - np.repeat(starts, lengths)
 
 
-def _place(grams: Sequence[Grams], words: Sequence[int]) -> int:
+def _find_ngram(grams: Sequence[Grams], words: Sequence[int]) -> int:
     """The number of an n-gram; -1 where it is not known."""
     at = words[0]
     for gram, word in zip(grams[1:], words[1:], strict=False):

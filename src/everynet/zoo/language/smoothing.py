@@ -57,7 +57,7 @@ class SmoothingSettings:
 
 
 @dataclass(frozen=True)
-class Weighed:
+class BackoffModel:
     """Probabilities of the n-grams of each order, and the weight that each beginning leaves."""
 
     p: list[Reals]
@@ -102,7 +102,7 @@ def _counts(levels: Sequence[Counted]) -> list[tuple[Counted, Ints, int]]:
 # ---------------------------------------------------------------------------- one order alone
 
 
-def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """Nothing but what was seen."""
 
     def share(c: Ints | float, total: Reals | float) -> Reals:
@@ -111,7 +111,7 @@ def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -
     return _longest_alone(levels, share, lambda total: np.where(total > 0, 0.0, 1.0), 0.0)
 
 
-def add_k(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def add_k(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """As if every word had been seen k times more."""
     k, words = settings.k, len(levels[0].words) - 1
 
@@ -126,7 +126,7 @@ def _longest_alone(
     share: Callable[[Ints | float, Reals | float], Reals],
     weight: Callable[[Reals], Reals],
     missing: float,
-) -> Weighed:
+) -> BackoffModel:
     """Only the longest n-grams count, and those that begin a sentence; below them all is 1/V."""
     uniform = 1 / (len(levels[0].words) - 1)
     p, weights = [], []
@@ -138,13 +138,13 @@ def _longest_alone(
             own = (n == len(levels)) | levels[n - 2].opens
             weights.append(np.where(own, weight(total), 1.0))
     p[0][-1] = 0.0  # nothing is followed by the start symbol
-    return Weighed(p, weights, missing)
+    return BackoffModel(p, weights, missing)
 
 
 # --------------------------------------------------------------------------------- Kneser-Ney
 
 
-def adjusted(levels: Sequence[Counted]) -> list[Ints]:
+def adjusted_counts(levels: Sequence[Counted]) -> list[Ints]:
     """How many words an n-gram was seen after, or how often where that says nothing."""
     counts = [c for _, c, _ in _counts(levels)]
     for n, (level, longer) in enumerate(pairwise(levels)):
@@ -171,7 +171,7 @@ def modified_discounts(a: Ints, order: int) -> Reals:
 
 def _interpolated(
     levels: Sequence[Counted], a: Sequence[Ints], discounts: Sequence[Reals], bottom: float
-) -> Weighed:
+) -> BackoffModel:
     p: list[Reals] = []
     weights, lower = [], np.array([bottom])
     for (level, _, shorter), count, discount in zip(_counts(levels), a, discounts, strict=True):
@@ -184,18 +184,20 @@ def _interpolated(
             lower[-1] = 0.0  # nothing is followed by the start symbol
         p.append(lower)
         weights.append(g)
-    return Weighed(p, weights[1:])
+    return BackoffModel(p, weights[1:])
 
 
-def kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """One discount for all counts and orders; single words are left as they are."""
     d = np.array([0.0, *[settings.discount] * 3])
-    return _interpolated(levels, adjusted(levels), [np.zeros(4), *[d] * (len(levels) - 1)], 0.0)
+    return _interpolated(
+        levels, adjusted_counts(levels), [np.zeros(4), *[d] * (len(levels) - 1)], 0.0
+    )
 
 
-def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """Three discounts for each order, found from the text, down to 1/V; lmplz of KenLM's."""
-    a = adjusted(levels)
+    a = adjusted_counts(levels)
     discounts = [modified_discounts(one, n) for n, one in enumerate(a, 1)]
     return _interpolated(levels, a, discounts, 1 / (len(levels[0].words) - 1))
 
@@ -221,7 +223,7 @@ def good_turing(c: Ints, order: int) -> Reals:
     )
 
 
-def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """Seen n-grams lose a share, which the others take as the shorter ones say."""
     words = len(levels[0].words) - 1
     p, weights, lower = [], [], np.array([1 / words])
@@ -245,19 +247,19 @@ def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
             lower[-1] = 0.0  # nothing is followed by the start symbol
         p.append(lower)
         weights.append(b)
-    return Weighed(p, weights[1:])
+    return BackoffModel(p, weights[1:])
 
 
-def stupid_backoff(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def stupid_backoff(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """Relative counts of the longest n-gram that was seen, each word less at a fixed price."""
     p = []
     for level, c, shorter in _counts(levels):
         p.append(c / np.maximum(_sums(level, c, shorter), 1)[level.prefix])
     weights = [np.full(len(level.words), settings.backoff) for level in levels[:-1]]  # (10)
-    return Weighed(p, weights, settings.backoff)
+    return BackoffModel(p, weights, settings.backoff)
 
 
-SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], Weighed]] = {
+SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], BackoffModel]] = {
     "mle": maximum_likelihood,
     "add-k": add_k,
     "kneser-ney": kneser_ney,
@@ -272,7 +274,7 @@ def is_probability(smoothing: str) -> bool:
     return smoothing != "stupid-backoff"
 
 
-def check(smoothing: str, settings: SmoothingSettings) -> None:
+def check_settings(smoothing: str, settings: SmoothingSettings) -> None:
     """Refuse numbers that make no probability."""
     if smoothing == "add-k" and not 0 < settings.k < math.inf:
         raise UserError(f"k ({settings.k}) must be a positive number; without it there is mle")

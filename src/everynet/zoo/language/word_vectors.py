@@ -30,7 +30,7 @@ from torch.nn.functional import normalize
 from everynet.data.judgements import Judgements
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
-from everynet.zoo.language import vector_files as word_vectors
+from everynet.zoo.language import vector_files
 
 RESTRICTED = 300_000
 """The commonest words, which analogies are about and answered with."""
@@ -57,14 +57,14 @@ class WordVectors(BaseEstimator):
         tags.input_tags.two_d_array, tags.input_tags.string = False, True
         return tags
 
-    def _words(self) -> list[str]:
+    def _fitted_words(self) -> list[str]:
         if not hasattr(self, "words_"):
             raise NotFittedError(f"{type(self).__name__} has learned no words yet; call fit first")
         return self.words_
 
     def row(self, word: str) -> int:
         """The number of a word; in small letters, where it is not known as it stands."""
-        words = self._words()
+        words = self._fitted_words()
         if self.__dict__.get("_numbered") is not words:
             self._index = {one: number for number, one in enumerate(words)}
             self._numbered = words
@@ -110,10 +110,12 @@ class WordVectors(BaseEstimator):
 
         Questions with a word that is not known are left out, and those given are no answers.
         """
-        rows, kind, score, _ = judged(by, self._words()[:RESTRICTED])
-        return agreement(kind, score, self.answers(rows, kind))
+        rows, kind, score, _ = select_known_questions(by, self._fitted_words()[:RESTRICTED])
+        return summarise_questions(kind, score, self.score_questions(rows, kind))
 
-    def answers(self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]) -> Tensor:
+    def score_questions(
+        self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]
+    ) -> Tensor:
         """The cosine of each pair, and 1 for each analogy that is met."""
         unit = normalize(self.vectors_[:RESTRICTED], dim=1)
         found = (unit[rows[:, 0]] * unit[rows[:, 1]]).sum(1)
@@ -125,7 +127,7 @@ class WordVectors(BaseEstimator):
             found[part] = (cosines.argmax(1) == d).float()
         return found
 
-    def answer(self, line: str, n: int) -> dict[str, Any]:
+    def answer_line(self, line: str, n: int) -> dict[str, Any]:
         """What `like: queen` or `king - man + woman` gives; one line where it gives nothing."""
         parts = line.removeprefix("like:").split()
         if len(parts) % 2 == 0 or any(sign not in ("+", "-") for sign in parts[1::2]):
@@ -144,7 +146,7 @@ class WordVectors(BaseEstimator):
 
     # ------------------------------------------------------------------------------ pictures
 
-    def groups(self, most: int, each: int) -> dict[str, list[str]]:
+    def similar_groups(self, most: int, each: int) -> dict[str, list[str]]:
         """Common words that have near neighbours, these after them; no word is in two groups."""
         seen = max(2, min(SEEN, len(self.words_) // 2))
         unit = normalize(self.vectors_[:seen], dim=1)
@@ -162,7 +164,7 @@ class WordVectors(BaseEstimator):
                 heads.append(head)
         return made
 
-    def relations(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
+    def analogy_pairs(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
         """Up to eight pairs of words for each of two kinds of analogy, and where they are drawn."""
         known = {word.casefold() for word in self.words_}
         made = {}
@@ -172,7 +174,7 @@ class WordVectors(BaseEstimator):
             if len(pairs) > 2:
                 rows = torch.tensor([[self.row(a), self.row(b)] for a, b in pairs])
                 unit = normalize(self.vectors_[rows.flatten()], dim=1)
-                made[name] = (pairs, plane(unit).reshape(-1, 2, 2))
+                made[name] = (pairs, principal_plane(unit).reshape(-1, 2, 2))
         wanted = [name for name in DRAWN if name in made] or list(made)
         return {name: made[name] for name in wanted[:2]}
 
@@ -180,22 +182,22 @@ class WordVectors(BaseEstimator):
 
     def save_text(self, path: str | Path) -> None:
         """Write the vectors in the text form of word2vec."""
-        word_vectors.save_text(path, self._words(), self.vectors_)
+        vector_files.save_text(path, self._fitted_words(), self.vectors_)
 
     def save_binary(self, path: str | Path) -> None:
         """Write the vectors in the binary form of word2vec."""
-        word_vectors.save_binary(path, self._words(), self.vectors_)
+        vector_files.save_binary(path, self._fitted_words(), self.vectors_)
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
+    def load(cls, path: str | Path) -> Self:
         """Vectors of a file in either form, to be asked; what they predicted is not in it."""
-        words, vectors = word_vectors.read(path)
+        words, vectors = vector_files.read_vectors(path)
         made = cls()
         made.words_, made.vectors_ = words, vectors
         return made
 
 
-def judged(
+def select_known_questions(
     by: Judgements, words: Sequence[str]
 ) -> tuple[Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], int]:
     """Questions whose words are all known: their rows, the list each is of and its score.
@@ -211,7 +213,7 @@ def judged(
     return rows, kind.long(), score.float(), len(asked) - len(known)
 
 
-def agreement(
+def summarise_questions(
     kind: Int[Tensor, " questions"],
     score: Float[Tensor, " questions"],
     found: Float[Tensor, " questions"],
@@ -226,7 +228,7 @@ def agreement(
     return figures | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
 
 
-def plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
+def principal_plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
     """Where points are on the plane of their two principal axes."""
     centred = vectors - vectors.mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)

@@ -48,7 +48,7 @@ EVALUATED = 250
 """Tokens whose scores of all words are computed at once in evaluation."""
 
 
-class Scores(nn.Module):
+class LogBilinear(nn.Module):
     """Maps words to scores of all words that may follow; biases begin at log frequencies."""
 
     def __init__(self, counts: Int64[Tensor, " vocab"], size: int) -> None:
@@ -65,7 +65,7 @@ class Scores(nn.Module):
         return linear(self.vectors(x), self.weight, self.bias)  # (1)
 
 
-class SampledScores(Scores):
+class SampledLogBilinear(LogBilinear):
     """The same, with candidates at hand that are drawn by the frequencies of words."""
 
     def __init__(self, counts: Int64[Tensor, " vocab"], size: int, samples: int) -> None:
@@ -74,7 +74,7 @@ class SampledScores(Scores):
 
 
 @dataclass(frozen=True)
-class InParts(Rows):
+class PartitionedRows(Rows):
     """Batches of (x, y, words), each from one part of the corpus, whose words come with it."""
 
     parts: tuple[Part, ...]
@@ -132,17 +132,17 @@ class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
         data = language.data(self.tokens, self.batch_size, self.seed, self.held_out)
         return replace(data, eval_batch_size=EVALUATED)
 
-    def model(self, data: Data) -> Scores:
-        return Scores(torch.tensor(data.spec["counts"]), self.hidden_size)
+    def model(self, data: Data) -> LogBilinear:
+        return LogBilinear(torch.tensor(data.spec["counts"]), self.hidden_size)
 
-    def optimizers(self, model: Scores) -> dict[str, Optimizer]:
+    def optimizers(self, model: LogBilinear) -> dict[str, Optimizer]:
         return {"main": RowAdagrad(model.parameters(), lr=self.lr)}
 
     def objective(self, model: Any, batch: Batch) -> Terms:  # noqa: ANN401 -- as above
         x, y = batch
         return {"loss": chunked_cross_entropy(model.vectors(x), model.weight, y, model.bias)}  # (2)
 
-    def metrics(self, model: Scores, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: LogBilinear, batch: Batch) -> dict[str, Tensor]:
         x, y = batch[:2]
         return {"cross_entropy": cross_entropy(model(x), y, reduction="none")}
 
@@ -152,26 +152,26 @@ class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled(FullSoftmax):
+class SampledSoftmax(FullSoftmax):
     """Say the next word by scores of candidates, corrected by how often they are drawn."""
 
     samples: int = 512
     """Candidates of an update, on average."""
 
-    def model(self, data: Data) -> SampledScores:
-        return SampledScores(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
+    def model(self, data: Data) -> SampledLogBilinear:
+        return SampledLogBilinear(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         drawn = model.candidates()
         return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uncorrected(Sampled):
+class UncorrectedSoftmax(SampledSoftmax):
     """The same without the correction."""
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         words, of_words, of_all = model.candidates()
         none = torch.where(of_words.isinf(), of_words, 0.0)  # what fills a place stays out
@@ -180,17 +180,17 @@ class Uncorrected(Sampled):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrastive(Sampled):
+class NoiseContrastive(SampledSoftmax):
     """Say the next word by telling it from noise."""
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         drawn = model.candidates()
         return {"loss": noise_contrastive(model.vectors(x), model.weight, model.bias, y, drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partitioned(FullSoftmax):
+class PartitionedSoftmax(FullSoftmax):
     """Say the next word by scores of the words of one part of the corpus."""
 
     tau: int = 6000
@@ -199,9 +199,9 @@ class Partitioned(FullSoftmax):
     def dataset(self) -> Data:
         data = super().dataset()
         parts = partitions(data.splits["train"][1], self.tau, self.batch_size)
-        return replace(data, sampler=InParts(tuple(parts)))
+        return replace(data, sampler=PartitionedRows(tuple(parts)))
 
-    def objective(self, model: Scores, batch: Batch) -> Terms:
+    def objective(self, model: LogBilinear, batch: Batch) -> Terms:
         x, y, words = batch
         loss = importance_softmax(model.vectors(x), model.weight, model.bias, y, words)
         return {"loss": loss}

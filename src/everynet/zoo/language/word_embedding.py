@@ -30,9 +30,15 @@ from everynet.data.kinds.text import divided
 from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting, Pictures
-from everynet.zoo.language.corpus import Corpus, Sentences, numbered, sentences
+from everynet.zoo.language.corpus import Corpus, Sentences, encode_sentences, split_sentences
 from everynet.zoo.language.pictures.word_vectors import word_arrows, word_map, word_similarity
-from everynet.zoo.language.word_vectors import RESTRICTED, WordVectors, agreement, judged, plane
+from everynet.zoo.language.word_vectors import (
+    RESTRICTED,
+    WordVectors,
+    principal_plane,
+    select_known_questions,
+    summarise_questions,
+)
 
 
 def find_phrases(given: Sentences, delta: float, threshold: float) -> set[tuple[str, str]]:
@@ -57,7 +63,7 @@ def join_phrases(given: Sentences, found: Collection[tuple[str, str]]) -> Iterat
         yield made
 
 
-class Learner(WordVectors):
+class LearnedWordVectors(WordVectors):
     """Word vectors that are learned from text."""
 
     contexts_: Float[Tensor, "vocab dimensions"]
@@ -69,10 +75,10 @@ class Learner(WordVectors):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Company(Fitting[Learner]):
+class WordEmbedding(Fitting[LearnedWordVectors]):
     """Learn vectors of the words of a text; tell which word stood in a gap of the rest."""
 
-    learner: ClassVar[type[Learner]]
+    learner: ClassVar[type[LearnedWordVectors]]
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
     captions: ClassVar[Mapping[str, str]] = {
@@ -129,9 +135,11 @@ class Company(Fitting[Learner]):
         text = samples(self.data, kind="text")
         parts, split = divided(text, "words")
         found = self._phrases(parts["train"])
-        corpus = Corpus.of(join_phrases(sentences(parts["train"]), found), self.min_count)
+        corpus = Corpus.from_sentences(
+            join_phrases(split_sentences(parts["train"]), found), self.min_count
+        )
         splits = {"train": (corpus.text,)} | {
-            name: self._gaps(join_phrases(sentences(parts[name]), found), corpus.words)
+            name: self._gaps(join_phrases(split_sentences(parts[name]), found), corpus.words)
             for name in ("valid", "test")
         }
         return self._data(text.name, text.digest, split, corpus, splits)
@@ -152,11 +160,11 @@ class Company(Fitting[Learner]):
 
     def _phrases(self, text: str) -> set[tuple[str, str]]:
         score = self.phrase_score
-        return find_phrases(sentences(text), self.min_count, score) if score else set()
+        return find_phrases(split_sentences(text), self.min_count, score) if score else set()
 
     def _gaps(self, given: Sentences, words: Sequence[str]) -> Batch:
         """For each place of a text the words around it (-1: none), its own and another's."""
-        stream = numbered(given, words).long()
+        stream = encode_sentences(given, words).long()
         places = (stream >= 0).nonzero()[:, 0]
         offsets = [o for o in range(-self.window, self.window + 1) if o != 0]
         wanted = places[:, None] + torch.tensor(offsets)
@@ -168,7 +176,7 @@ class Company(Fitting[Learner]):
         around, own = around[known], stream[places[known]]
         return around, own, own.roll(len(own) // 2)
 
-    def model(self, data: Data) -> Learner:
+    def model(self, data: Data) -> LearnedWordVectors:
         return self.learner(
             dimensions=self.dimensions,
             window=self.window,
@@ -180,10 +188,10 @@ class Company(Fitting[Learner]):
             seed=self.seed,
         )
 
-    def fit(self, model: Learner, data: Data) -> Learner:
+    def fit(self, model: LearnedWordVectors, data: Data) -> LearnedWordVectors:
         return model.fit(Corpus(data.spec["words"], data.whole[0]))
 
-    def metrics(self, model: Learner, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: LearnedWordVectors, batch: Batch) -> dict[str, Tensor]:
         """Whether the words around a gap predict its own word rather than one from elsewhere."""
         around, own, other = (part.cpu() for part in batch)
         there = (around >= 0).float()[..., None]
@@ -191,14 +199,14 @@ class Company(Fitting[Learner]):
         ahead = (h * (model.contexts_[own] - model.contexts_[other])).sum(1)
         return {"told_apart": 0.5 + ahead.sign() / 2}
 
-    def pictures(self, model: Learner, data: Data, history: History) -> Pictures:
+    def pictures(self, model: LearnedWordVectors, data: Data, history: History) -> Pictures:
         made: Pictures = {}
-        if groups := model.groups(6, 5):
+        if groups := model.similar_groups(6, 5):
             rows = torch.tensor([model.row(word) for group in groups.values() for word in group])
             unit = normalize(model.vectors_[rows], dim=1)
-            made["map"] = word_map(plane(unit), groups)
+            made["map"] = word_map(principal_plane(unit), groups)
             made["similarity"] = word_similarity(unit @ unit.T, groups)
-        if relations := model.relations(judgements.read(self.judgements)):
+        if relations := model.analogy_pairs(judgements.read(self.judgements)):
             made["analogies"] = word_arrows(relations)
         read = torch.arange(1, len(model.loss_curve_) + 1) / len(model.loss_curve_) * self.epochs
         loss = Panel(
@@ -210,17 +218,17 @@ class Company(Fitting[Learner]):
         return made | {"loss": panels(loss, width=6.5)}
 
     def predict(
-        self, model: Learner, inputs: Sequence[str], spec: Spec, *, n: int = 5
+        self, model: LearnedWordVectors, inputs: Sequence[str], spec: Spec, *, n: int = 5
     ) -> Sequence[dict[str, Any]]:
         """Answer `like: queen` and `king - man + woman`, a line each, with the n best words."""
-        return [{"asked": line, **model.answer(line, n)} for line in inputs]
+        return [{"asked": line, **model.answer_line(line, n)} for line in inputs]
 
     def tiny(self) -> Self:
         return replace(self, dimensions=8, epochs=1, data="topics", judgements="help-words")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judged(Company):
+class WordSimilarity(WordEmbedding):
     """Learn from all of a text; compare with what people say of words."""
 
     meanings: ClassVar[Mapping[str, str]] = {
@@ -234,18 +242,22 @@ class Judged(Company):
         by = judgements.read(self.judgements)
         whole = "\n\n".join(text.parts.values())
         found = self._phrases(whole)
-        corpus = Corpus.of(join_phrases(sentences(whole), found), self.min_count)
-        rows, kind, score, left = judged(by, corpus.words[:RESTRICTED])
+        corpus = Corpus.from_sentences(join_phrases(split_sentences(whole), found), self.min_count)
+        rows, kind, score, left = select_known_questions(by, corpus.words[:RESTRICTED])
         split = f"all is read; test is {len(rows):,} questions of {by.name}, {left:,} are left out"
         splits = {"train": (corpus.text,), "test": (rows, kind, score)}
         return self._data(text.name, text.digest, split, corpus, splits)
 
-    def metrics(self, model: Learner, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: LearnedWordVectors, batch: Batch) -> dict[str, Tensor]:
         """What people said of each question, and what the vectors say; nothing to choose by."""
         if not batch:
             return {}
         rows, kind, score = (part.cpu() for part in batch)
-        return {"kind": kind, "score": score, "found": model.answers(rows, kind)}
+        return {"kind": kind, "score": score, "found": model.score_questions(rows, kind)}
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        return agreement(outputs["kind"], outputs["score"], outputs["found"]) if outputs else {}
+        return (
+            summarise_questions(outputs["kind"], outputs["score"], outputs["found"])
+            if outputs
+            else {}
+        )
