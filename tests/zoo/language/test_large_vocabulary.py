@@ -19,10 +19,10 @@ from everynet.zoo.language.large_vocabulary import (
     RECIPES,
     WAYS,
     LargeVocabulary,
-    costs,
     gradient_error,
     slope,
     spearman,
+    time_updates,
 )
 from everynet.zoo.language.log_bilinear import (
     FullSoftmax,
@@ -226,7 +226,7 @@ def test_the_gradient_of_all_words_has_no_error():
 
 def test_every_way_is_timed():
     with torch.random.fork_rng(devices=[]):
-        found = costs(200, 64, 16, torch.Generator().manual_seed(0))
+        found = time_updates(200, 64, 16, torch.Generator().manual_seed(0))
     assert found.keys() >= {"full", "full, in chunks", "adaptive", *(set(WAYS) - {"full"})}
     assert all(0 <= seconds < 10 for seconds in found.values())
 
@@ -255,7 +255,7 @@ def test_cells_differ_in_the_way_they_learn_alone():
         ({"tau": 10}, r"tau \(10\) must be at least batch_size"),
         ({"tokens": 100}, r"tokens \(100\) must be at least 4 batches"),
         ({"known": 20}, r"known \(20\) must be at least 160"),
-        ({"known_tokens": 1}, r"known_tokens \(1\) must be at least a batch of 512"),
+        ({"known_tokens": 1}, r"known_tokens \(1\) must be at least 512"),
         ({"known_steps": 0}, r"known_steps \(0\) must be at least 1"),
         ({"held_out": 0}, r"held_out \(0\) must be at least 1"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
@@ -271,7 +271,7 @@ def test_a_training_by_rows_refuses_what_would_touch_all_of_them():
     for name in ("clip", "clip_value", "weight_decay"):
         with pytest.raises(UserError, match=rf"{name} \(1.0\) must be 0, because it would change"):
             FullSoftmax(**{name: 1.0})
-    with pytest.raises(UserError, match=r"optimizer \(adam\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown optimizer \(adam\); the nearest"):
         FullSoftmax(optimizer="adam")
 
 

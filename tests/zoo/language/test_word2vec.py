@@ -106,7 +106,7 @@ def test_at_their_optima_both_losses_put_words_in_the_same_order():
 def test_what_is_kept_and_what_is_noise():
     """f = 1/2 at t = 0.005 is a hundred times too frequent: 0.1 + 0.01."""
     counts = torch.tensor([100, 50, 49, 1])
-    rule = Word2Vec(subsample=0.005)._rule(counts)
+    rule = Word2Vec(subsample=0.005)._sampling_rule(counts)
     wanted = [min(1, math.sqrt(1 / r) + 1 / r) for r in (100, 50, 49, 1)]
     np.testing.assert_allclose(rule.keep / 2.0**32, wanted, rtol=1e-6)
     assert rule.keep[0] / 2.0**32 == pytest.approx(0.11)
@@ -169,7 +169,7 @@ def test_words_that_keep_the_same_company_become_alike(kind):
 
 @KINDS
 def test_batches_learn_the_same(kind, monkeypatch):
-    monkeypatch.setattr(kind, "_by_blocks", kind._by_batches)
+    monkeypatch.setattr(kind, "_fit_blocks", kind._fit_batches)
     model = small(kind, epochs=8).fit(chatter(1600))
     within, between = spread(model)
     assert within > 0.9
@@ -186,7 +186,7 @@ def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
         return descend(v, u, given, rate, bag=bag)
 
     monkeypatch.setattr("everynet.zoo.language.word2vec.descend", counted)
-    monkeypatch.setattr(Word2Vec, "_by_blocks", Word2Vec._by_batches)
+    monkeypatch.setattr(Word2Vec, "_fit_blocks", Word2Vec._fit_batches)
     given = [["the", word, "the", "the"] for sentence in chatter(300) for word in sentence]
     model = small(Word2Vec, epochs=2).fit(given)
     assert max(sizes) == 10  # the word is 3/4 of the text: 8 times in 10 or 11
@@ -194,7 +194,7 @@ def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
 
 
 def test_batches_are_a_function_of_the_seed(monkeypatch):
-    monkeypatch.setattr(Word2Vec, "_by_blocks", Word2Vec._by_batches)
+    monkeypatch.setattr(Word2Vec, "_fit_blocks", Word2Vec._fit_batches)
     first, again, other = (small(Word2Vec, epochs=1, seed=s).fit(chatter(60)) for s in (0, 0, 1))
     assert torch.equal(first.vectors_, again.vectors_)
     assert not torch.equal(first.vectors_, other.vectors_)
@@ -344,14 +344,14 @@ def test_which_word_stood_in_a_gap():
     """Centres have the words around them, those of their own sentence and no others."""
     recipe = find("word2vec").tiny()
     recipe = replace(recipe, window=2)
-    around, own, other = recipe._gaps([["a", "b", "a"], ["c"], ["b", "c"]], ["a", "b", "c"])
+    around, own, other = recipe._windows([["a", "b", "a"], ["c"], ["b", "c"]], ["a", "b", "c"])
     assert own.tolist() == [0, 1, 0, 1, 2]
     found = [sorted(row[row >= 0].tolist()) for row in around]
     assert found == [[0, 1], [0, 0], [0, 1], [2], [1]]
     assert sorted(other.tolist()) == sorted(own.tolist())
 
 
-def test_told_apart_by_the_sum_of_scores():
+def test_words_are_compared_by_the_sum_of_scores():
     recipe = find("word2vec").tiny()
     model = Word2Vec()
     model.vectors_, model.contexts_ = (
@@ -363,7 +363,7 @@ def test_told_apart_by_the_sum_of_scores():
         torch.tensor([0, 1, 1]),
         torch.tensor([1, 2, 1]),
     )
-    assert recipe.metrics(model, batch)["told_apart"].tolist() == [1, 0, 0.5]
+    assert recipe.metrics(model, batch)["pairwise_accuracy"].tolist() == [1, 0, 0.5]
 
 
 def test_phrases_are_words_of_the_recipe():
@@ -395,7 +395,7 @@ def test_refusals():
             replace(find("word2vec"), **{name: 0})
     with pytest.raises(UserError, match=r"subsample \(0\) must be above 0, because the share"):
         Word2Vec(subsample=0).fit([["a", "b"]])
-    with pytest.raises(UserError, match=r"subsample \(0\) must be above 0; 1 keeps every word"):
+    with pytest.raises(UserError, match=r"subsample \(0\) must be a positive number"):
         replace(find("word2vec"), subsample=0)
     with pytest.raises(UserError, match=r"phrase_score \(-1\) must be at least 0"):
         replace(find("word2vec"), phrase_score=-1)

@@ -118,7 +118,7 @@ def read_arpa(path: Path) -> tuple[list[str], list[Grams]]:
 
 
 def _lookup(keys: Ints, wanted: Ints) -> Ints:
-    """The places of numbers among sorted ones; -1 where they are not."""
+    """Indices of keys in a sorted array; -1 where they are missing."""
     at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
     return np.where(keys[at] == wanted, at, -1)
 

@@ -1,12 +1,13 @@
-"""The n-gram model: how likely a word is after the n-1 words before it, found by counting.
+"""The n-gram model: the probability of a word after the n-1 words before it, from counts.
 
-    P(w_1..w_T) = prod_t P(w_t | w_{t-n+1}..w_{t-1})             (1)  only n-1 words matter
+    P(w_1..w_T) = prod_t P(w_t | w_{t-n+1}..w_{t-1})             (1)  the history is n-1 words
     P(w|h) = p(h w)  where h w is known, else  b(h) P(w|h')      (2)  back-off; h' is h less a word
-    perplexity = exp(-(1/T) sum_t log P(w_t|h_t))                (3)  V where all words are equal
-    P(w | sentence with a gap) = P(with w) / sum_v P(with v)     (4)  what fills a gap
+    perplexity = exp(-(1/T) sum_t log P(w_t|h_t))                (3)  V for a uniform P
+    P(w | sentence with a gap) = P(with w) / sum_v P(with v)     (4)  cloze
 
-A sentence begins with a start symbol, which is a history and never a word, and its end is a word.
-How p and b follow from counts is in `smoothing.py`: each of its six answers takes this form.
+h is the history of word w, T the number of words and V that of different ones. A sentence begins
+with a start symbol, which is a history and never a word, and its end is a word. How p and b follow
+from counts is in `smoothing.py`: each of its six methods takes this form.
 
 Shannon (1951), "Prediction and entropy of printed English", doi:10.1002/j.1538-7305.1951.tb01366.x;
 Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks",
@@ -34,6 +35,7 @@ from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 from everynet.zoo.language import arpa
+from everynet.zoo.language.cloze import find_gap
 from everynet.zoo.language.smoothing import (
     SMOOTHINGS,
     SmoothingSettings,
@@ -42,27 +44,19 @@ from everynet.zoo.language.smoothing import (
 )
 
 NEWLINE = "\n"
-MOST = 9
+MAX_ORDER = 9
 """The longest n-gram that is counted."""
 
 
-class _Numbers(dict[str, int]):
-    """Words by number, each new one the next."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = len(self)
-        return len(self) - 1
-
-
 class NGram(BaseEstimator):
-    """Learns what follows what, from sentences (texts of words, or lists of them).
+    """Learns from sentences, which are texts of words or lists of them.
 
-    A stream of word numbers will do as well, with the `vocabulary` that they are of, in which a
-    newline or `</s>` ends a sentence. Words that were not seen are `<unk>`.
+    Or from a stream of word numbers with its `vocabulary`, in which a newline or `</s>` ends a
+    sentence. Words that do not occur in training are `<unk>`.
     """
 
     vocabulary_: list[str]
-    """What can come next: word n is vocabulary_[n]."""
+    """All words that can come next: word n is vocabulary_[n]."""
     end_: int
     """The number of the end of a sentence; -1 where the text is one sentence."""
     unknown_: int
@@ -104,8 +98,8 @@ class NGram(BaseEstimator):
             flat, since = self._encode(X)
         if len({*np.unique(flat).tolist()} - {self.end_}) < 2:
             raise UserError(
-                "the text must hold at least 2 different words, because there is nothing to tell "
-                "apart in fewer; give more text"
+                "the text must hold at least 2 different words, because one alone leaves "
+                "nothing to predict; give more text"
             )
         levels = counted(flat, since, self.order, len(self.vocabulary_))
         weighed = SMOOTHINGS[self.smoothing](levels, settings)
@@ -125,19 +119,19 @@ class NGram(BaseEstimator):
             setattr(self, f"{name}_", [torch.from_numpy(array) for array in arrays])
 
     def grams(self) -> list[Grams]:
-        """What was learned, order by order."""
+        """The n-grams with their probabilities and back-off weights, order by order."""
         check_is_fitted(self, "logp_")
         kept = zip(self.words_, self.starts_, self.logp_, self.backoff_, strict=True)
         return [Grams(*(tensor.cpu().numpy() for tensor in gram)) for gram in kept]
 
-    # ---------------------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------------- probabilities, samples
 
     def logprob(self, X: Array) -> Array:
         """Log P of every word after those before it; each sentence is followed by its end."""
         return Caller.of(X).give(torch.from_numpy(self.score_words(X)[0]))
 
     def score_words(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Log P of every word, and how many words long the n-gram is that says it."""
+        """Log P of every word, and the length of the longest known n-gram that ends there."""
         grams = self.grams()
         return scored(*self._encode(X), grams, self.missing_)  # (1)
 
@@ -148,7 +142,7 @@ class NGram(BaseEstimator):
         return Caller.of(X).give(torch.from_numpy(sums))
 
     def perplexity(self, X: Array) -> float:
-        """How many words one would have to choose from, on average; infinite where P is 0."""
+        """Perplexity, the effective number of words to choose from; infinite where P is 0."""
         if not is_probability(self.smoothing):
             raise UserError(
                 "smoothing (stupid-backoff) must be another one for a perplexity, because its "
@@ -181,12 +175,7 @@ class NGram(BaseEstimator):
         else:
             number = self._word_index()
             row = np.array([BLANK if w == GAP else number(w) for w in _words(sentence)], np.int64)
-        gaps = int((row == BLANK).sum())
-        if gaps != 1:
-            raise UserError(
-                f"a line must hold one {GAP} to be filled, but holds {gaps}, because the words in "
-                "several depend on each other; fill them one by one"
-            )
+        find_gap(torch.from_numpy(row))  # refuses several
         row = np.append(row, self.end_) if self.end_ >= 0 else row
         tries = np.setdiff1d(np.arange(len(self.vocabulary_)), [self.end_, self.unknown_])
         lines = np.where(row == BLANK, tries[:, None], row)  # words line
@@ -211,9 +200,9 @@ class NGram(BaseEstimator):
         generator: torch.Generator | None = None,
     ) -> list[list[str]]:
         """`n` sentences that begin with the prompt, of `length` words at most."""
-        begun, made = _words(prompt), []
+        start, sentences = _words(prompt), []
         for _ in range(n):
-            words = list(begun)
+            words = list(start)
             while len(words) < length:
                 p = torch.from_numpy(self.predict_next([arpa.START, *words]))
                 p[self.unknown_] = 0.0
@@ -221,13 +210,13 @@ class NGram(BaseEstimator):
                 if drawn == self.end_:
                     break
                 words.append(self.vocabulary_[drawn])
-            made.append(words)
-        return made
+            sentences.append(words)
+        return sentences
 
     # -------------------------------------------------------------------------------- ARPA files
 
     def to_arpa(self, path: str | Path) -> None:
-        """Write the model as other programs read it."""
+        """Write the model in the format that KenLM and SRILM read."""
         grams = self.grams()
         if self.missing_ != 0:
             raise UserError(
@@ -253,7 +242,7 @@ class NGram(BaseEstimator):
     # ------------------------------------------------------------------------------ words, numbers
 
     def _encode(self, X: Array) -> tuple[Ints, Ints]:
-        """Word numbers one after another, and how many of its sentence come before each."""
+        """Word numbers one after another, and the number of words before each in its sentence."""
         if isinstance(X, Sequence):
             return _flatten(X, self._word_index(), self.end_)
         flat = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
@@ -266,7 +255,7 @@ class NGram(BaseEstimator):
         return flat, since_start(flat, self.end_)
 
     def _word_index(self) -> Callable[[str], int]:
-        """What gives the number of a word, known or not."""
+        """A function from a word, known or not, to its number."""
         number = {word: n for n, word in enumerate(self.vocabulary_)}
         number[arpa.END] = self.end_
         if self.unknown_ >= 0:
@@ -288,6 +277,14 @@ class NGram(BaseEstimator):
         return tags
 
 
+class _Numbers(dict[str, int]):
+    """The number of each word; a new word gets the next number."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = len(self)
+        return len(self) - 1
+
+
 def fit_trigrams(stream: Tensor, words: list[str]) -> NGram:
     """Trigrams of a stream of word numbers, with the discounts that it has enough words for."""
     try:
@@ -297,13 +294,11 @@ def fit_trigrams(stream: Tensor, words: list[str]) -> NGram:
 
 
 def check_model(order: int, smoothing: str) -> None:
-    """Refuse what cannot be counted or is not known."""
-    if not 1 <= order <= MOST:
-        raise UserError(f"order ({order}) must be from 1 to {MOST}: it is the words of an n-gram")
+    """Refuse an order out of range and an unknown smoothing."""
+    if not 1 <= order <= MAX_ORDER:
+        raise UserError(f"order ({order}) must be from 1 to {MAX_ORDER}, the words of an n-gram")
     if smoothing not in SMOOTHINGS:
-        raise UserError(
-            f"smoothing ({smoothing}) must be one we have{nearest(smoothing, SMOOTHINGS)}"
-        )
+        raise UserError(f"unknown smoothing ({smoothing}){nearest(smoothing, SMOOTHINGS)}")
 
 
 def _words(text: str | Sequence[str]) -> list[str]:
@@ -311,7 +306,7 @@ def _words(text: str | Sequence[str]) -> list[str]:
 
 
 def _flatten(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
-    """Sentences as one row of numbers, each with its end; and the words before each of them."""
+    """Sentences as one row of numbers, with their ends; and the number of words before each."""
     if isinstance(X, str) or not isinstance(X, Sequence):
         raise UserError(
             f"X (a {type(X).__name__}) must be a list of sentences, each a text of words or a list "
@@ -332,7 +327,7 @@ def _flatten(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, In
 
 
 def _find_ngram(grams: Sequence[Grams], words: Sequence[int]) -> int:
-    """The number of an n-gram; -1 where it is not known."""
+    """The number of an n-gram; -1 where it is unknown."""
     at = words[0]
     for gram, word in zip(grams[1:], words[1:], strict=False):
         first, last = gram.starts[at], gram.starts[at + 1]

@@ -1,8 +1,8 @@
-"""Files of word vectors, in the text and the binary form of word2vec.
+"""Files of word vectors, in the text and the binary format of word2vec.
 
-Both begin with a line that says how many words there are and how many numbers each has. In the
-text form a word and its numbers are a line; in the binary form a word and a space are followed by
-the numbers as 32-bit floats, little-endian, and a line feed that some programs leave out.
+Both begin with a line of the number of words and the number of dimensions. In the text format a
+word and its numbers are a line; in the binary format a word and a space are followed by the numbers
+as 32-bit floats, little-endian, and a line feed that some programs omit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Vectors(NamedTuple):
 
 
 def save_text(path: str | Path, words: Sequence[str], vectors: Float[Tensor, "words dims"]) -> None:
-    """Write the text form; every number can be read back as it was."""
+    """Write the text format; every number is read back exactly."""
     rows = _check_words(words, vectors)
     lines = [f"{len(words)} {rows.shape[1]}"]
     lines += [f"{w} {' '.join(map(str, row))}" for w, row in zip(words, rows, strict=True)]
@@ -45,7 +45,7 @@ def save_text(path: str | Path, words: Sequence[str], vectors: Float[Tensor, "wo
 def save_binary(
     path: str | Path, words: Sequence[str], vectors: Float[Tensor, "words dims"]
 ) -> None:
-    """Write the binary form."""
+    """Write the binary format."""
     rows = _check_words(words, vectors)
     parts = [f"{len(words)} {rows.shape[1]}\n".encode()]
     parts += [w.encode() + b" " + row.tobytes() + b"\n" for w, row in zip(words, rows, strict=True)]
@@ -53,7 +53,7 @@ def save_binary(
 
 
 def _check_words(words: Sequence[str], vectors: Tensor) -> NDArray[np.float32]:
-    """The numbers as they are written, if every word can be read back."""
+    """The numbers as they are written; words that could not be read back are refused."""
     for word in words:
         if not word or any(letter in word for letter in " \n"):
             raise UserError(
@@ -64,7 +64,7 @@ def _check_words(words: Sequence[str], vectors: Tensor) -> NDArray[np.float32]:
 
 
 def read_vectors(path: str | Path) -> Vectors:
-    """Words and vectors of a file in either form, which is told by its second line."""
+    """Words and vectors of a file in either format, which its second line shows."""
     path = Path(path)
     content = read_bytes(path, MOST_BYTES)
     head, _, rest = content.partition(b"\n")

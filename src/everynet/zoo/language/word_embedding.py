@@ -1,10 +1,10 @@
-"""Learning the vectors of words from the company they keep: the task, whoever learns them.
+"""Word embeddings as a task: phrases, training text and evaluation, whatever model learns them.
 
     score = N (n_ab - delta) / (n_a n_b)                           (1)  of a b as one phrase
 
-n_ab is how often a stands before b in a text of N words; delta keeps out pairs that occur by
-chance. A text is read up to its last tenth. What was learned is tried there: which of two words was
-it that stood in a gap, the other being one from elsewhere? Or it is compared with what people say.
+n_ab counts a before b in a text of N words; delta excludes pairs that occur by chance. The last
+tenths of a text are held out: there the context of a word is to predict it rather than a word from
+elsewhere. Or the vectors are evaluated on human judgements of similarity and on analogies.
 
 Mikolov, Sutskever, Chen, Corrado and Dean (2013), "Distributed Representations of Words and Phrases
 and their Compositionality", arXiv:1310.4546, section 4, and word2phrase.c for the factor N.
@@ -21,15 +21,15 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
-from torch.nn.functional import normalize
 
 from everynet.data import judgements
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import divided
 from everynet.data.loading import samples
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Fitting, Pictures
+from everynet.recipes.recipe import Fitting
 from everynet.zoo.language.corpus import Corpus, Sentences, encode_sentences, split_sentences
 from everynet.zoo.language.pictures.word_vectors import word_arrows, word_map, word_similarity
 from everynet.zoo.language.word_vectors import (
@@ -42,25 +42,25 @@ from everynet.zoo.language.word_vectors import (
 
 
 def find_phrases(given: Sentences, delta: float, threshold: float) -> set[tuple[str, str]]:
-    """Two words that occur together far more often than by chance."""
-    held = [list(sentence) for sentence in given]
-    one = Counter(word for sentence in held for word in sentence)
-    two = Counter(pair for sentence in held for pair in pairwise(sentence))
-    total = sum(one.values())
-    scores = {(a, b): total * (n - delta) / (one[a] * one[b]) for (a, b), n in two.items()}  # (1)
+    """Pairs of words that follow each other far more often than by chance."""
+    texts = [list(sentence) for sentence in given]
+    n = Counter(word for sentence in texts for word in sentence)
+    pairs = Counter(pair for sentence in texts for pair in pairwise(sentence))
+    total = sum(n.values())
+    scores = {(a, b): total * (ab - delta) / (n[a] * n[b]) for (a, b), ab in pairs.items()}  # (1)
     return {pair for pair, score in scores.items() if score > threshold}
 
 
 def join_phrases(given: Sentences, found: Collection[tuple[str, str]]) -> Iterator[list[str]]:
-    """The same sentences, both words of a phrase joined by _; a word is in one phrase at most."""
+    """The sentences with the two words of a phrase joined by _; a word is in one phrase at most."""
     for sentence in given:
-        made: list[str] = []
+        joined: list[str] = []
         rest = iter([*pairwise([*sentence, ""])])
         for a, b in rest:
-            made.append(f"{a}_{b}" if (a, b) in found else a)
+            joined.append(f"{a}_{b}" if (a, b) in found else a)
             if (a, b) in found:
-                next(rest)  # b has gone into the phrase
-        yield made
+                next(rest)  # b is part of the phrase
+        yield joined
 
 
 class LearnedWordVectors(WordVectors):
@@ -71,75 +71,59 @@ class LearnedWordVectors(WordVectors):
 
     def fit(self, given: Sentences | Corpus) -> Self:
         """Learn from sentences of words."""
-        raise NotImplementedError  # every learner says how
+        raise NotImplementedError  # every subclass says how
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordEmbedding(Fitting[LearnedWordVectors]):
-    """Learn vectors of the words of a text; tell which word stood in a gap of the rest."""
+    """Learn vectors of the words of a text; predict held-out words from their context."""
 
     learner: ClassVar[type[LearnedWordVectors]]
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda")
     precisions: ClassVar[tuple[str, ...]] = ("fp32",)
-    captions: ClassVar[Mapping[str, str]] = {
-        "map": (
-            "Some words (stars) and the five most like each of them, on the plane that keeps most "
-            "of their differences: words of one colour mean or do something alike."
-        ),
-        "analogies": (
-            "An arrow from one word of a pair to the other: the nearer all are to the mean "
-            "(black), the more is the relation one and the same difference of vectors."
-        ),
-        "similarity": (
-            "The cosine between any two words of the map: high within the groups on the diagonal, "
-            "framed in their colours, and low between them."
-        ),
-        "loss": (
-            "How well words around a place tell the word there from noise, as the text is read "
-            "over and over: the lower, the better."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "told_apart": "how often the words around a gap prefer its own word to one from elsewhere",
+        "pairwise_accuracy": "how often a context scores its own word above one from elsewhere",
     }
 
     data: str = "topics"
     """A known text, or a file in UTF-8."""
     dimensions: int = 50
-    """Numbers of a vector."""
+    """Dimensions of a vector."""
     window: int = 3
-    """Words on each side that may predict a word."""
+    """Largest distance of a context word, on each side."""
     negatives: int = 5
-    """Words of noise for each centre word."""
+    """Negative samples for each centre word."""
     min_count: int = 3
     """A word that occurs less often is left out."""
     subsample: float = 1e-3
-    """The share of the text above which occurrences of a word are left out."""
+    """Relative frequency above which occurrences of a word are subsampled."""
     phrase_score: float = 0.0
-    """Words that occur together more than this times as often as by chance are one; 0: none."""
+    """Pairs more often together than this times chance are joined as phrases; 0: none."""
     epochs: int = 40
-    """How often the text is read."""
+    """Passes through the text."""
     threads: int = 1
-    """Which read together, on the CPU; with several, no two runs are the same bit by bit."""
+    """Threads on the CPU; with several, runs are not equal bit by bit."""
     judgements: str = "help-words"
-    """A known set of pairs and analogies: the analogies that are drawn."""
+    """A known set of pairs and analogies, of which analogies are drawn."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("dimensions", "window", "negatives", "min_count", "epochs", "threads"):
-            self.require(getattr(self, name) >= 1, name, "at least 1")
-        self.require(self.subsample > 0, "subsample", "above 0; 1 keeps every word")
-        self.require(self.phrase_score >= 0, "phrase_score", "at least 0, which joins no words")
+        self.at_least(1, "dimensions", "window", "negatives", "min_count", "epochs", "threads")
+        self.above(0, "subsample")
+        self.at_least(0, "phrase_score")
 
     def dataset(self) -> Data:
         text = samples(self.data, kind="text")
         parts, split = divided(text, "words")
-        found = self._phrases(parts["train"])
+        phrases = self._phrases(parts["train"])
         corpus = Corpus.from_sentences(
-            join_phrases(split_sentences(parts["train"]), found), self.min_count
+            join_phrases(split_sentences(parts["train"]), phrases), self.min_count
         )
         splits = {"train": (corpus.text,)} | {
-            name: self._gaps(join_phrases(split_sentences(parts[name]), found), corpus.words)
+            name: self._windows(join_phrases(split_sentences(parts[name]), phrases), corpus.words)
             for name in ("valid", "test")
         }
         return self._data(text.name, text.digest, split, corpus, splits)
@@ -162,8 +146,8 @@ class WordEmbedding(Fitting[LearnedWordVectors]):
         score = self.phrase_score
         return find_phrases(split_sentences(text), self.min_count, score) if score else set()
 
-    def _gaps(self, given: Sentences, words: Sequence[str]) -> Batch:
-        """For each place of a text the words around it (-1: none), its own and another's."""
+    def _windows(self, given: Sentences, words: Sequence[str]) -> Batch:
+        """For each place of a text its context (-1: no word), its own word and another's."""
         stream = encode_sentences(given, words).long()
         places = (stream >= 0).nonzero()[:, 0]
         offsets = [o for o in range(-self.window, self.window + 1) if o != 0]
@@ -192,30 +176,58 @@ class WordEmbedding(Fitting[LearnedWordVectors]):
         return model.fit(Corpus(data.spec["words"], data.whole[0]))
 
     def metrics(self, model: LearnedWordVectors, batch: Batch) -> dict[str, Tensor]:
-        """Whether the words around a gap predict its own word rather than one from elsewhere."""
+        """1 where a context scores its own word above one from elsewhere, 0.5 for a tie."""
         around, own, other = (part.cpu() for part in batch)
         there = (around >= 0).float()[..., None]
         h = (model.vectors_[around] * there).sum(1)
-        ahead = (h * (model.contexts_[own] - model.contexts_[other])).sum(1)
-        return {"told_apart": 0.5 + ahead.sign() / 2}
+        margin = (h * (model.contexts_[own] - model.contexts_[other])).sum(1)
+        return {"pairwise_accuracy": 0.5 + margin.sign() / 2}
 
-    def pictures(self, model: LearnedWordVectors, data: Data, history: History) -> Pictures:
-        made: Pictures = {}
-        if groups := model.similar_groups(6, 5):
-            rows = torch.tensor([model.row(word) for group in groups.values() for word in group])
-            unit = normalize(model.vectors_[rows], dim=1)
-            made["map"] = word_map(principal_plane(unit), groups)
-            made["similarity"] = word_similarity(unit @ unit.T, groups)
-        if relations := model.analogy_pairs(judgements.read(self.judgements)):
-            made["analogies"] = word_arrows(relations)
-        read = torch.arange(1, len(model.loss_curve_) + 1) / len(model.loss_curve_) * self.epochs
-        loss = Panel(
-            {"loss": (read, model.loss_curve_)}, "times that the text was read",
+    def picture_map(self, model: LearnedWordVectors, data: Data, history: History) -> Figure | None:
+        """Common words (stars) and the five nearest to each by the cosine, on two principal axes.
+
+        Words of one colour have similar contexts in the text.
+        """
+        groups = model.similar_groups(6, 5)
+        return word_map(principal_plane(model.unit_vectors(groups)), groups) if groups else None
+
+    def picture_analogies(
+        self, model: LearnedWordVectors, data: Data, history: History
+    ) -> Figure | None:
+        """An arrow from one word of a pair to the other, on the two principal axes of all words.
+
+        The nearer the arrows are to their mean (black), the more constant is the difference.
+        """
+        relations = model.analogy_pairs(judgements.read(self.judgements))
+        return word_arrows(relations) if relations else None
+
+    def picture_similarity(
+        self, model: LearnedWordVectors, data: Data, history: History
+    ) -> Figure | None:
+        """The cosine between any two words of the map, group by group, framed in their colours.
+
+        Groups were chosen for high cosines within, on the diagonal, and low ones between them.
+        """
+        groups = model.similar_groups(6, 5)
+        unit = model.unit_vectors(groups)
+        return word_similarity(unit @ unit.T, groups) if groups else None
+
+    def picture_loss(self, model: LearnedWordVectors, data: Data, history: History) -> Figure:
+        """The loss of negative sampling over the passes through the text.
+
+        The horizontal line is the loss of vectors that have learned nothing.
+        """
+        curve, start = model.loss_curve_, (1 + self.negatives) * math.log(2)
+        epochs = torch.arange(1, len(curve) + 1) / len(curve) * self.epochs
+        panel = Panel(
+            {"loss": (epochs, curve)},
+            "epochs",
             f"loss, of one word and {self.negatives} of noise",
-            levels={"nothing learned": (1 + self.negatives) * math.log(2)}, legend="lower left",
-            ylim=(0, 1.1 * (1 + self.negatives) * math.log(2)),
-        )  # fmt: skip
-        return made | {"loss": panels(loss, width=6.5)}
+            levels={"nothing learned": start},
+            legend="lower left",
+            ylim=(0, 1.1 * start),
+        )
+        return panels(panel, width=6.5)
 
     def predict(
         self, model: LearnedWordVectors, inputs: Sequence[str], spec: Spec, *, n: int = 5
@@ -224,32 +236,34 @@ class WordEmbedding(Fitting[LearnedWordVectors]):
         return [{"asked": line, **model.answer_line(line, n)} for line in inputs]
 
     def tiny(self) -> Self:
-        return replace(self, dimensions=8, epochs=1, data="topics", judgements="help-words")
+        return replace(super().tiny(), dimensions=8, epochs=1, judgements="help-words")
 
 
 @dataclass(frozen=True, kw_only=True)
 class WordSimilarity(WordEmbedding):
-    """Learn from all of a text; compare with what people say of words."""
+    """Learn from a whole text; evaluate on human judgements of similarity and on analogies."""
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "wordsim": "rank correlation with how related people find pairs of words (WordSim)",
-        "simlex": "rank correlation with how alike people find pairs of words (SimLex)",
-        "analogies": "the share of questions such as king - man + woman that are answered",
+        "wordsim": "Spearman correlation with human ratings of relatedness (WordSim-353)",
+        "simlex": "Spearman correlation with human ratings of similarity (SimLex-999)",
+        "analogies": "accuracy on analogies such as king - man + woman",
     }
 
     def dataset(self) -> Data:
         text = samples(self.data, kind="text")
         by = judgements.read(self.judgements)
         whole = "\n\n".join(text.parts.values())
-        found = self._phrases(whole)
-        corpus = Corpus.from_sentences(join_phrases(split_sentences(whole), found), self.min_count)
+        phrases = self._phrases(whole)
+        corpus = Corpus.from_sentences(
+            join_phrases(split_sentences(whole), phrases), self.min_count
+        )
         rows, kind, score, left = select_known_questions(by, corpus.words[:RESTRICTED])
         split = f"all is read; test is {len(rows):,} questions of {by.name}, {left:,} are left out"
         splits = {"train": (corpus.text,), "test": (rows, kind, score)}
         return self._data(text.name, text.digest, split, corpus, splits)
 
     def metrics(self, model: LearnedWordVectors, batch: Batch) -> dict[str, Tensor]:
-        """What people said of each question, and what the vectors say; nothing to choose by."""
+        """Human ratings and the scores of the vectors; there is no validation split."""
         if not batch:
             return {}
         rows, kind, score = (part.cpu() for part in batch)

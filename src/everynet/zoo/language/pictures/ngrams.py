@@ -27,8 +27,8 @@ def perplexity_by_order(perplexities: Mapping[str, Float[Tensor, " orders"]]) ->
     n = torch.arange(1, len(orders) + 1).double()
     curves = {}
     for name, values in perplexities.items():
-        said = [f"{v:.0f}" if math.isfinite(v) else "-" for v in values.tolist()]
-        curves[f"{name}: {' '.join(said)}"] = (n, values)
+        numbers = [f"{v:.0f}" if math.isfinite(v) else "-" for v in values.tolist()]
+        curves[f"{name}: {' '.join(numbers)}"] = (n, values)
     panel = Panel(curves, "n, the words of an n-gram", "perplexity of held-out text", log="y")
     made = panels(panel, width=6.5, height=3.4)
     made.axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -140,7 +140,7 @@ def perplexity_by_seen_length(
 
 
 def nearest_words(words: Sequence[Sequence[str]], cosines: Float[Tensor, "words ranks"]) -> Figure:
-    """A row for each word and those most like it, coloured by how like they are."""
+    """A row for each word with its nearest words, coloured by their cosine."""
     made = figure(6.5, 0.27 * len(words) + 0.8)
     axes = made.axes[0]
     values = array(cosines)
