@@ -334,9 +334,7 @@ class CorruptedSentences(Training[SentenceDiscriminator]):
         By the area under the curve, words {best} are found best here and words {worst} worst.
         """
         every = [self.metrics(model, batch) for batch in data.valid]
-        outputs = {
-            name: torch.cat([one[name] for one in every]).double().cpu() for name in every[0]
-        }
+        outputs = {n: torch.cat([one[n] for one in every]).double().cpu() for n in every[0]}
         real, curves, areas = outputs["real"], {}, {}
         for number, name in enumerate(SORTS):
             fake = outputs["corrupted"][outputs["sort"] == number]
@@ -352,8 +350,8 @@ class CorruptedSentences(Training[SentenceDiscriminator]):
             guides={"by chance": (diagonal, diagonal)},
             legend="lower right",
         )
-        drawn = panels(panel, width=6.5, height=3.8)
-        return drawn, {"best": max(areas, key=areas.get), "worst": min(areas, key=areas.get)}
+        worst, *_, best = sorted(areas, key=areas.__getitem__)
+        return panels(panel, width=6.5, height=3.8), {"best": best, "worst": worst}
 
     def tiny(self) -> Self:
         small = replace(super().tiny(), vocabulary=300, hidden_size=16, batch_size=32)

@@ -339,12 +339,9 @@ class LargeVocabulary(Experiment):
         numbers, errors = table.result["candidates"].double(), table.result["errors"]
         curves = {n: (numbers[:-1], e[:-1]) for n, e in zip(PROPOSALS, errors, strict=True)}
         panel = Panel(
-            curves,
-            "candidates, on average",
-            "error of the gradient by x, as a share of it",
-            f"{self.known} words",
-            log="xy",
-        )
+            curves, "candidates, on average", "error of the gradient by x, as a share of it",
+            f"{self.known} words", log="xy",
+        )  # fmt: skip
         return panels(panel, width=5.2), {"all": float(errors[:, -1].max())}
 
     def tiny(self) -> Self:

@@ -220,13 +220,10 @@ class WordEmbedding(Fitting[LearnedWordVectors]):
         curve, start = model.loss_curve_, (1 + self.negatives) * math.log(2)
         epochs = torch.arange(1, len(curve) + 1) / len(curve) * self.epochs
         panel = Panel(
-            {"loss": (epochs, curve)},
-            "epochs",
+            {"loss": (epochs, curve)}, "epochs",
             f"loss, of one word and {self.negatives} of noise",
-            levels={"nothing learned": start},
-            legend="lower left",
-            ylim=(0, 1.1 * start),
-        )
+            levels={"nothing learned": start}, legend="lower left", ylim=(0, 1.1 * start),
+        )  # fmt: skip
         return panels(panel, width=6.5)
 
     def predict(
@@ -244,8 +241,8 @@ class WordSimilarity(WordEmbedding):
     """Learn from a whole text; evaluate on human judgements of similarity and on analogies."""
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "wordsim": "Spearman correlation with human ratings of relatedness (WordSim-353)",
-        "simlex": "Spearman correlation with human ratings of similarity (SimLex-999)",
+        "wordsim": "rank correlation with human ratings of relatedness (WordSim-353)",
+        "simlex": "rank correlation with human ratings of similarity (SimLex-999)",
         "analogies": "accuracy on analogies such as king - man + woman",
     }
 

@@ -325,17 +325,12 @@ class PopulationCode(Simulation):
         return panels(
             Panel(
                 {"x": (x, result["identity"]), "$x^2$": (x, result["square"])},
-                "represented value x",
-                "decoded value",
-                f"{self.neurons} neurons",
-                dashes="truth",
-                guides={"x": (x, x), "$x^2$": (x, x**2)},
+                "represented value x", "decoded value", f"{self.neurons} neurons",
+                dashes="truth", guides={"x": (x, x), "$x^2$": (x, x**2)},
             ),
             Panel(
-                {"a point each": (points[:400], result["product"][:400, 0])},
-                "$x_1 x_2$",
-                "decoded $x_1 x_2$",
-                f"product, {self.neurons} neurons",
+                {"a point each": (points[:400], result["product"][:400, 0])}, "$x_1 x_2$",
+                "decoded $x_1 x_2$", f"product, {self.neurons} neurons",
                 guides={"truth": (torch.stack([points.min(), points.max()]),) * 2},
                 scatter=True,
             ),
@@ -345,9 +340,7 @@ class PopulationCode(Simulation):
                     "noise, plain decoders": (sizes, result["noisy_plain"]),
                     "noise, regularised": (sizes, steady),
                 },
-                "neurons N",
-                "rms error of decoded x",
-                "error by size",
+                "neurons N", "rms error of decoded x", "error by size",
                 dashes=r"$1/N$ and $1/\sqrt{N}$",
                 guides={
                     "without noise": (sizes, error[0] * sizes[0] / sizes),
@@ -355,7 +348,7 @@ class PopulationCode(Simulation):
                 },
                 log="xy",
             ),
-        )
+        )  # fmt: skip
 
     def picture_tuning_planes(self, result: Mapping[str, Tensor]) -> Figure:
         """The firing rate of four neurons over a plane of values, bright where it is high.

@@ -175,14 +175,11 @@ class Integrator(PopulationDynamics):
         early = result["times"] < 0.2 * self.duration
         t = result["times"][early]
         return decoded_raster(
-            result["spike_times"],
-            result["spike_neurons"],
-            result["encoders"],
+            result["spike_times"], result["spike_neurons"], result["encoders"],
             {"decoded from spikes": (t, result["spiking_decoded"][early])},
-            (t, result["truth"][early]),
-            ylabel="sum y",
+            (t, result["truth"][early]), ylabel="sum y",
             title=f"{len(result['encoders'])} of {self.neurons} neurons",
-        )
+        )  # fmt: skip
 
     def picture_integrator(self, result: Mapping[str, Tensor]) -> Figure:
         """Input (left), the sum in rates and in spikes (middle) and errors of the limits (right).

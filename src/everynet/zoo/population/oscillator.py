@@ -175,15 +175,12 @@ class Oscillator(PopulationDynamics):
             y = result[f"{name}_values"]
             drawn.append(
                 Panel(
-                    {"$y_1$": (t, y[:, 0]), "$y_2$": (t, y[:, 1])},
-                    "time (s)",
-                    "value",
-                    name,
+                    {"$y_1$": (t, y[:, 0]), "$y_2$": (t, y[:, 1])}, "time (s)", "value", name,
                     dashes=f"{self.frequency:g} Hz",
                     guides={"$y_1$": (t, truth[:, 0]), "$y_2$": (t, truth[:, 1])},
                     ylim=(-1.4, 1.4),
                 )
-            )
+            )  # fmt: skip
         return panels(*drawn)
 
     def picture_controlled(self, result: Mapping[str, Tensor]) -> Figure:
@@ -203,16 +200,11 @@ class Oscillator(PopulationDynamics):
             }
             drawn.append(
                 Panel(
-                    curves,
-                    "time (s)",
-                    "value",
-                    f"{name}: a frequency that is represented",
-                    guides={"$y_3$, the control": (t, control)},
-                    dashes="input",
-                    marks=marks,
+                    curves, "time (s)", "value", f"{name}: a frequency that is represented",
+                    guides={"$y_3$, the control": (t, control)}, dashes="input", marks=marks,
                     ylim=(-1.2, 1.2),
                 )
-            )
+            )  # fmt: skip
         return panels(*drawn)
 
     def picture_raster(self, result: Mapping[str, Tensor]) -> Figure:
@@ -223,13 +215,10 @@ class Oscillator(PopulationDynamics):
         """
         t = result["sine_times"]
         return decoded_raster(
-            result["spike_times"],
-            result["spike_neurons"],
-            result["encoders"],
-            {"decoded from spikes": (t, result["sine_decoded"])},
-            (t, result["sine"]),
+            result["spike_times"], result["spike_neurons"], result["encoders"],
+            {"decoded from spikes": (t, result["sine_decoded"])}, (t, result["sine"]),
             title="a sine of 1 Hz",
-        )
+        )  # fmt: skip
 
     def picture_plane(self, result: Mapping[str, Tensor]) -> Figure:
         """The second coordinate against the first, in rates and in spikes.
@@ -247,14 +236,10 @@ class Oscillator(PopulationDynamics):
         """
         sizes, errors = torch.tensor(self.sizes, dtype=torch.float64), result["sine_errors"]
         panel = Panel(
-            {"spikes": (sizes, errors)},
-            "neurons N",
-            "relative rms error",
-            "a sine in spikes",
+            {"spikes": (sizes, errors)}, "neurons N", "relative rms error", "a sine in spikes",
             dashes=r"$1/\sqrt{N}$",
-            guides={"spikes": (sizes, errors[0] * (sizes[0] / sizes).sqrt())},
-            log="xy",
-        )
+            guides={"spikes": (sizes, errors[0] * (sizes[0] / sizes).sqrt())}, log="xy",
+        )  # fmt: skip
         return panels(panel), {"slope": fit_exponent(sizes, errors).item()}
 
     def tiny(self) -> Self:

@@ -231,22 +231,18 @@ class Transformation(Simulation):
         numbers = torch.arange(1, number + 1).double()
         return panels(
             Panel(
-                {"a point each": (true[:400], result["multiplied"][:400, 0])},
-                "$-x_1 x_2$",
+                {"a point each": (true[:400], result["multiplied"][:400, 0])}, "$-x_1 x_2$",
                 "decoded from the third ensemble",
                 f"rotation, then product; {self.neurons} neurons each",
-                guides={"truth": (torch.stack([true.min(), true.max()]),) * 2},
-                scatter=True,
+                guides={"truth": (torch.stack([true.min(), true.max()]),) * 2}, scatter=True,
                 legend="upper left",
             ),
             Panel(
                 {"weights between planes": (numbers, result["singular"].clamp(min=1e-18))},
-                "number of the singular value",
-                "share of the largest",
-                "two dimensions, rank 2",
-                log="y",
+                "number of the singular value", "share of the largest",
+                "two dimensions, rank 2", log="y",
             ),
-        )
+        )  # fmt: skip
 
     def picture_cost(self, result: Mapping[str, Tensor]) -> Figure:
         """Multiplications (left) and processor time (right) against the number of neurons.
@@ -260,18 +256,13 @@ class Transformation(Simulation):
         return panels(
             Panel(
                 {"by weights": (sizes, weights), "by factors": (sizes, factors)},
-                "neurons N = M",
-                "multiplications",
-                "counted",
-                dashes="$N^2$ and $4N$",
+                "neurons N = M", "multiplications", "counted", dashes="$N^2$ and $4N$",
                 guides={"by weights": (sizes, sizes**2), "by factors": (sizes, 4 * sizes)},
                 log="xy",
             ),
             Panel(
-                {"by weights": (sizes, slow), "by factors": (many, fast)},
-                "neurons N = M",
-                "processor time (us)",
-                f"measured, factors on {self.stretch} times the neurons",
+                {"by weights": (sizes, slow), "by factors": (many, fast)}, "neurons N = M",
+                "processor time (us)", f"measured, factors on {self.stretch} times the neurons",
                 dashes="slopes 2 and 1",
                 guides={
                     "by weights": (sizes, slow[-1] * (sizes / sizes[-1]) ** 2),
@@ -279,7 +270,7 @@ class Transformation(Simulation):
                 },
                 log="xy",
             ),
-        )
+        )  # fmt: skip
 
     def tiny(self) -> Self:
         return replace(self, neurons=50, dimensions=2, sizes=(20, 40, 80), stretch=2)

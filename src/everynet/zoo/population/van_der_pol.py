@@ -118,13 +118,10 @@ class VanDerPol(PopulationDynamics):
         names = {name: f"{name}_inside" for name in ("rate", "spiking")}
         panel = Panel(
             {f"{name}, from inside": (t, result[key][early, 0]) for name, key in names.items()},
-            "time (s)",
-            "$y_1$",
-            f"Van der Pol, {self.neurons} neurons",
-            guides={"truth": (t, result["truth"][early, 0])},
-            ylim=(-2.6, 3.6),
+            "time (s)", "$y_1$", f"Van der Pol, {self.neurons} neurons",
+            guides={"truth": (t, result["truth"][early, 0])}, ylim=(-2.6, 3.6),
             legend="upper left",
-        )
+        )  # fmt: skip
         return panels(panel, width=7.0)
 
     def tiny(self) -> Self:
