@@ -57,7 +57,7 @@ def fit_everynet(smoothing: str) -> Callable[[Job], Callable[[], object]]:
         words = sum(map(len, text)) + len(text)
         model = NGram(job["order"], smoothing).fit(text)
         if smoothing == "mle" and job["order"] == ORDER:
-            checked(text, lambda w, h: model.next(h)[model.vocabulary_.index(w)])
+            checked(text, lambda w, h: model.predict_next(h)[model.vocabulary_.index(w)])
 
         def work() -> Turn:
             NGram(job["order"], smoothing).fit(text)

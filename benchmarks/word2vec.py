@@ -60,7 +60,7 @@ def with_everynet(job: Job) -> Callable[[], Turn]:
     from everynet.zoo.language.word2vec import CBOW, Word2Vec
 
     kind = CBOW if job["bag"] else Word2Vec
-    corpus = Corpus.of(pieces(), 5)
+    corpus = Corpus.from_sentences(pieces(), 5)
     kind(epochs=1, min_count=1).fit([["a", "b"] * 9])  # compiles
 
     def begin(seed: int) -> Callable[[], "WordVectors"]:

@@ -43,7 +43,7 @@ def judged(seconds: float, decoders: np.ndarray, rates: np.ndarray, points: np.n
 def our_decoders(job: Job) -> Callable[[], Turn]:
     import torch
 
-    from everynet.zoo.population.decoders import regularised
+    from everynet.zoo.population.decoders import ridge_solver
 
     rates, points, unseen, truth = activities(job)
     h, x = torch.from_numpy(rates), torch.from_numpy(points)
@@ -51,7 +51,7 @@ def our_decoders(job: Job) -> Callable[[], Turn]:
 
     def work() -> Turn:
         begun = time.perf_counter()
-        decoders = regularised(h, sigma).solve(x)
+        decoders = ridge_solver(h, sigma).solve(x)
         return judged(time.perf_counter() - begun, decoders.numpy(), unseen, truth)
 
     return work

@@ -43,9 +43,11 @@ def test_there_and_back(tmp_path, smoothing):
     assert other.vocabulary_ == model.vocabulary_
     asked = ["the dog ran away", "a new cat", ""]
     np.testing.assert_allclose(other.logprob(asked), model.logprob(asked), rtol=1e-10)
-    np.testing.assert_allclose(other.next("the dog"), model.next("the dog"), rtol=1e-10)
+    np.testing.assert_allclose(
+        other.predict_next("the dog"), model.predict_next("the dog"), rtol=1e-10
+    )
     assert math.isfinite(other.perplexity(SENTENCES))
-    with pytest.raises(UserError, match=r"smoothing \(arpa\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown smoothing \(arpa\); the nearest"):
         other.fit(SENTENCES)
 
 
@@ -55,7 +57,7 @@ def test_a_file_by_hand_means_what_it_says(tmp_path):
     half, quarter = math.log10(0.5), math.log10(0.25)
     wanted = [-0.1, -0.2, -0.1, -0.30103 + half, -0.2, -0.5 + quarter, quarter]
     np.testing.assert_allclose(logp, wanted, rtol=1e-12)
-    assert model.next()[model.vocabulary_.index("a")] == pytest.approx(0.5)
+    assert model.predict_next()[model.vocabulary_.index("a")] == pytest.approx(0.5)
 
 
 def test_the_form_is_that_of_other_programs(tmp_path):

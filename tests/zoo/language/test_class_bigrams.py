@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from everynet.system.errors import UserError
-from everynet.zoo.language.class_bigrams import ClassBigrams, fixed
+from everynet.zoo.language.class_bigrams import ClassBigrams, make_text
 
 
 @pytest.fixture(scope="module")
@@ -25,17 +25,17 @@ def test_within_a_class_it_is_the_law_of_zipf(language):
 
 def test_a_text_has_the_probabilities_that_are_said(language):
     """Pairs of classes, and words within a class, within five standard errors."""
-    text = language.text(40_000, torch.Generator().manual_seed(1))
+    text = language.sample_text(40_000, torch.Generator().manual_seed(1))
     c = language.class_of[text]
     for before in range(5):
         after = c[1:][c[:-1] == before]
         share = torch.bincount(after, minlength=5) / len(after)
-        wanted = language.follow[before]
+        wanted = language.transitions[before]
         assert bool(
             ((share - wanted).abs() <= 5 * (wanted * (1 - wanted) / len(after)).sqrt()).all()
         )
     own = text[c == 2]
-    share, wanted = torch.bincount(own, minlength=50)[2::5] / len(own), language.within[2::5]
+    share, wanted = torch.bincount(own, minlength=50)[2::5] / len(own), language.within_class[2::5]
     error = (wanted * (1 - wanted) / len(own)).sqrt()
     assert bool(((share - wanted).abs() <= 5 * error).all())
 
@@ -54,7 +54,7 @@ def test_the_data_are_pairs_of_neighbours_and_counts(language):
     again = language.data(300, batch_size=10, seed=4, held_out=20)
     assert torch.equal(again.splits["train"][0], x), "the text is the same whatever the seed"
     assert again.digest == data.digest
-    assert torch.equal(fixed(language, 21, 1)[1:], data.splits["valid"][1])
+    assert torch.equal(make_text(language, 21, 1)[1:], data.splits["valid"][1])
 
 
 def test_more_classes_than_words_are_refused():

@@ -6,22 +6,23 @@ from everynet.data import judgements
 from everynet.data.kinds import named
 from everynet.data.sets import everything
 from everynet.system.errors import UserError
-from everynet.zoo.language.corpus import LONGEST, Corpus, numbered, sentences
+from everynet.zoo.language.corpus import LONGEST, Corpus, encode_sentences, split_sentences
 
 
 def test_sentences_end_at_stops_and_empty_lines():
     text = "The cat isn't here. It's 3 dogs!\nA_b\n\nx2: y\nz? "
     found = [["the", "cat", "isn't", "here"], ["it's", "dogs"], ["a_b"], ["x2", "y", "z"]]
-    assert list(sentences(text)) == found
-    assert list(sentences("... 12 \n\n")) == []
+    assert list(split_sentences(text)) == found
+    assert list(split_sentences("... 12 \n\n")) == []
 
 
 def test_unknown_words_and_empty_sentences_are_left_out():
-    assert numbered([["a", "z", "b"], ["z"], [], ["b"]], ["a", "b"]).tolist() == [0, 1, -1, 1, -1]
+    found = encode_sentences([["a", "z", "b"], ["z"], [], ["b"]], ["a", "b"])
+    assert found.tolist() == [0, 1, -1, 1, -1]
 
 
 def test_a_long_sentence_is_cut():
-    text = Corpus.of([["a", "b"] * LONGEST], 1).text
+    text = Corpus.from_sentences([["a", "b"] * LONGEST], 1).text
     assert len(text) == 2 * LONGEST + 2
     assert text[LONGEST] == text[-1] == -1
 

@@ -1,4 +1,4 @@
-"""Real against corrupted: what a fault is, the judge's equations, and what it is asked."""
+"""Real against corrupted: what a fault is, the network's equations, and what it is asked."""
 
 from dataclasses import replace
 
@@ -12,12 +12,18 @@ from everynet.data.texts.tokens import Tokens
 from everynet.metrics.ranking import auc
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
-from everynet.zoo.language.corrupted import WAYS, Judge, corrupt, corrupted, sentences
+from everynet.zoo.language.corrupted import (
+    SORTS,
+    SentenceDiscriminator,
+    add_fault,
+    corrupt,
+    cut_sentences,
+)
 
 
-def judge(words=9, size=5, dropout=0.0):
+def discriminator(words=9, size=5, dropout=0.0):
     torch.manual_seed(0)
-    net = Judge(torch.rand(words).double() + 1, size, dropout).double()
+    net = SentenceDiscriminator(torch.rand(words).double() + 1, size, dropout).double()
     torch.nn.init.normal_(net.embedding.weight)
     return net.eval()
 
@@ -37,16 +43,16 @@ def some(rows=200, seed=0):
 @pytest.mark.parametrize("way", range(3))
 def test_a_fault_is_one_of_its_sort(way):
     s, lengths = some()
-    wrong, shorter = corrupt(s, lengths, torch.full_like(lengths, way), torch.Generator())
+    wrong, shorter = add_fault(s, lengths, torch.full_like(lengths, way), torch.Generator())
     for row, (before, n, after, m) in enumerate(
         zip(s.tolist(), lengths.tolist(), wrong.tolist(), shorter.tolist(), strict=True)
     ):
         line, made = before[:n], after[:m]
         assert after[m:] == [0] * (8 - m)
-        if WAYS[way] == "swapped":
+        if SORTS[way] == "swapped":
             assert sorted(made) == sorted(line)
             assert sum(a != b for a, b in zip(line, made, strict=True)) == 2
-        elif WAYS[way] == "removed":
+        elif SORTS[way] == "removed":
             assert m == n - 1
             assert any(made == line[:k] + line[k + 1 :] for k in range(n))
         else:
@@ -57,32 +63,32 @@ def test_a_fault_is_one_of_its_sort(way):
 
 def test_every_place_and_sort_comes_as_often():
     s, lengths = some(6000)
-    wrong, shorter, way = corrupted(s, lengths, 1, torch.Generator().manual_seed(1))
+    wrong, shorter, way = corrupt(s, lengths, 1, torch.Generator().manual_seed(1))
     assert (torch.bincount(way) / 6000 - 1 / 3).abs().max() < 0.03
     eight = (way == 1) & (lengths == 8)
     place = (wrong[eight, :7] == s[eight, :7]).long().cumprod(1).sum(1)
     share = torch.bincount(place, minlength=8) / eight.sum()
     assert (share - 1 / 8).abs().max() < 5 * (1 / 8 * 7 / 8 / eight.sum()).sqrt()
     assert (shorter == lengths - (way == 1).long()).all()
-    again = corrupted(s, lengths, 1, torch.Generator().manual_seed(1))
+    again = corrupt(s, lengths, 1, torch.Generator().manual_seed(1))
     assert torch.equal(again[0], wrong)
-    assert (corrupted(s, lengths, 3)[1] >= lengths - 3).all()
+    assert (corrupt(s, lengths, 3)[1] >= lengths - 3).all()
 
 
 def test_a_text_is_cut_at_full_stops_or_at_its_lines():
     text = "One two three four\nfive six. Seven eight nine ten eleven twelve!\n\nToo short.\n"
-    assert sentences(text) == [
+    assert cut_sentences(text) == [
         "One two three four five six.", "Seven eight nine ten eleven twelve!",
     ]  # fmt: skip
-    assert sentences("a b c d e f\na b\nu v w x y z\n") == ["a b c d e f", "u v w x y z"]
+    assert cut_sentences("a b c d e f\na b\nu v w x y z\n") == ["a b c d e f", "u v w x y z"]
 
 
 # -------------------------------------------------------------------------------------- equations
 
 
 @pytest.mark.covers("R26")
-def test_the_judge_is_its_equations():
-    net, s, lengths = judge(), torch.randint(1, 9, (3, 6)), torch.tensor([6, 4, 5])
+def test_the_network_is_its_equations():
+    net, s, lengths = discriminator(), torch.randint(1, 9, (3, 6)), torch.tensor([6, 4, 5])
     logits, nats = net(s, lengths)
     for row in range(3):
         line = s[row, : lengths[row]]
@@ -104,7 +110,7 @@ def test_at_first_a_word_is_as_likely_as_it_is_common():
     model = recipe.model(data)
     count = torch.bincount(data.splits["train"][0].long(), minlength=300) + 1.0
     torch.testing.assert_close(model.bias, (count / count.sum()).log())
-    _, beyond = model.expected(torch.randint(1, 300, (2, 3)))
+    _, beyond = model.word_scores(torch.randint(1, 300, (2, 3)))
     assert beyond[:, 0].abs().max() < 1e-4  # nothing comes before the first word
 
 
@@ -115,10 +121,13 @@ def test_the_loss_is_that_of_both_and_of_the_next_word():
     torch.manual_seed(3)
     terms = recipe.objective(model, batch)
     torch.manual_seed(3)
-    wrong, shorter, _ = corrupted(*batch, recipe.faults)
+    wrong, shorter, _ = corrupt(*batch, recipe.faults)
     (real, nats), (fake, _) = model(*batch), model(wrong, shorter)
     torch.testing.assert_close(
-        terms["judged"], (softplus(-real) + softplus(fake)).mean(), rtol=1e-5, atol=1e-6
+        terms["binary_cross_entropy"],
+        (softplus(-real) + softplus(fake)).mean(),
+        rtol=1e-5,
+        atol=1e-6,
     )
     torch.testing.assert_close(terms["next_word"], nats.mean())
 
@@ -127,8 +136,8 @@ def test_figures_are_of_every_sort():
     recipe = find("corrupted").tiny()
     outputs = {
         "real": torch.tensor([2.0, 1.0, 0.0]), "corrupted": torch.tensor([0.5, 1.5, -1.0]),
-        "way": torch.tensor([0.0, 1.0, 2.0]), "nats": torch.ones(3),
-        "chosen": torch.tensor([1.0, 0.0, 0.0]), "by_frequency": torch.zeros(3),
+        "sort": torch.tensor([0.0, 1.0, 2.0]), "nats": torch.ones(3),
+        "cloze_accuracy": torch.tensor([1.0, 0.0, 0.0]), "cloze_baseline": torch.zeros(3),
     }  # fmt: skip
     found = recipe.summarise(outputs)
     both = torch.tensor([2.0, 1.0, 0.0, 0.5, 1.5, -1.0])
@@ -136,7 +145,7 @@ def test_figures_are_of_every_sort():
     assert found["auc_swapped"] == pytest.approx(2 / 3)
     assert found["auc_removed"] == pytest.approx(1 / 3)
     assert found["auc_replaced"] == 1.0
-    assert found["chosen"] == pytest.approx(1 / 3)
+    assert found["cloze_accuracy"] == pytest.approx(1 / 3)
 
 
 # ------------------------------------------------------------------------------------------- asked
@@ -146,7 +155,7 @@ def test_figures_are_of_every_sort():
 def test_a_line_is_judged_and_its_gap_filled():
     tokens = Tokens.learned(["the man pulled a cart up hill"], "words")
     spec = {"tokens": tokens.spec}
-    net, recipe = judge(len(tokens)), find("corrupted").tiny()
+    net, recipe = discriminator(len(tokens)), find("corrupted").tiny()
     line = torch.tensor(tokens.encode("the man pulled mules"))
     asked = torch.tensor([1, 2, BLANK, 3])
     told, filled = recipe.predict(net, [line, asked], spec, candidates=3)
@@ -197,4 +206,4 @@ def test_learns_topics(tmp_path):
     """Its goal; and of ten words the right one fills a gap more often than the commonest."""
     result = runs.run(find("corrupted"), tmp_path)
     assert result.reached, result.metrics
-    assert result.metrics["chosen"] > 2 * max(0.1, result.metrics["by_frequency"])
+    assert result.metrics["cloze_accuracy"] > 2 * max(0.1, result.metrics["cloze_baseline"])

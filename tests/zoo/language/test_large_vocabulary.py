@@ -19,20 +19,20 @@ from everynet.zoo.language.large_vocabulary import (
     RECIPES,
     WAYS,
     LargeVocabulary,
-    costs,
     gradient_error,
     slope,
     spearman,
+    time_updates,
 )
-from everynet.zoo.language.next_word import (
-    Contrastive,
+from everynet.zoo.language.log_bilinear import (
     FullSoftmax,
-    InParts,
-    Partitioned,
-    Sampled,
-    SampledScores,
-    Scores,
-    Uncorrected,
+    LogBilinear,
+    NoiseContrastive,
+    PartitionedRows,
+    PartitionedSoftmax,
+    SampledLogBilinear,
+    SampledSoftmax,
+    UncorrectedSoftmax,
 )
 from tests.zoo.cells import cell
 
@@ -48,14 +48,14 @@ def counts(words=60):
 
 
 def test_scores_are_products_of_vectors_and_a_bias():
-    model = Scores(counts(), 4).double()
+    model = LogBilinear(counts(), 4).double()
     x = torch.tensor([3, 3, 59])
     wanted = model.inputs[x] @ model.weight.T + model.bias
     torch.testing.assert_close(model(x), wanted)
 
 
 def test_biases_begin_at_the_frequencies_and_a_word_never_seen_at_the_rarest():
-    bias = Scores(torch.tensor([7, 0, 1]), 2).bias
+    bias = LogBilinear(torch.tensor([7, 0, 1]), 2).bias
     torch.testing.assert_close(bias.exp(), torch.tensor([8.0, 1.0, 2.0]) / 11)
 
 
@@ -76,8 +76,8 @@ def test_with_all_words_as_candidates_learning_is_that_of_the_full_softmax():
     ended = []
     for recipe in (
         FullSoftmax(**SMALL, steps=8, lr=0.3),
-        Sampled(**SMALL, steps=8, lr=0.3, samples=60),
-        Uncorrected(**SMALL, steps=8, lr=0.3, samples=60),
+        SampledSoftmax(**SMALL, steps=8, lr=0.3, samples=60),
+        UncorrectedSoftmax(**SMALL, steps=8, lr=0.3, samples=60),
     ):
         data = recipe.dataset()
         state = begin(recipe, data)
@@ -90,9 +90,11 @@ def test_with_all_words_as_candidates_learning_is_that_of_the_full_softmax():
             torch.testing.assert_close(weight, ended[0][1][name], rtol=1e-8, atol=1e-8)
 
 
-@pytest.mark.parametrize("way", [FullSoftmax, Sampled, Contrastive, Partitioned, Uncorrected])
+@pytest.mark.parametrize(
+    "way", [FullSoftmax, SampledSoftmax, NoiseContrastive, PartitionedSoftmax, UncorrectedSoftmax]
+)
 def test_every_way_learns_and_touches_no_row_that_it_did_not_read(way):
-    more = {Partitioned: {"tau": 40}, FullSoftmax: {}}.get(way, {"samples": 10})
+    more = {PartitionedSoftmax: {"tau": 40}, FullSoftmax: {}}.get(way, {"samples": 10})
     recipe = way(**SMALL, steps=3, lr=0.3, **more)
     data = recipe.dataset()
     state = begin(recipe, data)
@@ -106,7 +108,7 @@ def test_every_way_learns_and_touches_no_row_that_it_did_not_read(way):
 
 
 def test_candidates_are_drawn_by_the_frequencies_of_the_training_text():
-    model = SampledScores(counts(), 4, samples=6)
+    model = SampledLogBilinear(counts(), 4, samples=6)
     pi = model.candidates.log_expected.exp()
     assert pi.sum().item() == pytest.approx(6, rel=1e-5)
     assert (pi[0] / pi[59]).item() == pytest.approx(60, rel=1e-4)
@@ -117,10 +119,10 @@ def test_candidates_are_drawn_by_the_frequencies_of_the_training_text():
 
 @pytest.mark.covers("R34")
 def test_batches_come_from_one_part_each_and_its_words_cover_their_targets():
-    text = ClassBigrams(60).text(601, torch.Generator().manual_seed(0))
+    text = ClassBigrams(60).sample_text(601, torch.Generator().manual_seed(0))
     split = (text[:-1], text[1:])
     parts = tuple(partitions(split[1], 30, unit=20))
-    sampler = InParts(parts)
+    sampler = PartitionedRows(parts)
     steps = sampler.steps_per_epoch(split, 20)
     assert steps == 30
     assert len(parts) > 2
@@ -140,9 +142,9 @@ def test_batches_come_from_one_part_each_and_its_words_cover_their_targets():
 
 
 def test_processes_share_a_batch():
-    text = ClassBigrams(60).text(201, torch.Generator().manual_seed(0))
+    text = ClassBigrams(60).sample_text(201, torch.Generator().manual_seed(0))
     split = (text[:-1], text[1:])
-    sampler = InParts(tuple(partitions(split[1], 30, unit=20)))
+    sampler = PartitionedRows(tuple(partitions(split[1], 30, unit=20)))
     whole = sampler.batch(split, 20, 0, 3, WHOLE)[1]
     halves = [sampler.batch(split, 20, 0, 3, Share(rank, 2))[1] for rank in range(2)]
     assert torch.equal(torch.cat(halves), whole)
@@ -169,11 +171,13 @@ def perfect(offset=0.0, correct=0.0):
     """A network of the small language whose scores are log P - correct log pi + offset."""
     recipe = RECIPES["large-vocabulary"]
     language, words = ClassBigrams(recipe.known, *CLASSES), torch.arange(recipe.known)
-    model = SampledScores(counts(recipe.known), language.classes, recipe.known // 10).double()
+    model = SampledLogBilinear(counts(recipe.known), language.classes, recipe.known // 10).double()
     with torch.no_grad():
         model.inputs.copy_(torch.eye(8)[language.class_of])
-        model.weight.copy_(language.follow.log().T[language.class_of])
-        model.bias.copy_(language.within.log() + offset - correct * model.candidates.log_expected)
+        model.weight.copy_(language.transitions.log().T[language.class_of])
+        model.bias.copy_(
+            language.within_class.log() + offset - correct * model.candidates.log_expected
+        )
     torch.testing.assert_close(
         model(words).detach() - offset + correct * model.candidates.log_expected,
         language.log_probability(words, words),
@@ -222,7 +226,7 @@ def test_the_gradient_of_all_words_has_no_error():
 
 def test_every_way_is_timed():
     with torch.random.fork_rng(devices=[]):
-        found = costs(200, 64, 16, torch.Generator().manual_seed(0))
+        found = time_updates(200, 64, 16, torch.Generator().manual_seed(0))
     assert found.keys() >= {"full", "full, in chunks", "adaptive", *(set(WAYS) - {"full"})}
     assert all(0 <= seconds < 10 for seconds in found.values())
 
@@ -231,7 +235,13 @@ def test_cells_differ_in_the_way_they_learn_alone():
     cells = RECIPES["large-vocabulary"].cells()
     assert [*cells] == [*WAYS, *KNOWN]
     kinds = [type(cell) for cell in cells.values()]
-    assert kinds == [FullSoftmax, Sampled, Contrastive, Partitioned, *KNOWN.values()]
+    assert kinds == [
+        FullSoftmax,
+        SampledSoftmax,
+        NoiseContrastive,
+        PartitionedSoftmax,
+        *KNOWN.values(),
+    ]
     assert len({(c.vocabulary, c.steps, c.lr, c.seed) for n, c in cells.items() if n in WAYS}) == 1
     parts = cells["partitioned"]
     assert parts.steps <= parts.dataset().steps_per_epoch, "each word is learned from once"
@@ -245,7 +255,7 @@ def test_cells_differ_in_the_way_they_learn_alone():
         ({"tau": 10}, r"tau \(10\) must be at least batch_size"),
         ({"tokens": 100}, r"tokens \(100\) must be at least 4 batches"),
         ({"known": 20}, r"known \(20\) must be at least 160"),
-        ({"known_tokens": 1}, r"known_tokens \(1\) must be at least a batch of 512"),
+        ({"known_tokens": 1}, r"known_tokens \(1\) must be at least 512"),
         ({"known_steps": 0}, r"known_steps \(0\) must be at least 1"),
         ({"held_out": 0}, r"held_out \(0\) must be at least 1"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
@@ -261,7 +271,7 @@ def test_a_training_by_rows_refuses_what_would_touch_all_of_them():
     for name in ("clip", "clip_value", "weight_decay"):
         with pytest.raises(UserError, match=rf"{name} \(1.0\) must be 0, because it would change"):
             FullSoftmax(**{name: 1.0})
-    with pytest.raises(UserError, match=r"optimizer \(adam\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown optimizer \(adam\); the nearest"):
         FullSoftmax(optimizer="adam")
 
 

@@ -13,13 +13,13 @@ from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
-from everynet.zoo.language.neural_lm import NeuralLM, histories
+from everynet.zoo.language.neural_lm import NeuralLM, contexts
 from everynet.zoo.language.ngram_model import NGram
 
 
 def network(context=3, dropout=0.0):
     torch.manual_seed(0)
-    return NeuralLM(7, context, 4, 5, dropout).double()
+    return NeuralLM(7, 5, context=context, embedding_size=4, dropout=dropout).double()
 
 
 def test_it_is_its_equations_in_numpy():
@@ -44,8 +44,8 @@ def test_dropout_acts_on_vectors_and_hidden_units_in_training_alone():
         assert varies == (silent == "hidden")  # tanh(d) is dropped still, nothing is left of U h
 
 
-def test_histories_are_the_words_before():
-    found = histories(torch.tensor([5, 6, 7, 8]), 3, 0)
+def test_contexts_are_the_words_before():
+    found = contexts(torch.tensor([5, 6, 7, 8]), 3, 0)
     assert found.tolist() == [[0, 0, 0], [0, 0, 5], [0, 5, 6], [5, 6, 7]]
 
 

@@ -19,9 +19,14 @@ from everynet.recipes.catalog import find
 from everynet.recipes.state import State
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
-from everynet.zoo.language.gaps import every, found_again, inserted, likeliest
-from everynet.zoo.language.ngram_model import trigrams
-from everynet.zoo.language.rnn_lm import NextWord, ScoredLines, TiedReader, _by_word
+from everynet.zoo.language.cloze import (
+    all_pairs,
+    insert_words,
+    rank_insertions,
+    recall_removed_words,
+)
+from everynet.zoo.language.ngram_model import fit_trigrams
+from everynet.zoo.language.rnn_lm import LineScorer, RecurrentNextWord, TiedReader, _word_bars
 from everynet.zoo.recurrent.lstm import LSTM
 
 WORDS = "the man pulled the cart and a horse pulled the man\nthe cart is a cart\n"
@@ -57,18 +62,18 @@ def asked():
 def test_dots_of_the_picture_are_the_trigrams_of_the_training_text(asked):
     model, tokens, _ = asked
     stream = torch.tensor(tokens.encode(WORDS * 3))
-    counts = trigrams(stream, list(tokens.vocabulary))
+    counts = fit_trigrams(stream, list(tokens.vocabulary))
     line = torch.tensor(tokens.encode("the man pulled a cart"))
     with torch.no_grad():
-        bars = _by_word(ScoredLines(model, tokens), line, counts)
-        logp = ScoredLines(model, tokens).logp(line[None])[0]
+        bars = _word_bars(LineScorer(model, tokens), line, counts)
+        logp = LineScorer(model, tokens).log_probabilities(line[None])[0]
     beside = [one.beside for one in bars]
     sentence = counts.logprob(["the man pulled a cart"])  # from its start to its end
     assert beside == pytest.approx(np.exp(sentence[: len(bars)]).tolist())
     assert beside[3:] == pytest.approx(
         [
-            float(counts.next("man pulled")[tokens.index["a"]]),
-            float(counts.next("pulled a")[tokens.index["cart"]]),
+            float(counts.predict_next("man pulled")[tokens.index["a"]]),
+            float(counts.predict_next("pulled a")[tokens.index["cart"]]),
         ]
     )
     assert [one.probability for one in bars] == pytest.approx(logp.exp().tolist()[: len(bars)])
@@ -174,7 +179,7 @@ def test_lines_of_a_length_sum_to_what_has_not_ended(asked):
     model, tokens, _ = asked
     pairs = torch.cartesian_prod(*[torch.arange(len(tokens))] * 2)
     with torch.no_grad():
-        logp = ScoredLines(model, tokens).logp(pairs)[:, :2].sum(1)
+        logp = LineScorer(model, tokens).log_probabilities(pairs)[:, :2].sum(1)
     assert logp.exp().sum().item() == pytest.approx(1.0)
 
 
@@ -193,18 +198,18 @@ def test_a_text_without_lines_scores_from_the_second_word_on():
 
 def test_a_new_word_is_a_rare_one_where_the_text_has_those():
     tokens, _ = spec_of("the <unk> pulled a <unk>\n")
-    lines = ScoredLines(network(), tokens)
-    assert lines.known(torch.tensor([0, 1])).tolist() == [tokens.index["<unk>"], 1]
-    assert not {tokens.index["<unk>"], 0, tokens.index["\n"]} & {*lines.words().tolist()}
+    lines = LineScorer(network(), tokens)
+    assert lines.replace_unknown(torch.tensor([0, 1])).tolist() == [tokens.index["<unk>"], 1]
+    assert not {tokens.index["<unk>"], 0, tokens.index["\n"]} & {*lines.candidate_words().tolist()}
 
 
 def test_long_lists_of_lines_are_scored_in_parts(asked, monkeypatch):
     model, tokens, _ = asked
     lines = torch.randint(len(tokens), (7, 4))
     with torch.no_grad():
-        whole = ScoredLines(model, tokens).score(lines)
+        whole = LineScorer(model, tokens).score(lines)
         monkeypatch.setattr("everynet.zoo.language.rnn_lm.LOGITS", 2 * 6 * len(tokens))
-        torch.testing.assert_close(ScoredLines(model, tokens).score(lines), whole)
+        torch.testing.assert_close(LineScorer(model, tokens).score(lines), whole)
 
 
 # ------------------------------------------------------------------------------------------- gaps
@@ -213,7 +218,9 @@ def test_long_lists_of_lines_are_scored_in_parts(asked, monkeypatch):
 @given(st.lists(st.integers(1, 9), max_size=6), st.data())
 def test_a_word_is_inserted_at_its_place(line, data):
     places = data.draw(st.lists(st.integers(0, len(line)), min_size=1, max_size=4))
-    made = inserted(torch.tensor(line).long(), torch.tensor(places), torch.full((len(places),), 70))
+    made = insert_words(
+        torch.tensor(line).long(), torch.tensor(places), torch.full((len(places),), 70)
+    )
     for row, place in zip(made.tolist(), places, strict=True):
         assert row == [*line[:place], 70, *line[place:]]
 
@@ -257,7 +264,7 @@ def test_a_missing_word_is_looked_for_at_every_place(asked):
         for place in range(5):
             for word in words:
                 made = torch.tensor([[*line[:place], word, *line[place:]]])
-                scores[place, word] = ScoredLines(model, tokens).score(made).item()
+                scores[place, word] = LineScorer(model, tokens).score(made).item()
     best = sorted(scores, key=lambda pair: -scores[pair])[:4]
     total = sum(map(math.exp, scores.values()))
     assert [(k, tokens.index[w]) for w, k, _ in answer["candidates"]] == best
@@ -270,7 +277,7 @@ def test_a_missing_word_is_looked_for_at_every_place(asked):
 
 
 def test_all_pairs_are_tried():
-    places, words = every(3, torch.tensor([7, 8]))
+    places, words = all_pairs(3, torch.tensor([7, 8]))
     assert list(zip(places.tolist(), words.tolist(), strict=True)) == [
         *((0, 7), (0, 8), (1, 7), (1, 8), (2, 7), (2, 8))
     ]
@@ -285,10 +292,13 @@ def test_a_model_that_knows_the_line_finds_the_word_again():
         return torch.tensor([0.0 if tuple(row) in known else -9.0 for row in rows.tolist()])
 
     def propose(rest):
-        return likeliest(score, rest, *every(len(rest) + 1, torch.arange(1, 9)), 1)
+        return rank_insertions(score, rest, *all_pairs(len(rest) + 1, torch.arange(1, 9)), 1)
 
-    assert found_again(propose, lines, torch.Generator().manual_seed(0)) == 1.0
-    assert found_again(lambda _: [(0, 8, 1.0)], lines, torch.Generator().manual_seed(0)) == 0.0
+    assert recall_removed_words(propose, lines, torch.Generator().manual_seed(0)) == 1.0
+    assert (
+        recall_removed_words(lambda _: [(0, 8, 1.0)], lines, torch.Generator().manual_seed(0))
+        == 0.0
+    )
 
 
 # ---------------------------------------------------------------------------------------- refusals
@@ -311,10 +321,10 @@ def test_lines_it_refuses(asked, line, given, message):
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"spread": 0.0}, r"spread \(0.0\) must be above 0"),
+        ({"spread": 0.0}, r"spread \(0.0\) must be a positive number"),
         ({"flat": -1}, r"flat \(-1\) must be at least 0"),
         ({"every": -1}, r"every \(-1\) must be at least 0"),
-        ({"fall": 0.5}, r"fall \(0.5\) must be at least 1, because the rate is divided by it"),
+        ({"fall": 0.5}, r"fall \(0.5\) must be a number from 1 up"),
     ],
 )
 def test_settings_it_refuses(fields, message):
@@ -359,20 +369,20 @@ def test_a_network_that_knows_nothing_has_the_perplexity_of_its_vocabulary():
 
 def test_the_penn_treebank_recipes_are_as_published():
     medium = find("lstm-ptb-medium")
-    assert isinstance(medium, NextWord)
+    assert isinstance(medium, RecurrentNextWord)
     assert (medium.hidden_size, medium.layers, medium.dropout, medium.spread) == (650, 2, 0.5, 0.05)
     assert (medium.batch_size, medium.window, medium.clip, medium.lr) == (20, 35, 5.0, 1.0)
 
 
 def found_by(model, data, ngram, most=150):
     """How often the network and n-grams find a word that is missing from unseen lines; chance."""
-    lines = ScoredLines(model.eval(), Tokens.of(data.spec))
-    unseen = lines.of_stream(data.splits["test"][0].long(), 4, 16)[:most]
+    lines = LineScorer(model.eval(), Tokens.of(data.spec))
+    unseen = lines.select_lines(data.splits["test"][0].long(), 4, 16)[:most]
     counts = find(ngram).fit(find(ngram).model(data), data)
-    words = lines.words()
+    words = lines.candidate_words()
 
     def by_network(rest):
-        return likeliest(lines.score, rest, *lines.proposed(rest, range(len(rest) + 1), 200))
+        return rank_insertions(lines.score, rest, *lines.propose(rest, range(len(rest) + 1), 200))
 
     def by_counts(rest):
         end = rest.new_tensor(lines.ends)
@@ -381,11 +391,11 @@ def found_by(model, data, ngram, most=150):
             whole = torch.cat([rows, end.expand(len(rows), -1)], 1)
             return counts.logprob(whole.flatten()).view(whole.shape).sum(1)
 
-        return likeliest(score, rest, *every(len(rest) + 1, words))
+        return rank_insertions(score, rest, *all_pairs(len(rest) + 1, words))
 
     with torch.no_grad():
         found = [
-            found_again(propose, unseen, torch.Generator().manual_seed(0))
+            recall_removed_words(propose, unseen, torch.Generator().manual_seed(0))
             for propose in (by_network, by_counts)
         ]
     return *found, 5 * len(unseen) / (len(words) * sum(map(len, unseen)))
@@ -421,7 +431,7 @@ def test_pieces_of_words_know_what_is_pulled_and_not_pooled(tmp_path):
     recipe = replace(find("rnn-lm"), data="text8", tokens="bpe", vocabulary=8192)
     result = runs.run(replace(recipe, dropout=0.0, steps=1500, goal=""), tmp_path, device="cpu")
     model, tokens = everynet.load(result.folder), Tokens.of(recipe.dataset().spec)
-    lines = ScoredLines(model.eval(), tokens)
+    lines = LineScorer(model.eval(), tokens)
     with torch.no_grad():
         for line in ("the man {} the cart", "he was {} out of the water", "a cart {} by a horse"):
             pulled, pooled = (

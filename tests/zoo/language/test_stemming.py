@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everynet.system.errors import UserError
-from everynet.zoo.language.stemming import IRREGULAR, lemma, measure, stem
+from everynet.zoo.language.stemming import IRREGULAR, lemmatize, measure, stem
 
 REFERENCE = json.loads((Path(__file__).parent / "porter.json").read_text())
 """Stems by nltk; under "made" stands how."""
@@ -51,15 +51,15 @@ def test_a_stem_need_not_be_a_word():
 )  # fmt: skip
 def test_lemmas(part, forms):
     pairs = [form.split(">") for form in forms.split()]
-    assert [lemma(word.title(), part) for word, _ in pairs] == [wanted for _, wanted in pairs]
+    assert [lemmatize(word.title(), part) for word, _ in pairs] == [wanted for _, wanted in pairs]
 
 
 def test_a_lemma_is_its_own():
     for part, irregular in IRREGULAR.items():
         for word in irregular.values():
-            assert lemma(word, part) == word
+            assert lemmatize(word, part) == word
 
 
 def test_what_it_refuses():
     with pytest.raises(UserError, match=r"part \(nuon\) must be one we have; .*noun"):
-        lemma("cats", "nuon")
+        lemmatize("cats", "nuon")

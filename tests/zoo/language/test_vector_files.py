@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.system.errors import UserError
-from everynet.zoo.language.vector_files import read, save_binary, save_text
+from everynet.zoo.language.vector_files import read_vectors, save_binary, save_text
 
 SAVE = {"text": save_text, "binary": save_binary}
 NAMES = st.text(st.characters(exclude_characters=" \n\r", codec="utf-8"), min_size=1, max_size=6)
@@ -25,7 +25,7 @@ def test_there_and_back(tmp_path_factory, form, words, numbers):
     rows = [[numbers[(i + j) % len(numbers)] for j in range(3)] for i in range(len(words))]
     vectors = torch.tensor(rows, dtype=torch.float32)
     SAVE[form](path, words, vectors)
-    found = read(path)
+    found = read_vectors(path)
     assert found.words == words
     assert torch.equal(found.vectors, vectors)
 
@@ -39,8 +39,8 @@ def test_the_forms_are_those_of_word2vec(tmp_path):
     assert (tmp_path / "b").read_bytes() == b"2 2\na " + packed[0] + b"\nb " + packed[1] + b"\n"
     for content in (b"2 2\na " + packed[0] + b"b " + packed[1], b"2 2\na 1 -2.5 \nb 0.25 3e0 "):
         (tmp_path / "c").write_bytes(content)  # as other programs write it
-        assert torch.equal(read(tmp_path / "c").vectors, vectors)
-        assert read(tmp_path / "c").words == ["a", "b"]
+        assert torch.equal(read_vectors(tmp_path / "c").vectors, vectors)
+        assert read_vectors(tmp_path / "c").words == ["a", "b"]
 
 
 ONE = struct.pack("<2f", 1, 2)
@@ -68,7 +68,7 @@ ONE = struct.pack("<2f", 1, 2)
 def test_refusals(tmp_path, content, said):
     (tmp_path / "v").write_bytes(content)
     with pytest.raises(UserError) as refusal:
-        read(tmp_path / "v")
+        read_vectors(tmp_path / "v")
     assert said in str(refusal.value)
     assert "\n" not in str(refusal.value)
 

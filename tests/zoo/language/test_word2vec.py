@@ -17,7 +17,6 @@ from everynet.kernels.word2vec import descend
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
-from everynet.zoo.language.company import find_phrases, join_phrases
 from everynet.zoo.language.corpus import Corpus
 from everynet.zoo.language.word2vec import (
     CBOW,
@@ -26,7 +25,13 @@ from everynet.zoo.language.word2vec import (
     negative_sampling,
     window_mean,
 )
-from everynet.zoo.language.word_vectors import WordVectors, agreement, judged, plane
+from everynet.zoo.language.word_embedding import find_phrases, join_phrases
+from everynet.zoo.language.word_vectors import (
+    WordVectors,
+    principal_plane,
+    select_known_questions,
+    summarise_questions,
+)
 
 HERE = Path(__file__).parent
 KINDS = pytest.mark.parametrize("kind", [Word2Vec, CBOW])
@@ -101,7 +106,7 @@ def test_at_their_optima_both_losses_put_words_in_the_same_order():
 def test_what_is_kept_and_what_is_noise():
     """f = 1/2 at t = 0.005 is a hundred times too frequent: 0.1 + 0.01."""
     counts = torch.tensor([100, 50, 49, 1])
-    rule = Word2Vec(subsample=0.005)._rule(counts)
+    rule = Word2Vec(subsample=0.005)._sampling_rule(counts)
     wanted = [min(1, math.sqrt(1 / r) + 1 / r) for r in (100, 50, 49, 1)]
     np.testing.assert_allclose(rule.keep / 2.0**32, wanted, rtol=1e-6)
     assert rule.keep[0] / 2.0**32 == pytest.approx(0.11)
@@ -164,7 +169,7 @@ def test_words_that_keep_the_same_company_become_alike(kind):
 
 @KINDS
 def test_batches_learn_the_same(kind, monkeypatch):
-    monkeypatch.setattr(kind, "_by_blocks", kind._by_batches)
+    monkeypatch.setattr(kind, "_fit_blocks", kind._fit_batches)
     model = small(kind, epochs=8).fit(chatter(1600))
     within, between = spread(model)
     assert within > 0.9
@@ -181,7 +186,7 @@ def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
         return descend(v, u, given, rate, bag=bag)
 
     monkeypatch.setattr("everynet.zoo.language.word2vec.descend", counted)
-    monkeypatch.setattr(Word2Vec, "_by_blocks", Word2Vec._by_batches)
+    monkeypatch.setattr(Word2Vec, "_fit_blocks", Word2Vec._fit_batches)
     given = [["the", word, "the", "the"] for sentence in chatter(300) for word in sentence]
     model = small(Word2Vec, epochs=2).fit(given)
     assert max(sizes) == 10  # the word is 3/4 of the text: 8 times in 10 or 11
@@ -189,7 +194,7 @@ def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
 
 
 def test_batches_are_a_function_of_the_seed(monkeypatch):
-    monkeypatch.setattr(Word2Vec, "_by_blocks", Word2Vec._by_batches)
+    monkeypatch.setattr(Word2Vec, "_fit_blocks", Word2Vec._fit_batches)
     first, again, other = (small(Word2Vec, epochs=1, seed=s).fit(chatter(60)) for s in (0, 0, 1))
     assert torch.equal(first.vectors_, again.vectors_)
     assert not torch.equal(first.vectors_, other.vectors_)
@@ -245,7 +250,7 @@ def theirs():
 
 @pytest.fixture(scope="module", params=["txt", "bin"])
 def known(request):
-    return WordVectors.read(HERE / f"gensim_words.{request.param}")
+    return WordVectors.load(HERE / f"gensim_words.{request.param}")
 
 
 def test_answers_are_those_of_gensim(known, theirs):
@@ -274,28 +279,28 @@ def test_questions_with_an_unknown_word_are_left_out():
         {"wordsim": [("a", "b", 3.0), ("a", "z", 1.0)], "simlex": [("b", "a", 2.0)]},
         {"s": [("a", "b", "c", "d"), ("a", "b", "c", "z")]},
     )
-    rows, kind, score, left = judged(by, ["d", "c", "b", "A"])
+    rows, kind, score, left = select_known_questions(by, ["d", "c", "b", "A"])
     assert rows.tolist() == [[3, 2, 3, 2], [2, 3, 2, 3], [3, 2, 1, 0]]
     assert (kind.tolist(), score.tolist(), left) == ([0, 1, 2], [3, 2, 1], 2)
 
 
 def test_agreement_is_of_ranks():
     kind, score = torch.tensor([0, 0, 0, 2, 2]), torch.tensor([1.0, 2, 3, 1, 1])
-    found = agreement(kind, score, torch.tensor([0.1, 0.11, 9, 1, 0]))
+    found = summarise_questions(kind, score, torch.tensor([0.1, 0.11, 9, 1, 0]))
     assert found == {"wordsim": pytest.approx(1.0), "simlex": 0.0, "analogies": 0.5}
 
 
 def test_lines_are_answered(known):
     wanted = [[word, round(x, 4)] for word, x in known.nearest(["king", "woman"], ["man"], 3)]
-    assert known.answer("king - man + woman", 3) == {"nearest": wanted}
-    assert known.answer("King - man + woman", 3) == {"nearest": wanted}
-    assert known.answer("like: dog", 2) == known.answer("dog", 2)
-    assert known.answer("like: dog", 2)["nearest"][0][0] == known.most_similar("dog")[0][0]
-    refused = known.answer("king - mann + woman", 3)["refused"]
+    assert known.answer_line("king - man + woman", 3) == {"nearest": wanted}
+    assert known.answer_line("King - man + woman", 3) == {"nearest": wanted}
+    assert known.answer_line("like: dog", 2) == known.answer_line("dog", 2)
+    assert known.answer_line("like: dog", 2)["nearest"][0][0] == known.most_similar("dog")[0][0]
+    refused = known.answer_line("king - mann + woman", 3)["refused"]
     assert refused.startswith("word (mann) must be one of the 20 that were learned")
     assert "man" in refused
     for line in ("king -", "king man", "like:", "king * man", "- man"):
-        assert "must read like 'like: queen'" in known.answer(line, 3)["refused"], line
+        assert "must read like 'like: queen'" in known.answer_line(line, 3)["refused"], line
 
 
 def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
@@ -303,13 +308,13 @@ def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
     model = Word2Vec()
     model.words_, model.vectors_ = words, drawn(400, 12).float()
     model.vectors_[200:] *= 0.1
-    groups = model.groups(4, 3)
+    groups = model.similar_groups(4, 3)
     members = [word for group in groups.values() for word in group]
     assert 0 < len(groups) <= 4
     assert len(set(members)) == len(members) == 4 * len(groups)
     assert all(head == group[0] for head, group in groups.items())
     asked = [("w1", "w2", "w3", "w4"), ("w3", "w4", "w1", "w2"), ("w5", "w9", "w1", "w2")]
-    found = model.relations(
+    found = model.analogy_pairs(
         Judgements({}, {"few": asked[:1], "some": [*asked, ("x", "y", "z", "z")]})
     )
     assert list(found) == ["some"]
@@ -318,7 +323,7 @@ def test_groups_have_no_word_in_common_and_relations_are_of_known_words():
 
 def test_the_plane_keeps_what_varies_most():
     points = drawn(9, 2) @ torch.tensor([[3.0, 0, 0, 0], [0, 2, 0, 0]], dtype=torch.float64)
-    flat = plane(points + 5)
+    flat = principal_plane(points + 5)
     torch.testing.assert_close(torch.cdist(flat, flat), torch.cdist(points, points))
 
 
@@ -326,7 +331,7 @@ def test_files_round_trip(tmp_path):
     model = small(Word2Vec, epochs=1).fit(chatter(50))
     for name in ("text", "binary"):
         getattr(model, f"save_{name}")(tmp_path / name)
-        again = Word2Vec.read(tmp_path / name)
+        again = Word2Vec.load(tmp_path / name)
         assert again.words_ == model.words_
         assert torch.equal(again.vectors_, model.vectors_)
         assert again.most_similar("sea1") == model.most_similar("sea1")
@@ -339,14 +344,14 @@ def test_which_word_stood_in_a_gap():
     """Centres have the words around them, those of their own sentence and no others."""
     recipe = find("word2vec").tiny()
     recipe = replace(recipe, window=2)
-    around, own, other = recipe._gaps([["a", "b", "a"], ["c"], ["b", "c"]], ["a", "b", "c"])
+    around, own, other = recipe._windows([["a", "b", "a"], ["c"], ["b", "c"]], ["a", "b", "c"])
     assert own.tolist() == [0, 1, 0, 1, 2]
     found = [sorted(row[row >= 0].tolist()) for row in around]
     assert found == [[0, 1], [0, 0], [0, 1], [2], [1]]
     assert sorted(other.tolist()) == sorted(own.tolist())
 
 
-def test_told_apart_by_the_sum_of_scores():
+def test_words_are_compared_by_the_sum_of_scores():
     recipe = find("word2vec").tiny()
     model = Word2Vec()
     model.vectors_, model.contexts_ = (
@@ -358,7 +363,7 @@ def test_told_apart_by_the_sum_of_scores():
         torch.tensor([0, 1, 1]),
         torch.tensor([1, 2, 1]),
     )
-    assert recipe.metrics(model, batch)["told_apart"].tolist() == [1, 0, 0.5]
+    assert recipe.metrics(model, batch)["pairwise_accuracy"].tolist() == [1, 0, 0.5]
 
 
 def test_phrases_are_words_of_the_recipe():
@@ -390,7 +395,7 @@ def test_refusals():
             replace(find("word2vec"), **{name: 0})
     with pytest.raises(UserError, match=r"subsample \(0\) must be above 0, because the share"):
         Word2Vec(subsample=0).fit([["a", "b"]])
-    with pytest.raises(UserError, match=r"subsample \(0\) must be above 0; 1 keeps every word"):
+    with pytest.raises(UserError, match=r"subsample \(0\) must be a positive number"):
         replace(find("word2vec"), subsample=0)
     with pytest.raises(UserError, match=r"phrase_score \(-1\) must be at least 0"):
         replace(find("word2vec"), phrase_score=-1)
@@ -403,7 +408,7 @@ def test_refusals():
 
 
 def test_a_corpus_counts_its_words():
-    corpus = Corpus.of([["b", "a", "b"], ["c", "b"]], 1)
+    corpus = Corpus.from_sentences([["b", "a", "b"], ["c", "b"]], 1)
     assert corpus.words == ["b", "a", "c"]
     assert corpus.text.tolist() == [0, 1, 0, -1, 2, 0, -1]
     assert corpus.counts.tolist() == [3, 1, 1]

@@ -9,9 +9,9 @@ import torch
 from everynet.zoo.population.dynamics import (
     RatePopulation,
     SpikingPopulation,
-    crossings,
-    cycle,
-    solved,
+    period_and_amplitude,
+    solve_ode,
+    threshold_crossings,
 )
 from everynet.zoo.population.ensemble import Ensemble, relative_error
 from everynet.zoo.population.integrator import integration
@@ -40,10 +40,12 @@ def values(numbers):
 def ensemble(given, tuning, radius):
     """Neurons and points as Nengo had them; gain and bias are ours."""
     encoders = values(given["encoders"])
-    made = Ensemble(*encoders.shape, tuning=tuning, radius=radius, points=1, max_rates=(300, 300))
+    made = Ensemble(
+        *encoders.shape, tuning=tuning, radius=radius, eval_points=1, max_rates=(300, 300)
+    )
     peaks, intercepts = values(given["max_rates"]), values(given["intercepts"])
     made.gain, made.bias = gain_and_bias(tuning, peaks, intercepts)
-    made.encoders, made.points = encoders, radius * values(given["points"])
+    made.encoders, made.eval_points = encoders, radius * values(given["points"])
     return made
 
 
@@ -65,7 +67,7 @@ def test_gain_bias_and_rates_are_nengos(name):
     """To the nine digits that are in the file."""
     given, theirs = THEIRS["tuning"], THEIRS["tuning"][name]
     ours = ensemble(given, TUNINGS[name](), given["radius"])
-    rates = ours.encode(ours.points)
+    rates = ours.encode(ours.eval_points)
     assert (rates > 0).double().mean() > 0.4
     found = {"gain": ours.gain, "bias": ours.bias, "rates": rates}
     for part, mine in found.items():
@@ -81,7 +83,7 @@ def test_trajectories_are_nengos(name, kind):
     rows = pushed(name, duration)
     given = THEIRS["ensembles"][str(rows.shape[1])]
     ours = population(POPULATIONS[kind], name, ensemble(given, TUNINGS["lif"](), theirs["radius"]))
-    begun = ours.rest(torch.zeros(rows.shape[1]), None)
+    begun = ours.initial_state(torch.zeros(rows.shape[1]), None)
     if kind == "spiking":
         begun = begun._replace(voltage=values(given["voltage"]))
     every = SYSTEMS["settings"]["every"]
@@ -106,8 +108,10 @@ def measured(name, seeds, measure, around=None):
     found = {kind: [] for kind in POPULATIONS}
     for seed in range(seeds):
         generator = torch.Generator().manual_seed(seed)
-        made = Ensemble(count, rows.shape[1], radius=radius, points=2 * count, generator=generator)
-        made.points = around(2 * count, generator) if around else made.points
+        made = Ensemble(
+            count, rows.shape[1], radius=radius, eval_points=2 * count, generator=generator
+        )
+        made.eval_points = around(2 * count, generator) if around else made.eval_points
         for kind, of in POPULATIONS.items():
             run = population(of, name, made).simulate(
                 rows, settings["duration"], DT, generator=generator
@@ -119,7 +123,7 @@ def measured(name, seeds, measure, around=None):
 @pytest.mark.covers("P7", "P8")
 def test_van_der_pols_cycle_is_nengos():
     """Period and height; five standard errors are 1.5 % of them."""
-    ours = measured("van-der-pol", 12, lambda y: cycle(y[:, 0], DT, 1.0))
+    ours = measured("van-der-pol", 12, lambda y: period_and_amplitude(y[:, 0], DT, 1.0))
     for kind, rows in ours.items():
         assert_same(rows, THEIRS["van-der-pol"][kind])
 
@@ -130,7 +134,7 @@ def test_lorenz_butterfly_is_nengos():
     spread = THEIRS["lorenz"]["settings"]["spread"]
     start = 5 * torch.randn(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     times = torch.arange(500, 1500).double() * 0.01
-    path = solved(lambda y: lorenz(y.reshape(-1, 3)).reshape(1, -1), start, times).reshape(-1, 3)
+    path = solve_ode(lambda y: lorenz(y.reshape(-1, 3)).reshape(1, -1), start, times).reshape(-1, 3)
 
     def around(count, generator):
         chosen = torch.randint(len(path), (count,), generator=generator)
@@ -140,7 +144,10 @@ def test_lorenz_butterfly_is_nengos():
     def measure(y):  # as in the script
         seconds, mean = len(y) * DT, y.mean(0)
         wide = torch.cat([y[:, :2], y[:, 2:] - mean[2]], dim=1).square().mean(0).sqrt()
-        lobes, halves = len(crossings(y[:, 0], 3.0)), len(crossings(y[:, 2] + 1, 3.0))
+        lobes, halves = (
+            len(threshold_crossings(y[:, 0], 3.0)),
+            len(threshold_crossings(y[:, 2] + 1, 3.0)),
+        )
         return [*mean.tolist(), *wide.tolist(), lobes / seconds, halves / 2 / seconds]
 
     ours = measured("lorenz", 12, measure, around)

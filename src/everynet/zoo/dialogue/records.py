@@ -1,13 +1,13 @@
 """Records of a dialogue for a network that chooses replies, as flat fields of fixed length.
 
-    context, context_len            what was said so far: tokens filled up with 0, and how many
+    context, context_len            what was tokens so far: tokens padded with 0, and how many
     utterance, utterance_len        a reply
     label                           1 where the reply is the true one, 0 where it was drawn
     distractor_0 .. distractor_8    nine drawn replies, each with its _len
 
-A record to learn from has a label and no distractor: half of the replies are true. A record to be
-judged has nine distractors and no label: its utterance is the true reply, to be found among ten.
-Records are kept as JSON, one a line, and come back as they were.
+A training record has a label and no distractor: half of the replies are true. An evaluation record
+has nine distractors and no label: its utterance is the true reply, to be ranked first among ten.
+Records are stored as JSON, one a line, and are read back unchanged.
 
 Lowe et al. (2015), "The Ubuntu dialogue corpus", arXiv:1506.08909, sections 3.3 and 5.
 """
@@ -24,24 +24,24 @@ import torch
 from everynet.system.errors import UserError
 
 DISTRACTORS = 9
-FILLER = 0
+PADDING = 0
 Fields: TypeAlias = dict[str, int | list[int]]
-Said: TypeAlias = tuple[int, ...]
+TokenIds: TypeAlias = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Record:
     """A context and a reply, by the numbers of their tokens."""
 
-    context: Said
-    utterance: Said
+    context: TokenIds
+    utterance: TokenIds
     label: int | None = None
-    distractors: tuple[Said, ...] = ()
+    distractors: tuple[TokenIds, ...] = ()
 
     def __post_init__(self) -> None:
         if (self.label is None) == (len(self.distractors) == 0):
             raise UserError(
-                "a record must have a label, to be learned from, or distractors, to be judged, and "
+                "a record must have a label, for training, or distractors, for evaluation, and "
                 "never both"
             )
         if self.label not in (None, 0, 1):
@@ -53,38 +53,42 @@ class Record:
             )
 
 
-def learned(pairs: Sequence[tuple[Said, Said]], generator: torch.Generator) -> Iterator[Record]:
+def make_training_records(
+    pairs: Sequence[tuple[TokenIds, TokenIds]], generator: torch.Generator
+) -> Iterator[Record]:
     """For each context its true reply and one that was drawn from the other pairs."""
-    _enough(pairs, 2)
+    _require_pairs(pairs, 2)
     for number, (context, reply) in enumerate(pairs):
         yield Record(context, reply, 1)
-        (other,) = _others(number, len(pairs), 1, generator)
+        (other,) = _draw_others(number, len(pairs), 1, generator)
         yield Record(context, pairs[other][1], 0)
 
 
-def judged(pairs: Sequence[tuple[Said, Said]], generator: torch.Generator) -> Iterator[Record]:
+def make_evaluation_records(
+    pairs: Sequence[tuple[TokenIds, TokenIds]], generator: torch.Generator
+) -> Iterator[Record]:
     """For each context its true reply, and nine of other pairs, no pair twice."""
-    _enough(pairs, DISTRACTORS + 1)
+    _require_pairs(pairs, DISTRACTORS + 1)
     for number, (context, reply) in enumerate(pairs):
-        drawn = _others(number, len(pairs), DISTRACTORS, generator)
+        drawn = _draw_others(number, len(pairs), DISTRACTORS, generator)
         yield Record(context, reply, distractors=tuple(pairs[n][1] for n in drawn))
 
 
-def flat(record: Record, length: int) -> Fields:
-    """The fields of a record, tokens filled up to `length`."""
+def flatten_record(record: Record, length: int) -> Fields:
+    """The fields of a record, its tokens padded to `length`."""
     fields: Fields = {}
-    for name, said in _parts(record):
-        if len(said) > length:
+    for name, tokens in _replies(record):
+        if len(tokens) > length:
             raise UserError(
-                f"{name} ({len(said)} tokens) must be at most length ({length}) tokens; cut it or "
-                "set a greater length"
+                f"{name} ({len(tokens)} tokens) must be at most length ({length}) tokens; cut it "
+                "or set a greater length"
             )
-        fields[name] = [*said, *[FILLER] * (length - len(said))]
-        fields[f"{name}_len"] = len(said)
+        fields[name] = [*tokens, *[PADDING] * (length - len(tokens))]
+        fields[f"{name}_len"] = len(tokens)
     return fields if record.label is None else fields | {"label": record.label}
 
 
-def whole(fields: Mapping[str, object]) -> Record:
+def parse_record(fields: Mapping[str, object]) -> Record:
     """The record of such fields."""
     count = sum(name.startswith("distractor_") for name in fields) // 2
     names = ["context", "utterance", *(f"distractor_{n}" for n in range(count))]
@@ -92,19 +96,19 @@ def whole(fields: Mapping[str, object]) -> Record:
     if fields.keys() - {"label"} != wanted:
         strange = sorted(wanted ^ (fields.keys() - {"label"}))
         raise UserError(f"a record must have the fields of one, but {strange[0]} is amiss")
-    context, utterance, *others = (_cut(fields, name) for name in names)
+    context, utterance, *others = (_unpad(fields, name) for name in names)
     label = fields.get("label")
     if label is not None and not isinstance(label, int):
         raise UserError(f"label ({label}) must be 0 or 1")
     return Record(context, utterance, label, tuple(others))
 
 
-def written(records: Iterable[Record], length: int) -> str:
+def to_json_lines(records: Iterable[Record], length: int) -> str:
     """Records as JSON, one a line."""
-    return "".join(json.dumps(flat(record, length)) + "\n" for record in records)
+    return "".join(json.dumps(flatten_record(record, length)) + "\n" for record in records)
 
 
-def read(text: str) -> list[Record]:
+def from_json_lines(text: str) -> list[Record]:
     """The records of such lines."""
     found = []
     for number, line in enumerate(text.splitlines(), 1):
@@ -112,33 +116,33 @@ def read(text: str) -> list[Record]:
             fields = json.loads(line)
             if not isinstance(fields, dict):
                 raise UserError("a record must be fields with their values")
-            found.append(whole(fields))
+            found.append(parse_record(fields))
         except (json.JSONDecodeError, UserError) as error:
             raise UserError(f"line {number}: {error}") from None
     return found
 
 
-def _parts(record: Record) -> list[tuple[str, Said]]:
-    others = ((f"distractor_{n}", said) for n, said in enumerate(record.distractors))
+def _replies(record: Record) -> list[tuple[str, TokenIds]]:
+    others = ((f"distractor_{n}", tokens) for n, tokens in enumerate(record.distractors))
     return [("context", record.context), ("utterance", record.utterance), *others]
 
 
-def _cut(fields: Mapping[str, object], name: str) -> Said:
-    said, count = fields[name], fields[f"{name}_len"]
-    if not isinstance(said, list) or not all(type(token) is int for token in said):
+def _unpad(fields: Mapping[str, object], name: str) -> TokenIds:
+    tokens, count = fields[name], fields[f"{name}_len"]
+    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
         raise UserError(f"{name} must be a list of whole numbers")
-    if type(count) is not int or not 0 <= count <= len(said) or any(said[count:]):
-        raise UserError(f"{name}_len ({count}) must be where the fillers of {name} begin")
-    return tuple(said[:count])
+    if type(count) is not int or not 0 <= count <= len(tokens) or any(tokens[count:]):
+        raise UserError(f"{name}_len ({count}) must be where the padding of {name} begins")
+    return tuple(tokens[:count])
 
 
-def _others(number: int, count: int, most: int, generator: torch.Generator) -> list[int]:
+def _draw_others(number: int, count: int, most: int, generator: torch.Generator) -> list[int]:
     """So many numbers below `count` but not this one, none twice."""
     drawn = torch.randperm(count - 1, generator=generator)[:most].tolist()
     return [n + (n >= number) for n in drawn]
 
 
-def _enough(pairs: Sequence[object], least: int) -> None:
+def _require_pairs(pairs: Sequence[object], least: int) -> None:
     if len(pairs) < least:
         raise UserError(
             f"pairs ({len(pairs)}) must be at least {least}, because replies are drawn from others"

@@ -36,7 +36,7 @@ MOST = 20
 _COUNT = re.compile(r"ngram (\d{1,2}) ?= ?(\d{1,12})")
 
 
-def write(path: Path, words: Sequence[str], grams: Sequence[Grams]) -> None:
+def write_arpa(path: Path, words: Sequence[str], grams: Sequence[Grams]) -> None:
     """Write a model whose word n is `words[n]`."""
     bad = next((word for word in words if len(word.split()) != 1), None)
     if bad is not None:
@@ -44,23 +44,23 @@ def write(path: Path, words: Sequence[str], grams: Sequence[Grams]) -> None:
             f"a word ({bad!r}) must be without spaces: they part the words of ARPA files"
         )
     lines = ["\\data\\", *(f"ngram {n}={len(g.words)}" for n, g in enumerate(grams, 1))]
-    said = [""]
+    texts = [""]
     for n, gram in enumerate(grams, 1):
         lines += ["", f"\\{n}-grams:"]
         prefix = np.repeat(np.arange(len(gram.starts) - 1), np.diff(gram.starts)).tolist()
         last = gram.words.tolist()
-        said = [f"{said[p]} {words[w]}" for p, w in zip(prefix, last, strict=True)]
-        first = [_digits(value) for value in gram.logp.tolist()]
+        texts = [f"{texts[p]} {words[w]}" for p, w in zip(prefix, last, strict=True)]
+        first = [_format_log10(value) for value in gram.logp.tolist()]
         if n < len(grams):
-            ends = [_digits(value) for value in gram.backoff.tolist()]
-            every = zip(first, said, ends, strict=True)
+            ends = [_format_log10(value) for value in gram.backoff.tolist()]
+            every = zip(first, texts, ends, strict=True)
             lines += [f"{p}\t{gram_[1:]}\t{weight}" for p, gram_, weight in every]
         else:
-            lines += [f"{p}\t{gram_[1:]}" for p, gram_ in zip(first, said, strict=True)]
+            lines += [f"{p}\t{gram_[1:]}" for p, gram_ in zip(first, texts, strict=True)]
     files.write(path, ("\n".join([*lines, "", "\\end\\"]) + "\n").encode())
 
 
-def _digits(value: float) -> str:
+def _format_log10(value: float) -> str:
     return f"{max(value / math.log(10), NEVER):.12g}"
 
 
@@ -83,15 +83,15 @@ class _Lines:
         raise UserError(f"{shown(self.path)}: line {self.at} {why}; make the ARPA file anew")
 
 
-def read(path: Path) -> tuple[list[str], list[Grams]]:
+def read_arpa(path: Path) -> tuple[list[str], list[Grams]]:
     """The words of a model, the start symbol last, and its n-grams."""
     lines = _Lines(path, read_text(path).split("\n"))
-    counts = _header(lines)
+    counts = _read_header(lines)
     number: dict[str, int] = {}
     grams: list[Grams] = []
     keys: list[Ints] = []
     for n, count in enumerate(counts, 1):
-        rows, logp, weights = _section(lines, n, count, number, longest=n == len(counts))
+        rows, logp, weights = _read_section(lines, n, count, number, longest=n == len(counts))
         if n == 1:
             start = len(number) - 1
             prefix, last = np.zeros(count, np.int64), rows[:, 0]
@@ -99,7 +99,7 @@ def read(path: Path) -> tuple[list[str], list[Grams]]:
             last = rows[:, -1]
             prefix = rows[:, 0]
             for below, column in zip(keys[1:], rows.T[1:-1], strict=True):
-                prefix = _found(below, prefix * (start + 1) + column)
+                prefix = _lookup(below, prefix * (start + 1) + column)
             if (prefix < 0).any():
                 words = [*number]
                 gram = " ".join(words[w] for w in rows[(prefix < 0).argmax()])
@@ -117,13 +117,13 @@ def read(path: Path) -> tuple[list[str], list[Grams]]:
     return [*number], grams
 
 
-def _found(keys: Ints, asked: Ints) -> Ints:
-    """The places of numbers among sorted ones; -1 where they are not."""
-    at = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-    return np.where(keys[at] == asked, at, -1)
+def _lookup(keys: Ints, wanted: Ints) -> Ints:
+    """Indices of keys in a sorted array; -1 where they are missing."""
+    at = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[at] == wanted, at, -1)
 
 
-def _header(lines: _Lines) -> list[int]:
+def _read_header(lines: _Lines) -> list[int]:
     for line in lines:
         if line == "\\data\\":
             break
@@ -144,7 +144,7 @@ def _header(lines: _Lines) -> list[int]:
     return counts
 
 
-def _section(
+def _read_section(
     lines: _Lines, n: int, count: int, number: dict[str, int], *, longest: bool
 ) -> tuple[Ints, Reals, Reals]:
     """Rows of word numbers, log-probabilities and weights; the words of a file are its 1-grams."""
@@ -173,15 +173,15 @@ def _section(
         logp.append(value)
         weights.append(weight)
     if n == 1:
-        _take(lines, words, number)
+        _index_words(lines, words, number)
     try:
         rows = np.array([number[word] for word in words]).reshape(count, n)
     except KeyError as error:
         lines.refuse(f"ends the {n}-grams, where {error.args[0]!r} is no word of the 1-grams")
-    return rows, _logarithms(logp), _logarithms(weights)
+    return rows, _from_log10(logp), _from_log10(weights)
 
 
-def _take(lines: _Lines, words: list[str], number: dict[str, int]) -> None:
+def _index_words(lines: _Lines, words: list[str], number: dict[str, int]) -> None:
     """Number the words of the 1-grams, the start symbol last."""
     if len({*words}) < len(words):
         lines.refuse("ends the 1-grams, one of which is there twice")
@@ -191,6 +191,6 @@ def _take(lines: _Lines, words: list[str], number: dict[str, int]) -> None:
     number[START] = len(number)
 
 
-def _logarithms(tens: list[float]) -> Reals:
+def _from_log10(tens: list[float]) -> Reals:
     values = np.array(tens)
     return np.where(values <= NEVER, -np.inf, values * math.log(10))

@@ -1,9 +1,10 @@
-"""A generated language of which every probability is known: classes of words follow each other.
+"""A synthetic language of which every probability is known: a class-based bigram model.
 
     P(y | x) = A[c(x), c(y)] z_y / Z[c(y)],    z_y = 1 / (y + 1),    Z[c] = sum of z over class c
 
-Word y is in class y modulo the number of classes. Words are numbered by rank, as by Zipf's law, and
-rows of A are softmaxes of normal numbers: after a word, some classes are likely and most are not.
+c(y), the class of word y, is y modulo the number of classes. Words are numbered by rank and have
+frequencies by Zipf's law, and the rows of A are softmaxes of normal numbers: after a word, some
+classes are probable and most are not.
 
 Zipf (1949), "Human Behavior and the Principle of Least Effort"; Brown et al. (1992), "Class-based
 n-gram models of natural language", Computational Linguistics 18, p. 467.
@@ -27,12 +28,12 @@ from everynet.system.seeds import generator
 
 @dataclass(frozen=True)
 class ClassBigrams:
-    """The language of so many words and classes, always the same."""
+    """The language of so many words and classes; it does not depend on a seed."""
 
     vocabulary: int
     classes: int = 16
     peak: float = 2.0
-    """How far the logits of the classes that follow lie apart: their standard deviation."""
+    """Standard deviation of the logits of the classes that follow."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.classes <= self.vocabulary:
@@ -42,8 +43,8 @@ class ClassBigrams:
             )
 
     @property
-    def follow(self) -> Float[Tensor, "classes classes"]:
-        """How likely each class follows each."""
+    def transitions(self) -> Float[Tensor, "classes classes"]:
+        """The probability that each class follows each."""
         drawn = torch.randn(self.classes, self.classes, generator=generator(1992)).double()
         return (self.peak * drawn).softmax(1)
 
@@ -53,8 +54,8 @@ class ClassBigrams:
         return torch.arange(self.vocabulary) % self.classes
 
     @property
-    def within(self) -> Float[Tensor, " vocab"]:
-        """How likely each word is where its class is asked for."""
+    def within_class(self) -> Float[Tensor, " vocab"]:
+        """The probability of each word given its class."""
         z = 1 / torch.arange(1, self.vocabulary + 1).double()
         total = z.new_zeros(self.classes).index_add_(0, self.class_of, z)
         return z / total[self.class_of]
@@ -64,16 +65,16 @@ class ClassBigrams:
     ) -> Float[Tensor, "contexts words"]:
         """Log P(y | x) of every word y after every word x."""
         c = self.class_of
-        return self.follow.log()[c[x][:, None], c[y]] + self.within.log()[y]
+        return self.transitions.log()[c[x][:, None], c[y]] + self.within_class.log()[y]
 
-    def text(self, tokens: int, random: torch.Generator) -> Int64[Tensor, " tokens"]:
-        """So many words, each drawn after the one before it."""
-        ends = self.follow.cumsum(1).tolist()
+    def sample_text(self, tokens: int, random: torch.Generator) -> Int64[Tensor, " tokens"]:
+        """A text of so many words, each drawn after the one before it."""
+        ends = self.transitions.cumsum(1).tolist()
         chain = [0]
         for u in torch.rand(tokens, generator=random, dtype=torch.float64).tolist():
             chain.append(min(bisect_right(ends[chain[-1]], u), self.classes - 1))
         classes, words = torch.tensor(chain[1:]), torch.zeros(tokens, dtype=torch.int64)
-        within, c = self.within, self.class_of
+        within, c = self.within_class, self.class_of
         for number in range(self.classes):
             here, own = classes == number, (c == number).nonzero()[:, 0]
             if int(here.sum()):
@@ -82,9 +83,9 @@ class ClassBigrams:
         return words
 
     def perplexity(self, text: Int64[Tensor, " tokens"]) -> float:
-        """That of a text under the true probabilities: none that learns gets below it for long."""
+        """The perplexity of a text under the true probabilities, a floor for any model."""
         c = self.class_of[text]
-        nats = self.follow.log()[c[:-1], c[1:]] + self.within.log()[text[1:]]
+        nats = self.transitions.log()[c[:-1], c[1:]] + self.within_class.log()[text[1:]]
         return float((-nats.mean()).exp())
 
     def data(
@@ -94,14 +95,14 @@ class ClassBigrams:
         seed: int,
         held_out: int,
     ) -> Data:
-        """(x, y): words and those that follow; the texts are the same whatever the seed.
+        """Pairs (x, y) of a word and the next; the texts do not depend on the seed.
 
-        `spec["counts"]` says how often training has each word as the one that follows.
+        `spec["counts"]` counts each word as the next one in the training text.
         """
         lengths = {"train": tokens, "valid": held_out, "test": held_out}
         splits, digest = {}, hashlib.sha256()
         for number, (part, length) in enumerate(lengths.items()):
-            text = fixed(self, length + 1, number)
+            text = make_text(self, length + 1, number)
             digest.update(text.numpy().tobytes())
             splits[part] = (text[:-1], text[1:])
         counts = torch.bincount(splits["train"][1], minlength=self.vocabulary)
@@ -118,6 +119,8 @@ class ClassBigrams:
 
 
 @lru_cache(maxsize=8)
-def fixed(language: ClassBigrams, tokens: int, number: int) -> Int64[Tensor, " tokens"]:
-    """Text `number` of a language, which is always the same: 0 trains, 1 validates, 2 tests."""
-    return language.text(tokens, generator(1949, language.vocabulary, language.classes, number))
+def make_text(language: ClassBigrams, tokens: int, number: int) -> Int64[Tensor, " tokens"]:
+    """Text `number` of a language: 0 for training, 1 for validation, 2 for testing."""
+    return language.sample_text(
+        tokens, generator(1949, language.vocabulary, language.classes, number)
+    )

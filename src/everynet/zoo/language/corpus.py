@@ -1,4 +1,4 @@
-"""A text as sentences of words, and as the numbers of those words that occur often enough."""
+"""A text as sentences of words, and as the indices of the words that occur often enough."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 LONGEST = 10_000
-"""Words of the longest sentence; a longer one is cut, so that a text without any can be shared."""
+"""Words of the longest sentence; a longer one is cut, so that threads can share any text."""
 
 _ENDS = re.compile(r"[.!?]\s|\n\s*\n")
 _WORDS = re.compile(r"[^\W\d]\w*(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*")
@@ -25,8 +25,8 @@ _WORDS = re.compile(r"[^\W\d]\w*(?:['\N{RIGHT SINGLE QUOTATION MARK}]\w+)*")
 Sentences = Iterable[Sequence[str]]
 
 
-def sentences(text: str) -> Iterator[list[str]]:
-    """The words of each sentence in small letters; stops and empty lines end one."""
+def split_sentences(text: str) -> Iterator[list[str]]:
+    """The words of each sentence in lower case; full stops and empty lines end one."""
     for part in _ENDS.split(text):
         if found := _WORDS.findall(part.casefold()):
             yield found
@@ -34,24 +34,24 @@ def sentences(text: str) -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Text in numbers: word n is `words[n]`, the commonest first."""
+    """Text as indices of words: word n is `words[n]`, the commonest first."""
 
     words: list[str]
     text: Int[Tensor, " length"]
-    """Whole numbers in 32 bits; -1 ends a sentence."""
+    """32-bit integers; -1 ends a sentence."""
 
     @staticmethod
-    def of(given: Sentences, min_count: int) -> Corpus:
-        """Number the words that occur `min_count` times; the others are left out of the text."""
-        held = []
+    def from_sentences(given: Sentences, min_count: int) -> Corpus:
+        """Index the words that occur `min_count` times; the others are left out of the text."""
+        texts = []
         for sentence in given:
             if isinstance(sentence, str):
                 raise UserError(
                     f"sentence ({shown(sentence, 40)}) must be a list of words, because every "
                     "letter of a text would be taken for one; give sentence.split()"
                 )
-            held.append(list(sentence))
-        counts = Counter(word for sentence in held for word in sentence)
+            texts.append(list(sentence))
+        counts = Counter(word for sentence in texts for word in sentence)
         if not counts:
             raise UserError("sentences must hold words, but there is none; give more text")
         common = sorted(
@@ -63,7 +63,7 @@ class Corpus:
                 f"({min_count}) times, because each is told from others, but {len(common)} of "
                 f"{len(counts):,} does; give more text or lower min_count"
             )
-        return Corpus(common, numbered(held, common))
+        return Corpus(common, encode_sentences(texts, common))
 
     @property
     def counts(self) -> Int[Tensor, " vocab"]:
@@ -71,8 +71,8 @@ class Corpus:
         return torch.bincount(self.text[self.text >= 0].long(), minlength=len(self.words))
 
 
-def numbered(given: Sentences, words: Sequence[str]) -> Int[Tensor, " length"]:
-    """Sentences as the numbers of the words that are known, each ended by -1."""
+def encode_sentences(given: Sentences, words: Sequence[str]) -> Int[Tensor, " length"]:
+    """Sentences as the indices of their known words, each ended by -1."""
     index = {word: number for number, word in enumerate(words)}
     stream: list[int] = []
     for sentence in given:

@@ -1,12 +1,13 @@
-"""The n-gram model: how likely a word is after the n-1 words before it, found by counting.
+"""The n-gram model: the probability of a word after the n-1 words before it, from counts.
 
-    P(w_1..w_T) = prod_t P(w_t | w_{t-n+1}..w_{t-1})             (1)  only n-1 words matter
+    P(w_1..w_T) = prod_t P(w_t | w_{t-n+1}..w_{t-1})             (1)  the history is n-1 words
     P(w|h) = p(h w)  where h w is known, else  b(h) P(w|h')      (2)  back-off; h' is h less a word
-    perplexity = exp(-(1/T) sum_t log P(w_t|h_t))                (3)  V where all words are equal
-    P(w | sentence with a gap) = P(with w) / sum_v P(with v)     (4)  what fills a gap
+    perplexity = exp(-(1/T) sum_t log P(w_t|h_t))                (3)  V for a uniform P
+    P(w | sentence with a gap) = P(with w) / sum_v P(with v)     (4)  cloze
 
-A sentence begins with a start symbol, which is a history and never a word, and its end is a word.
-How p and b follow from counts is in `smoothing.py`: each of its six answers takes this form.
+h is the history of word w, T the number of words and V that of different ones. A sentence begins
+with a start symbol, which is a history and never a word, and its end is a word. How p and b follow
+from counts is in `smoothing.py`: each of its six methods takes this form.
 
 Shannon (1951), "Prediction and entropy of printed English", doi:10.1002/j.1538-7305.1951.tb01366.x;
 Jelinek et al. (1977), "Perplexity: a measure of the difficulty of speech recognition tasks",
@@ -34,31 +35,28 @@ from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 from everynet.zoo.language import arpa
-from everynet.zoo.language import smoothing as ways
-from everynet.zoo.language.smoothing import SMOOTHINGS, SmoothingSettings
+from everynet.zoo.language.cloze import find_gap
+from everynet.zoo.language.smoothing import (
+    SMOOTHINGS,
+    SmoothingSettings,
+    check_settings,
+    is_probability,
+)
 
 NEWLINE = "\n"
-MOST = 9
+MAX_ORDER = 9
 """The longest n-gram that is counted."""
 
 
-class _Numbers(dict[str, int]):
-    """Words by number, each new one the next."""
-
-    def __missing__(self, word: str) -> int:
-        self[word] = len(self)
-        return len(self) - 1
-
-
 class NGram(BaseEstimator):
-    """Learns what follows what, from sentences (texts of words, or lists of them).
+    """Learns from sentences, which are texts of words or lists of them.
 
-    A stream of word numbers will do as well, with the `vocabulary` that they are of, in which a
-    newline or `</s>` ends a sentence. Words that were not seen are `<unk>`.
+    Or from a stream of word numbers with its `vocabulary`, in which a newline or `</s>` ends a
+    sentence. Words that do not occur in training are `<unk>`.
     """
 
     vocabulary_: list[str]
-    """What can come next: word n is vocabulary_[n]."""
+    """All words that can come next: word n is vocabulary_[n]."""
     end_: int
     """The number of the end of a sentence; -1 where the text is one sentence."""
     unknown_: int
@@ -83,86 +81,86 @@ class NGram(BaseEstimator):
         self.backoff = backoff
 
     def fit(self, X: Array, y: Array = None, *, vocabulary: Sequence[str] | None = None) -> Self:
-        check(self.order, self.smoothing)
+        check_model(self.order, self.smoothing)
         settings = SmoothingSettings(self.k, self.discount, self.backoff)
-        ways.check(self.smoothing, settings)
+        check_settings(self.smoothing, settings)
         if vocabulary is None:
             number = _Numbers({arpa.UNKNOWN: 0, arpa.END: 1})
-            flat, since = _flat(X, number.__getitem__, 1)
-            self._name([*number])
+            flat, since = _flatten(X, number.__getitem__, 1)
+            self._set_vocabulary([*number])
             if arpa.START in number or (flat[:-1] == 1)[since[1:] > 0].any():
                 raise UserError(
                     f"a sentence must not hold {arpa.START} or {arpa.END}, because they are added; "
                     "leave them out"
                 )
         else:
-            self._name(vocabulary)
-            flat, since = self._numbers(X)
+            self._set_vocabulary(vocabulary)
+            flat, since = self._encode(X)
         if len({*np.unique(flat).tolist()} - {self.end_}) < 2:
             raise UserError(
-                "the text must hold at least 2 different words, because there is nothing to tell "
-                "apart in fewer; give more text"
+                "the text must hold at least 2 different words, because one alone leaves "
+                "nothing to predict; give more text"
             )
         levels = counted(flat, since, self.order, len(self.vocabulary_))
         weighed = SMOOTHINGS[self.smoothing](levels, settings)
-        self._keep(weighed.grams(levels))
+        self._store(weighed.grams(levels))
         self.missing_ = math.log(weighed.missing) if weighed.missing else -math.inf
         return self
 
-    def _name(self, vocabulary: Sequence[str]) -> None:
+    def _set_vocabulary(self, vocabulary: Sequence[str]) -> None:
         words = {word: n for n, word in enumerate(vocabulary)}
         self.vocabulary_ = [*vocabulary]
         self.end_ = words.get(NEWLINE, words.get(arpa.END, -1))
         self.unknown_ = words.get(arpa.UNKNOWN, words.get(UNKNOWN, -1))
 
-    def _keep(self, grams: Sequence[Grams]) -> None:
+    def _store(self, grams: Sequence[Grams]) -> None:
         for name in ("words", "starts", "logp", "backoff"):
             arrays = [np.ascontiguousarray(getattr(gram, name)) for gram in grams]
             setattr(self, f"{name}_", [torch.from_numpy(array) for array in arrays])
 
     def grams(self) -> list[Grams]:
-        """What was learned, order by order."""
+        """The n-grams with their probabilities and back-off weights, order by order."""
         check_is_fitted(self, "logp_")
         kept = zip(self.words_, self.starts_, self.logp_, self.backoff_, strict=True)
         return [Grams(*(tensor.cpu().numpy() for tensor in gram)) for gram in kept]
 
-    # ---------------------------------------------------------------------------- what is asked
+    # -------------------------------------------------------------------- probabilities, samples
 
     def logprob(self, X: Array) -> Array:
         """Log P of every word after those before it; each sentence is followed by its end."""
-        return Caller.of(X).give(torch.from_numpy(self.matched(X)[0]))
+        return Caller.of(X).give(torch.from_numpy(self.score_words(X)[0]))
 
-    def matched(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
-        """Log P of every word, and how many words long the n-gram is that says it."""
+    def score_words(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
+        """Log P of every word, and the length of the longest known n-gram that ends there."""
         grams = self.grams()
-        return scored(*self._numbers(X), grams, self.missing_)  # (1)
+        return scored(*self._encode(X), grams, self.missing_)  # (1)
 
     def score_samples(self, X: Array) -> Array:
         """Log P of every sentence."""
-        logp, (_, since) = self.matched(X)[0], self._numbers(X)
+        logp, (_, since) = self.score_words(X)[0], self._encode(X)
         sums = np.add.reduceat(logp, np.flatnonzero(since == 0))
         return Caller.of(X).give(torch.from_numpy(sums))
 
     def perplexity(self, X: Array) -> float:
-        """How many words one would have to choose from, on average; infinite where P is 0."""
-        if not ways.is_probability(self.smoothing):
+        """Perplexity, the effective number of words to choose from; infinite where P is 0."""
+        if not is_probability(self.smoothing):
             raise UserError(
                 "smoothing (stupid-backoff) must be another one for a perplexity, because its "
                 "scores do not sum to 1; compare its log-scores with logprob"
             )
-        return float(np.exp(-self.matched(X)[0].mean()))  # (3)
+        return float(np.exp(-self.score_words(X)[0].mean()))  # (3)
 
-    def next(self, context: str | Sequence[str] = "") -> Array:
+    def predict_next(self, context: str | Sequence[str] = "") -> Array:
         """The probability of each word of `vocabulary_` after these; `<s>` begins a sentence.
 
         An array; of `stupid-backoff` scores, which do not sum to 1.
         """
         grams, words = self.grams(), _words(context)
         opens = words[:1] == [arpa.START]
-        history = [len(self.vocabulary_)] * opens + [*map(self._number(), words[opens:])]
+        history = [len(self.vocabulary_)] * opens + [*map(self._word_index(), words[opens:])]
         p = np.exp(grams[0].logp[:-1])
         for length in range(1, min(len(history), len(grams) - 1) + 1):
-            h = _place(grams, history[len(history) - length :])
+            h = _find_ngram(grams, history[len(history) - length :])
             p = p * math.exp(self.missing_ if h < 0 else grams[length - 1].backoff[h])
             if h >= 0:
                 longer = grams[length]
@@ -175,14 +173,9 @@ class NGram(BaseEstimator):
         if isinstance(sentence, np.ndarray):
             row = sentence
         else:
-            number = self._number()
+            number = self._word_index()
             row = np.array([BLANK if w == GAP else number(w) for w in _words(sentence)], np.int64)
-        gaps = int((row == BLANK).sum())
-        if gaps != 1:
-            raise UserError(
-                f"a line must hold one {GAP} to be filled, but holds {gaps}, because the words in "
-                "several depend on each other; fill them one by one"
-            )
+        find_gap(torch.from_numpy(row))  # refuses several
         row = np.append(row, self.end_) if self.end_ >= 0 else row
         tries = np.setdiff1d(np.arange(len(self.vocabulary_)), [self.end_, self.unknown_])
         lines = np.where(row == BLANK, tries[:, None], row)  # words line
@@ -207,23 +200,23 @@ class NGram(BaseEstimator):
         generator: torch.Generator | None = None,
     ) -> list[list[str]]:
         """`n` sentences that begin with the prompt, of `length` words at most."""
-        begun, made = _words(prompt), []
+        start, sentences = _words(prompt), []
         for _ in range(n):
-            words = list(begun)
+            words = list(start)
             while len(words) < length:
-                p = torch.from_numpy(self.next([arpa.START, *words]))
+                p = torch.from_numpy(self.predict_next([arpa.START, *words]))
                 p[self.unknown_] = 0.0
                 drawn = int(torch.multinomial(p ** (1 / temperature), 1, generator=generator))
                 if drawn == self.end_:
                     break
                 words.append(self.vocabulary_[drawn])
-            made.append(words)
-        return made
+            sentences.append(words)
+        return sentences
 
     # -------------------------------------------------------------------------------- ARPA files
 
     def to_arpa(self, path: str | Path) -> None:
-        """Write the model as other programs read it."""
+        """Write the model in the format that KenLM and SRILM read."""
         grams = self.grams()
         if self.missing_ != 0:
             raise UserError(
@@ -234,24 +227,24 @@ class NGram(BaseEstimator):
         for place, name in ((self.end_, arpa.END), (self.unknown_, arpa.UNKNOWN)):
             if place >= 0:
                 words[place] = name
-        arpa.write(Path(path), words, grams)
+        arpa.write_arpa(Path(path), words, grams)
 
     @staticmethod
     def from_arpa(path: str | Path) -> NGram:
         """The model of an ARPA file; it cannot be fitted anew."""
-        words, grams = arpa.read(Path(path))
+        words, grams = arpa.read_arpa(Path(path))
         model = NGram(len(grams), "arpa")
-        model._name(words[:-1])
-        model._keep(grams)
+        model._set_vocabulary(words[:-1])
+        model._store(grams)
         model.missing_ = 0.0
         return model
 
     # ------------------------------------------------------------------------------ words, numbers
 
-    def _numbers(self, X: Array) -> tuple[Ints, Ints]:
-        """Word numbers one after another, and how many of its sentence come before each."""
+    def _encode(self, X: Array) -> tuple[Ints, Ints]:
+        """Word numbers one after another, and the number of words before each in its sentence."""
         if isinstance(X, Sequence):
-            return _flat(X, self._number(), self.end_)
+            return _flatten(X, self._word_index(), self.end_)
         flat = X.detach().cpu().numpy() if isinstance(X, Tensor) else np.asarray(X)
         if flat.ndim != 1 or flat.dtype.kind not in "iu" or not len(flat):
             raise UserError(
@@ -261,8 +254,8 @@ class NGram(BaseEstimator):
         flat = flat.astype(np.int64)
         return flat, since_start(flat, self.end_)
 
-    def _number(self) -> Callable[[str], int]:
-        """What gives the number of a word, known or not."""
+    def _word_index(self) -> Callable[[str], int]:
+        """A function from a word, known or not, to its number."""
         number = {word: n for n, word in enumerate(self.vocabulary_)}
         number[arpa.END] = self.end_
         if self.unknown_ >= 0:
@@ -284,7 +277,15 @@ class NGram(BaseEstimator):
         return tags
 
 
-def trigrams(stream: Tensor, words: list[str]) -> NGram:
+class _Numbers(dict[str, int]):
+    """The number of each word; a new word gets the next number."""
+
+    def __missing__(self, word: str) -> int:
+        self[word] = len(self)
+        return len(self) - 1
+
+
+def fit_trigrams(stream: Tensor, words: list[str]) -> NGram:
     """Trigrams of a stream of word numbers, with the discounts that it has enough words for."""
     try:
         return NGram(3).fit(stream, vocabulary=words)
@@ -292,22 +293,20 @@ def trigrams(stream: Tensor, words: list[str]) -> NGram:
         return NGram(3, "kneser-ney").fit(stream, vocabulary=words)
 
 
-def check(order: int, smoothing: str) -> None:
-    """Refuse what cannot be counted or is not known."""
-    if not 1 <= order <= MOST:
-        raise UserError(f"order ({order}) must be from 1 to {MOST}: it is the words of an n-gram")
+def check_model(order: int, smoothing: str) -> None:
+    """Refuse an order out of range and an unknown smoothing."""
+    if not 1 <= order <= MAX_ORDER:
+        raise UserError(f"order ({order}) must be from 1 to {MAX_ORDER}, the words of an n-gram")
     if smoothing not in SMOOTHINGS:
-        raise UserError(
-            f"smoothing ({smoothing}) must be one we have{nearest(smoothing, SMOOTHINGS)}"
-        )
+        raise UserError(f"unknown smoothing ({smoothing}){nearest(smoothing, SMOOTHINGS)}")
 
 
 def _words(text: str | Sequence[str]) -> list[str]:
     return text.split() if isinstance(text, str) else [*text]
 
 
-def _flat(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
-    """Sentences as one row of numbers, each with its end; and the words before each of them."""
+def _flatten(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]:
+    """Sentences as one row of numbers, with their ends; and the number of words before each."""
     if isinstance(X, str) or not isinstance(X, Sequence):
         raise UserError(
             f"X (a {type(X).__name__}) must be a list of sentences, each a text of words or a list "
@@ -327,8 +326,8 @@ def _flat(X: Array, number: Callable[[str], int], end: int) -> tuple[Ints, Ints]
     return np.array(flat), np.arange(len(flat)) - np.repeat(starts, lengths)
 
 
-def _place(grams: Sequence[Grams], words: Sequence[int]) -> int:
-    """The number of an n-gram; -1 where it is not known."""
+def _find_ngram(grams: Sequence[Grams], words: Sequence[int]) -> int:
+    """The number of an n-gram; -1 where it is unknown."""
     at = words[0]
     for gram, word in zip(grams[1:], words[1:], strict=False):
         first, last = gram.starts[at], gram.starts[at + 1]

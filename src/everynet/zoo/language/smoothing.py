@@ -1,12 +1,12 @@
-"""What to say of words that never followed these before: six answers to counts that are 0.
+"""Smoothing: six ways to give probability to n-grams whose count is 0.
 
-c(h w) counts a word after a history h, c(h) all that follows h, h' is h without its first word,
-V the number of words.
+c(h w) counts a word after a history h, c(h) all words after h, h' is h without its first word, V
+the number of words.
 
     P(w|h) = c(h w) / c(h)                                             (1)  maximum likelihood
     P(w|h) = (c(h w) + k) / (c(h) + k V)                               (2)  add-k
     P(w|h) = (a(h w) - D) / a(h) + g(h) P(w|h')                        (3)  Kneser-Ney
-    g(h)   = sum_w D / a(h)      over the words that follow h          (4)  what was taken away
+    g(h)   = sum_w D / a(h)      over the words that follow h          (4)  discounted mass
     a(h w) = c(h w) of the longest n-grams and where h begins a sentence, else the number of
              different words that stand before h w                     (5)  adjusted count
     D_i    = i - (i+1) Y n_{i+1} / n_i,    Y = n_1 / (n_1 + 2 n_2)     (6)  modified discounts
@@ -20,9 +20,9 @@ n_r counts the different n-grams of one order whose (adjusted) count is r. (6) h
 counts of 1, of 2 and of 3 or more, in every order, and below single words stands 1/V; plain
 Kneser-Ney has one D and ends at a(w) / sum a, so that a word never seen has probability 0. S does
 not sum to 1: it is a score. R is 5, or the next below for which all d_r are from 0 to 1; Katz
-discounts no single words, and where it would leave nothing to words that were not seen, 1 is added
-to c(h). Modified Kneser-Ney is that of KenLM's lmplz, and
-plain Kneser-Ney that of nltk, but for a start symbol alone, where nltk divides by 0.
+discounts no unigrams, and where it would leave nothing to unseen words, 1 is added to c(h).
+Modified Kneser-Ney is that of KenLM's lmplz, and plain Kneser-Ney that of nltk, but for a start
+symbol alone, where nltk divides by 0.
 
 Chen, Goodman (1999), "An empirical study of smoothing techniques for language modeling",
 doi:10.1006/csla.1999.0128; Katz (1987), "Estimation of probabilities from sparse data for the
@@ -44,12 +44,12 @@ from everynet.kernels.ngrams import Counted, Grams, Ints, Reals, begins
 from everynet.system.errors import UserError
 
 LARGEST = 5
-"""Counts above it are believed as they are by Katz: the largest R of (8)."""
+"""Katz does not discount counts above it: the largest R of (8)."""
 
 
 @dataclass(frozen=True)
 class SmoothingSettings:
-    """The numbers that some of the smoothings ask for."""
+    """Parameters of some of the smoothings."""
 
     k: float = 1.0
     discount: float = 0.75
@@ -57,17 +57,17 @@ class SmoothingSettings:
 
 
 @dataclass(frozen=True)
-class Weighed:
-    """Probabilities of the n-grams of each order, and the weight that each beginning leaves."""
+class BackoffModel:
+    """Probabilities of the n-grams of each order, and the back-off weights of histories."""
 
     p: list[Reals]
     backoff: list[Reals]
-    """One fewer: the longest begin nothing."""
+    """One order fewer: the longest n-grams are no histories."""
     missing: float = 1.0
-    """The weight of a beginning that was not seen."""
+    """The back-off weight of an unseen history."""
 
     def grams(self, levels: Sequence[Counted]) -> list[Grams]:
-        """The same by logarithms, as they are asked for."""
+        """The same in logarithms, as the kernel that scores takes them."""
         lengths = [1, *(len(level.words) for level in levels)]
         none = np.zeros(0)
         with np.errstate(divide="ignore"):
@@ -85,7 +85,7 @@ def _sums(level: Counted, values: Reals | Ints, shorter: int) -> Reals:
 
 
 def _shares(values: Reals | Ints, totals: Reals, otherwise: float = 0.0) -> Reals:
-    """What `values` are of `totals`, and `otherwise` where the total is 0."""
+    """`values` divided by `totals`, and `otherwise` where the total is 0."""
     found = np.full(len(totals), otherwise)
     np.divide(values, totals, out=found, where=totals > 0)
     return found
@@ -102,8 +102,8 @@ def _counts(levels: Sequence[Counted]) -> list[tuple[Counted, Ints, int]]:
 # ---------------------------------------------------------------------------- one order alone
 
 
-def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
-    """Nothing but what was seen."""
+def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
+    """Relative counts of the longest n-grams."""
 
     def share(c: Ints | float, total: Reals | float) -> Reals:
         return np.asarray(c / np.maximum(total, 1))  # (1)
@@ -111,8 +111,8 @@ def maximum_likelihood(levels: Sequence[Counted], settings: SmoothingSettings) -
     return _longest_alone(levels, share, lambda total: np.where(total > 0, 0.0, 1.0), 0.0)
 
 
-def add_k(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
-    """As if every word had been seen k times more."""
+def add_k(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
+    """Every count is raised by k."""
     k, words = settings.k, len(levels[0].words) - 1
 
     def share(c: Ints | float, total: Reals | float) -> Reals:
@@ -126,7 +126,7 @@ def _longest_alone(
     share: Callable[[Ints | float, Reals | float], Reals],
     weight: Callable[[Reals], Reals],
     missing: float,
-) -> Weighed:
+) -> BackoffModel:
     """Only the longest n-grams count, and those that begin a sentence; below them all is 1/V."""
     uniform = 1 / (len(levels[0].words) - 1)
     p, weights = [], []
@@ -137,15 +137,15 @@ def _longest_alone(
         if n > 1:
             own = (n == len(levels)) | levels[n - 2].opens
             weights.append(np.where(own, weight(total), 1.0))
-    p[0][-1] = 0.0  # nothing is followed by the start symbol
-    return Weighed(p, weights, missing)
+    p[0][-1] = 0.0  # the start symbol never follows
+    return BackoffModel(p, weights, missing)
 
 
 # --------------------------------------------------------------------------------- Kneser-Ney
 
 
-def adjusted(levels: Sequence[Counted]) -> list[Ints]:
-    """How many words an n-gram was seen after, or how often where that says nothing."""
+def adjusted_counts(levels: Sequence[Counted]) -> list[Ints]:
+    """The number of different words before an n-gram, or its count where (5) says so."""
     counts = [c for _, c, _ in _counts(levels)]
     for n, (level, longer) in enumerate(pairwise(levels)):
         before = np.bincount(longer.suffix, minlength=len(level.words))
@@ -171,7 +171,7 @@ def modified_discounts(a: Ints, order: int) -> Reals:
 
 def _interpolated(
     levels: Sequence[Counted], a: Sequence[Ints], discounts: Sequence[Reals], bottom: float
-) -> Weighed:
+) -> BackoffModel:
     p: list[Reals] = []
     weights, lower = [], np.array([bottom])
     for (level, _, shorter), count, discount in zip(_counts(levels), a, discounts, strict=True):
@@ -181,21 +181,23 @@ def _interpolated(
         here = level.prefix
         lower = (count - taken) / np.maximum(total, 1)[here] + g[here] * lower[level.suffix]  # (3)
         if not p:
-            lower[-1] = 0.0  # nothing is followed by the start symbol
+            lower[-1] = 0.0  # the start symbol never follows
         p.append(lower)
         weights.append(g)
-    return Weighed(p, weights[1:])
+    return BackoffModel(p, weights[1:])
 
 
-def kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
-    """One discount for all counts and orders; single words are left as they are."""
+def kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
+    """One discount for all counts and orders but unigrams."""
     d = np.array([0.0, *[settings.discount] * 3])
-    return _interpolated(levels, adjusted(levels), [np.zeros(4), *[d] * (len(levels) - 1)], 0.0)
+    return _interpolated(
+        levels, adjusted_counts(levels), [np.zeros(4), *[d] * (len(levels) - 1)], 0.0
+    )
 
 
-def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
-    """Three discounts for each order, found from the text, down to 1/V; lmplz of KenLM's."""
-    a = adjusted(levels)
+def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
+    """Three discounts for each order, estimated from the text, down to 1/V; as KenLM's lmplz."""
+    a = adjusted_counts(levels)
     discounts = [modified_discounts(one, n) for n, one in enumerate(a, 1)]
     return _interpolated(levels, a, discounts, 1 / (len(levels[0].words) - 1))
 
@@ -204,7 +206,7 @@ def modified_kneser_ney(levels: Sequence[Counted], settings: SmoothingSettings) 
 
 
 def good_turing(c: Ints, order: int) -> Reals:
-    """The share that is kept of counts from 0 to LARGEST, and of those above it."""
+    """The factors d_r of counts from 0 to LARGEST, and 1 for those above."""
     n = np.bincount(np.minimum(c, LARGEST + 2), minlength=LARGEST + 3).astype(float)
     for k in range(LARGEST, 1, -1):
         if n[1 : k + 2].all():
@@ -221,7 +223,7 @@ def good_turing(c: Ints, order: int) -> Reals:
     )
 
 
-def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
+def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
     """Seen n-grams lose a share, which the others take as the shorter ones say."""
     words = len(levels[0].words) - 1
     p, weights, lower = [], [], np.array([1 / words])
@@ -242,22 +244,22 @@ def katz(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
         b = np.where(total > 0, b, 1.0)
         lower = np.where(c > 0, share, b[here] * lower[level.suffix])  # (7)
         if n == 1:
-            lower[-1] = 0.0  # nothing is followed by the start symbol
+            lower[-1] = 0.0  # the start symbol never follows
         p.append(lower)
         weights.append(b)
-    return Weighed(p, weights[1:])
+    return BackoffModel(p, weights[1:])
 
 
-def stupid_backoff(levels: Sequence[Counted], settings: SmoothingSettings) -> Weighed:
-    """Relative counts of the longest n-gram that was seen, each word less at a fixed price."""
+def stupid_backoff(levels: Sequence[Counted], settings: SmoothingSettings) -> BackoffModel:
+    """Relative counts of the longest seen n-gram, times a factor for each word it is shortened."""
     p = []
     for level, c, shorter in _counts(levels):
         p.append(c / np.maximum(_sums(level, c, shorter), 1)[level.prefix])
     weights = [np.full(len(level.words), settings.backoff) for level in levels[:-1]]  # (10)
-    return Weighed(p, weights, settings.backoff)
+    return BackoffModel(p, weights, settings.backoff)
 
 
-SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], Weighed]] = {
+SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], BackoffModel]] = {
     "mle": maximum_likelihood,
     "add-k": add_k,
     "kneser-ney": kneser_ney,
@@ -268,12 +270,12 @@ SMOOTHINGS: dict[str, Callable[[Sequence[Counted], SmoothingSettings], Weighed]]
 
 
 def is_probability(smoothing: str) -> bool:
-    """Whether what a smoothing gives sums to 1."""
+    """Whether the scores of a smoothing sum to 1."""
     return smoothing != "stupid-backoff"
 
 
-def check(smoothing: str, settings: SmoothingSettings) -> None:
-    """Refuse numbers that make no probability."""
+def check_settings(smoothing: str, settings: SmoothingSettings) -> None:
+    """Refuse parameters that make no probability."""
     if smoothing == "add-k" and not 0 < settings.k < math.inf:
         raise UserError(f"k ({settings.k}) must be a positive number; without it there is mle")
     if not 0 < settings.discount < 1:

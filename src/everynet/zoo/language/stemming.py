@@ -8,8 +8,8 @@ A stem is what is left when endings are stripped by rule, a word or not (`relati
 
 Porter's rules take an ending off where enough is left before it, as measured by m, in eight steps
 of which each takes the longest ending that fits, or none. The lemmas are by rule and exception:
-`lemma` holds no dictionary, knows the irregular words that are listed here and no others, and must
-be told the part of speech. It errs where spelling does not tell (`wand`, `wander`, `wanding`).
+`lemmatize` holds no dictionary, knows the irregular words that are listed here and no others, and
+is given the part of speech. It errs where spelling is ambiguous (`wand`, `wander`, `wanding`).
 
 Porter (1980), "An algorithm for suffix stripping", doi:10.1108/eb046814, as printed there: without
 the later rules for `-logi`, `-bli` and words of two letters.
@@ -42,16 +42,16 @@ _LAST = (
 def stem(word: str) -> str:
     """What Porter's rules leave of an English word."""
     word = word.lower()
-    word = _plural(word)
-    word = _past(word)
+    word = _strip_plural(word)
+    word = _strip_past(word)
     if word.endswith("y") and _has_vowel(word[:-1]):
         word = word[:-1] + "i"
     for endings in (_DERIVED, _FURTHER):
-        word = _replaced(word, endings)
-    word = _without_last(word)
+        word = _replace_suffix(word, endings)
+    word = _strip_last_suffix(word)
     if word.endswith("e"):
         rest = word[:-1]
-        if measure(rest) > 1 or (measure(rest) == 1 and not _short(rest)):
+        if measure(rest) > 1 or (measure(rest) == 1 and not _ends_in_cvc(rest)):
             word = rest
     return word[:-1] if word.endswith("ll") and measure(word[:-1]) > 1 else word
 
@@ -73,12 +73,12 @@ def _has_vowel(word: str) -> bool:
     return any(not _is_consonant(word, at) for at in range(len(word)))
 
 
-def _doubled(word: str) -> bool:
+def _ends_in_double_consonant(word: str) -> bool:
     """Whether a word ends in one consonant twice."""
     return len(word) > 1 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
 
 
-def _short(word: str) -> bool:
+def _ends_in_cvc(word: str) -> bool:
     """Whether a word ends in consonant, vowel, consonant, the last of which is not w, x or y."""
     last = len(word) - 1
     return (
@@ -90,13 +90,13 @@ def _short(word: str) -> bool:
     )
 
 
-def _plural(word: str) -> str:
+def _strip_plural(word: str) -> str:
     if word.endswith(("sses", "ies")):
         return word[:-2]
     return word[:-1] if word.endswith("s") and not word.endswith("ss") else word
 
 
-def _past(word: str) -> str:
+def _strip_past(word: str) -> str:
     if word.endswith("eed"):
         return word[:-1] if measure(word[:-3]) > 0 else word
     ending = next((ending for ending in ("ed", "ing") if word.endswith(ending)), "")
@@ -104,24 +104,24 @@ def _past(word: str) -> str:
     if not ending or not _has_vowel(rest):
         return word
     if rest.endswith(("at", "bl", "iz")) or (
-        not _doubled(rest) and measure(rest) == 1 and _short(rest)
+        not _ends_in_double_consonant(rest) and measure(rest) == 1 and _ends_in_cvc(rest)
     ):
         return rest + "e"
-    return rest[:-1] if _doubled(rest) and rest[-1] not in "lsz" else rest
+    return rest[:-1] if _ends_in_double_consonant(rest) and rest[-1] not in "lsz" else rest
 
 
-def _longest(word: str, endings: Sequence[str]) -> str:
+def _longest_suffix(word: str, endings: Sequence[str]) -> str:
     return max((ending for ending in endings if word.endswith(ending)), key=len, default="")
 
 
-def _replaced(word: str, endings: Mapping[str, str]) -> str:
-    ending = _longest(word, tuple(endings))
+def _replace_suffix(word: str, endings: Mapping[str, str]) -> str:
+    ending = _longest_suffix(word, tuple(endings))
     rest = word.removesuffix(ending)
     return rest + endings[ending] if ending and measure(rest) > 0 else word
 
 
-def _without_last(word: str) -> str:
-    ending = _longest(word, _LAST)
+def _strip_last_suffix(word: str) -> str:
+    ending = _longest_suffix(word, _LAST)
     rest = word.removesuffix(ending)
     fits = ending != "ion" or rest.endswith(("s", "t"))
     return rest if ending and fits and measure(rest) > 1 else word
@@ -189,7 +189,7 @@ _SILENT = (
 """What seldom ends a word without an e behind it."""
 
 
-def lemma(word: str, part: str = "noun") -> str:
+def lemmatize(word: str, part: str = "noun") -> str:
     """The dictionary's form of an English word that is used as noun, verb or adjective."""
     if part not in IRREGULAR:
         raise UserError(f"part ({part}) must be one we have{nearest(part, tuple(IRREGULAR))}")
@@ -199,14 +199,14 @@ def lemma(word: str, part: str = "noun") -> str:
     if word in IRREGULAR[part].values():
         return word
     if part == "adjective":
-        ending = _longest(word, ("er", "est"))
+        ending = _longest_suffix(word, ("er", "est"))
         rest = word.removesuffix(ending)
-        return _whole(rest) if ending and len(rest) > 2 and _has_vowel(rest) else word
+        return _restore_base(rest) if ending and len(rest) > 2 and _has_vowel(rest) else word
     if part == "verb":
-        ending = _longest(word, ("ed", "ing"))
+        ending = _longest_suffix(word, ("ed", "ing"))
         rest = word.removesuffix(ending)
         if ending and len(rest) > 1 and _has_vowel(rest) and not word.endswith("eed"):
-            return _whole(rest)
+            return _restore_base(rest)
     return _singular(word)
 
 
@@ -220,13 +220,13 @@ def _singular(word: str) -> str:
     return word[:-1] if word.endswith("s") and not kept else word
 
 
-def _whole(rest: str) -> str:
+def _restore_base(rest: str) -> str:
     """What stood before -ed, -ing, -er or -est: one consonant for two, -y for -i, its -e again."""
     if rest.endswith("i"):
         return rest[:-1] + "y"
-    if _doubled(rest):
+    if _ends_in_double_consonant(rest):
         return rest if rest[-1] in "lsz" else rest[:-1]
     soft = rest.endswith(_SILENT)
     if rest.endswith(("at", "ar")):  # create and compare, but treat and appear
         soft = len(rest) > 2 and _is_consonant(rest, len(rest) - 3)
-    return rest + "e" if soft or (measure(rest) == 1 and _short(rest)) else rest
+    return rest + "e" if soft or (measure(rest) == 1 and _ends_in_cvc(rest)) else rest

@@ -1,8 +1,8 @@
-"""Files of word vectors, in the text and the binary form of word2vec.
+"""Files of word vectors, in the text and the binary format of word2vec.
 
-Both begin with a line that says how many words there are and how many numbers each has. In the
-text form a word and its numbers are a line; in the binary form a word and a space are followed by
-the numbers as 32-bit floats, little-endian, and a line feed that some programs leave out.
+Both begin with a line of the number of words and the number of dimensions. In the text format a
+word and its numbers are a line; in the binary format a word and a space are followed by the numbers
+as 32-bit floats, little-endian, and a line feed that some programs omit.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Vectors(NamedTuple):
 
 
 def save_text(path: str | Path, words: Sequence[str], vectors: Float[Tensor, "words dims"]) -> None:
-    """Write the text form; every number can be read back as it was."""
-    rows = _checked(words, vectors)
+    """Write the text format; every number is read back exactly."""
+    rows = _check_words(words, vectors)
     lines = [f"{len(words)} {rows.shape[1]}"]
     lines += [f"{w} {' '.join(map(str, row))}" for w, row in zip(words, rows, strict=True)]
     files.write(Path(path), ("\n".join(lines) + "\n").encode())
@@ -45,15 +45,15 @@ def save_text(path: str | Path, words: Sequence[str], vectors: Float[Tensor, "wo
 def save_binary(
     path: str | Path, words: Sequence[str], vectors: Float[Tensor, "words dims"]
 ) -> None:
-    """Write the binary form."""
-    rows = _checked(words, vectors)
+    """Write the binary format."""
+    rows = _check_words(words, vectors)
     parts = [f"{len(words)} {rows.shape[1]}\n".encode()]
     parts += [w.encode() + b" " + row.tobytes() + b"\n" for w, row in zip(words, rows, strict=True)]
     files.write(Path(path), b"".join(parts))
 
 
-def _checked(words: Sequence[str], vectors: Tensor) -> NDArray[np.float32]:
-    """The numbers as they are written, if every word can be read back."""
+def _check_words(words: Sequence[str], vectors: Tensor) -> NDArray[np.float32]:
+    """The numbers as they are written; words that could not be read back are refused."""
     for word in words:
         if not word or any(letter in word for letter in " \n"):
             raise UserError(
@@ -63,8 +63,8 @@ def _checked(words: Sequence[str], vectors: Tensor) -> NDArray[np.float32]:
     return np.ascontiguousarray(vectors.detach().cpu().numpy(), "<f4")
 
 
-def read(path: str | Path) -> Vectors:
-    """Words and vectors of a file in either form, which is told by its second line."""
+def read_vectors(path: str | Path) -> Vectors:
+    """Words and vectors of a file in either format, which its second line shows."""
     path = Path(path)
     content = read_bytes(path, MOST_BYTES)
     head, _, rest = content.partition(b"\n")
@@ -77,7 +77,7 @@ def read(path: str | Path) -> Vectors:
     count, size = map(int, fields)
     if count < 1 or size < 1:
         raise UserError(f"{shown(path)} must hold words with numbers, but says {count} of {size}")
-    words, vectors = (_lines if _is_text(rest) else _records)(path, rest, count, size)
+    words, vectors = (_parse_text if _is_text(rest) else _parse_binary)(path, rest, count, size)
     if len(set(words)) < len(words):
         twice = next(word for n, word in enumerate(words) if word in set(words[:n]))
         raise UserError(f"{shown(path)} holds the word {shown(twice)} twice; remove one")
@@ -96,7 +96,9 @@ def _is_text(rest: bytes) -> bool:
         return False
 
 
-def _lines(path: Path, rest: bytes, count: int, size: int) -> tuple[list[str], NDArray[np.float32]]:
+def _parse_text(
+    path: Path, rest: bytes, count: int, size: int
+) -> tuple[list[str], NDArray[np.float32]]:
     lines = rest.removesuffix(b"\n").split(b"\n")
     if len(lines) != count:
         raise UserError(
@@ -121,16 +123,16 @@ def _lines(path: Path, rest: bytes, count: int, size: int) -> tuple[list[str], N
     return words, vectors
 
 
-def _records(
+def _parse_binary(
     path: Path, rest: bytes, count: int, size: int
 ) -> tuple[list[str], NDArray[np.float32]]:
     if len(rest) < count * (4 * size + 2):
-        _cut(path, len(rest), count, size)
+        _raise_truncated(path, len(rest), count, size)
     words, vectors, at = [], np.empty((count, size), np.float32), 0
     for number in range(count):
         end = rest.find(b" ", at, at + LONGEST)
         if end < 0 or len(rest) < end + 1 + 4 * size:
-            _cut(path, len(rest), count, size)
+            _raise_truncated(path, len(rest), count, size)
         try:
             words.append(rest[at:end].lstrip(b"\n").decode())
         except UnicodeDecodeError:
@@ -148,7 +150,7 @@ def _records(
     return words, vectors
 
 
-def _cut(path: Path, held: int, count: int, size: int) -> NoReturn:
+def _raise_truncated(path: Path, held: int, count: int, size: int) -> NoReturn:
     raise UserError(
         f"{shown(path)} must hold {count:,} words of {size} numbers, as its first line says, but "
         f"its {held:,} bytes are too few: it was cut short, or its vectors are narrower"

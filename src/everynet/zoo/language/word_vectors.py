@@ -1,11 +1,11 @@
-"""Words that have vectors: how alike they are, and which word completes an analogy.
+"""Word vectors: the similarity of two words, and the word that completes an analogy.
 
-    cos(a, b) = (v_a / |v_a|) . (v_b / |v_b|)                      (1)  how alike two words are
+    cos(a, b) = (v_a / |v_a|) . (v_b / |v_b|)                      (1)  similarity of two words
     d = argmax cos(v_d, v_b/|v_b| - v_a/|v_a| + v_c/|v_c|)         (2)  a is to b as c is to d
 
-Vectors are no unit vectors: both divide by norms. The words given are no answers to (2), nor are
-any but the 300,000 commonest, and questions with a word that is not known are left out, as gensim
-does.
+A dot is the inner product; vectors v are not of unit length, so both equations normalise them. The
+words of the question and all but the 300,000 commonest are no answers to (2), and questions with an
+unknown word are left out, as in gensim.
 
 Mikolov, Chen, Corrado and Dean (2013), "Efficient Estimation of Word Representations in Vector
 Space", arXiv:1301.3781, section 4.
@@ -14,7 +14,7 @@ Space", arXiv:1301.3781, section 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -30,24 +30,24 @@ from torch.nn.functional import normalize
 from everynet.data.judgements import Judgements
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
-from everynet.zoo.language import vector_files as word_vectors
+from everynet.zoo.language import vector_files
 
 RESTRICTED = 300_000
-"""The commonest words, which analogies are about and answered with."""
+"""The commonest words, to which evaluation is restricted."""
 LISTS = ("wordsim", "simlex")
 
-SEEN = 4000
-"""The commonest words, among which those are chosen that are drawn."""
+SEARCHED = 4000
+"""The commonest words, among which groups for the pictures are searched."""
 FREQUENT, APART = 100, 0.4
-"""Words too frequent to have a meaning of their own, and the largest cosine of two groups."""
+"""The commonest words such as the and of, which head no group; the largest cosine of two heads."""
 DRAWN = ("family", "capital-common-countries")
 """Sections of the analogies that are drawn, if they are there."""
 
-Likes = list[tuple[str, float]]
+Neighbours = list[tuple[str, float]]
 
 
 class WordVectors(BaseEstimator):
-    """Answers from `vectors_` of `words_`, the commonest first."""
+    """Queries on `vectors_` of `words_`, the commonest first."""
 
     words_: list[str]
     vectors_: Float[Tensor, "vocab dimensions"]
@@ -57,14 +57,14 @@ class WordVectors(BaseEstimator):
         tags.input_tags.two_d_array, tags.input_tags.string = False, True
         return tags
 
-    def _words(self) -> list[str]:
+    def _fitted_words(self) -> list[str]:
         if not hasattr(self, "words_"):
             raise NotFittedError(f"{type(self).__name__} has learned no words yet; call fit first")
         return self.words_
 
     def row(self, word: str) -> int:
-        """The number of a word; in small letters, where it is not known as it stands."""
-        words = self._words()
+        """The index of a word, or of the same in lower case where it is not known as it stands."""
+        words = self._fitted_words()
         if self.__dict__.get("_numbered") is not words:
             self._index = {one: number for number, one in enumerate(words)}
             self._numbered = words
@@ -87,15 +87,15 @@ class WordVectors(BaseEstimator):
         unit = normalize(self.vectors_[rows], dim=1)
         return float(unit[0] @ unit[1])  # (1)
 
-    def most_similar(self, word: str, n: int = 10) -> Likes:
-        """The n words that are most like one, and their cosines."""
+    def most_similar(self, word: str, n: int = 10) -> Neighbours:
+        """The n words nearest to one, and their cosines."""
         return self.nearest([word], [], n)
 
-    def analogy(self, a: str, b: str, c: str, n: int = 1) -> Likes:
+    def analogy(self, a: str, b: str, c: str, n: int = 1) -> Neighbours:
         """What is to c as b is to a."""
         return self.nearest([b, c], [a], n)
 
-    def nearest(self, positive: Sequence[str], negative: Sequence[str], n: int = 10) -> Likes:
+    def nearest(self, positive: Sequence[str], negative: Sequence[str], n: int = 10) -> Neighbours:
         """The n words nearest to a sum and difference of unit vectors, none of those given."""
         signs = torch.tensor([1.0] * len(positive) + [-1.0] * len(negative))
         rows = torch.tensor([self.row(word) for word in (*positive, *negative)])
@@ -106,27 +106,29 @@ class WordVectors(BaseEstimator):
         return [(self.words_[i], x) for i, x in zip(found.tolist(), best.tolist(), strict=True)]
 
     def evaluate(self, by: Judgements) -> dict[str, float]:
-        """Spearman's rank correlation with each list of pairs; the share of analogies that is met.
+        """Spearman's rank correlation with each list of pairs, and the accuracy on analogies.
 
-        Questions with a word that is not known are left out, and those given are no answers.
+        Questions with an unknown word are left out.
         """
-        rows, kind, score, _ = judged(by, self._words()[:RESTRICTED])
-        return agreement(kind, score, self.answers(rows, kind))
+        rows, kind, score, _ = select_known_questions(by, self._fitted_words()[:RESTRICTED])
+        return summarise_questions(kind, score, self.score_questions(rows, kind))
 
-    def answers(self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]) -> Tensor:
-        """The cosine of each pair, and 1 for each analogy that is met."""
+    def score_questions(
+        self, rows: Int[Tensor, "questions 4"], kind: Int[Tensor, " questions"]
+    ) -> Tensor:
+        """The cosine of each pair, and 1 for each analogy that is answered correctly."""
         unit = normalize(self.vectors_[:RESTRICTED], dim=1)
         found = (unit[rows[:, 0]] * unit[rows[:, 1]]).sum(1)
-        asked = kind == len(LISTS)
-        for part in asked.nonzero()[:, 0].split(512):
+        analogies = kind == len(LISTS)
+        for part in analogies.nonzero()[:, 0].split(512):
             a, b, c, d = rows[part].T
             cosines = (unit[b] - unit[a] + unit[c]) @ unit.T
             cosines.scatter_(1, torch.stack([a, b, c], 1), -math.inf)
             found[part] = (cosines.argmax(1) == d).float()
         return found
 
-    def answer(self, line: str, n: int) -> dict[str, Any]:
-        """What `like: queen` or `king - man + woman` gives; one line where it gives nothing."""
+    def answer_line(self, line: str, n: int) -> dict[str, Any]:
+        """Answer `like: queen` or `king - man + woman`; a line that cannot be answered says why."""
         parts = line.removeprefix("like:").split()
         if len(parts) % 2 == 0 or any(sign not in ("+", "-") for sign in parts[1::2]):
             why = f"line ({shown(line)}) must read like 'like: queen' or 'king - man + woman'"
@@ -144,91 +146,96 @@ class WordVectors(BaseEstimator):
 
     # ------------------------------------------------------------------------------ pictures
 
-    def groups(self, most: int, each: int) -> dict[str, list[str]]:
-        """Common words that have near neighbours, these after them; no word is in two groups."""
-        seen = max(2, min(SEEN, len(self.words_) // 2))
-        unit = normalize(self.vectors_[:seen], dim=1)
+    def similar_groups(self, most: int, each: int) -> dict[str, list[str]]:
+        """Common words and their nearest neighbours; no word is in two groups."""
+        searched = max(2, min(SEARCHED, len(self.words_) // 2))
+        unit = normalize(self.vectors_[:searched], dim=1)
         cosines = (unit @ unit.T).fill_diagonal_(-1)
         best, found = cosines.topk(min(each, len(unit) - 1), dim=1)
-        made: dict[str, list[str]] = {}
+        groups: dict[str, list[str]] = {}
         heads: list[int] = []
         used: set[int] = set()
-        first = min(FREQUENT, seen // 8)  # such as the and of
-        for head in (best[first : seen // 2].mean(1).argsort(descending=True) + first).tolist():
+        first = min(FREQUENT, searched // 8)
+        for head in (best[first : searched // 2].mean(1).argsort(descending=True) + first).tolist():
             members = {head, *found[head].tolist()}
-            if len(made) < most and not members & used and all(cosines[head, heads] < APART):
-                made[self.words_[head]] = [self.words_[i] for i in (head, *found[head].tolist())]
+            if len(groups) < most and not members & used and all(cosines[head, heads] < APART):
+                groups[self.words_[head]] = [self.words_[i] for i in (head, *found[head].tolist())]
                 used |= members
                 heads.append(head)
-        return made
+        return groups
 
-    def relations(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
-        """Up to eight pairs of words for each of two kinds of analogy, and where they are drawn."""
+    def unit_vectors(self, groups: Mapping[str, Sequence[str]]) -> Float[Tensor, "words dims"]:
+        """The normalised vectors of all words of some groups."""
+        rows = [self.row(word) for group in groups.values() for word in group]
+        return normalize(self.vectors_[rows], dim=1)
+
+    def analogy_pairs(self, by: Judgements) -> dict[str, tuple[list[tuple[str, str]], Tensor]]:
+        """Up to eight pairs of words for each of two sections of analogies, with coordinates."""
         known = {word.casefold() for word in self.words_}
-        made = {}
+        found = {}
         for name, questions in by.analogies.items():
             both = dict.fromkeys((a, b) for a, b, *_ in questions if {a, b} <= known)
             pairs = sorted(both, key=lambda pair: max(map(self.row, pair)))[:8]  # the commonest
             if len(pairs) > 2:
                 rows = torch.tensor([[self.row(a), self.row(b)] for a, b in pairs])
                 unit = normalize(self.vectors_[rows.flatten()], dim=1)
-                made[name] = (pairs, plane(unit).reshape(-1, 2, 2))
-        wanted = [name for name in DRAWN if name in made] or list(made)
-        return {name: made[name] for name in wanted[:2]}
+                found[name] = (pairs, principal_plane(unit).reshape(-1, 2, 2))
+        wanted = [name for name in DRAWN if name in found] or list(found)
+        return {name: found[name] for name in wanted[:2]}
 
     # ------------------------------------------------------------------------------ files
 
     def save_text(self, path: str | Path) -> None:
         """Write the vectors in the text form of word2vec."""
-        word_vectors.save_text(path, self._words(), self.vectors_)
+        vector_files.save_text(path, self._fitted_words(), self.vectors_)
 
     def save_binary(self, path: str | Path) -> None:
         """Write the vectors in the binary form of word2vec."""
-        word_vectors.save_binary(path, self._words(), self.vectors_)
+        vector_files.save_binary(path, self._fitted_words(), self.vectors_)
 
     @classmethod
-    def read(cls, path: str | Path) -> Self:
-        """Vectors of a file in either form, to be asked; what they predicted is not in it."""
-        words, vectors = word_vectors.read(path)
-        made = cls()
-        made.words_, made.vectors_ = words, vectors
-        return made
+    def load(cls, path: str | Path) -> Self:
+        """The vectors of a file in either format, which holds none of contexts."""
+        words, vectors = vector_files.read_vectors(path)
+        loaded = cls()
+        loaded.words_, loaded.vectors_ = words, vectors
+        return loaded
 
 
-def judged(
+def select_known_questions(
     by: Judgements, words: Sequence[str]
 ) -> tuple[Int[Tensor, "questions 4"], Int[Tensor, " questions"], Float[Tensor, " questions"], int]:
-    """Questions whose words are all known: their rows, the list each is of and its score.
+    """Questions whose words are all known: their rows, the number of their list and their rating.
 
-    The last is the number of questions that are left out.
+    The last value is the number of questions that are left out.
     """
     index = {word: number for number, word in reversed([*enumerate(w.casefold() for w in words)])}
-    asked = [(n, (a, b, a, b), s) for n, name in enumerate(LISTS) for a, b, s in by.pairs[name]]
-    asked += [(len(LISTS), q, 1.0) for section in by.analogies.values() for q in section]
-    known = [(n, [index[w] for w in q], s) for n, q, s in asked if all(w in index for w in q)]
+    questions = [(n, (a, b, a, b), s) for n, name in enumerate(LISTS) for a, b, s in by.pairs[name]]
+    questions += [(len(LISTS), q, 1.0) for section in by.analogies.values() for q in section]
+    known = [(n, [index[w] for w in q], s) for n, q, s in questions if all(w in index for w in q)]
     rows = torch.tensor([row for _, row, _ in known], dtype=torch.long).reshape(-1, 4)
     kind, score = torch.tensor([n for n, _, _ in known]), torch.tensor([s for *_, s in known])
-    return rows, kind.long(), score.float(), len(asked) - len(known)
+    return rows, kind.long(), score.float(), len(questions) - len(known)
 
 
-def agreement(
+def summarise_questions(
     kind: Int[Tensor, " questions"],
     score: Float[Tensor, " questions"],
     found: Float[Tensor, " questions"],
 ) -> dict[str, float]:
-    """Rank correlations of the lists and the share of analogies that is met; 0 of too few."""
-    figures = {}
+    """Rank correlations of the lists and the accuracy on analogies; 0 where there are too few."""
+    metrics = {}
     for n, name in enumerate(LISTS):
         of = kind == n
         enough = int(of.sum()) > 2 and len(found[of].unique()) > 1
-        figures[name] = float(spearmanr(score[of], found[of])[0]) if enough else 0.0
+        metrics[name] = float(spearmanr(score[of], found[of])[0]) if enough else 0.0
     of = kind == len(LISTS)
-    return figures | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
+    return metrics | {"analogies": float(found[of].double().mean()) if bool(of.any()) else 0.0}
 
 
-def plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
-    """Where points are on the plane of their two principal axes."""
+def principal_plane(vectors: Float[Tensor, "words dimensions"]) -> Float[Tensor, "words 2"]:
+    """Coordinates on the two principal axes."""
     centred = vectors - vectors.mean(0)
     _, _, axes = torch.linalg.svd(centred, full_matrices=False)
-    placed: Tensor = centred @ axes[:2].T
-    return placed
+    coordinates: Tensor = centred @ axes[:2].T
+    return coordinates

@@ -1,17 +1,18 @@
 """Decoders: the weights by which a value is read from the rates of a population.
 
-    D       = V S^-1 U^T T,  H = U S V^T                          (1)  least |H D - T|^2
-    D       = (H^T H + N sigma^2 I)^-1 H^T T                      (2)  least under noise
-    H^T H   ~ Y (Q^T Y)^-1 Y^T = U L U^T,  Y = H^T H Q            (3)  Nystroem, from few columns Q
-    P^-1    = (l + N sigma^2) U (L + N sigma^2 I)^-1 U^T + I - U U^T  (4)  preconditioner
+    D       = V S^-1 U^T T,  H = U S V^T                          (1)  least squares |H D - T|^2
+    D       = (H^T H + N sigma^2 I)^-1 H^T T                      (2)  ridge: least under noise
+    H^T H   ~ Y (Q^T Y)^-1 Y^T = B L B^T,  Y = H^T H Q            (3)  Nystroem, from few columns Q
+    P^-1    = (l + N sigma^2) B (L + N sigma^2 I)^-1 B^T + I - B B^T  (4)  preconditioner
 
-Row i of H has the rates of all neurons at a point x_i, row i of T what is to be read there. Noise
-of standard deviation sigma on each rate adds N sigma^2 |D|^2 to the squared error of N rows, so
-that (2) is the average of (1) over the noise.
+Products are those of matrices. Row i of H has the rates of all neurons (the activities A of Nengo)
+at evaluation point i, row i of T the target value there. Noise of standard deviation sigma on each
+rate adds N sigma^2 |D|^2 to the squared error of N rows, so that (2) is the average of (1) over the
+noise.
 
 Rates at points of few dimensions are smooth functions of them, so that H^T H is nearly of low rank:
 (3) finds it at a small part of the cost of H^T H itself, and conjugate gradients with (4), l being
-the smallest number of L, then need few passes over H.
+the smallest eigenvalue in L, then need few passes over H.
 
 Eliasmith and Anderson (2003), "Neural Engineering", MIT Press, chapter 2; Frangella, Tropp, Udell
 (2023), "Randomized Nystroem preconditioning", SIAM Journal on Matrix Analysis and Applications 44,
@@ -28,14 +29,14 @@ from torch import Tensor
 LARGE = 1500  # neurons and points from which conjugate gradients are faster than a factorisation
 RANK = 200  # columns of Q
 ROWS = 64  # of H: read from memory once for both products with them
-PRECISION = 1e-12  # of H^T T, left as residual
-MOST = 60  # steps; a ridge so low that they do not do is left to Cholesky
+TOLERANCE = 1e-12  # residual as a share of H^T T
+MAX_STEPS = 60  # of conjugate gradients; a ridge too low for them is left to Cholesky
 
 
-class Optimal:
-    """Decoders that are best without noise, all from one singular value decomposition.
+class LeastSquaresDecoders:
+    """Decoders without regularisation, all from one singular value decomposition.
 
-    Directions that rounding alone makes are left out, as in numpy's lstsq.
+    Singular values at the level of rounding are left out, as in numpy's lstsq.
     """
 
     def __init__(self, h: Float[Tensor, "points neurons"]) -> None:
@@ -44,12 +45,12 @@ class Optimal:
         self.u, self.s, self.v = u[:, kept], s[kept], v[kept]
 
     def solve(self, targets: Float[Tensor, "points outputs"]) -> Float[Tensor, "neurons outputs"]:
-        found: Tensor = self.v.T @ ((self.u.T @ targets) / self.s[:, None])  # (1)
-        return found
+        decoders: Tensor = self.v.T @ ((self.u.T @ targets) / self.s[:, None])  # (1)
+        return decoders
 
 
-class Regularised:
-    """Decoders that noise disturbs least, all from one Cholesky factor."""
+class RidgeDecoders:
+    """L2-regularised decoders, all from one Cholesky factor."""
 
     def __init__(self, h: Float[Tensor, "points neurons"], sigma: float) -> None:
         gram = _gram(h)
@@ -63,65 +64,76 @@ class Regularised:
         return torch.cholesky_solve(self.h.T @ targets, self.factor)  # (2)
 
 
-class Preconditioned:
-    """The same decoders of a large population, all by way of one approximation of low rank."""
+class NystromRidgeDecoders:
+    """The decoders of (2) for a large population, by preconditioned conjugate gradients."""
 
     def __init__(self, h: Float[Tensor, "points neurons"], sigma: float) -> None:
         self.h, self.sigma, self.ridge = h, sigma, len(h) * sigma**2
-        drawn = torch.randn(h.shape[1], RANK, generator=torch.Generator().manual_seed(0))
-        columns, rough = torch.linalg.qr(drawn.to(h.device)).Q, h.float()
-        sketch = (rough.T @ (rough @ columns)).to(h)
-        columns = columns.to(h)
-        shift = torch.finfo(rough.dtype).eps * sketch.norm()  # keeps rounding positive
-        sketch += shift * columns
-        size, turn = torch.linalg.eigh(columns.T @ sketch)
-        half = sketch @ (turn / size.clamp(min=shift).sqrt())  # (3) is half half^T
-        size, turn = torch.linalg.eigh(half.T @ half)
-        self.basis = half @ (turn / size.sqrt())
-        large = (size - shift).clamp(min=0)
-        self.shrink = (large[0] + self.ridge) / (large + self.ridge)
+        self.basis, eigenvalues = nystrom(h)
+        self.shrink = (eigenvalues[0] + self.ridge) / (eigenvalues + self.ridge)
 
     def solve(self, targets: Float[Tensor, "points outputs"]) -> Float[Tensor, "neurons outputs"]:
-        wanted = targets.T @ self.h  # a row for each output
-        found, residual = torch.zeros_like(wanted), wanted
-        nearly = direction = self._preconditioned(residual)
-        for _ in range(MOST):
-            ahead = self._ridged(direction)
-            slope = (residual * nearly).sum(dim=1, keepdim=True)
-            length = _ratio(slope, (direction * ahead).sum(dim=1, keepdim=True))
-            found = found + length * direction
-            residual = residual - length * ahead
-            if bool((residual.norm(dim=1) <= PRECISION * wanted.norm(dim=1)).all()):
-                return found.T.contiguous()
-            nearly = self._preconditioned(residual)
-            turned = _ratio((residual * nearly).sum(dim=1, keepdim=True), slope)
-            direction = nearly + turned * direction
-        return Regularised(self.h, self.sigma).solve(targets)
+        right = targets.T @ self.h  # a row for each output
+        decoders, residual = torch.zeros_like(right), right
+        z = direction = self._precondition(residual)
+        for _ in range(MAX_STEPS):
+            product = self._multiply_ridged(direction)
+            slope = (residual * z).sum(dim=1, keepdim=True)
+            alpha = _ratio(slope, (direction * product).sum(dim=1, keepdim=True))
+            decoders = decoders + alpha * direction
+            residual = residual - alpha * product
+            if bool((residual.norm(dim=1) <= TOLERANCE * right.norm(dim=1)).all()):
+                return decoders.T.contiguous()
+            z = self._precondition(residual)
+            beta = _ratio((residual * z).sum(dim=1, keepdim=True), slope)
+            direction = z + beta * direction
+        return RidgeDecoders(self.h, self.sigma).solve(targets)
 
-    def _ridged(self, d: Float[Tensor, "outputs neurons"]) -> Float[Tensor, "outputs neurons"]:
-        """What (2) inverts, times decoders."""
+    def _multiply_ridged(
+        self, d: Float[Tensor, "outputs neurons"]
+    ) -> Float[Tensor, "outputs neurons"]:
+        """The matrix that (2) inverts, times decoders."""
         total = self.ridge * d
         for rows in self.h.split(ROWS):
             total.addmm_(d @ rows.T, rows)
         return total
 
-    def _preconditioned(
+    def _precondition(
         self, d: Float[Tensor, "outputs neurons"]
     ) -> Float[Tensor, "outputs neurons"]:
-        along = d @ self.basis
-        moved: Tensor = d + (along * (self.shrink - 1)) @ self.basis.T  # (4)
-        return moved
+        """P^-1 times decoders."""
+        projected = d @ self.basis
+        solved: Tensor = d + (projected * (self.shrink - 1)) @ self.basis.T  # (4)
+        return solved
 
 
-def regularised(h: Float[Tensor, "points neurons"], sigma: float) -> Regularised | Preconditioned:
-    """The faster of the two ways to the same decoders; a GPU has Cholesky's in no time."""
+def nystrom(
+    h: Float[Tensor, "points neurons"],
+) -> tuple[Float[Tensor, "neurons rank"], Float[Tensor, " rank"]]:
+    """Eigenvectors B and eigenvalues L of a low-rank approximation of H^T H, smallest first."""
+    drawn = torch.randn(h.shape[1], RANK, generator=torch.Generator().manual_seed(0))
+    q, rough = torch.linalg.qr(drawn.to(h.device)).Q, h.float()
+    y = (rough.T @ (rough @ q)).to(h)
+    q = q.to(h)
+    shift = torch.finfo(rough.dtype).eps * y.norm()  # keeps rounding positive
+    y += shift * q
+    eigenvalues, vectors = torch.linalg.eigh(q.T @ y)
+    root = y @ (vectors / eigenvalues.clamp(min=shift).sqrt())  # (3) is root root^T
+    eigenvalues, vectors = torch.linalg.eigh(root.T @ root)
+    return root @ (vectors / eigenvalues.sqrt()), (eigenvalues - shift).clamp(min=0)
+
+
+def ridge_solver(
+    h: Float[Tensor, "points neurons"], sigma: float
+) -> RidgeDecoders | NystromRidgeDecoders:
+    """The faster of the two solvers of (2); on a GPU that is Cholesky."""
     large = h.device.type == "cpu" and min(h.shape) >= LARGE
-    return Preconditioned(h, sigma) if large and sigma > 0 else Regularised(h, sigma)
+    return NystromRidgeDecoders(h, sigma) if large and sigma > 0 else RidgeDecoders(h, sigma)
 
 
-def _ratio(over: Tensor, under: Tensor) -> Tensor:
+def _ratio(numerator: Tensor, denominator: Tensor) -> Tensor:
     """0 where an output is solved already."""
-    return torch.where(under > 0, over / under, 0)
+    return torch.where(denominator > 0, numerator / denominator, 0)
 
 
 def _gram(h: Float[Tensor, "points neurons"]) -> Float[Tensor, "neurons neurons"]:

@@ -2,11 +2,12 @@
 
     a = G(E y + bias)                                          (1)  rates, or spikes of membranes
     tau_s dy/dt = -y + a D + tau_s u                           (2)  feedback through synapses
-    a D = y + tau_s f(y)            so that dy/dt = f(y) + u   (3)  what is decoded
-    tau_r dz/dt = -z + a D_x                                   (4)  what is read
+    a D = y + tau_s f(y)            so that dy/dt = f(y) + u   (3)  decoded function
+    tau_r dz/dt = -z + a D_x                                   (4)  readout through a synapse
 
-E y are the currents of the synapses, and W = D E^T. Steps of (2) and (4) are exact for what is
-decoded in a step. Spikes are those of `InterpolatedLIF`: a spike counts 1/dt in its step.
+Products are those of matrices; u is the input and f the flow. E y are the currents of the synapses,
+and the recurrent weights are W = D E^T. Steps of (2) and (4) are exact where the decoded value is
+constant over a step. Spikes are those of `InterpolatedLIF`: a spike counts 1/dt in its step.
 
 Eliasmith and Anderson (2003), "Neural Engineering", MIT Press, chapter 8; Eliasmith (2005), "A
 unified approach to building and controlling spiking attractor networks", Neural Computation 17,
@@ -37,14 +38,14 @@ Floats = NDArray[np.float64]
 
 
 class Trajectory(NamedTuple):
-    """What a run gives; `state` goes into the next run to continue it bit by bit."""
+    """A simulated run; `state` goes into the next run to continue it bit by bit."""
 
     times: Float[Tensor, " steps"]
     """The end of each step (s), counted through continued runs."""
     values: Float[Tensor, "steps dimensions"]
     """y, which feeds back."""
     decoded: Float[Tensor, "steps dimensions"]
-    """What is read."""
+    """z, the readout."""
     spike_times: Float[Tensor, " spikes"]
     """The end of the step in which each spike was (s), in order; none for rates."""
     spike_neurons: Int[Tensor, " spikes"]
@@ -54,7 +55,7 @@ class Trajectory(NamedTuple):
 class RatePopulation:
     """Neurons that represent y by their rates, with feedback that makes dy/dt = flow(y) + input.
 
-    tau_s and tau_read (s) are those of the synapses that feed back and of those that are read.
+    tau_s and tau_read (s) are the time constants of the recurrent and of the readout synapses.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class RatePopulation:
         require(0 < tau_s < math.inf, "tau_s", tau_s, "s", "a positive time")
         require(0 <= tau_read < math.inf, "tau_read", tau_read, "s", "a time from 0 up")
         self.ensemble, self.tau_s, self.tau_read = ensemble, tau_s, tau_read
-        feedback = ensemble.decoders(lambda y: y + tau_s * flow(y), noise=noise)  # (3)
+        feedback = feedback_decoders(ensemble, flow, tau_s, noise)
         neurons, dimensions = ensemble.encoders.shape
         require(
             feedback.shape[1] == dimensions, "flow", feedback.shape[1], "numbers",
@@ -83,7 +84,7 @@ class RatePopulation:
         self.neurons, self.dimensions = neurons, dimensions
 
     def kind(self) -> Kind:
-        """What a neuron makes of its current."""
+        """The nonlinearity of the neurons, by the name that the kernel knows."""
         names: dict[type, Kind] = {
             TUNINGS["rectified-linear"]: "rectified-linear",
             TUNINGS["sigmoid"]: "sigmoid",
@@ -92,13 +93,13 @@ class RatePopulation:
         return names[type(self.ensemble.tuning)]
 
     def steps(self, duration: float, dt: float) -> int:
-        """How many steps make the duration."""
+        """The number of steps in the duration."""
         return whole_steps(duration, dt, 0.0)
 
-    def rest(
+    def initial_state(
         self, start: Float[Tensor, " dimensions"], generator: torch.Generator | None
     ) -> PopulationState:
-        """The state in which a run that represents `start` begins."""
+        """The state of a population that represents `start`."""
         none = torch.zeros(self.neurons, dtype=self.circuit.bias.dtype)
         return PopulationState(torch.cat([start, start]).double(), none, none + 1)
 
@@ -117,30 +118,30 @@ class RatePopulation:
         rows = rows_of(input, steps, "input", "y/s")
         fits = rows.shape[1] in (1, self.dimensions)
         require(fits, "input", f"{rows.shape[1]} numbers", "y/s", f"{self.dimensions} numbers")
-        drive = self.tau_s * rows.expand(-1, self.dimensions)  # (2) the synapses do the rest
+        drive = self.tau_s * rows.expand(-1, self.dimensions)
         start = torch.zeros(self.dimensions) if start is None else start
         fits = len(start) == self.dimensions
         require(fits, "start", len(start), "numbers", f"{self.dimensions}, one for each dimension")
-        state = self.rest(start, generator) if state is None else state
+        state = self.initial_state(start, generator) if state is None else state
         tuning = self.ensemble.tuning
         rule = Rule(
             self.kind(), dt, self.tau_s, self.tau_read,
             getattr(tuning, "tau_m", 1.0), getattr(tuning, "tau_ref", 1.0),
         )  # fmt: skip
-        course = advance(self.circuit, state, drive, steps, rule)  # (1)
+        course = advance(self.circuit, state, drive, steps, rule)  # as in `simulate_rates_by_loop`
         times = (torch.arange(1, steps + 1) + state.step).double() * dt
-        values, decoded = course.values.cpu().split(self.dimensions, dim=1)  # (4)
+        values, decoded = course.values.cpu().split(self.dimensions, dim=1)
         when = (course.steps.cpu() + 1).double() * dt
         return Trajectory(times, values, decoded, when, course.neurons.cpu(), course.state)
 
     def to(self, where: torch.device | torch.dtype | str) -> Self:
-        """Itself, moved to a device or made of other numbers."""
+        """Itself, moved to a device or converted to a dtype."""
         self.circuit = Circuit(*(x.to(where) for x in self.circuit))
         return self
 
 
 class SpikingPopulation(RatePopulation):
-    """The same by the spikes of leaky integrate-and-fire neurons."""
+    """The same system in the spikes of leaky integrate-and-fire neurons."""
 
     def kind(self) -> Kind:
         return "spikes"
@@ -151,19 +152,51 @@ class SpikingPopulation(RatePopulation):
             raise ValueError(f"tuning ({type(tuning).__name__}) must be LIFRate: no other spikes")
         return whole_steps(duration, dt, tuning.tau_ref)
 
-    def rest(
+    def initial_state(
         self, start: Float[Tensor, " dimensions"], generator: torch.Generator | None
     ) -> PopulationState:
-        """Membranes are anywhere below the threshold: at 0 all of them would wait together."""
-        begun = super().rest(start, generator)
+        """Voltages are uniform below the threshold: at 0 all neurons would fire together."""
+        begun = super().initial_state(start, generator)
         drawn = torch.rand(self.neurons, generator=generator, dtype=torch.float64)
         return begun._replace(voltage=drawn.to(begun.voltage))
 
 
-def solved(
+def feedback_decoders(
+    ensemble: Ensemble, flow: Function, tau_s: float, noise: float
+) -> Float[Tensor, "neurons dimensions"]:
+    """Decoders of the function that makes the synapses follow the flow."""
+    return ensemble.decoders(lambda y: y + tau_s * flow(y), noise=noise)  # (3)
+
+
+def simulate_rates_by_loop(
+    population: RatePopulation,
+    u: Float[Tensor, "steps dimensions"],
+    dt: float,
+    start: Float[Tensor, " dimensions"],
+) -> tuple[Float[Tensor, "steps dimensions"], Float[Tensor, "steps dimensions"]]:
+    """Values y and readout z of a rate population step by step, for reading and for tests."""
+    encoders, bias, decoders = population.circuit
+    keep_s = math.exp(-dt / population.tau_s)
+    keep_read = math.exp(-dt / population.tau_read) if population.tau_read > 0 else 0.0
+    y = z = start
+    values, decoded = [], []
+    for u_t in u:
+        a = population.ensemble.tuning.rate(encoders @ y + bias)  # (1)
+        a_d, a_dx = (a @ decoders).split(population.dimensions)
+        y = keep_s * y + (1 - keep_s) * (a_d + population.tau_s * u_t)  # (2)
+        z = keep_read * z + (1 - keep_read) * a_dx  # (4)
+        values.append(y)
+        decoded.append(z)
+    return torch.stack(values), torch.stack(decoded)
+
+
+# ------------------------------------------------------- the true system and measures of its course
+
+
+def solve_ode(
     flow: Function, start: Float[Tensor, " dimensions"], times: Float[Tensor, " times"]
 ) -> Float[Tensor, "times dimensions"]:
-    """The true system without input, from `start` at time 0."""
+    """The true system dy/dt = flow(y), from `start` at time 0."""
 
     def slope(_: float, y: Floats) -> Floats:
         return flow(torch.from_numpy(y)[None])[0].numpy()
@@ -175,44 +208,46 @@ def solved(
     return torch.from_numpy(np.ascontiguousarray(found.y.T))
 
 
-# ----------------------------------------------------------------------------- what is measured
-
-
-def turns(plane: Float[Tensor, "steps 2"], dt: float) -> float:
-    """Times round the origin in a second."""
+def rotation_frequency(plane: Float[Tensor, "steps 2"], dt: float) -> float:
+    """Signed rotations about the origin in a second."""
     angle = torch.atan2(plane[:, 1], plane[:, 0])
     step = torch.remainder(angle.diff() + math.pi, 2 * math.pi) - math.pi
     return step.sum().item() / (2 * math.pi * dt * len(step))
 
 
-def crossings(x: Float[Tensor, " steps"], threshold: float) -> Int[Tensor, " changes"]:
-    """Steps at which x, having been beyond one threshold, is first beyond the other."""
+def threshold_crossings(x: Float[Tensor, " steps"], threshold: float) -> Int[Tensor, " changes"]:
+    """Steps at which x passes the threshold after last having passed minus it, or the reverse."""
     beyond = (x.abs() > threshold).nonzero()[:, 0]
-    side = x[beyond].sign()
-    changed: Tensor = beyond[1:][side.diff() != 0]
-    return changed
+    sign = x[beyond].sign()
+    changes: Tensor = beyond[1:][sign.diff() != 0]
+    return changes
 
 
-def cycle(x: Float[Tensor, " steps"], dt: float, threshold: float) -> tuple[float, float]:
-    """The mean period (s) and height of an oscillation; not a number where there is no period."""
-    ups = crossings(x, threshold)
+def period_and_amplitude(
+    x: Float[Tensor, " steps"], dt: float, threshold: float
+) -> tuple[float, float]:
+    """The mean period (s) and amplitude of an oscillation; NaN where there is no period."""
+    ups = threshold_crossings(x, threshold)
     ups = ups[x[ups] > 0]
     if len(ups) < 2:
         return math.nan, math.nan
-    tops = [x[a:b].max() for a, b in pairwise(ups)]
-    return (ups[-1] - ups[0]).item() * dt / (len(ups) - 1), torch.stack(tops).mean().item()
+    peaks = [x[a:b].max() for a, b in pairwise(ups)]
+    return (ups[-1] - ups[0]).item() * dt / (len(ups) - 1), torch.stack(peaks).mean().item()
+
+
+# -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
 class PopulationDynamics(Simulation):
-    """What the recipes share: one population, run once by rates and once by spikes."""
+    """Shared by the recipes: one population, simulated in rates and in spikes."""
 
     neurons: int = 1000
     """Neurons of the population."""
     tau_s: float = 0.1
-    """Time constant of the synapses that feed back (s)."""
+    """Time constant of the recurrent synapses (s)."""
     tau_read: float = 0.02
-    """Time constant of the synapses through which the population is read (s)."""
+    """Time constant of the readout synapses (s)."""
     noise: float = 0.05
     """Noise that the decoders allow for, as a share of the highest rate."""
     duration: float = 5.0
@@ -222,10 +257,9 @@ class PopulationDynamics(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.neurons >= 10, "neurons", "at least 10")
-        self.require(0 < self.tau_s < math.inf, "tau_s", "a positive time in seconds")
-        self.require(0 <= self.tau_read < math.inf, "tau_read", "a time from 0 up, in seconds")
-        self.require(0 < self.noise < math.inf, "noise", "a positive share of the highest rate")
+        self.at_least(10, "neurons")
+        self.above(0, "tau_s", "noise")
+        self.at_least(0, "tau_read")
         self.require(0 < self.dt <= 0.002, "dt", "above 0 and at most tau_ref, 0.002 s")
         whole = abs(self.duration / self.dt - round(self.duration / self.dt)) < 1e-6
         enough = whole and self.duration >= 100 * self.dt
@@ -234,7 +268,7 @@ class PopulationDynamics(Simulation):
     def populations(
         self, ensemble: Ensemble, flow: Function
     ) -> dict[str, RatePopulation | SpikingPopulation]:
-        """The same neurons and decoders, by rates and by spikes."""
+        """The same neurons and decoders, in rates and in spikes."""
         given = {"tau_s": self.tau_s, "tau_read": self.tau_read, "noise": self.noise}
         return {
             "rate": RatePopulation(ensemble, flow, **given),

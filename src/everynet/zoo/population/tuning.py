@@ -3,7 +3,7 @@
     G(J) = max(J, 0)                                              (1)  rectified linear
     G(J) = sigmoid(J) / tau_ref                                   (2)  sigmoid
     G(J) = 1 / (tau_ref - tau_m ln(1 - 1 / J)) where J > 1, else 0  (3)  LIF rate
-    gain = (G^-1(rate) - J_0) / (1 - c),  bias = J_0 - gain c     (4)  from peak and intercept
+    gain = (G^-1(rate) - J_0) / (1 - c),  bias = J_0 - gain c     (4)  from max_rates, intercepts
 
 A neuron with current J = gain x + bias fires at `rate` (Hz) where x = 1 and begins to at x = c; J_0
 is 1 for the LIF neuron, else 0; the sigmoid is half way there.
@@ -42,7 +42,7 @@ class RectifiedLinear:
 
 @dataclass(frozen=True)
 class Sigmoid:
-    """A smooth rate between 0 and 1 / tau_ref, half of it at no current."""
+    """A sigmoid rate between 0 and 1 / tau_ref, half of it at current 0."""
 
     tau_ref: float = 0.0025  # s
 
@@ -98,7 +98,7 @@ TUNINGS: dict[str, type[Tuning]] = {
 def gain_and_bias(
     tuning: Tuning, max_rates: Float[Tensor, " neurons"], intercepts: Float[Tensor, " neurons"]
 ) -> tuple[Float[Tensor, " neurons"], Float[Tensor, " neurons"]]:
-    """What makes neurons begin to fire at their intercepts and reach their rates (Hz) at 1."""
+    """Gain and bias with which neurons fire from their intercepts on, at max_rates (Hz) at 1."""
     limit, name = tuning.limit, type(tuning).__name__
     require(
         bool(((max_rates > 0) & (max_rates < limit)).all()), "max_rates", span(max_rates), "Hz",

@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from everynet.zoo.language.pictures.ngrams import (
-    by_longest_seen,
-    by_order,
-    frequencies,
-    neighbours,
-    word_by_word,
+    nearest_words,
+    perplexity_by_order,
+    perplexity_by_seen_length,
+    rank_frequencies,
+    sentence_probabilities,
 )
 
 
 def test_a_curve_of_each_smoothing_with_its_values(tmp_path):
     values = {"a": torch.tensor([900.0, 200.0]), "b": torch.tensor([math.nan, 150.0])}
-    drawn = by_order(values)
+    drawn = perplexity_by_order(values)
     (axes,) = drawn.axes
     assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a: 900 200", "b: - 150"]
     assert [line.get_ydata()[1] for line in axes.lines] == [200.0, 150.0]
@@ -25,7 +25,7 @@ def test_a_curve_of_each_smoothing_with_its_values(tmp_path):
 
 def test_counts_by_rank_and_the_share_that_is_new():
     counts = [torch.tensor([8, 4, 2, 1]), torch.tensor([3, 1])]
-    left, right = frequencies(counts, torch.tensor([0.0, 0.5])).axes
+    left, right = rank_frequencies(counts, torch.tensor([0.0, 0.5])).axes
     first = left.lines[0]
     assert list(zip(first.get_xdata(), first.get_ydata(), strict=True))[-1] == (4, 1)
     assert right.lines[0].get_ydata().tolist() == [0.0, 0.5]
@@ -33,7 +33,7 @@ def test_counts_by_rank_and_the_share_that_is_new():
 
 def test_bars_are_probabilities_and_colours_what_was_seen(tmp_path):
     p, alone = torch.tensor([0.5, 0.0, 0.1]), torch.tensor([0.1, 0.2, 0.0])
-    drawn = word_by_word(["a", "$b", "</s>"], p, alone, torch.tensor([2, 1, 2]))
+    drawn = sentence_probabilities(["a", "$b", "</s>"], p, alone, torch.tensor([2, 1, 2]))
     (axes,) = drawn.axes
     tops = [bar.get_y() + bar.get_height() for bar in axes.patches]
     assert tops == pytest.approx([0.5, 0.0, 0.1])
@@ -47,7 +47,7 @@ def test_bars_are_probabilities_and_colours_what_was_seen(tmp_path):
 def test_models_are_compared_where_more_or_less_was_seen(tmp_path):
     seen = torch.tensor([1, 1, 3, 3, 3, 3])
     nats = torch.tensor([2.0, 4.0, 1.0, 1.0, 1.0, 1.0])
-    drawn = by_longest_seen({"counts": nats, "network": nats + 1}, seen)
+    drawn = perplexity_by_seen_length({"counts": nats, "network": nats + 1}, seen)
     axes, shares = drawn.axes
     assert axes.lines[0].get_ydata() == pytest.approx([math.exp(3), math.e])
     assert [bar.get_height() for bar in shares.patches] == pytest.approx([1 / 3, 2 / 3])
@@ -58,7 +58,7 @@ def test_models_are_compared_where_more_or_less_was_seen(tmp_path):
 
 def test_a_row_for_each_word_and_its_neighbours(tmp_path):
     words = [["cat", "dog", "$cow$"], ["ran", "sat", "saw"]]
-    drawn = neighbours(words, torch.tensor([[1.0, 0.8, 0.1], [1.0, 0.5, 0.4]]))
+    drawn = nearest_words(words, torch.tensor([[1.0, 0.8, 0.1], [1.0, 0.5, 0.4]]))
     axes = drawn.axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["cat", "ran"]
     assert [text.get_text() for text in axes.texts] == ["dog", "$cow$", "sat", "saw"]

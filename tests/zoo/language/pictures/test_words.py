@@ -4,12 +4,12 @@ import math
 
 import pytest
 
-from everynet.zoo.language.pictures.words import LEAST, Bars, by_word, filled_gaps
+from everynet.zoo.language.pictures.words import LEAST, WordBar, gap_candidates, word_probabilities
 
 
 def test_bars_are_of_one_model_and_dots_of_the_other():
-    line = [Bars("a", 0.5, "b  0.60", False, 0.01), Bars("$b", 0.1, "$b  0.10", True, 0.0)]
-    drawn = by_word([line, line[:1]], ("the network", "trigrams"))
+    line = [WordBar("a", 0.5, "b  0.60", False, 0.01), WordBar("$b", 0.1, "$b  0.10", True, 0.0)]
+    drawn = word_probabilities([line, line[:1]], ("the network", "trigrams"))
     axes = drawn.axes[0]
     ends = [bar.get_x() + bar.get_width() for bar in axes.patches]
     assert ends == pytest.approx([0.5, 0.1])
@@ -21,12 +21,14 @@ def test_bars_are_of_one_model_and_dots_of_the_other():
 
 
 def test_a_word_without_another_model_has_no_dot():
-    drawn = by_word([[Bars("a", 0.5)]], ("the network", "trigrams"))
+    drawn = word_probabilities([[WordBar("a", 0.5)]], ("the network", "trigrams"))
     assert math.isnan(drawn.axes[0].lines[0].get_xdata()[0])
 
 
 def test_gaps_have_their_line_above_and_shares_beside():
-    drawn = filled_gaps([("the ___ cart", [Bars("old", 0.75, marked=True), Bars("$2", 0.25)])])
+    drawn = gap_candidates(
+        [("the ___ cart", [WordBar("old", 0.75, marked=True), WordBar("$2", 0.25)])]
+    )
     (axes,) = drawn.axes
     assert axes.get_title(loc="left") == "the ___ cart"
     assert [text.get_text().strip() for text in axes.texts] == ["0.75", "0.25"]

@@ -21,14 +21,14 @@ POINTS = 400
 """Of a curve over ranks, which are millions."""
 
 
-def by_order(perplexities: Mapping[str, Float[Tensor, " orders"]]) -> Figure:
+def perplexity_by_order(perplexities: Mapping[str, Float[Tensor, " orders"]]) -> Figure:
     """A curve of each smoothing over the words of an n-gram, with its values."""
     orders = next(iter(perplexities.values()))
     n = torch.arange(1, len(orders) + 1).double()
     curves = {}
     for name, values in perplexities.items():
-        said = [f"{v:.0f}" if math.isfinite(v) else "-" for v in values.tolist()]
-        curves[f"{name}: {' '.join(said)}"] = (n, values)
+        numbers = [f"{v:.0f}" if math.isfinite(v) else "-" for v in values.tolist()]
+        curves[f"{name}: {' '.join(numbers)}"] = (n, values)
     panel = Panel(curves, "n, the words of an n-gram", "perplexity of held-out text", log="y")
     made = panels(panel, width=6.5, height=3.4)
     made.axes[0].yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
@@ -37,7 +37,9 @@ def by_order(perplexities: Mapping[str, Float[Tensor, " orders"]]) -> Figure:
     return made
 
 
-def frequencies(counts: Sequence[Int[Tensor, " _"]], unseen: Float[Tensor, " orders"]) -> Figure:
+def rank_frequencies(
+    counts: Sequence[Int[Tensor, " _"]], unseen: Float[Tensor, " orders"]
+) -> Figure:
     """Counts of the n-grams by rank, for each n; and how many of held-out text are new."""
     curves = {}
     for n, count in enumerate(counts, 1):
@@ -63,7 +65,7 @@ def frequencies(counts: Sequence[Int[Tensor, " _"]], unseen: Float[Tensor, " ord
     )  # fmt: skip
 
 
-def word_by_word(
+def sentence_probabilities(
     words: Sequence[str],
     probability: Float[Tensor, " words"],
     alone: Float[Tensor, " words"],
@@ -105,7 +107,7 @@ def word_by_word(
     return made
 
 
-def by_longest_seen(
+def perplexity_by_seen_length(
     nats: Mapping[str, Float[Tensor, " words"]], seen: Int[Tensor, " words"]
 ) -> Figure:
     """Perplexity of models on words by the longest n-gram seen up to them; bars count the words."""
@@ -137,8 +139,8 @@ def by_longest_seen(
     return made
 
 
-def neighbours(words: Sequence[Sequence[str]], cosines: Float[Tensor, "words ranks"]) -> Figure:
-    """A row for each word and those most like it, coloured by how like they are."""
+def nearest_words(words: Sequence[Sequence[str]], cosines: Float[Tensor, "words ranks"]) -> Figure:
+    """A row for each word with its nearest words, coloured by their cosine."""
     made = figure(6.5, 0.27 * len(words) + 0.8)
     axes = made.axes[0]
     values = array(cosines)

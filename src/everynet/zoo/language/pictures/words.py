@@ -20,7 +20,7 @@ LEAST = 1e-6
 """A word less likely than this has no bar."""
 
 
-class Bars(NamedTuple):
+class WordBar(NamedTuple):
     """One word."""
 
     word: str
@@ -32,10 +32,10 @@ class Bars(NamedTuple):
     """Its probability under another model, drawn as a dot."""
 
 
-def by_word(lines: Sequence[Sequence[Bars]], names: tuple[str, str]) -> Figure:
+def word_probabilities(lines: Sequence[Sequence[WordBar]], names: tuple[str, str]) -> Figure:
     """Lines side by side, read from the top: the probability of each word, and what it was not.
 
-    Bars are of the first of the named models, dots of the second.
+    WordBar are of the first of the named models, dots of the second.
     """
     rows = max(map(len, lines))
     drawn = Figure(figsize=(WIDTH, 1.1 + 0.19 * rows), layout="constrained")
@@ -57,7 +57,7 @@ def by_word(lines: Sequence[Sequence[Bars]], names: tuple[str, str]) -> Figure:
     return drawn
 
 
-def filled_gaps(gaps: Sequence[tuple[str, Sequence[Bars]]]) -> Figure:
+def gap_candidates(gaps: Sequence[tuple[str, Sequence[WordBar]]]) -> Figure:
     """Each line above the words that make it likeliest."""
     heights = [len(bars) + 2.2 for _, bars in gaps]
     drawn = Figure(figsize=(WIDTH, 0.4 + 0.2 * sum(heights)), layout="constrained")
@@ -73,7 +73,7 @@ def filled_gaps(gaps: Sequence[tuple[str, Sequence[Bars]]]) -> Figure:
     return drawn
 
 
-def along_lines(
+def word_values(
     lines: Sequence[tuple[Sequence[str], Float[Tensor, " _"], str]], unit: str
 ) -> Figure:
     """A value for each word, two lines beside each other: as it was, and changed."""
@@ -100,7 +100,7 @@ def _spaced(line: str) -> str:
     return " ".join(drawable(word) for word in line.split(" "))
 
 
-def _bars(axes: Axes, words: Sequence[Bars], least: float) -> BarContainer:
+def _bars(axes: Axes, words: Sequence[WordBar], least: float) -> BarContainer:
     places = range(len(words))
     drawn = axes.barh(
         places,

@@ -1,10 +1,11 @@
-"""Words that are missing from a line, as any model of language finds them: by scoring whole lines.
+"""Cloze: the words missing from a line, found by any language model that scores whole lines.
 
     P(w | line) = P(s_1 .. s_k w s_{k+1} .. s_n) / sum_v P(s_1 .. s_k v s_{k+1} .. s_n)
     k, w = argmax P(s_1 .. s_k w s_{k+1} .. s_n)        over all n + 1 places k, and all words w
 
-The first where the place k is known, as `___` says it; the second where it is not. A model is given
-as `score`: from lines of one length to the log-probability of each.
+The first where the place k is given by `___`, the second where it is not. A model is given as
+`score`, a function from lines of one length to the log-probability of each. s_1 .. s_n are the
+words of the line, and v and w words of the vocabulary.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from everynet.system.errors import UserError
 
 Score: TypeAlias = Callable[[Int64[Tensor, "lines words"]], Float[Tensor, " lines"]]
 TOP = 5
-"""A word that was removed counts as found among so many."""
+"""A removed word counts as found among so many insertions."""
 
 
-def place_of(line: Int64[Tensor, " words"]) -> int:
-    """Where the one gap of a line is."""
+def find_gap(line: Int64[Tensor, " words"]) -> int:
+    """The position of the one gap of a line."""
     gaps = int((line == BLANK).sum())
     if gaps != 1:
         raise UserError(
@@ -35,10 +36,10 @@ def place_of(line: Int64[Tensor, " words"]) -> int:
     return int((line == BLANK).int().argmax())
 
 
-def inserted(
+def insert_words(
     line: Int64[Tensor, " words"], places: Int64[Tensor, " tried"], words: Int64[Tensor, " tried"]
 ) -> Int64[Tensor, "tried longer"]:
-    """The line with one word more: each word at its own place, after so many words of the line."""
+    """Copies of the line with one word inserted, each at its own place."""
     if not len(line):
         return words[:, None]
     at = torch.arange(len(line) + 1, device=line.device)
@@ -46,7 +47,7 @@ def inserted(
     return torch.where(at == places[:, None], words[:, None], before)
 
 
-def every(
+def all_pairs(
     count: int, words: Int64[Tensor, " words"]
 ) -> tuple[Int64[Tensor, " tried"], Int64[Tensor, " tried"]]:
     """All pairs of one of `count` places and one of the words."""
@@ -54,15 +55,15 @@ def every(
     return places.repeat_interleave(len(words)), words.repeat(count)
 
 
-def likeliest(
+def rank_insertions(
     score: Score,
     line: Int64[Tensor, " words"],
     places: Int64[Tensor, " tried"],
     words: Int64[Tensor, " tried"],
     top: int = TOP,
 ) -> list[tuple[int, int, float]]:
-    """The places and words that make the line likeliest, and their share of all that is tried."""
-    shares = score(inserted(line, places, words)).double().softmax(0)
+    """The most probable insertions (place, word), with their share of all that are tried."""
+    shares = score(insert_words(line, places, words)).double().softmax(0)
     best = shares.topk(min(top, len(shares)))
     chosen = best.indices
     return list(
@@ -70,15 +71,15 @@ def likeliest(
     )
 
 
-def found_again(
+def recall_removed_words(
     propose: Callable[[Int64[Tensor, " _"]], Sequence[tuple[int, int, float]]],
     lines: Sequence[Int64[Tensor, " _"]],
     generator: torch.Generator,
 ) -> float:
-    """How often a word that was removed from a line is proposed at its place again.
+    """The share of removed words that are proposed again, at their places.
 
-    Each line of two words or more loses one at random; where that was one of two alike beside each
-    other, either place is right.
+    A random word is removed from each line of two words or more; where it stood beside an equal
+    word, either place is right.
     """
     right = []
     for line in lines:
@@ -87,6 +88,6 @@ def found_again(
         place = int(torch.randint(len(line), (), generator=generator))
         rest = torch.cat([line[:place], line[place + 1 :]])
         tried = [(k, w) for k, w, _ in propose(rest)]
-        made = inserted(rest, *(line.new_tensor(column) for column in zip(*tried, strict=True)))
+        made = insert_words(rest, *(line.new_tensor(column) for column in zip(*tried, strict=True)))
         right.append(bool((made == line).all(1).any()))
     return sum(right) / max(len(right), 1)

@@ -1,12 +1,13 @@
-"""Training that says the next word, by scores of all words or of a few candidates a step.
+"""A log-bilinear language model, trained by the full softmax or by a few candidates a step.
 
     F(x, y)     = w_y . u_x + b_y                        (1)  score of word y after word x
     L           = -log e^{F(x, y)} / sum_k e^{F(x, k)}   (2)  over all V words: O(V) a token
     perplexity  = exp(-mean log softmax(F)[y])           (3)  over all words, however learned
 
-Only rows of w and u that were read are touched, so that an update costs what its candidates cost,
-whatever V is: the losses of candidates are in `nn.sampled_softmax`, the updates in `nn.row_sparse`.
-The full softmax reads every row of w.
+u_x is the embedding of the context word x, w_y the output vector of word y, and a dot the inner
+product. Only the rows of w and u that a loss reads are updated, so that an update with candidates
+costs the same whatever V is: their losses are in `nn.sampled_softmax`, the updates in
+`nn.row_sparse`. The full softmax reads every row of w.
 
 Mnih, Hinton (2007), "Three new graphical models for statistical language modelling",
 doi:10.1145/1273496.1273577, section 4 (log-bilinear; here with one word of context).
@@ -44,12 +45,12 @@ from everynet.nn.sampled_softmax import (
 from everynet.recipes.training import Training
 from everynet.zoo.language.class_bigrams import ClassBigrams
 
-EVALUATED = 250
+EVAL_BATCH_SIZE = 250
 """Tokens whose scores of all words are computed at once in evaluation."""
 
 
-class Scores(nn.Module):
-    """Maps words to scores of all words that may follow; biases begin at log frequencies."""
+class LogBilinear(nn.Module):
+    """Maps words to scores of all words that may follow; biases start at log frequencies."""
 
     def __init__(self, counts: Int64[Tensor, " vocab"], size: int) -> None:
         super().__init__()
@@ -58,24 +59,27 @@ class Scores(nn.Module):
         self.bias = nn.Parameter((counts + 1.0).log() - (counts + 1.0).sum().log())
 
     def vectors(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens hidden"]:
-        """What each word is in the eyes of those that follow."""
+        """The embeddings of context words."""
         return rows(self.inputs, x)
 
     def forward(self, x: Int64[Tensor, " tokens"]) -> Float[Tensor, "tokens vocab"]:
         return linear(self.vectors(x), self.weight, self.bias)  # (1)
 
 
-class SampledScores(Scores):
-    """The same, with candidates at hand that are drawn by the frequencies of words."""
+class SampledLogBilinear(LogBilinear):
+    """The same with a sampler of candidates, which are drawn by the frequencies of words."""
 
     def __init__(self, counts: Int64[Tensor, " vocab"], size: int, samples: int) -> None:
         super().__init__(counts, size)
         self.candidates = Candidates(expected_counts(unigram(counts), samples))
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True)
-class InParts(Rows):
-    """Batches of (x, y, words), each from one part of the corpus, whose words come with it."""
+class PartitionedRows(Rows):
+    """Batches of (x, y, words), each from one part of the corpus and with its words."""
 
     parts: tuple[Part, ...]
 
@@ -86,10 +90,10 @@ class InParts(Rows):
         """Batches of all parts in one random order, so that no part is forgotten."""
         device = str(split[0].device)
         epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
-        turns = [n for n, p in enumerate(self.parts) for _ in range(p.start, p.stop, batch_size)]
-        order = permutation(len(turns), seed, epoch).tolist()
-        part = turns[order[position]]
-        nth = sum(turns[other] == part for other in order[:position])
+        part_of = [n for n, p in enumerate(self.parts) for _ in range(p.start, p.stop, batch_size)]
+        order = permutation(len(part_of), seed, epoch).tolist()
+        part = part_of[order[position]]
+        nth = sum(part_of[other] == part for other in order[:position])
         here = self.parts[part]
         rows_ = permutation(here.stop - here.start, seed + part, epoch, device) + here.start
         mine = share.of(batch_size)
@@ -99,23 +103,23 @@ class InParts(Rows):
 
 @dataclass(frozen=True, kw_only=True)
 class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
-    """Say the next word by scores of all words."""
+    """Predict the next word by the softmax over all words."""
 
     vocabulary: int = 20_000
-    """Words that are told apart."""
+    """Words of the vocabulary."""
     classes: int = 16
     """Classes of words of the generated language."""
     peak: float = 2.0
-    """How far it is from words that follow each other in any order."""
+    """Standard deviation of the logits of the classes that follow a class."""
     tokens: int = 150_000
     """Words of the training text."""
     held_out: int = 5000
-    """Words of the text that validates, and of the one that tests."""
+    """Words of the validation text and of the test text."""
     hidden_size: int = 32
-    """Numbers of a word's vector."""
+    """Dimensions of a word's vector."""
 
     optimizer: str = "adagrad"
-    """adagrad, which moves the rows that were read and is exact where most are not."""
+    """adagrad, which leaves rows without gradient as they are."""
     schedule: str = "linear"
     """constant, linear, cosine, step, one-cycle or plateau."""
 
@@ -130,19 +134,19 @@ class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
     def dataset(self) -> Data:
         language = ClassBigrams(self.vocabulary, self.classes, self.peak)
         data = language.data(self.tokens, self.batch_size, self.seed, self.held_out)
-        return replace(data, eval_batch_size=EVALUATED)
+        return replace(data, eval_batch_size=EVAL_BATCH_SIZE)
 
-    def model(self, data: Data) -> Scores:
-        return Scores(torch.tensor(data.spec["counts"]), self.hidden_size)
+    def model(self, data: Data) -> LogBilinear:
+        return LogBilinear(torch.tensor(data.spec["counts"]), self.hidden_size)
 
-    def optimizers(self, model: Scores) -> dict[str, Optimizer]:
+    def optimizers(self, model: LogBilinear) -> dict[str, Optimizer]:
         return {"main": RowAdagrad(model.parameters(), lr=self.lr)}
 
     def objective(self, model: Any, batch: Batch) -> Terms:  # noqa: ANN401 -- as above
         x, y = batch
         return {"loss": chunked_cross_entropy(model.vectors(x), model.weight, y, model.bias)}  # (2)
 
-    def metrics(self, model: Scores, batch: Batch) -> dict[str, Tensor]:
+    def metrics(self, model: LogBilinear, batch: Batch) -> dict[str, Tensor]:
         x, y = batch[:2]
         return {"cross_entropy": cross_entropy(model(x), y, reduction="none")}
 
@@ -152,46 +156,46 @@ class FullSoftmax(Training[Any]):  # Any: subclasses have candidates besides
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sampled(FullSoftmax):
-    """Say the next word by scores of candidates, corrected by how often they are drawn."""
+class SampledSoftmax(FullSoftmax):
+    """Predict the next word among candidates, corrected by their expected counts."""
 
     samples: int = 512
     """Candidates of an update, on average."""
 
-    def model(self, data: Data) -> SampledScores:
-        return SampledScores(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
+    def model(self, data: Data) -> SampledLogBilinear:
+        return SampledLogBilinear(torch.tensor(data.spec["counts"]), self.hidden_size, self.samples)
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         drawn = model.candidates()
         return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Uncorrected(Sampled):
-    """The same without the correction."""
+class UncorrectedSoftmax(SampledSoftmax):
+    """Sampled softmax without the correction."""
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         words, of_words, of_all = model.candidates()
-        none = torch.where(of_words.isinf(), of_words, 0.0)  # what fills a place stays out
+        none = torch.where(of_words.isinf(), of_words, 0.0)  # padding stays out
         drawn = Drawn(words, none, torch.zeros_like(of_all))
         return {"loss": sampled_softmax(model.vectors(x), model.weight, model.bias, y, drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contrastive(Sampled):
-    """Say the next word by telling it from noise."""
+class NoiseContrastive(SampledSoftmax):
+    """Predict the next word by classifying it against noise."""
 
-    def objective(self, model: SampledScores, batch: Batch) -> Terms:
+    def objective(self, model: SampledLogBilinear, batch: Batch) -> Terms:
         x, y = batch
         drawn = model.candidates()
         return {"loss": noise_contrastive(model.vectors(x), model.weight, model.bias, y, drawn)}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Partitioned(FullSoftmax):
-    """Say the next word by scores of the words of one part of the corpus."""
+class PartitionedSoftmax(FullSoftmax):
+    """Predict the next word by the softmax over the words of one part of the corpus."""
 
     tau: int = 6000
     """Different words of a part at most."""
@@ -199,9 +203,9 @@ class Partitioned(FullSoftmax):
     def dataset(self) -> Data:
         data = super().dataset()
         parts = partitions(data.splits["train"][1], self.tau, self.batch_size)
-        return replace(data, sampler=InParts(tuple(parts)))
+        return replace(data, sampler=PartitionedRows(tuple(parts)))
 
-    def objective(self, model: Scores, batch: Batch) -> Terms:
+    def objective(self, model: LogBilinear, batch: Batch) -> Terms:
         x, y, words = batch
         loss = importance_softmax(model.vectors(x), model.weight, model.bias, y, words)
         return {"loss": loss}
