@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "everynet"
 PRIVATE = {
-    "figure for metric": r"(?<!matplotlib )\bfigures?\b(?! of a paper)",
+    "figure for metric": r"(?<!matplotlib )\bfigures?\b",
     "judged": r"\bjudg(?:e|ed|es|ing)\b",
     "told": r"\btold\b",
     "asked": r"\basked\b",

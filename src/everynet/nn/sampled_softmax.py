@@ -15,7 +15,7 @@ words, with weights e^{F_k - log Q_k}: that is the gradient of (5), and of (8), 
 for all words of V'_i and cancels. Since draws of (4) are independent of each other, which of S + y
 is the target follows P(y) / pi_y exactly, and so the F that (5) learns is log P(y | x) + K(x) with
 any number of candidates, where without the division it is log P - log pi + K. With (6) it is log P
-itself, K = 0: a model that comes out normalised though nothing asks for it. With K = V every pi is 1
+itself, K = 0: a model that comes out normalised unasked. With K = V every pi is 1
 and (5) is the full softmax.
 
 Draws without replacement are mostly made by rejecting what was drawn before, and then expected

@@ -165,7 +165,7 @@ class OneFromTheRest(Fitting[Perceptron]):
     target: str = ""
     """The column of the csv file that holds the class."""
     positive: str = "setosa"
-    """The class to be told from the rest."""
+    """The class that is separated from the rest."""
     max_passes: int = 1000
     """Passes over the samples before giving up."""
     lr: float = 1.0

@@ -129,7 +129,7 @@ class GradientDepth(Simulation):
         "sigmoid_explodes": (
             "by how much its log grows in a layer of sigmoids with very large weights"
         ),
-        "relu_edge": "how far rectifiers with He's weights are from keeping it, in logs a layer",
+        "relu_edge": "how far rectifiers with He's weights are from preserving it, in logs a layer",
     }
 
     depth: int = 30

@@ -18,7 +18,7 @@ standard deviation of its input, and the gradient grows towards the first layer 
 evens it.
 
 He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385,
-section 4.2 and figures 1 and 6; Glorot, Bengio (2010), "Understanding the difficulty of training
+section 4.2, Figures 1 and 6; Glorot, Bengio (2010), "Understanding the difficulty of training
 deep feedforward neural networks", for (4); Yang et al. (2019), "A Mean Field Theory of Batch
 Normalization", arXiv:1902.08129, for gradients that norms make grow.
 """

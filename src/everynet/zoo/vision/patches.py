@@ -1,4 +1,4 @@
-"""Patches of photographs, told apart by where they are from: features without a download.
+"""Patches of photographs, classified by where they are from: features without a download.
 
     a_k = b_k + sum_c w_kc * x_c          (1)  convolution, 3 x 3, zero padding of 1
     h_k = max(0, a_k)                     (2)  ReLU

@@ -6,7 +6,7 @@ one layer gives colours and grains, all of them whole strokes. With beta = 0 and
 the content alone is painted again, which shows what the content layer still knows of it; with
 alpha = 0 only the style is left, as a texture.
 
-Gatys, Ecker, Bethge (2015), "A Neural Algorithm of Artistic Style", arXiv:1508.06576, figures 1
+Gatys, Ecker, Bethge (2015), "A Neural Algorithm of Artistic Style", arXiv:1508.06576, Figures 1
 and 3. Unlike the paper's, the ratios here go with layers whose mean is one and with sums as in its
 equations, where the content loss grows with the number of pixels: a ratio of 1e-3 keeps the content
 almost as it is.

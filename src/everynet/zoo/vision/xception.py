@@ -21,7 +21,7 @@ skips: 4 in the entry flow, 8 in the middle flow, 2 in the exit flow. There are 
 parameters.
 
 Chollet (2016), "Xception: Deep Learning with Depthwise Separable Convolutions", arXiv:1610.02357,
-figure 5. Unlike the paper, the small form for images of 32 x 32 has no stride in its stem and one
+Figure 5. Unlike the paper, the small form for images of 32 x 32 has no stride in its stem and one
 pooling module less.
 """
 
