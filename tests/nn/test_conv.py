@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import unfold
 
-from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
+from everynet.nn.conv import ConvNormReLU, ConvReLU, init_he_weights
 
 
 def convolved(x, conv):
@@ -47,12 +47,12 @@ def test_a_normalised_convolution(training):
 
 
 @pytest.mark.parametrize("groups", [1, 4])
-def test_the_start_keeps_the_mean_of_squares(groups):
+def test_tinit_he_weights_keeps_the_mean_of_squares(groups):
     """Through a rectifier and a layer: of 40,000 numbers the mean of squares is known to 2 %."""
     torch.manual_seed(0)
     layers = nn.ModuleList([nn.Conv2d(64, 128, 3, groups=groups), nn.Linear(1000, 400)])
     layers[0].bias.data.fill_(7)
-    he_start(layers)
+    init_he_weights(layers)
     x = torch.randn(4, 64, 12, 12).abs() * torch.randint(0, 2, (4, 64, 12, 12))  # max(0, normal)
     made = layers[0](x)
     assert made.square().mean().item() == pytest.approx(2 * x.square().mean().item(), rel=0.1)

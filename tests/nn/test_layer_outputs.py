@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.nn.layer_outputs import Seen, sizes
+from everynet.nn.layer_outputs import LayerOutputs, sizes
 
 
 def network():
@@ -18,7 +18,7 @@ def network():
 
 def test_it_gives_what_the_layers_make_in_the_order_asked_for():
     net, x = network(), torch.rand(1, 2, 12, 8, dtype=torch.float64)
-    seen = Seen(net, ("5", "1", "5"), [0.2, 0.4], [0.5, 2.0]).double()
+    seen = LayerOutputs(net, ("5", "1", "5"), [0.2, 0.4], [0.5, 2.0]).double()
     standard = (x - torch.tensor([0.2, 0.4])[:, None, None]) / torch.tensor([0.5, 2.0])[
         :, None, None
     ]
@@ -33,7 +33,7 @@ def test_it_gives_what_the_layers_make_in_the_order_asked_for():
 
 def test_gradients_reach_the_picture():
     x = torch.rand(1, 2, 12, 8, dtype=torch.float64, requires_grad=True)
-    (found,) = Seen(network().requires_grad_(False), ("5",), [0.0, 0.0], [1.0, 1.0]).double()(x)
+    (found,) = LayerOutputs(network().requires_grad_(False), ("5",), [0.0, 0.0], [1.0, 1.0]).double()(x)
     found.square().sum().backward()
     assert x.grad.abs().max() > 0
 
@@ -48,7 +48,7 @@ def test_a_layer_that_is_called_twice_answers_with_the_first():
             return self.relu(self.relu(x) - 1)
 
     x = torch.rand(1, 1, 4, 4)
-    (found,) = Seen(Twice(), ("relu",), [0.0], [1.0])(x)
+    (found,) = LayerOutputs(Twice(), ("relu",), [0.0], [1.0])(x)
     assert torch.equal(found, x[0].flatten(1))
 
 
@@ -60,4 +60,4 @@ def test_layers_of_one_size_stand_together_and_a_head_of_another_size_does_not_m
 
 def test_a_mistake_that_is_none_of_ours_is_not_hidden():
     with pytest.raises(AttributeError):
-        Seen(network(), ("nine",), [0.0, 0.0], [1.0, 1.0])(torch.zeros(1, 2, 4, 4))
+        LayerOutputs(network(), ("nine",), [0.0, 0.0], [1.0, 1.0])(torch.zeros(1, 2, 4, 4))

@@ -248,7 +248,7 @@ def stopped(recipe, out, monkeypatch):
     return next(out.iterdir())
 
 
-def test_the_start_is_read_once(run_of, tmp_path, monkeypatch):
+def test_tinit_he_weights_is_read_once(run_of, tmp_path, monkeypatch):
     before = run_of(recipes.Small(), steps=8).folder
     start = Trained(str(before))
     recipe = replace(recipes.Small(), name="small", start=everynet.trained(before))

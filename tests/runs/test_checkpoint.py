@@ -248,7 +248,7 @@ def test_averaged_weights_are_stored_once_and_restored_in_both_places(finished):
     assert not torch.equal(state.model[0].weight, state.extra.copy[0].weight)
 
 
-def test_a_deployed_network_that_could_not_be_loaded_is_refused_at_the_start(tmp_path):
+def test_a_deployed_network_that_could_not_be_loaded_is_refused_at_tinit_he_weights(tmp_path):
     class Part(type(RECIPES["small"])):
         def deployed(self, state):
             return state.model[0]

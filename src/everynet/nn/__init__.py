@@ -4,11 +4,11 @@ from everynet.nn import schedules as schedules
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy as chunked_cross_entropy
 from everynet.nn.conv import ConvNormReLU as ConvNormReLU
 from everynet.nn.conv import ConvReLU as ConvReLU
-from everynet.nn.conv import he_start as he_start
+from everynet.nn.conv import init_he_weights as init_he_weights
 from everynet.nn.frozen import Given as Given
 from everynet.nn.heads import Head as Head
 from everynet.nn.heads import head as head
-from everynet.nn.layer_outputs import Seen as Seen
+from everynet.nn.layer_outputs import LayerOutputs as LayerOutputs
 from everynet.nn.layers import Layer as Layer
 from everynet.nn.layers import LayerTable as LayerTable
 from everynet.nn.layers import activations as activations
@@ -33,10 +33,10 @@ __all__ = [
     "LayerTable",
     "Lion",
     "RowAdagrad",
-    "Seen",
+    "LayerOutputs",
     "activations",
     "chunked_cross_entropy",
-    "he_start",
+    "init_he_weights",
     "head",
     "importance_softmax",
     "last_of",

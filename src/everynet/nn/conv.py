@@ -52,7 +52,7 @@ class ConvNormReLU(nn.Module):
         return h
 
 
-def he_start(model: nn.Module) -> None:
+def init_he_weights(model: nn.Module) -> None:
     """Spread the weights of all convolutions and dense layers as rectifiers want it; biases 0."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d | nn.Linear):

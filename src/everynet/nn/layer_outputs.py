@@ -1,4 +1,4 @@
-"""What the layers of a given network make of a picture, without running more of it than that."""
+"""The outputs of some layers of a network for a picture; the rest of it does not run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ACTIVATIONS = (
 
 
 class _Enough(Exception):
-    """Every layer that was asked for has answered: the rest of the network need not run."""
+    """Every named layer has run: the rest of the network need not."""
 
 
-class Seen(nn.Module):
-    """Maps one picture to what the named layers of a network make of it, a matrix for each."""
+class LayerOutputs(nn.Module):
+    """Maps one picture to the outputs of the named layers of a network, a matrix for each."""
 
     mean: Tensor
     std: Tensor
@@ -44,16 +44,16 @@ class Seen(nn.Module):
             if len(found) == len(set(self.layers)):
                 raise _Enough
 
-        with _told(self.network, self.layers, keep), suppress(_Enough):
+        with _hooked(self.network, self.layers, keep), suppress(_Enough):
             self.network((x - self.mean) / self.std)
         return [found[name][0].flatten(1).to(x.dtype) for name in self.layers]
 
 
 def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> list[list[str]]:
-    """Layers behind an activation function in the order they answer, those of one size together.
+    """Layers behind an activation function in the order they run, those of one size together.
 
-    A head that takes images of another size does not matter: all that stands before it has answered
-    by then. Maps of a single pixel, or row, are left out.
+    A head that takes images of another size does not matter: all that stands before it has run by
+    then. Maps of a single pixel, or row, are left out.
     """
     found: dict[str, tuple[int, ...]] = {}
 
@@ -61,7 +61,7 @@ def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> li
         found.setdefault(name, tuple(made.shape[2:]) if isinstance(made, Tensor) else ())
 
     names = [n for n, module in network.named_modules() if isinstance(module, ACTIVATIONS)]
-    with _told(network, names, keep), torch.no_grad(), suppress(RuntimeError):
+    with _hooked(network, names, keep), torch.no_grad(), suppress(RuntimeError):
         network(x)
     by_size: dict[tuple[int, ...], list[str]] = {}
     for name, size in found.items():
@@ -71,10 +71,10 @@ def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> li
 
 
 @contextmanager
-def _told(
+def _hooked(
     network: nn.Module, names: Sequence[str], keep: Callable[[str, Tensor], None]
 ) -> Iterator[None]:
-    """Within it `keep` is told what each named layer makes."""
+    """Within it `keep` is called with the output of each named layer."""
 
     def hook(name: str) -> Callable[[nn.Module, object, Tensor], None]:
         return lambda _module, _given, made: keep(name, made)

@@ -77,7 +77,7 @@ def test_the_target_may_be_any_column(tmp_path):
     assert raw.features == ("a", "b")
 
 
-def test_a_mark_at_the_start_windows_lines_quotes_and_blank_ends(tmp_path):
+def test_a_mark_at_tinit_he_weights_windows_lines_quotes_and_blank_ends(tmp_path):
     plain = "a,b,tree\n" + body(["oak", "ash"] * 20)
     wanted = whole(table.read(write(tmp_path, plain), "tree"))
     quoted = '"a", b ,"tree"\n' + plain.split("\n", 1)[1].replace("oak", '"oak"')

@@ -202,7 +202,7 @@ def train_xor(hidden, seeds=30, steps=1000):
 
 
 @pytest.mark.covers("F3")
-def test_two_hidden_units_solve_xor_from_half_of_the_starts():
+def test_two_hidden_units_solve_xor_from_half_of_tinit_he_weightss():
     assert train_xor(2) >= 15
 
 

@@ -300,7 +300,7 @@ def test_a_shortcut_without_weights_takes_every_other_pixel_and_adds_empty_maps(
     assert not list(shortcut.parameters())
 
 
-def test_weights_at_the_start():
+def test_weights_at_tinit_he_weights():
     """Their variance is 2 / (outputs k^2); of n numbers it is known to sqrt(2 / n)."""
     torch.manual_seed(0)
     for channels, width, side in ((3, 64, 7), (64, 128, 1), (32, 64, 3)):

@@ -32,7 +32,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data
-from everynet.nn.conv import he_start
+from everynet.nn.conv import init_he_weights
 from everynet.nn.input_checks import require_images
 from everynet.system.errors import UserError
 from everynet.zoo.vision.classifier import ImageClassification
@@ -86,7 +86,7 @@ class AlexNet(nn.Module):
         self.f6 = nn.Sequential(nn.Dropout(dropout), nn.Linear(w2 * last**2, dense), nn.ReLU())
         self.f7 = nn.Sequential(nn.Dropout(dropout), nn.Linear(dense, dense), nn.ReLU())
         self.output = nn.Linear(dense, classes)
-        he_start(self)
+        init_he_weights(self)
 
     def forward(
         self, x: Float[Tensor, "batch channels size size"]

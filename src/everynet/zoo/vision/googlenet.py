@@ -42,7 +42,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.images.augment import mixed_cross_entropy, mixup
-from everynet.nn.conv import ConvNormReLU, ConvReLU, he_start
+from everynet.nn.conv import ConvNormReLU, ConvReLU, init_he_weights
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps
@@ -93,7 +93,7 @@ class GoogLeNet(nn.Module):
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.drop = nn.Dropout(dropout)
         self.output = nn.Linear(16 * width, classes)
-        he_start(self)
+        init_he_weights(self)
 
     def forward(self, x: Float[Tensor, "batch channels size size"]) -> Logits:
         return self.classify(self.module_outputs(x)["5b"])
@@ -193,7 +193,7 @@ class SmallGoogLeNet(nn.Module):
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.drop = nn.Dropout(dropout)
         self.output = nn.Linear(16 * width, classes)
-        he_start(self)
+        init_he_weights(self)
 
     def forward(self, x: Maps) -> Logits:
         require_images(self, x)

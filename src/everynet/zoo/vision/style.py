@@ -43,7 +43,7 @@ from everynet.data import vgg19
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.nn.frozen import Given
-from everynet.nn.layer_outputs import Seen, sizes
+from everynet.nn.layer_outputs import LayerOutputs, sizes
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.trained import Trained
@@ -105,7 +105,7 @@ class PictureLosses(nn.Module):
     p: Tensor
     content: Tensor
 
-    def __init__(self, features: Seen, content: Image, style: Image) -> None:
+    def __init__(self, features: LayerOutputs, content: Image, style: Image) -> None:
         super().__init__()
         self.features = features
         with torch.no_grad():
@@ -274,7 +274,7 @@ class StyleTransfer(Training[Picture]):
             )
         return spec
 
-    def feature_layers(self, x: Image) -> Seen:
+    def feature_layers(self, x: Image) -> LayerOutputs:
         """The layers of the style, then of the content, for pictures such as this one."""
         spec: Spec = {"mean": [0.0] * 3, "std": [1.0] * 3}
         if self.features == "vgg19":
@@ -293,7 +293,7 @@ class StyleTransfer(Training[Picture]):
                 f"functions, because these are compared, and {self.of.recipe.name} shows none of a "
                 f"picture of size {self.size}; try a run of cnn-cifar"
             )
-        return Seen(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)
+        return LayerOutputs(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)
 
     def losses(self, content: Image, style: Image) -> PictureLosses:
         """The losses of pictures beside these two."""

@@ -36,7 +36,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data, History
-from everynet.nn.conv import he_start
+from everynet.nn.conv import init_he_weights
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
 from everynet.system.errors import UserError
@@ -77,7 +77,7 @@ class VGG(nn.Module):
             *(nn.Linear(dense, dense), nn.ReLU(), nn.Dropout(dropout)),
             nn.Linear(dense, classes),
         )
-        he_start(self)
+        init_he_weights(self)
 
     def forward(
         self, x: Float[Tensor, "batch channels height width"]
@@ -108,7 +108,7 @@ class SmallVGG(nn.Module):
         self.features = nn.Sequential(*_stages(in_channels, depth, width, normed=True))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Sequential(nn.Dropout(dropout), nn.Linear(8 * width, classes))
-        he_start(self)
+        init_he_weights(self)
 
     def forward(
         self, x: Float[Tensor, "batch channels height width"]

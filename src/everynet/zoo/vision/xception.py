@@ -38,7 +38,7 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data, History
-from everynet.nn.conv import he_start
+from everynet.nn.conv import init_he_weights
 from everynet.nn.input_checks import require_images
 from everynet.nn.layers import layer_table
 from everynet.system.errors import UserError
@@ -84,7 +84,7 @@ class Xception(nn.Module):
         self.relu = nn.ReLU()
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.output = nn.Linear(rest[-1], classes)
-        he_start(self)
+        init_he_weights(self)
 
     def forward(self, x: Maps) -> Float[Tensor, "batch classes"]:
         require_images(self, x)
