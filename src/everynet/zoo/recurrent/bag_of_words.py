@@ -139,7 +139,7 @@ class LogisticBag(Bag):
         if not 0 < self.strength < math.inf:
             raise UserError(
                 f"strength ({self.strength}) must be above 0, because texts with a word of their "
-                "own can be told apart by ever larger weights; try 1.0"
+                "own can be separated by ever larger weights; try 1.0"
             )
         start = np.zeros(classes * (n.shape[1] + 1))
         found = minimize(
