@@ -29,8 +29,8 @@ HEAD = """\
 <!-- Made by `make docs` from docs/results.toml; do not edit. -->
 
 Each value is what `everynet run NAME seed=S` printed for the test split, with `EVERYNET_DATA` set
-where real data is named. A goal is what was measured, with its spread over seeds. {measured} of {recipes}
-recipes have an entry here; the others state their goal alone.
+where real data is named. {measured} of {recipes} recipes have an entry here; the others state their
+goal alone. Values in the first column of numbers are those of seeds 0, 1 and 2 unless it says so.
 """
 
 
@@ -42,8 +42,10 @@ def measurements() -> dict[str, dict[str, Any]]:
 
 def reached(measured: dict[str, Any]) -> str:
     """The values by seed in one cell of a table."""
-    values = " ".join(f"{value:g}" for value in measured.get("values", ()))
-    seeds = measured.get("seeds", [0, 1, 2])
+    numbers = [str(value) for value in measured.get("values", ())]
+    places = max((len(n.partition(".")[2]) for n in numbers if "e" not in n), default=0)
+    values = " ".join(n if "e" in n or "." not in n else f"{float(n):.{places}f}" for n in numbers)
+    seeds = measured.get("seeds", [])
     if not values:
         return ""
     said = "" if seeds == [0, 1, 2] or not seeds else f" (seed {', '.join(map(str, seeds))})"
