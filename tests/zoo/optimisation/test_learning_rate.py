@@ -137,7 +137,7 @@ def test_every_rate_starts_from_the_same_weights_and_every_seed_from_others():
     )
     assert (result["losses"][:, 0] == result["losses"][0, 0]).all()
     assert (result["losses"][:, 1].diff() != 0).all()
-    assert result["losses"].shape == (6, 4)  # rates; three steps and the end
+    assert result["losses"].shape == (6, 5)  # rates; four steps and the end
     assert torch.equal(result["losses"], again["losses"])
     assert result["losses"][0, 0] != other["losses"][0, 0]
 
@@ -151,7 +151,7 @@ def test_the_test_images_are_asked_once_by_the_network_with_the_lowest_training_
     assert asked == [1]
     best = result["losses"][:, -1].argmin()
     one = OneHiddenLayer(
-        rows=64, hidden_size=4, activation="tanh", steps=30, batch_size=64, optimizer="sgd",
+        rows=64, hidden_size=8, activation="tanh", steps=30, batch_size=64, optimizer="sgd",
         lr=result["rates"][best].item(),
     )  # fmt: skip
     data = one.dataset()

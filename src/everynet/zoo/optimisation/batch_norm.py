@@ -264,11 +264,9 @@ class BatchNormExperiment(Experiment):
                     f"rate {rate:g}": (cell.steps, cell.valid["accuracy"])
                     for rate, cell in self.by_rate(table, kind).items()
                 },
+                *("step", "accuracy on images not trained on", title),
                 levels={"90 % of the best without": level},
                 marks={"first there": first[kind]},
-                xlabel="step",
-                ylabel="accuracy on images not trained on",
-                title=title,
                 ylim=(0, top),
             )
             for kind, title in KINDS.items()
@@ -291,10 +289,8 @@ class BatchNormExperiment(Experiment):
             drawn.append(
                 Panel(
                     {"median, 15 to 85 %": (cell.steps, median)},
+                    *("step", "input of a unit in the last layer", f"{KINDS[kind]}, rate {rate:g}"),
                     bands={"median, 15 to 85 %": (low, high)},
-                    xlabel="step",
-                    ylabel="input of a unit in the last layer",
-                    title=f"{KINDS[kind]}, rate {rate:g}",
                     ylim=(-top, top),
                 )
             )

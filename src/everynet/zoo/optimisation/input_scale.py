@@ -207,13 +207,9 @@ class InputScale(Simulation):
         """
         before, after = result["profile"]
         channel = torch.arange(1.0, len(before) + 1)
-        response = Panel(
-            {"before, $a_i$": (channel, before), "after, $b_i$": (channel, after)},
-            xlabel="channel $i$",
-            ylabel="activity",
-            title="local response: the loud quieten their neighbours",
-        )
-        return panels(response, width=5.6)
+        curves = {"before, $a_i$": (channel, before), "after, $b_i$": (channel, after)}
+        title = "local response: the loud quieten their neighbours"
+        return panels(Panel(curves, "channel $i$", "activity", title), width=5.6)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), steps=50)

@@ -188,26 +188,17 @@ class SymmetryBreaking(Simulation):
         steps = torch.arange(self.steps + 1.0)
         constant, random = result["paths"]
         parts = {"into each unit, $w_{i1}$": 0, "bias, $b_i$": 2, "out of each unit, $v_i$": 3}
-        alike = Panel(
-            {name: (steps, constant[:, 0, part]) for name, part in parts.items()},
-            xlabel="step",
-            ylabel=f"weight, the same for all {self.units} units",
-            title="equal weights: the units stay equal",
-        )
-        apart = Panel(
-            {f"_unit {unit + 1}": (steps, random[:, unit, 0]) for unit in range(self.units)},
-            xlabel="step",
-            ylabel="weight into the unit, $w_{i1}$",
-            title=f"random weights: {self.units} different units",
-        )
-        spreads = Panel(
-            {"equal": (steps, spread(constant)), "random": (steps, spread(random))},
-            xlabel="step",
-            ylabel="spread of the units",
-            title="how far apart they are",
+        first = {name: (steps, constant[:, 0, part]) for name, part in parts.items()}
+        weights = {f"_unit {i + 1}": (steps, random[:, i, 0]) for i in range(self.units)}
+        spreads = {"equal": (steps, spread(constant)), "random": (steps, spread(random))}
+        same = f"weight, the same for all {self.units} units"
+        drawn = panels(
+            Panel(first, "step", same, "equal weights: the units stay equal"),
+            Panel(weights, "step", "weight into the unit, $w_{i1}$", "random weights: they part"),
+            Panel(spreads, "step", "spread of the units", "how far apart they are"),
         )
         values = {"equal": float(spread(constant).max()), "random": float(spread(random)[-1])}
-        return panels(alike, apart, spreads), values
+        return drawn, values
 
     def picture_surface_equal(
         self, result: Mapping[str, Tensor]
