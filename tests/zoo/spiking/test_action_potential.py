@@ -11,7 +11,6 @@ from everynet.zoo.spiking.action_potential import (
     STRONGEST,
     ActionPotential,
     firing_rates,
-    gates,
     inwards,
     onset,
     phases,
@@ -120,7 +119,7 @@ def test_recipe_takes_a_current_that_does_not_fire_and_other_methods():
     quiet = replace(RECIPES["hodgkin-huxley"].tiny(), current=1.0, method="rk4", dt=5e-5)
     result = quiet.simulate(torch.Generator())
     assert quiet.metrics(result)["rate"] == 0
-    assert set(quiet.pictures(result)) == {"action-potential", "gates", "phase-plane", "laws"}
+    assert set(quiet.draw(result)) == {"action-potential", "gates", "phase-plane", "laws"}
 
 
 def test_weakest_second_pulse_falls_with_time():
@@ -166,7 +165,7 @@ def test_bad_input_gets_one_line_with_name_and_unit(call, message):
     ("change", "message"),
     [
         ({"dt": 1e-4}, r"dt \(0.0001\) must be above 0 and at most 5e-5 s"),
-        ({"method": "euler"}, r"method \(euler\) must be one of exponential-euler, rk4, staggered"),
+        ({"method": "euler"}, r"unknown method \(euler\).*exponential-euler"),
         ({"points": 1}, r"points \(1\) must be at least 2"),
         ({"halvings": 0}, r"halvings \(0\) must be at least 1"),
         ({"current": math.inf}, r"current \(inf\) must be finite \(uA/cm2\)"),
@@ -184,7 +183,7 @@ def test_recipe_refuses(change, message):
 
 
 def test_gates_are_drawn_where_they_settle_and_how_long_that_takes():
-    settled, slow = gates().axes
+    settled, slow = ActionPotential().picture_gates({}).axes
     v, m, h, n = MODEL.rest()[:, 0] if MODEL.rest().dim() > 1 else MODEL.rest()
     for line, share in zip(settled.lines, (m, h, n), strict=False):
         there = abs(line.get_xdata() - float(v)).argmin()

@@ -92,7 +92,7 @@ def test_a_constant_current_equals_the_same_current_at_every_step():
     torch.manual_seed(2)
     network = double(SpikingNetwork((4, 30, 3), 8))
     x = torch.randn(5, 4, dtype=torch.float64)
-    current = network.carried(0, network.inputs(x))
+    current = network.currents(0, network.inputs(x))
     assert current.shape == (1, 5, 30)
     assert torch.equal(network.fire(current), network.fire(current.expand(8, -1, -1)))
 
@@ -131,10 +131,10 @@ def test_a_network_without_hidden_units_is_refused():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"dt": 0.0}, r"dt \(0.0\) must be a positive number of seconds"),
+        ({"dt": 0.0}, r"dt \(0.0\) must be a positive number"),
         ({"duration": 0.0001}, r"duration \(0.0001\) must be from dt to 10 s"),
-        ({"tau_m": -0.01}, r"tau_m \(-0.01\) must be a positive number of seconds"),
-        ({"surrogate": "step"}, r"surrogate \(step\) must be one of fast-sigmoid, arctan, tri"),
+        ({"tau_m": -0.01}, r"tau_m \(-0.01\) must be a positive number"),
+        ({"surrogate": "step"}, r"unknown surrogate \(step\)"),
         ({"sharpness": 0.0}, r"sharpness \(0.0\) must be a positive number"),
         ({"hidden": ()}, r"hidden \(\(\)\) must be at least one number of units"),
     ],

@@ -15,14 +15,15 @@ from everynet.system.errors import UserError
 from everynet.zoo.spiking.synapse import (
     RECIPES,
     FilteredTrain,
-    convolved,
+    filter_by_convolution,
+    filter_by_loop,
+    filter_by_recursion,
+    filter_by_sum,
     impulses,
-    integral,
+    integrate_filter,
     poisson_train,
     psc,
-    recursive,
     sift,
-    summed,
 )
 
 
@@ -86,7 +87,7 @@ def test_the_filter_is_the_gamma_density(order, tau):
 def test_the_filter_integrates_to_one(order):
     area = quad(lambda t: psc(tensor(t), 0.01, order).item(), 0, 0.6, epsabs=1e-12, limit=200)[0]
     assert area == pytest.approx(1, abs=1e-8)
-    assert integral(0.01, order) == pytest.approx(1, abs=1e-8)
+    assert integrate_filter(0.01, order) == pytest.approx(1, abs=1e-8)
 
 
 @pytest.mark.covers("N7")
@@ -104,12 +105,12 @@ def test_the_filter_by_hand():
 def test_the_sum_of_filters_is_scipys_convolution(order):
     dt, times = 1e-3, (spikes(order) / 1e-3).floor() * 1e-3
     grid = torch.arange(200).double() * dt
-    ours = summed(times, grid, 0.01, order)
+    ours = filter_by_sum(times, grid, 0.01, order)
     kernel = gamma(order + 1, scale=0.01).pdf(grid.numpy())
     train = impulses(times, 0.2, dt).numpy()
     theirs = fftconvolve(train, kernel)[:200] * dt
     np.testing.assert_allclose(ours.numpy(), theirs, rtol=0, atol=1e-10 / 0.01)
-    again = convolved(times, 0.01, order, duration=0.2, dt=dt)
+    again = filter_by_convolution(times, 0.01, order, duration=0.2, dt=dt)
     np.testing.assert_allclose(again.numpy(), theirs, rtol=0, atol=1e-10 / 0.01)
 
 
@@ -119,22 +120,26 @@ def test_the_sum_of_filters_is_scipys_convolution(order):
 def test_the_recursion_is_the_sum_for_spikes_at_any_time(seed, order, tau):
     times, dt = spikes(seed), 1e-3
     grid = torch.arange(200).double() * dt
-    recursion = recursive(times, tau, order, duration=0.2, dt=dt)
-    torch.testing.assert_close(recursion, summed(times, grid, tau, order), rtol=1e-9, atol=1e-9)
+    recursion = filter_by_recursion(times, tau, order, duration=0.2, dt=dt)
+    torch.testing.assert_close(
+        recursion, filter_by_sum(times, grid, tau, order), rtol=1e-9, atol=1e-9
+    )
+    few = filter_by_loop(times, tau, order, steps=40, dt=dt)
+    torch.testing.assert_close(few, recursion[:40], rtol=1e-9, atol=1e-9)
 
 
 def test_two_steps_of_the_recursion_by_hand():
     """A spike at 0 and one half-way through the second step."""
     tau, dt = 0.01, 0.01
-    got = recursive(tensor(0.0, 0.015), tau, 0, duration=0.03, dt=dt).tolist()
+    got = filter_by_recursion(tensor(0.0, 0.015), tau, 0, duration=0.03, dt=dt).tolist()
     e = math.exp(-1)
     assert got == pytest.approx([100, 100 * e, 100 * (e**2 + math.exp(-0.5))])
 
 
 def test_no_spikes_no_current():
     none = torch.zeros(0, dtype=torch.float64)
-    assert recursive(none, 0.01, 2, duration=0.01, dt=1e-3).tolist() == [0] * 10
-    assert convolved(none, 0.01, 2, duration=0.01, dt=1e-3).abs().max() < 1e-12
+    assert filter_by_recursion(none, 0.01, 2, duration=0.01, dt=1e-3).tolist() == [0] * 10
+    assert filter_by_convolution(none, 0.01, 2, duration=0.01, dt=1e-3).abs().max() < 1e-12
 
 
 # ------------------------------------------------------------------------- the recipe and refusals
@@ -155,11 +160,17 @@ GOOD = {"duration": 0.1, "dt": 1e-3}
     [
         (lambda: psc(tensor(0), -0.01), r"tau_s \(-0.01 s\) must be a positive time"),
         (lambda: psc(tensor(0), 0.01, -1), r"order \(-1 dimensionless\) must be a whole number"),
-        (lambda: recursive(tensor(0), 0.0, **GOOD), r"tau_s \(0.0 s\) must be a positive time"),
-        (lambda: recursive(tensor(0.2), 0.1, **GOOD), r"times \(some outside s\) must be between"),
+        (
+            lambda: filter_by_recursion(tensor(0), 0.0, **GOOD),
+            r"tau_s \(0.0 s\) must be a positive time",
+        ),
+        (
+            lambda: filter_by_recursion(tensor(0.2), 0.1, **GOOD),
+            r"times \(some outside s\) must be between",
+        ),
         (lambda: impulses(tensor(-1.0), 0.1, 1e-3), r"times \(some outside s\) must be between"),
         (
-            lambda: recursive(tensor(0.02, 0.01), 0.1, **GOOD),
+            lambda: filter_by_recursion(tensor(0.02, 0.01), 0.1, **GOOD),
             r"times \(not sorted s\) must be in order: sort them",
         ),
         (lambda: poisson_train(-1.0, 1.0), r"rate \(-1.0 Hz\) must be a number from 0 up"),

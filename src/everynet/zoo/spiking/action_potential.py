@@ -15,10 +15,12 @@ The neuron is that of `hodgkin_huxley.py`:
     C dV/dt = J - g_Na m^3 h (V - E_Na) - g_K n^4 (V - E_K) - g_L (V - E_L)
     dx/dt = alpha_x(V) (1 - x) - beta_x(V) x,  x in {m, h, n}
 
-Sodium opens and drives V up; then it is blocked while potassium opens and drives V below V_0, where
-it began. Until both are undone the neuron is refractory: soon after a first pulse of current no
-second one makes it fire, and then only a strong one. From 6.26 to 9.78 uA/cm2 rest and firing are
-both stable: a current that steps up makes the neuron fire, one that creeps up does not.
+where V_0 is V at the beginning, t_1 to t_k are the times of spikes, J is the current from outside
+and a and b fit h to n. Sodium opens and drives V up; then it is blocked while potassium opens and
+drives V below V_0, where it began. Until both are undone the neuron is refractory: soon after a
+first pulse of current no second one makes it fire, and then only a strong one. From 6.26 to 9.78
+uA/cm2 rest and firing are both stable: a current that steps up makes the neuron fire, one that
+creeps up does not.
 
 Hodgkin and Huxley (1952), "A quantitative description of membrane current and its application to
 conduction and excitation in nerve", Journal of Physiology 117, doi:10.1113/jphysiol.1952.sp004764;
@@ -39,7 +41,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley, Recording, whole_steps
 from everynet.zoo.spiking.pictures.neuron import action_potential, phase_plane
 from everynet.zoo.spiking.solvers import METHODS
@@ -121,61 +123,19 @@ def inwards(
     return current - AXON.currents(state).sum(0)  # (9)
 
 
-def gates() -> Figure:
-    """The share of each gate that is open in the end, and its time constant, against V."""
-    v = torch.linspace(-100, 50, 301, dtype=torch.float64)
-    settled, constants = AXON.settled(v), AXON.time_constants(v)
-    rest = {f"rest, {AXON.rest()[0].item():.0f} mV": AXON.rest()[0].item()}
-    return panels(
-        Panel(
-            {name: (v, share) for name, share in zip(GATES, settled, strict=True)},
-            "voltage V (mV)",
-            "open share in the end",
-            "steady states",
-            marks=rest,
-        ),
-        Panel(
-            {name: (v, tau) for name, tau in zip(GATES, constants, strict=True)},
-            "voltage V (mV)",
-            "time constant (ms)",
-            "how long it takes",
-            marks=rest,
-        ),
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class ActionPotential(Simulation):
     """One action potential, the train that a constant current makes, and their laws."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "action-potential": (
-            "Voltage, gates and currents of one spike: the fast gate m lets sodium in and the "
-            "voltage soars, then h closes it and n lets potassium out, which brings it back."
-        ),
-        "gates": (
-            "Where each gate goes at a constant voltage (left) and how long it takes (right): m "
-            "opens at once when the voltage rises, and h and n follow a few milliseconds later."
-        ),
-        "phase-plane": (
-            "A train of spikes (blue) in the plane of voltage and potassium gate: it moves right "
-            "in the shaded part, left outside it, and ends on one closed loop."
-        ),
-        "laws": (
-            "Left, firing starts at a current with a jump in rate; middle, soon after a spike a "
-            "stronger pulse is needed for the next; right, three solvers with the order of their "
-            "error."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "rest": "potential at rest, in mV",
         "peak": "highest potential of a spike, in mV",
         "rate": "spikes a second under a constant current",
         "onset": "current above which the neuron keeps firing, in uA/cm2",
         "refractory_ms": "time after a spike in which no second one can be made, in ms",
-        "euler_order": "the power of the step with which Euler's error falls: 1",
-        "rk4_order": "the same of Runge and Kutta's method: 4",
-        "staggered_order": "the same of the staggered method: 2",
+        "euler_order": "order of the error of exponential Euler: 1",
+        "rk4_order": "order of the error of the Runge-Kutta method: 4",
+        "staggered_order": "order of the error of the staggered method: 2",
     }
 
     current: float = 10.0
@@ -198,9 +158,9 @@ class ActionPotential(Simulation):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require(0 < self.dt <= 5e-5, "dt", "above 0 and at most 5e-5 s, where rk4 is stable")
-        self.require(self.method in METHODS, "method", "one of " + ", ".join(METHODS))
-        self.require(self.halvings >= 1, "halvings", "at least 1")
-        self.require(self.points >= 2, "points", "at least 2")
+        self.one_of("method", METHODS)
+        self.at_least(1, "halvings")
+        self.at_least(2, "points")
         self.require(math.isfinite(self.current), "current", "finite (uA/cm2)")
         self.require(self.strongest >= 10, "strongest", "at least 10 uA/cm2, where neurons fire")
         for name in ("duration", "patience"):
@@ -306,30 +266,59 @@ class ActionPotential(Simulation):
             "staggered_order": staggered,
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        grid, single = result["single_grid"], result["single"]
-        return {
-            "action-potential": action_potential(
-                grid,
-                single[0],
-                gates=dict(zip(("m", "h", "n"), single[1:], strict=True)),
-                currents=dict(zip(("Na", "K", "leak"), AXON.currents(single), strict=True)),
-                phases=phases(grid, single[0])._asdict(),
-            ),
-            "gates": gates(),
-            "phase-plane": self.plane(result["train"]),
-            "laws": self.laws(result),
-        }
+    def picture_action_potential(self, result: Mapping[str, Tensor]) -> Figure:
+        """Voltage, gates and currents of one spike. The gate m lets sodium in and V soars.
 
-    def plane(self, train: Float[Tensor, "4 samples"]) -> Figure:
-        """The train among the lines on which V and n stand still."""
+        Then h blocks sodium and n lets potassium out, which brings V back.
+        """
+        grid, single = result["single_grid"], result["single"]
+        return action_potential(
+            grid,
+            single[0],
+            gates=dict(zip(("m", "h", "n"), single[1:], strict=True)),
+            currents=dict(zip(("Na", "K", "leak"), AXON.currents(single), strict=True)),
+            phases=phases(grid, single[0])._asdict(),
+        )
+
+    def picture_gates(self, result: Mapping[str, Tensor]) -> Figure:
+        """The open share of each gate in the end (left) and its time constant (right), by voltage.
+
+        The gate m settles at once, while h and n take a few milliseconds.
+        """
+        v = torch.linspace(-100, 50, 301, dtype=torch.float64)
+        rest = AXON.rest()[0].item()
+        return panels(
+            *(
+                Panel(
+                    {name: (v, value) for name, value in zip(GATES, values, strict=True)},
+                    "voltage V (mV)",
+                    label,
+                    title,
+                    marks={f"rest, {rest:.0f} mV": rest},
+                )
+                for values, label, title in (
+                    (AXON.settled(v), "open share in the end", "steady states"),
+                    (AXON.time_constants(v), "time constant (ms)", "how long it takes"),
+                )
+            )
+        )
+
+    def picture_phase_plane(self, result: Mapping[str, Tensor]) -> Figure:
+        """The train (blue) in the plane of voltage and potassium gate, and where each stands still.
+
+        It moves right in the shaded part and left outside it; firing is a closed loop.
+        """
+        train = result["train"]
         across = torch.linspace(-85, 55, 281, dtype=train.dtype)
         up = torch.linspace(0.25, 0.85, 241, dtype=train.dtype)
         slope = inwards(train, across, up, self.current)
         return phase_plane((train[0], train[3]), across, up, slope, AXON.settled(across)[2])
 
-    def laws(self, result: Mapping[str, Tensor]) -> Figure:
-        """Firing rate by current, refractoriness by time, error by step."""
+    def picture_laws(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Firing rate by current, the weakest second pulse that fires, and errors of the solvers.
+
+        Firing begins at {onset:.2f} uA/cm2 with a jump; soon after a spike no pulse fires.
+        """
         begins = onset(result["fine"], result["rates_fine"])
         fired = result["thresholds"].isfinite()
         gaps, thresholds = 1e3 * result["gaps"][fired], result["thresholds"][fired]
@@ -337,7 +326,7 @@ class ActionPotential(Simulation):
         names = ("exponential Euler", "Runge-Kutta", "staggered")
         errors = dict(zip(names, result["errors"], strict=True))
         orders = dict(zip(names, (1, 4, 2), strict=True))
-        return panels(
+        figure = panels(
             Panel(
                 {
                     "stepped up from 0": (result["sweep"], result["rates"]),
@@ -364,12 +353,12 @@ class ActionPotential(Simulation):
                 log="xy",
             ),
         )
+        return figure, {"onset": begins}
 
     def tiny(self) -> Self:
         return replace(self, duration=0.04, points=7, patience=0.1, halvings=1)
 
 
-# Nothing is drawn, so that seeds 0, 1, 2 agree: peak 40.27 mV, rate 68.09 Hz, onset 6.257 uA/cm2.
 RECIPES = {
     "hodgkin-huxley": ActionPotential(
         goal="peak >= 38 and peak <= 42 and rate >= 66.6 and rate <= 70.6 "

@@ -39,10 +39,11 @@ from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.panels import Curve, Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.spiking.balanced import DT, GAMMA, TAU, THETA, Balanced
 from everynet.zoo.spiking.network import MOST
 from everynet.zoo.spiking.pictures.regimes import Regime, regimes
@@ -105,31 +106,16 @@ def power_law(events: Float[Tensor, " sizes"], seconds: Float[Tensor, " sizes"])
 class BalancedNetwork(Simulation):
     """The states of one network as inhibition, drive and delays change."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "regimes": (
-            "The spikes and the population rate of one network in five states, each with a time "
-            "axis of its own: together or apart, and like clocks or at random; last, their "
-            "spectra."
-        ),
-        "map": (
-            "Left, the states by synchrony (across) and irregularity (up), with the borders "
-            "between them; right, the measured rates beside those of the mean field (dashed)."
-        ),
-        "scaling": (
-            "The processor time against the spikes that arrive at synapses, both logarithmic: it "
-            "grows along the dashed line of slope 1, so each spike costs the same."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "sr": "1 where the network is synchronous and regular as it should be, else 0",
         "ar": "1 where it is asynchronous and regular as it should be, else 0",
         "ai": "1 where it is asynchronous and irregular as it should be, else 0",
         "si_fast": "1 where it is irregular with fast waves as it should be, else 0",
         "si_slow": "1 where it is irregular with slow waves as it should be, else 0",
-        "mean_field_error": "how far the rate of the irregular state is from its mean field",
-        "time_slope": "the power of the number of events with which the time grows: near 1",
-        "*_rate": "spikes of a neuron in a second in that state",
-        "*_cv": "irregularity of the gaps between spikes: 0 a clock, 1 chance",
+        "mean_field_error": "relative error of the mean field for the rate of the irregular state",
+        "time_slope": "power of the number of events with which processor time grows: near 1",
+        "*_rate": "mean firing rate in that state, in Hz",
+        "*_cv": "coefficient of variation of the intervals: 0 for a clock, 1 for Poisson",
         "*_chi": "synchrony of all neurons: 0 none, 1 all as one",
         "*_frequency": "frequency of the tallest wave of the rate, in Hz",
         "*_mean_field": "the rate that the mean field predicts, in Hz",
@@ -219,51 +205,79 @@ class BalancedNetwork(Simulation):
         found["time_slope"] = power_law(*scaling(self.sizes, self.inputs, self.jump))
         return found
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
+    def picture_regimes(self, result: Mapping[str, Tensor]) -> Figure:
+        """Spikes and population rate of one network in five states, and the spectra of the rates.
+
+        They fire together or apart, and like clocks or at random; time axes differ.
+        """
+        seen, size = {}, self.excitatory * (1 + GAMMA)
+        for (name, (label, title)), row in zip(REGIMES.items(), result["figures"], strict=True):
+            rate, cv, chi, _, _ = row.tolist()
+            counts = result[f"{name}_population"]
+            seen[label] = Regime(
+                title=title,
+                caption=rf"mean {rate:.0f} Hz, CV {cv:.2f}, $\chi$ {chi:.3f}",
+                times=result[f"{name}_times"],
+                neurons=result[f"{name}_neurons"],
+                rate=counts / (size * BIN),
+                until=min(0.2, len(counts) * BIN, 16 / max(rate, 1e-9)),  # few enough to tell apart
+                frequencies=result[f"{name}_frequencies"],
+                spectrum=result[f"{name}_spectrum"],
+            )
+        return regimes(seen, shown=self.shown, bin=BIN)
+
+    def picture_map(self, result: Mapping[str, Tensor]) -> Figure:
+        """The states by synchrony (across) and irregularity (up), with the borders between them.
+
+        On the right, measured rates beside those of the mean field (dashed).
+        """
         rate, cv, chi, _, theory = result["figures"].T
-        events, seconds = scaling(self.sizes, self.inputs, self.jump)
-        size = self.excitatory * (1 + GAMMA)
         line = torch.stack([theory.min() * 0.8, theory.max() * 1.25])
-        border = torch.full((2,), IRREGULAR)
-        return {
-            "regimes": regimes(_seen(result, size), shown=self.shown, bin=BIN),
-            "map": panels(
-                Panel(
-                    _points(chi, cv),
-                    r"synchrony $\chi$",
-                    "CV of the intervals",
-                    "each state by its irregularity and synchrony",
-                    guides={"irregular above": (torch.tensor([0.01, 1.0]), border)},
-                    marks={"each on its own": size**-0.5, "synchronous from here": SYNCHRONOUS},
-                    log="x",
-                    ylim=(-0.05, 1.9),
-                    scatter=True,
-                    legend="below",
-                ),
-                Panel(
-                    _points(theory, rate),
-                    "rate of the mean field (Hz)",
-                    "rate measured (Hz)",
-                    "each state by its rate",
-                    guides={"as the mean field has it": (line, line)},
-                    log="xy",
-                    scatter=True,
-                    legend="below",
-                ),
-                height=3.9,
+        border, alone = torch.full((2,), IRREGULAR), (self.excitatory * (1 + GAMMA)) ** -0.5
+        return panels(
+            Panel(
+                _points(chi, cv),
+                r"synchrony $\chi$",
+                "CV of the intervals",
+                "each state by its irregularity and synchrony",
+                guides={"irregular above": (torch.tensor([0.01, 1.0]), border)},
+                marks={"each on its own": alone, "synchronous from here": SYNCHRONOUS},
+                log="x",
+                ylim=(-0.05, 1.9),
+                scatter=True,
+                legend="below",
             ),
-            "scaling": panels(
-                Panel(
-                    {"measured": (events, seconds)},
-                    "spikes that arrived at synapses",
-                    "processor time (s)",
-                    f"{self.sizes[0]:,} to {self.sizes[-1]:,} excitatory neurons, 0.1 s",
-                    guides={"slope 1": (events, seconds[-1] * events / events[-1])},
-                    log="xy",
-                ),
-                width=5.2,
+            Panel(
+                _points(theory, rate),
+                "rate of the mean field (Hz)",
+                "rate measured (Hz)",
+                "each state by its rate",
+                guides={"mean field": (line, line)},
+                log="xy",
+                scatter=True,
+                legend="below",
             ),
-        }
+            height=3.9,
+        )
+
+    def picture_scaling(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Processor time by the spikes that arrive at synapses, beside a line of slope 1 (dashed).
+
+        It grows with power {power:.2f} of their number: at 1 each spike costs the same.
+        """
+        events, seconds = scaling(self.sizes, self.inputs, self.jump)
+        figure = panels(
+            Panel(
+                {"measured": (events, seconds)},
+                "spikes that arrived at synapses",
+                "processor time (s)",
+                f"{self.sizes[0]:,} to {self.sizes[-1]:,} excitatory neurons, 0.1 s",
+                guides={"slope 1": (events, seconds[-1] * events / events[-1])},
+                log="xy",
+            ),
+            width=5.2,
+        )
+        return figure, {"power": power_law(events, seconds)}
 
     def tiny(self) -> Self:
         return replace(
@@ -278,29 +292,6 @@ def _points(x: Float[Tensor, " states"], y: Float[Tensor, " states"]) -> dict[st
     return dict(zip(labels, zip(x.split(1), y.split(1), strict=True), strict=True))
 
 
-def _seen(result: Mapping[str, Tensor], size: float) -> dict[str, Regime]:
-    """What there is to draw of each state, of `size` neurons."""
-    found = {}
-    for (name, (label, title)), row in zip(REGIMES.items(), result["figures"], strict=True):
-        rate, cv, chi, _, _ = row.tolist()
-        counts = result[f"{name}_population"]
-        found[label] = Regime(
-            title=title,
-            caption=rf"mean {rate:.0f} Hz, CV {cv:.2f}, $\chi$ {chi:.3f}",
-            times=result[f"{name}_times"],
-            neurons=result[f"{name}_neurons"],
-            rate=counts / (size * BIN),
-            until=min(0.2, len(counts) * BIN, 16 / max(rate, 1e-9)),  # few enough to tell apart
-            frequencies=result[f"{name}_frequencies"],
-            spectrum=result[f"{name}_spectrum"],
-        )
-    return found
-
-
-# Seeds 0, 1, 2: SR CV 0.004, 0.007, 0.005, chi 0.64 each; AR CV 0.08 each, chi 0.015, 0.016, 0.017;
-# AI CV 0.93, 0.92, 0.93, chi 0.051, 0.056, 0.055; fast SI CV 1.23, 1.21, 1.20, chi 0.15, 0.16,
-# 0.15, 196, 192, 196 Hz; slow SI CV 0.72, 0.73, 0.72, chi 0.114, 0.118, 0.118, 32, 32, 28 Hz;
-# mean_field_error 0.049, 0.075, 0.071.
 RECIPES = {
     "brunel": BalancedNetwork(
         goal="sr == 1 and ar == 1 and ai == 1 and si_fast == 1 and si_slow == 1 "

@@ -1,4 +1,4 @@
-"""What the recipes that tell images apart by spikes share: data, loss, prediction."""
+"""What the recipes that classify images by spikes share: data, loss, prediction."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from everynet.data import load
-from everynet.data.dataset import Batch, Data, Spec, Terms
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.metrics.classification import confusion
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
-from everynet.recipes.recipe import Pictures, later
+from everynet.recipes.recipe import later
 from everynet.recipes.state import M
 from everynet.recipes.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)
 class SpikingClassification(Training[M]):
-    """Name the class of an image, by a network that gives logits."""
+    """Classify images by a network that gives logits."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
+    last_weights: ClassVar[bool] = True
 
     data: str = "digits"
     """A known set of images, or a folder with one subfolder for each class."""
@@ -36,7 +38,7 @@ class SpikingClassification(Training[M]):
     hidden: tuple[int, ...] = (200,)
     """Units of each spiking layer."""
     duration: float = 0.025
-    """Seconds that an image is looked at."""
+    """Seconds for which an image is presented."""
     dt: float = 0.001
     """Seconds of a step."""
     tau_m: float = 0.01
@@ -44,20 +46,15 @@ class SpikingClassification(Training[M]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(0 < self.dt < math.inf, "dt", "a positive number of seconds")
+        self.above(0, "dt", "tau_m")
         self.require(self.dt <= self.duration < 10, "duration", "from dt to 10 s")
-        self.require(0 < self.tau_m < math.inf, "tau_m", "a positive number of seconds")
         self.require(len(self.hidden) > 0, "hidden", "at least one number of units")
 
     def dataset(self) -> Data:
         return load(
-            self.data,
-            kind="image",
-            batch_size=self.batch_size,
-            seed=self.seed,
-            holdout=self.holdout,
-            strict=self.strict,
-        )
+            self.data, kind="image", batch_size=self.batch_size, seed=self.seed,
+            holdout=self.holdout, strict=self.strict,
+        )  # fmt: skip
 
     def sizes(self, spec: Spec) -> tuple[int, ...]:
         """Inputs, hidden units and classes."""
@@ -65,7 +62,7 @@ class SpikingClassification(Training[M]):
 
     @property
     def time_steps(self) -> int:
-        """Steps that an image is looked at."""
+        """Time steps for which an image is presented."""
         return round(self.duration / self.dt)
 
     def objective(self, model: M, batch: Batch) -> Terms:
@@ -73,19 +70,19 @@ class SpikingClassification(Training[M]):
         return {"cross_entropy": cross_entropy(model(x), y)}
 
     def logits(self, model: M, x: Tensor) -> Tensor:
-        """What the spikes say."""
-        said: Tensor = model(x)
-        return said
+        """The logits of the spiking network."""
+        found: Tensor = model(x)
+        return found
 
-    last_weights: ClassVar[bool] = True
+    def picture_confusion(self, model: M, data: Data, history: History) -> Figure:
+        """Validation images by their true class (rows) and the class predicted by spikes (columns).
 
-    def mistaken(self, model: M, data: Data) -> Pictures:
-        """The picture of what is taken for what."""
+        Right answers stand on the diagonal in blue, mistakes beside it in orange.
+        """
         classes = data.spec["classes"]
         parts = [(y.cpu(), self.logits(model, x).argmax(1).cpu()) for x, y in data.valid]
         y, predicted = (torch.cat(part) for part in zip(*parts, strict=True))
-        counts = confusion(predicted, y, len(classes))
-        return {"confusion": confusion_matrix(counts, classes)}
+        return confusion_matrix(confusion(predicted, y, len(classes)), classes)
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The most likely class of each image."""

@@ -11,8 +11,9 @@
     alpha_h = 0.07 e^{-(V + 65) / 20}, beta_h = 1 / (1 + e^{-(V + 35) / 10})   (9)  Na is blocked
     alpha_n = 0.1 ramp((V + 55) / 10), beta_n = 0.125 e^{-(V + 65) / 80}       (10)  K opens
 
-Here ramp(x) = x / (1 - e^{-x}). The ways through time are in `solvers.py`; `action_potential.py`
-has what the neuron does.
+where ramp(x) = x / (1 - e^{-x}), J is the current from outside, g are conductances, E reversal
+potentials and x one of the gates m, h and n. The numerical methods are in `solvers.py`;
+`action_potential.py` has what the neuron does.
 
 Voltage in mV, current in uA/cm2, conductance in mS/cm2, capacitance in uF/cm2. Time is in seconds
 where a caller sees it; rates are per ms, as in the paper. Unlike the paper, V is the inside less
@@ -38,21 +39,6 @@ from everynet.zoo.spiking.lif import require
 from everynet.zoo.spiking.solvers import METHODS, State
 
 COARSEST = 1e-3  # s: a step that no gate survives
-
-
-class Recording(NamedTuple):
-    """What `simulate` saw."""
-
-    times: Float[Tensor, " spikes"]
-    """When V rose through 0 mV (s), in order."""
-    neurons: Int[Tensor, " spikes"]
-    """Which neuron's V it was."""
-    grid: Float[Tensor, " samples"]
-    """The moments (s) of the traces: 0, dt, ..., duration."""
-    traces: Float[Tensor, "4 samples recorded"]
-    """V, m, h and n of the recorded neurons."""
-    state: Float[Tensor, "4 neurons"]
-    """V, m, h and n of all at the end: pass it back in to go on."""
 
 
 @dataclass(frozen=True)
@@ -165,7 +151,7 @@ class HodgkinHuxley:
             state = self.rest().to(drive)[:, None].expand(-1, size)
         _check_state(state, size)
         if method not in METHODS:
-            raise ValueError(f"method ({method}) must be one we have{nearest(method, METHODS)}")
+            raise ValueError(f"unknown method ({method})" + nearest(method, METHODS))
         chosen = list(range(size) if record is None else record)
         if not all(0 <= i < size for i in chosen) or len(set(chosen)) < len(chosen):
             raise ValueError(f"record ({chosen}) must name different neurons from 0 to {size - 1}")
@@ -181,6 +167,21 @@ class HodgkinHuxley:
         order = times.argsort(stable=True)
         grid = dt * torch.arange(traces.shape[1], dtype=drive.dtype, device=drive.device)
         return Recording(1e-3 * times[order], neurons[order], grid, traces, end)
+
+
+class Recording(NamedTuple):
+    """What `simulate` recorded."""
+
+    times: Float[Tensor, " spikes"]
+    """When V rose through 0 mV (s), in order."""
+    neurons: Int[Tensor, " spikes"]
+    """Which neuron's V it was."""
+    grid: Float[Tensor, " samples"]
+    """The moments (s) of the traces: 0, dt, ..., duration."""
+    traces: Float[Tensor, "4 samples recorded"]
+    """V, m, h and n of the recorded neurons."""
+    state: Float[Tensor, "4 neurons"]
+    """V, m, h and n of all at the end: pass it back in to go on."""
 
 
 def ramp(x: Float[Tensor, "*any"]) -> Float[Tensor, "*any"]:

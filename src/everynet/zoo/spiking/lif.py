@@ -1,4 +1,4 @@
-"""The leaky integrate-and-fire neuron: a leaky membrane that spikes at a threshold and rests.
+"""The leaky integrate-and-fire neuron: a leaky membrane that spikes at a threshold, then rests.
 
     v = (V - V_L) / (V_th - V_L)                                   (1)  without dimension
     v_in = R J / (V_th - V_L),  R = 1 / g_L                        (2)  its input
@@ -14,9 +14,11 @@
     gain = (1 - v_max) / (c - 1),  bias = 1 - gain c               (12)  f_max at e.x = 1, 0 at c
     [x, 1] [W; b] = x W + b                                        (13)  bias as a constant-1 unit
 
-Time is in seconds. (7) dates a spike at the start of its step, as Brian2 does: v is 0 from the end
-of that step, and the next step that integrates begins tau_ref after the date. (8) is Nengo's rule:
-the rest begins at t*, and ends inside a step.
+where V is the potential of a membrane of capacitance C and leak g_L under a current J, V_L its rest
+and V_th its threshold; e . x and x W are products of vectors and matrices, f the firing rate and c
+the intercept. Time is in seconds. (7) dates a spike at the start of its step, as Brian2 does: v is
+0 from the end of that step, and the next step that integrates begins tau_ref after the date. (8) is
+Nengo's rule: the rest begins at t*, and ends inside a step.
 
 Lapicque (1907), "Recherches quantitatives sur l'excitation electrique des nerfs traitee comme une
 polarisation", Journal de Physiologie 9; Eliasmith and Anderson (2003), "Neural Engineering",
@@ -26,60 +28,24 @@ chapters 2 and 4.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.kernels.lif import Grid, Inside, Membranes, Recording, advance
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.spiking.pictures.spikes import firing_curve, membrane_traces
 
 Drive = float | Float[Tensor, ""] | Float[Tensor, " neurons"] | Float[Tensor, "steps neurons"]
 """One input for one neuron, one for each, or one for each at each step."""
-
-
-def require(holds: bool, name: str, value: object, unit: str, what: str) -> None:
-    """Refuse a quantity with a line that names it, its value and its unit."""
-    if not holds:
-        raise ValueError(f"{name} ({value} {unit}) must be {what}")
-
-
-def span(values: Tensor) -> str:
-    """The least and the greatest, as a line of refusal shows them."""
-    return f"{values.min():.4g} to {values.max():.4g}"
-
-
-def whole_steps(duration: float, dt: float, tau_ref: float) -> int:
-    """How many steps of dt make the duration; both in seconds."""
-    require(0 < dt < math.inf, "dt", dt, "s", "a positive time")
-    require(0 < duration < math.inf, "duration", duration, "s", "a positive time")
-    require(
-        tau_ref == 0 or dt <= tau_ref * (1 + 1e-9), "dt", dt, "s",
-        f"at most tau_ref ({tau_ref} s), because the rest after a spike takes whole steps",
-    )  # fmt: skip
-    steps = round(duration / dt)
-    whole = steps >= 1 and abs(duration / dt - steps) <= 1e-6 * steps
-    require(whole, "duration", duration, "s", f"a whole number of steps of dt ({dt} s)")
-    return steps
-
-
-def rows_of(
-    drive: Drive, steps: int, name: str, unit: str, device: torch.device | str | None = None
-) -> Float[Tensor, "rows neurons"]:
-    """The input as one row, or one for each step, on the device."""
-    rows = torch.as_tensor(drive, dtype=None if isinstance(drive, Tensor) else torch.float64)
-    require(rows.numel() > 0, name, "empty", unit, "at least one number for each neuron")
-    finite = all(math.isfinite(end) for end in torch.stack(rows.aminmax()).tolist())  # of NaN, NaN
-    require(finite, name, "not finite", unit, "finite numbers only")
-    rows = rows.reshape(1, -1) if rows.dim() < 2 else rows
-    fits = len(rows) in (1, steps)
-    require(fits, name, f"{len(rows)} rows", unit, f"one row, or one for each of {steps} steps")
-    return rows.to(device) if device is not None else rows
+Step = Callable[[float, float, float, float], float]
+"""v after a step, from v, v_in, dt and tau_m."""
 
 
 @dataclass(frozen=True)
@@ -128,11 +94,11 @@ class LIF:
         return self.rate(gain * (x @ encoders.T) + bias)  # (10)
 
     def rule(self, dt: float) -> Grid | Inside:
-        """What a step does."""
-        return Grid(-math.expm1(-dt / self.tau_m), round(self.tau_ref / dt), 1.0, 0.0)  # (5) (7)
+        """The update of one step, as `exact_step` and `simulate_by_loop` have it."""
+        return Grid(-math.expm1(-dt / self.tau_m), round(self.tau_ref / dt), 1.0, 0.0)
 
     def rest(self, neurons: int, dtype: torch.dtype) -> Membranes:
-        """The state in which a run begins."""
+        """The initial state."""
         return Membranes(torch.zeros(neurons, dtype=dtype), torch.zeros(neurons).int(), 0)
 
     def simulate(
@@ -166,7 +132,7 @@ class EulerLIF(LIF):
     """The same by Euler's step, whose error is of the order of dt."""
 
     def rule(self, dt: float) -> Grid | Inside:
-        return Grid(dt / self.tau_m, round(self.tau_ref / dt), 1.0, 0.0)  # (6)
+        return Grid(dt / self.tau_m, round(self.tau_ref / dt), 1.0, 0.0)  # as `euler_step`
 
 
 @dataclass(frozen=True)
@@ -176,7 +142,7 @@ class InterpolatedLIF(LIF):
     floor: float = 0.0  # as in Nengo v does not fall below it; -inf for none
 
     def rule(self, dt: float) -> Grid | Inside:
-        return Inside(self.tau_m, self.tau_ref, self.floor)  # (8)
+        return Inside(self.tau_m, self.tau_ref, self.floor)  # as `spike_time`
 
     def rest(self, neurons: int, dtype: torch.dtype) -> Membranes:
         zeros = torch.zeros(neurons, dtype=torch.float64)
@@ -230,6 +196,39 @@ class DimensionalLIF:
         return advance(target, start, steps, rule, dt=dt, record=record)
 
 
+def exact_step(v: float, v_in: float, dt: float, tau_m: float) -> float:
+    """The membrane after dt s without a spike."""
+    return v + (v_in - v) * (1 - math.exp(-dt / tau_m))  # (5)
+
+
+def euler_step(v: float, v_in: float, dt: float, tau_m: float) -> float:
+    """The same by Euler's method."""
+    return v + (v_in - v) * dt / tau_m  # (6)
+
+
+def simulate_by_loop(
+    v_in: float, steps: int, dt: float, neuron: LIF, step: Step = exact_step
+) -> tuple[list[float], list[float]]:
+    """One neuron as it is written, for reading and for tests: spike times and v at each step."""
+    v, last, times, trace = 0.0, -math.inf, [], []
+    for k in range(steps):
+        trace.append(v)
+        if k - last < round(neuron.tau_ref / dt):
+            continue
+        v = step(v, v_in, dt, neuron.tau_m)
+        if v >= 1:
+            v, last = 0.0, k  # (7)
+            times.append(k * dt)
+    return times, trace
+
+
+def spike_time(
+    v: Float[Tensor, "*any"], v_in: Float[Tensor, "*any"], dt: float, tau_m: float
+) -> Float[Tensor, "*any"]:
+    """When in its last dt s a membrane that has reached v >= 1 was at 1, from the step's start."""
+    return dt + tau_m * torch.log1p(-(v - 1) / (v_in - 1))  # (8)
+
+
 def closed_form(
     v_in: Float[Tensor, " neurons"], times: Float[Tensor, " times"], tau_m: float
 ) -> Float[Tensor, "times neurons"]:
@@ -258,6 +257,48 @@ def layer_with_constant(
     return neuron.rate(with_one @ torch.cat([weight, bias[None]]))  # (13)
 
 
+def require(holds: bool, name: str, value: object, unit: str, what: str) -> None:
+    """Refuse a quantity with a line that names it, its value and its unit."""
+    if not holds:
+        raise ValueError(f"{name} ({value} {unit}) must be {what}")
+
+
+def span(values: Tensor) -> str:
+    """The least and the greatest, as a line of refusal shows them."""
+    return f"{values.min():.4g} to {values.max():.4g}"
+
+
+def whole_steps(duration: float, dt: float, tau_ref: float) -> int:
+    """How many steps of dt make the duration; both in seconds."""
+    require(0 < dt < math.inf, "dt", dt, "s", "a positive time")
+    require(0 < duration < math.inf, "duration", duration, "s", "a positive time")
+    require(
+        tau_ref == 0 or dt <= tau_ref * (1 + 1e-9), "dt", dt, "s",
+        f"at most tau_ref ({tau_ref} s), because the rest after a spike takes whole steps",
+    )  # fmt: skip
+    steps = round(duration / dt)
+    whole = steps >= 1 and abs(duration / dt - steps) <= 1e-6 * steps
+    require(whole, "duration", duration, "s", f"a whole number of steps of dt ({dt} s)")
+    return steps
+
+
+def rows_of(
+    drive: Drive, steps: int, name: str, unit: str, device: torch.device | str | None = None
+) -> Float[Tensor, "rows neurons"]:
+    """The input as one row, or one for each step, on the device."""
+    rows = torch.as_tensor(drive, dtype=None if isinstance(drive, Tensor) else torch.float64)
+    require(rows.numel() > 0, name, "empty", unit, "at least one number for each neuron")
+    finite = all(math.isfinite(end) for end in torch.stack(rows.aminmax()).tolist())  # of NaN, NaN
+    require(finite, name, "not finite", unit, "finite numbers only")
+    rows = rows.reshape(1, -1) if rows.dim() < 2 else rows
+    fits = len(rows) in (1, steps)
+    require(fits, name, f"{len(rows)} rows", unit, f"one row, or one for each of {steps} steps")
+    return rows.to(device) if device is not None else rows
+
+
+# -------- the network ends here; training and pictures follow --------
+
+
 def interval_rates(recording: Recording[Membranes], neurons: int) -> Float[Tensor, " neurons"]:
     """Rates from the first spike to the last; 0 for a neuron with fewer than two."""
     found = torch.zeros(neurons, dtype=torch.float64)
@@ -280,29 +321,14 @@ def euler_errors(tau_m: float, tau_ref: float, dt: float) -> Float[Tensor, " 2"]
 class FiringRate(Simulation):
     """Measure how fast neurons fire under constant input, beside the formula."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "membrane": (
-            "The membrane under four inputs: below the threshold (dashed) it only levels off, "
-            "above it charges, fires (black), resets and rests, the faster the larger the input."
-        ),
-        "firing-rate": (
-            "Left, measured rates on the formula (black), which begins at the threshold and ends "
-            "at one over the dead time; right, how far they are from it: a coarse grid (green) "
-            "most, and spikes dated inside steps (orange) by rounding alone."
-        ),
-        "tuning-curves": (
-            "The rate of neurons against the value they encode: each starts at its intercept and "
-            "ends at its maximum rate, those with a negative encoder towards the left."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
-        "rate_error": "how far the rate of spikes on the grid is from the formula, as a part of it",
-        "inside_error": "the same of spikes inside a step",
-        "rough_error": "the same with a coarse step",
-        "euler_order": "the power of the step with which Euler's error falls: 1",
+        "rate_error": "relative error of the rate with spikes on the grid",
+        "inside_error": "relative error of the rate with spikes inside a step",
+        "rough_error": "relative error of the rate on the grid with a coarse step",
+        "euler_order": "order of the error of Euler's method: 1",
         "trace_error": "how far the membrane is from its closed form before the first spike",
-        "layer_error": "how far a bias and a unit that is always 1 differ: not at all",
-        "tuning_error": "how far the tuning curves are from their highest rates",
+        "layer_error": "relative difference of a bias and a constant-1 unit: none",
+        "tuning_error": "relative error of tuning curves at their maximum rates",
         "wrong_intercepts": "neurons that fire below or are silent above their intercept",
     }
 
@@ -321,14 +347,13 @@ class FiringRate(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("tau_m", "dt", "coarse", "duration"):
-            self.require(0 < getattr(self, name) < math.inf, name, "a positive time in seconds")
-        self.require(self.tau_ref >= 0, "tau_ref", "a time in seconds from 0 up")
+        self.above(0, "tau_m", "dt", "coarse", "duration")
+        self.at_least(0, "tau_ref")
         for name in ("dt", "coarse"):
             fits = self.tau_ref == 0 or getattr(self, name) <= self.tau_ref
             self.require(fits, name, "at most tau_ref, in seconds")
         self.require(self.duration >= 0.2, "duration", "at least 0.2 s: two spikes at v_in 1.05")
-        self.require(self.inputs >= 2, "inputs", "at least 2")
+        self.at_least(2, "inputs")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         fine, inside = LIF(self.tau_m, self.tau_ref), InterpolatedLIF(self.tau_m, self.tau_ref)
@@ -387,54 +412,63 @@ class FiringRate(Simulation):
             "wrong_intercepts": float(((edge <= 0) | (silent > 0)).sum()),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        neuron, trace = LIF(self.tau_m, self.tau_ref), result["trace"]
-        ms = torch.arange(len(trace)).double() * self.dt * 1000
+    def picture_membrane(self, result: Mapping[str, Tensor]) -> Figure:
+        """The membrane under four inputs, with its threshold (dashed) and its spikes (black).
+
+        Below the threshold it levels off; above it charges, fires, is reset to 0 and rests.
+        """
+        ms = torch.arange(len(result["trace"])).double() * self.dt * 1000
         names = [rf"$v_{{in}}$ = {value:g}" for value in result["shown"].tolist()]
-        spikes = [
-            result["trace_times"][result["trace_neurons"] == n] * 1000 for n in range(len(names))
-        ]
-        fine = torch.logspace(-0.5, 3, 600, dtype=torch.float64)
-        x = torch.linspace(-1, 1, 201, dtype=torch.float64)
+        times, neurons = result["trace_times"] * 1000, result["trace_neurons"]
+        return membrane_traces(
+            ms,
+            dict(zip(names, result["trace"].T, strict=True)),
+            {name: times[neurons == n] for n, name in enumerate(names)},
+            ylabel="v",
+        )
+
+    def picture_firing_rate(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
+        """Firing rates by input beside the formula (left), and their distance from it (right).
+
+        It is {rate_error:.1%} at most on the fine grid and {rough_error:.1%} on the coarse one.
+        """
+        neuron, v_in = LIF(self.tau_m, self.tau_ref), result["v_in"]
+        fine, coarse = self.dt * 1000, self.coarse * 1000
+        figure = firing_curve(
+            neuron.rate,
+            torch.logspace(-0.5, 3, 600, dtype=torch.float64),
+            {
+                f"on the grid, dt {fine:g} ms": (v_in, result["grid"]),
+                f"inside steps, dt {coarse:g} ms": (v_in, result["inside"]),
+                f"on the grid, dt {coarse:g} ms": (v_in, result["rough"]),
+            },
+            limit=1 / self.tau_ref if self.tau_ref else None,
+            xlabel=r"input $v_{in}$ (threshold at 1)",
+        )
+        return figure, self.metrics(result)
+
+    def picture_tuning_curves(self, result: Mapping[str, Tensor]) -> Figure:
+        """The firing rate of neurons against the value that they encode.
+
+        Each begins at its intercept and ends at its maximum rate, to the left for encoder -1.
+        """
+        neuron, x = LIF(self.tau_m, self.tau_ref), torch.linspace(-1, 1, 201, dtype=torch.float64)
         gain, bias = neuron.gain_bias(result["max_rates"], result["intercepts"])
         rates = neuron.tuning(x[:, None], result["encoders"], gain, bias)
-        return {
-            "membrane": membrane_traces(
-                ms,
-                dict(zip(names, trace.T, strict=True)),
-                dict(zip(names, spikes, strict=True)),
-                ylabel="v",
+        return panels(
+            Panel(
+                {f"_{n}": (x, curve) for n, curve in enumerate(rates.T)},
+                "encoded value x",
+                "firing rate (Hz)",
+                "gain and bias from maximum rate and intercept",
             ),
-            "firing-rate": firing_curve(
-                neuron.rate,
-                fine,
-                {
-                    f"on the grid, dt {self.dt * 1000:g} ms": (result["v_in"], result["grid"]),
-                    f"inside steps, dt {self.coarse * 1000:g} ms": (
-                        result["v_in"],
-                        result["inside"],
-                    ),
-                    f"on the grid, dt {self.coarse * 1000:g} ms": (result["v_in"], result["rough"]),
-                },
-                limit=1 / self.tau_ref if self.tau_ref else None,
-                xlabel=r"input $v_{in}$ (threshold at 1)",
-            ),
-            "tuning-curves": panels(
-                Panel(
-                    {f"_{n}": (x, curve) for n, curve in enumerate(rates.T)},
-                    "encoded value x",
-                    "firing rate (Hz)",
-                    "gain and bias from maximum rate and intercept",
-                ),
-                width=6.0,
-            ),
-        }
+            width=6.0,
+        )
 
     def tiny(self) -> Self:
         return replace(self, duration=0.5, inputs=8, dt=1e-4)
 
 
-# Seeds 0, 1, 2: rate_error 0.0020, inside_error and tuning_error 4e-16, trace_error 2e-15.
 RECIPES = {
     "lif": FiringRate(
         goal="rate_error <= 0.01 and inside_error <= 0.01 and trace_error <= 1e-12 "

@@ -11,9 +11,11 @@
                     / (3 P_K [K]_in  + 2 P_Na [Na]_in) )          (7)  Mullins, Noda: steady
     d[in]/dt = -(area / volume) (phi + pumped out)                (8)  what fluxes do
 
-Channels are passive: at rest Na+ flows in and K+ flows out. The pump works against both. Without it
-(4) holds for a while, but the gradients run down and with them the potential. Concentrations are in
-mM, potentials in mV, permeabilities P in cm/s, times in seconds, temperature T in kelvin.
+where z is the charge of an ion, sum_+ and sum_- run over ions of charge 1 and -1, and R and F are
+the gas constant and Faraday's; side by side means a product. Channels are passive: at rest Na+
+flows in and K+ flows out. The pump works against both. Without it (4) holds for a while, but the
+gradients run down and with them the potential. Concentrations are in mM, potentials in mV,
+permeabilities P in cm/s, times in seconds, temperature T in kelvin.
 
 Goldman (1943), "Potential, impedance, and rectification in membranes", Journal of General
 Physiology 27; Hodgkin and Katz (1949), "The effect of sodium ions on the electrical activity of the
@@ -29,15 +31,16 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, NamedTuple, Self
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.recipes.recipe import Pictures, Simulation
+from everynet.recipes.recipe import Simulation
 from everynet.zoo.spiking.lif import require
 
 GAS, FARADAY = 8.314462618, 96485.33212  # J/(mol K), C/mol
 HALF = 10.0  # mM of sodium inside at which a site of the pump is taken half of the time
-SODIUM_OUT, POTASSIUM_IN = 3, 2  # ions a cycle  # (5)
+SODIUM_OUT, POTASSIUM_IN = 3, 2  # ions a cycle of the pump
 
 
 class Ion(NamedTuple):
@@ -102,7 +105,7 @@ def balance(sodium: Ion, potassium: Ion, pumped: float, temperature: float = 310
 
     def net(v: float) -> float:
         leak = flux(sodium, v, temperature) + flux(potassium, v, temperature)
-        return leak + pumped * (SODIUM_OUT - POTASSIUM_IN)
+        return leak + pumped * (SODIUM_OUT - POTASSIUM_IN)  # (5)
 
     v = goldman(sodium, potassium, temperature=temperature)  # the pump moves it by a few mV
     old = v + 1.0
@@ -126,30 +129,18 @@ def check(ion: Ion) -> None:
 class RestingPotential(Simulation):
     """A cell whose pump works, is stopped, and works again."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "pump": (
-            "The grey lines mark where the pump stops and works again: without it sodium and "
-            "potassium (left) and the potential (middle) run down, and with it they come back."
-        ),
-        "resting-potential": (
-            "The resting potential (blue) against potassium outside: it follows that of potassium "
-            "(dashed) where there is much, and stays above it where sodium counts."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = {
         "e_potassium": "potential at which potassium rests, in mV",
-        "e_sodium": "the same of sodium, in mV",
-        "e_chloride": "the same of chloride, in mV",
+        "e_sodium": "potential at which sodium rests, in mV",
+        "e_chloride": "potential at which chloride rests, in mV",
         "rest": "potential at which all currents cancel, in mV",
-        "net_current": "current that is left at rest, as a part of potassium's: none",
-        "steady_drift": "how far concentrations drift while the pump works, as a part of them",
+        "net_current": "current that is left at rest, as a share of potassium's: none",
+        "steady_drift": "relative drift of the concentrations while the pump works",
         "mullins_error": "how far the steady potential is from Mullins and Noda's, in mV",
         "pump_ratio": "sodium carried out for each potassium carried in: 3 / 2",
         "wrong_leaks": "times at which an ion leaked up its gradient: never",
         "potential_lost": "by how much the potential rises while the pump is stopped, in mV",
-        "sodium_left": (
-            "sodium inside at the end as a part of what there was when the pump came on again"
-        ),
+        "sodium_left": "sodium inside at the end over that where the pump began to work again",
     }
 
     sodium_in: float = 12.0
@@ -181,12 +172,9 @@ class RestingPotential(Simulation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (
-            "sodium_in", "sodium_out", "potassium_in", "potassium_out", "chloride_in",
-            "chloride_out", "permeability", "sodium_share", "radius", "temperature", "dt",
-        ):  # fmt: skip
-            self.require(0 < getattr(self, name) < math.inf, name, "a positive number")
-        self.require(self.chloride_share >= 0, "chloride_share", "a number from 0 up")
+        self.above(0, "sodium_in", "sodium_out", "potassium_in", "potassium_out", "chloride_in")
+        self.above(0, "chloride_out", "permeability", "sodium_share", "radius", "temperature", "dt")
+        self.at_least(0, "chloride_share")
         good = len(self.phases) == 3 and all(part >= 2 * self.dt for part in self.phases)
         self.require(good, "phases", "three times of at least two steps of dt, in seconds")
 
@@ -252,78 +240,61 @@ class RestingPotential(Simulation):
             "sodium_left": float(rows[-1, 1] / off[1]),
         }
 
-    def pictures(self, result: Mapping[str, Tensor]) -> Pictures:
-        sodium, potassium, chloride = self.ions()
-        t = self.temperature
+    def picture_pump(self, result: Mapping[str, Tensor]) -> Figure:
+        """Concentrations, potential and fluxes by time, with lines where the pump stops and works.
+
+        Without the pump the gradients and the potential run down; with it they come back.
+        """
+        rows = result["rows"]
+        hours, off = rows[:, 0] / 3600, self.phases[0] / 3600
+        marks = {"pump stops": off, "pump works": off + self.phases[1] / 3600}
+        sodium, potassium, pumped = (rows[:, 4:] * 1e6).T  # pmol
+        fluxes = {
+            "Na+ leak": sodium,
+            "K+ leak": potassium,
+            "Na+ pumped": SODIUM_OUT * pumped,
+            "K+ pumped": -POTASSIUM_IN * pumped,
+        }
+        shown: tuple[tuple[dict[str, Tensor], str], ...] = (
+            ({"Na+ inside": rows[:, 1], "K+ inside": rows[:, 2]}, "concentration (mM)"),
+            ({"membrane": rows[:, 3]}, "potential (mV)"),
+            (fluxes, r"flux out (pmol cm$^{-2}$ s$^{-1}$)"),
+        )
+        drawn = []
+        for values, label in shown:
+            curves = {name: (hours, value) for name, value in values.items()}
+            low, high = torch.stack([*values.values()]).aminmax()
+            room = float(high - low)  # above the curves, for what is written there
+            ylim = (float(low) - 0.05 * room, float(high) + 0.35 * room)
+            drawn.append(Panel(curves, "time (h)", label, marks=marks, ylim=ylim))
+        return panels(*drawn)
+
+    def picture_resting_potential(self, result: Mapping[str, Tensor]) -> Figure:
+        """The resting potential (blue) and that of potassium (dashed) by potassium outside.
+
+        Rest follows potassium where there is much of it, and stays above where sodium counts.
+        """
+        (sodium, potassium, chloride), t = self.ions(), self.temperature
         outside = torch.logspace(0, math.log10(200), 60, dtype=torch.float64)
         changed = [potassium._replace(outside=c) for c in outside.tolist()]
         rest = [goldman(sodium, k, chloride, temperature=t) for k in changed]
-        rows = result["rows"]
-        hours = rows[:, 0] / 3600
-        marks = {
-            "pump stops": self.phases[0] / 3600,
-            "pump works": sum(self.phases[:2]) / 3600,
-        }
-        big = 1e6  # fluxes in pmol
-        return {
-            "resting-potential": panels(
-                Panel(
-                    {"rest (Goldman)": (outside, torch.tensor(rest, dtype=torch.float64))},
-                    "K+ outside (mM)",
-                    "potential (mV)",
-                    "rest follows potassium, and leaves it where sodium counts",
-                    guides={
-                        r"$E_K$ (Nernst)": (
-                            outside,
-                            torch.tensor([nernst(k, t) for k in changed], dtype=torch.float64),
-                        )
-                    },
-                    levels={rf"$E_{{Na}}$ = {nernst(sodium, t):.0f} mV": nernst(sodium, t)},
-                    marks={"in the body": self.potassium_out},
-                    log="x",
-                ),
-                width=6.0,
+        alone = [nernst(k, t) for k in changed]
+        return panels(
+            Panel(
+                {"rest (Goldman)": (outside, outside.new_tensor(rest))},
+                "K+ outside (mM)",
+                "potential (mV)",
+                "rest follows potassium, and leaves it where sodium counts",
+                guides={r"$E_K$ (Nernst)": (outside, outside.new_tensor(alone))},
+                levels={rf"$E_{{Na}}$ = {nernst(sodium, t):.0f} mV": nernst(sodium, t)},
+                marks={"in the body": self.potassium_out},
+                log="x",
             ),
-            "pump": panels(
-                Panel(
-                    {"Na+ inside": (hours, rows[:, 1]), "K+ inside": (hours, rows[:, 2])},
-                    "time (h)",
-                    "concentration (mM)",
-                    marks=marks,
-                    ylim=_room(rows[:, 1:3]),
-                ),
-                Panel(
-                    {"membrane": (hours, rows[:, 3])},
-                    "time (h)",
-                    "potential (mV)",
-                    marks=marks,
-                    ylim=_room(rows[:, 3]),
-                ),
-                Panel(
-                    {
-                        "Na+ leak": (hours, rows[:, 4] * big),
-                        "K+ leak": (hours, rows[:, 5] * big),
-                        "Na+ pumped": (hours, SODIUM_OUT * rows[:, 6] * big),
-                        "K+ pumped": (hours, -POTASSIUM_IN * rows[:, 6] * big),
-                    },
-                    "time (h)",
-                    r"flux out (pmol cm$^{-2}$ s$^{-1}$)",
-                    marks=marks,
-                    ylim=_room(
-                        torch.cat([rows[:, 4:6], rows[:, 6:] * 3, rows[:, 6:] * -2], 1) * big
-                    ),
-                ),
-            ),
-        }
+            width=6.0,
+        )
 
     def tiny(self) -> Self:
         return replace(self, phases=(300.0, 1800.0, 300.0))
-
-
-def _room(values: Tensor) -> tuple[float, float]:
-    """Limits that leave room above the curves for what is written there."""
-    low, high = float(values.min()), float(values.max())
-    return low - 0.05 * (high - low), high + 0.35 * (high - low)
 
 
 def _moved(sodium: Ion, potassium: Ion, slope: tuple[float, float], dt: float) -> tuple[Ion, Ion]:
@@ -333,7 +304,6 @@ def _moved(sodium: Ion, potassium: Ion, slope: tuple[float, float], dt: float) -
     )
 
 
-# Nothing is drawn at random: E_K -89.06, E_Na 66.60, rest -67.33 mV for every seed.
 RECIPES = {
     "membrane": RestingPotential(
         goal="e_potassium >= -90 and e_potassium <= -88 and e_sodium >= 66 and e_sodium <= 68 "

@@ -1,11 +1,12 @@
-"""Three ways through time for the equations of Hodgkin and Huxley.
+"""Three numerical methods for the equations of Hodgkin and Huxley.
 
     x <- x_inf + (x - x_inf) e^{-dt / tau_x}                         (1)  gate while V holds
     V <- V_inf + (V - V_inf) e^{-z},  z = dt g / C,  V_inf = p / g   (2)  V while the gates hold
     V <- V + dt (dV/dt) / (1 + z / 2 + z^2 / 12)                     (3)  nearly (2), and faster
     y <- y + dt (k_1 + 2 k_2 + 2 k_3 + k_4) / 6                      (4)  V, m, h and n at once
 
-While the gates hold, C dV/dt = p - g V: g sums the open conductances, p the current and each
+where x is a gate, y is V, m, h and n, k_1 to k_4 are their slopes and dt is the step. While the
+gates hold, C dV/dt = p - g V: g sums the open conductances, p the current and each
 conductance times its reversal potential. All times here are in ms.
 
     exponential Euler    a step of (1) and one of (2) from the same moment       first order
@@ -148,7 +149,7 @@ class Staggered(Method):
         rows = math.ceil((high - self.low) * PER_MV) + 2
         v = self.low + torch.arange(rows, dtype=torch.float64) / PER_MV
         b = torch.exp(-dt / model.time_constants(v))
-        a = model.settled(v) * (1 - b)  # (1)
+        a = model.settled(v) * (1 - b)
         self.table = torch.stack([a, b], dim=1).flatten(0, 1).T.contiguous()  # rows 6
 
     def step(self, state: State, current: Float[Tensor, "*neurons"]) -> State:
@@ -166,7 +167,7 @@ class Staggered(Method):
         self.table = table = self.table.to(state)  # moves at the first step, if ever
         line = torch.lerp(table[row], table[row + 1], (place - row)[:, None])  # neurons 6
         a, b = line.T.unflatten(0, (3, 2)).unbind(1)
-        gates = a / (1 + b.sqrt()) + b.sqrt() * state[1:]
+        gates = a / (1 + b.sqrt()) + b.sqrt() * state[1:]  # (1)
         return torch.cat([state[:1], gates])
 
     def loop(self, state: kernels.Floats, job: kernels.Job) -> kernels.Spikes:

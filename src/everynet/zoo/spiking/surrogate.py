@@ -1,24 +1,26 @@
-"""A spiking network trained by descent: the step of each spike gets a made-up slope going back.
+"""A spiking network trained by gradient descent, with a surrogate for the derivative of a spike.
 
     u_t = beta v_{t-1} + (1 - beta) I_t      (1)  membrane: leaks towards the current
     s_t = 1 if u_t >= 1, else 0              (2)  spike
     v_t = u_t (1 - s_t)                      (3)  reset
-    beta = exp(-dt / tau_m)                  (4)  what a step leaves of the membrane
+    beta = exp(-dt / tau_m)                  (4)  decay of the membrane in a step
     I_t = W x + b                            (5)  constant current, or
     I_t = W x_t + b, P(x_t = 1) = x          (6)  Poisson coding: brightness is the rate, or
     I_t = W x + b + U s_{t-1}                (7)  recurrent
     r_t = beta r_{t-1} + (1 - beta) (W s_t + b)    (8)  readout: a membrane that never fires
-    logits = mean_t r_t                      (9)
+    logits = mean_t r_t                      (9)  output
 
-(8) and (9) are linear, so that T steps from t = 0 are one product with a weighed sum of spikes:
+where x is an image, W, U and b are weights and biases of a layer, and W x is a product of a matrix
+and a vector. (8) and (9) are linear: T steps from t = 0 are one product with a weighted sum of
+spikes:
 
     logits = W sum_t c_t s_t + b sum_t c_t,   c_t = (1 - beta^(T - t)) / T    (10)
 
-Backwards, with x = u - 1 and the reset held fixed, ds/du is one of
+In the backward pass, with d = u - 1 and the reset held fixed, ds/du is one of
 
-    1 / (1 + k |x|)^2                        (11)  fast sigmoid
-    1 / (1 + (k x)^2)                        (12)  slope of an arctan
-    max(0, 1 - k |x|)                        (13)  triangle
+    1 / (1 + k |d|)^2                        (11)  fast sigmoid
+    1 / (1 + (k d)^2)                        (12)  slope of an arctan
+    max(0, 1 - k |d|)                        (13)  triangle
 
 Neftci, Mostafa, Zenke (2019), "Surrogate gradient learning in spiking neural networks",
 arXiv:1901.09948; Zenke, Vogels (2021), "The remarkable robustness of surrogate gradient learning",
@@ -35,6 +37,7 @@ from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
@@ -45,19 +48,18 @@ from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.input_checks import require_samples
-from everynet.plot import filters
-from everynet.recipes.recipe import Pictures
+from everynet.plot import Panel, filters, panels
 from everynet.zoo.spiking.classifier import SpikingClassification
-from everynet.zoo.spiking.pictures.evidence import evidence, surrogates
+from everynet.zoo.spiking.pictures.evidence import evidence
 
 GAIN = 2.0
-"""Standard deviation of the currents at the start, in thresholds, for inputs of unit variance."""
+"""Standard deviation of the initial currents, in thresholds, for inputs of unit variance."""
 DENSITY = 0.1
-"""The share of steps at which a unit fires then, roughly."""
+"""The share of steps at which a unit fires initially, roughly."""
 
 
 class SpikingNetwork(nn.Module):
-    """Logits from the spikes that a constant current calls forth, `steps` steps long."""
+    """Maps images, as constant currents for `steps` time steps, to logits from spikes."""
 
     def __init__(
         self,
@@ -83,39 +85,39 @@ class SpikingNetwork(nn.Module):
         first, _ = self.weights(0)
         require_samples(type(self).__name__, x, first, first.shape[1])
         shares, (weight, bias) = self.shares(x), self.weights(-1)
-        return self.heard(x, shares) @ weight.T + bias * shares.sum()  # (10)
+        return self.weighted_spikes(x, shares) @ weight.T + bias * shares.sum()  # (10)
 
     def shares(self, x: Tensor) -> Float[Tensor, " time"]:
-        """What a spike of each step counts for in the logits, in the numbers of x."""
+        """The weight c_t of a spike of each step in the logits, in the dtype of x."""
         left = torch.arange(self.steps, 0, -1, device=x.device, dtype=x.dtype)
         return (1 - self.unit.beta**left) / self.steps
 
-    def heard(
+    def weighted_spikes(
         self, x: Float[Tensor, "batch ..."], shares: Float[Tensor, " time"]
     ) -> Float[Tensor, "batch units"]:
-        """The spikes of the last hidden layer, added up with their shares."""
-        return weighed(self.given(x)[-1], *self.weights(-2), shares, self.unit)
+        """The sum of the spikes of the last hidden layer, weighted by their shares."""
+        return weighed(self.layer_inputs(x)[-1], *self.weights(-2), shares, self.unit)
 
     def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch _"]]:
         """The spikes of each hidden layer."""
-        _, *below = given = self.given(x)
-        return [*below, self.fire(self.carried(len(below), given[-1]))]
+        _, *below = given = self.layer_inputs(x)
+        return [*below, self.fire(self.currents(len(below), given[-1]))]
 
-    def given(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "_ batch _"]]:
-        """What each hidden layer is given: the inputs, or the spikes of the layer below it."""
+    def layer_inputs(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "_ batch _"]]:
+        """The input of each hidden layer: the image, or the spikes of the layer below it."""
         given = [self.inputs(x)]
         for layer in range(len(self.layers) - 2):
-            given.append(self.fire(self.carried(layer, given[-1])))
+            given.append(self.fire(self.currents(layer, given[-1])))
         return given
 
     def inputs(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "rows batch inputs"]:
         """The inputs at each step; one row stands for all where they are constant."""
         return x.flatten(1)[None]  # (5)
 
-    def carried(
+    def currents(
         self, layer: int, given: Float[Tensor, "rows batch inputs"]
     ) -> Float[Tensor, "rows batch units"]:
-        """The current that flows into a layer; of spikes, weights where there are any."""
+        """The current W x + b into a layer; of spikes, only those columns where one is."""
         return event_linear(given, *self.weights(layer))
 
     def weights(self, layer: int) -> tuple[Float[Tensor, "units inputs"], Float[Tensor, " units"]]:
@@ -125,7 +127,7 @@ class SpikingNetwork(nn.Module):
         return found.weight, found.bias
 
     def fire(self, current: Float[Tensor, "rows batch units"]) -> Float[Tensor, "time batch units"]:
-        """Equations (1) to (3), and (11) to (13) backwards: a loop with a gradient of its own."""
+        """Spikes by (1) to (3), and (11) to (13) backwards: the loop of `_Recurrent`, without U."""
         shape = (self.steps, *current.shape[1:])
         return spikes(current.flatten(1), self.steps, self.unit).reshape(shape)
 
@@ -161,7 +163,7 @@ class PoissonNetwork(SpikingNetwork):
 
 
 class RecurrentNetwork(SpikingNetwork):
-    """The same, with each unit of a hidden layer listening to all of its layer, a step ago."""
+    """The same, with recurrent weights U between the units of each hidden layer."""
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ class RecurrentNetwork(SpikingNetwork):
         hidden = (nn.Parameter(torch.randn(n, n) / math.sqrt(n)) for n in sizes[1:-1])
         self.recurrent = nn.ParameterList(hidden)
 
-    def heard(
+    def weighted_spikes(
         self, x: Float[Tensor, "batch ..."], shares: Float[Tensor, " time"]
     ) -> Float[Tensor, "batch units"]:
         return (shares[:, None, None] * self.hidden(x)[-1]).sum(dim=0)
@@ -181,7 +183,7 @@ class RecurrentNetwork(SpikingNetwork):
     def hidden(self, x: Float[Tensor, "batch ..."]) -> list[Float[Tensor, "time batch units"]]:
         fired: list[Tensor] = []
         for layer, weight in enumerate(self.recurrent):
-            current = self.carried(layer, fired[-1] if layer else self.inputs(x))
+            current = self.currents(layer, fired[-1] if layer else self.inputs(x))
             current = current.expand(self.steps, -1, -1)
             back = weight.to(current.dtype)  # currents may come in half precision
             fired.append(_Recurrent.apply(current, back, self.unit))  # type: ignore[no-untyped-call]  # torch's
@@ -225,26 +227,15 @@ class _Recurrent(torch.autograd.Function):
         return back, to_weight, None
 
 
+# -------- the network ends here; training and pictures follow --------
+
+
 @dataclass(frozen=True, kw_only=True)
 class Surrogate(SpikingClassification[SpikingNetwork]):
-    """Tell images apart by spikes."""
+    """Classify images by spikes."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "evidence": (
-            "One image and the spikes of hidden units for it, where a column is units that fire in "
-            "the same step; below, what the outputs sum up, the true class in blue."
-        ),
-        "surrogates": (
-            "The slope that stands for that of a spike on the way back, by the distance of the "
-            "membrane from its threshold: learning sees it only near the threshold."
-        ),
-        "first-layer": (
-            "The weights into units of the first layer, laid out as the image: where it is "
-            "bright, red raises the unit and blue lowers it."
-        ),
-    }
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy") | {
-        "rate_hz": "spikes of a hidden unit in a second, the mean",
+        "rate_hz": "mean firing rate of the hidden units, in Hz",
     }
 
     surrogate: str = "fast-sigmoid"
@@ -254,8 +245,8 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require(self.surrogate in SLOPES, "surrogate", f"one of {', '.join(SLOPES)}")
-        self.require(self.sharpness > 0, "sharpness", "a positive number")
+        self.one_of("surrogate", SLOPES)
+        self.above(0, "sharpness")
 
     def model(self, data: Data) -> SpikingNetwork:
         return SpikingNetwork(self.sizes(data.spec), self.time_steps, self.unit())
@@ -275,36 +266,49 @@ class Surrogate(SpikingClassification[SpikingNetwork]):
             "rate_hz": torch.stack(rates).mean(dim=0),
         }
 
-    def pictures(self, model: SpikingNetwork, data: Data, history: History) -> Pictures:
-        """Spikes and evidence for one image, what is taken for what, weights, the slopes."""
-        spec = data.spec
+    def picture_evidence(self, model: SpikingNetwork, data: Data, history: History) -> Figure:
+        """One image, the spikes of hidden units for it, and below the membranes of the outputs.
+
+        The highest of these on average is the answer; the true class is blue.
+        """
         x, y = next(iter(data.valid))
         fired = model.hidden(x[:1])[-1]
-        weight = next(model.parameters())[:32].reshape(-1, *spec["shape"])
-        return {
-            "evidence": evidence(
-                fired[:, 0].cpu(),
-                model.readout(fired)[:, 0].cpu(),
-                image=x[0].cpu().reshape(spec["shape"]),
-                dt=self.dt,
-                classes=spec["classes"],
-                truth=int(y[0]),
-            ),
-            **self.mistaken(model, data),
-            "first-layer": filters(weight, title="weights of the first layer"),
-            "surrogates": surrogates(SLOPES, self.sharpness, chosen=self.surrogate),
-        }
+        return evidence(
+            fired[:, 0].cpu(),
+            model.readout(fired)[:, 0].cpu(),
+            image=x[0].cpu().reshape(data.spec["shape"]),
+            dt=self.dt,
+            classes=data.spec["classes"],
+            truth=int(y[0]),
+        )
+
+    def picture_surrogates(self, model: SpikingNetwork, data: Data, history: History) -> Figure:
+        """The slope used for a spike in the backward pass, by the distance from the threshold.
+
+        It is highest at the threshold and falls off to both sides.
+        """
+        x = torch.linspace(-1, 1, 401, dtype=torch.float64)
+        used = {name: name + " (used)" * (name == self.surrogate) for name in SLOPES}
+        curves = {used[name]: (x, slope(x, self.sharpness)) for name, slope in SLOPES.items()}
+        panel = Panel(curves, "membrane minus threshold", "slope used for the spike")
+        return panels(panel, width=5.6)
+
+    def picture_first_layer(self, model: SpikingNetwork, data: Data, history: History) -> Figure:
+        """The weights into units of the first layer, laid out as the image.
+
+        Where the image is bright, red raises the current of the unit and blue lowers it.
+        """
+        weight = next(model.parameters())[:32].reshape(-1, *data.spec["shape"])
+        return filters(weight, title="weights of the first layer")
 
     def tiny(self) -> Self:
         hidden = tuple(min(units, 16) for units in self.hidden)
-        few, small = min(self.steps, 4), min(self.batch_size, 8)
-        smaller = replace(self, steps=few, batch_size=small, data="digits")
-        return replace(smaller, hidden=hidden, duration=10 * self.dt)
+        return replace(super().tiny(), hidden=hidden, duration=10 * self.dt)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PoissonCoding(Surrogate):
-    """Tell images apart by spikes from the pixels on."""
+    """Classify images by spikes from the pixels on."""
 
     def model(self, data: Data) -> SpikingNetwork:
         sizes = self.sizes(data.spec)
@@ -313,63 +317,31 @@ class PoissonCoding(Surrogate):
 
 @dataclass(frozen=True, kw_only=True)
 class RecurrentSpiking(Surrogate):
-    """Tell images apart by spikes that come back."""
+    """Classify images by recurrent spikes."""
 
     def model(self, data: Data) -> SpikingNetwork:
         return RecurrentNetwork(self.sizes(data.spec), self.time_steps, self.unit())
 
 
-# Test accuracy for seeds 0, 1, 2; the settings of the last two were chosen by validation:
-#   snn            0.9666 0.9721 0.9694   a stratified random fifth of scikit-learn's digits
-#   snn-poisson    0.9554 0.9610 0.9610   the same
-#   snn-recurrent  0.9610 0.9638 0.9610   the same
-#   snn-mnist      0.9825 0.9827 0.9829   the 10,000 test images of MNIST, on a GPU
-#                  0.9825 0.9828 0.9821   on one CPU core
-#   snn-fashion    0.8897 0.8898 0.8901   those of Fashion-MNIST, on a GPU
-#                  0.8892 0.8902 0.8888   on one CPU core
 RECIPES = {
     "snn": Surrogate(
-        steps=1500,
-        batch_size=64,
-        lr=2e-3,
-        schedule="one-cycle",
-        goal="accuracy >= 0.95",
-        covers=("N9",),
+        steps=1500, batch_size=64, lr=2e-3, schedule="one-cycle",
+        goal="accuracy >= 0.95", covers=("N9",),
     ),
     "snn-poisson": PoissonCoding(
-        steps=1500,
-        batch_size=64,
-        lr=2e-3,
-        schedule="one-cycle",
-        goal="accuracy >= 0.94",
-        covers=("N9",),
+        steps=1500, batch_size=64, lr=2e-3, schedule="one-cycle",
+        goal="accuracy >= 0.94", covers=("N9",),
     ),
     "snn-recurrent": RecurrentSpiking(
-        steps=1500,
-        batch_size=64,
-        lr=2e-3,
-        schedule="one-cycle",
-        goal="accuracy >= 0.95",
-        covers=("N9",),
+        steps=1500, batch_size=64, lr=2e-3, schedule="one-cycle",
+        goal="accuracy >= 0.95", covers=("N9",),
     ),
     "snn-mnist": Surrogate(
-        data="mnist",
-        hidden=(1000,),
-        steps=4220,
-        batch_size=128,
-        lr=4e-3,
-        schedule="one-cycle",
-        goal="accuracy >= 0.98",
-        covers=("N9",),
+        data="mnist", hidden=(1000,), steps=4220, batch_size=128, lr=4e-3, schedule="one-cycle",
+        goal="accuracy >= 0.98", covers=("N9",),
     ),
     "snn-fashion": Surrogate(
-        data="fashion-mnist",
-        hidden=(1000,),
-        steps=4220,
-        batch_size=128,
-        lr=4e-3,
-        schedule="one-cycle",
-        goal="accuracy >= 0.88",
-        covers=("N9",),
+        data="fashion-mnist", hidden=(1000,), steps=4220, batch_size=128, lr=4e-3,
+        schedule="one-cycle", goal="accuracy >= 0.88", covers=("N9",),
     ),
-}
+}  # fmt: skip

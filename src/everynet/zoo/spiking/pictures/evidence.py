@@ -1,15 +1,14 @@
-"""What a spiking classifier sees and how it makes up its mind."""
+"""An image, the spikes that it causes and the readout of a spiking classifier."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.panels import Panel, panels
 from everynet.plot.style import FAINT, INK, WIDTH, array, bare, colour, dress, grid
 
 MOST = 60  # units of a raster that can be told apart
@@ -65,22 +64,3 @@ def evidence(
     )  # fmt: skip
     grid(outputs)
     return made
-
-
-def surrogates(
-    slopes: Mapping[str, Callable[[Tensor, float], Tensor]], sharpness: float, *, chosen: str
-) -> Figure:
-    """The slope that each surrogate gives a spike, by the distance from the threshold."""
-    x = torch.linspace(-1, 1, 401, dtype=torch.float64)
-    named = {
-        f"{name} (used)" if name == chosen else name: (x, slope(x, sharpness))
-        for name, slope in slopes.items()
-    }
-    return panels(
-        Panel(
-            named,
-            xlabel="membrane minus threshold",
-            ylabel="slope used for the spike",
-        ),
-        width=5.6,
-    )
