@@ -8,7 +8,8 @@ scikit-learn and in tables with classes, the rows of each class with the lowest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Int64, Shaped
@@ -17,6 +18,8 @@ from torch import Tensor
 PARTS = ("train", "valid", "test")
 TEST, VALID = 0.2, 0.1
 """The fifth of all that is tested on and the tenth of the rest that chooses the weights."""
+GENERATED = "synthetic: each part was generated from a fixed seed of its own"
+P = TypeVar("P")
 
 
 def place(key: str, purpose: str) -> float:
@@ -71,3 +74,9 @@ def three(test: Bool[Tensor, " rows"]) -> dict[str, Int64[Tensor, " part"]]:
     rest = (~test).nonzero()[:, 0]
     valid = stratified(torch.zeros(len(rest)), VALID, "valid")  # of all alike: just a tenth
     return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
+
+
+def generate_parts(count: int, draw: Callable[[int, int], P], test: int = 5) -> dict[str, P]:
+    """Parts drawn by (number, seed): a tenth of `count` is valid, and 1/`test` more are the test."""
+    sizes = {"train": count - count // 10, "valid": count // 10, "test": count // test}
+    return {part: draw(rows, seed) for seed, (part, rows) in enumerate(sizes.items(), 1)}

@@ -15,8 +15,8 @@ from everynet.data.images import folder
 from everynet.data.loading import load, samples
 from everynet.runs.card import card
 from everynet.system.errors import UserError
-from tests.data.test_boxes import fill as fill_boxes
-from tests.data.test_mask import fill as fill_masks
+from tests.data.kinds.test_boxes import fill as fill_boxes
+from tests.data.kinds.test_mask import fill as fill_masks
 
 from .test_decoded_cache import FOLDERS, same
 from .test_folder import COLOUR, GREY, fill, pixels

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from everynet.data import poisson
+from everynet.data.sets import poisson
 from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Table

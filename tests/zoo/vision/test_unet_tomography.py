@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.data import radon
+from everynet.data.sets import radon
 from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.runs.verbs import run

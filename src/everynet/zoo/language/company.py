@@ -24,7 +24,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from everynet.data import judgements
+from everynet.data.sets import judgements
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import divided
 from everynet.data.loading import samples

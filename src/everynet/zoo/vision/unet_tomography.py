@@ -29,7 +29,8 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from everynet.data import load, radon
+from everynet.data import load
+from everynet.data.sets import radon
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.deform import symmetries
 from everynet.data.transfer import constant

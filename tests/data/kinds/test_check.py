@@ -8,8 +8,8 @@ from everynet.data import check
 from everynet.system.errors import UserError
 from tests.data.images.test_folder import fill, pixels
 
-from .either import load
-from .mutants import mutants
+from tests.data.either import load
+from tests.data.mutants import mutants
 
 
 def test_a_good_folder(tmp_path):

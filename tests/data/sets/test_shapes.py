@@ -5,7 +5,8 @@ import os
 import pytest
 import torch
 
-from everynet.data import load, shapes
+from everynet.data import load
+from everynet.data.sets import shapes
 from everynet.data.download import store
 from everynet.data.sets import everything
 from everynet.system.errors import UserError
