@@ -10,7 +10,6 @@ from sklearn.neighbors import KNeighborsClassifier
 from everynet.data import built_in, names
 from everynet.data.images.augment import shift
 from everynet.data.sets import everything, points
-from everynet.data.sets import everything
 from everynet.data.split import PARTS
 from everynet.system.errors import UserError
 from tests.data.either import load

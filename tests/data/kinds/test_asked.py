@@ -6,7 +6,6 @@ import torch
 from PIL import Image
 
 from everynet.system.errors import UserError
-
 from tests.data.either import find, inputs, labelled, load
 
 RANDOM = np.random.default_rng(1)

@@ -6,9 +6,8 @@ from PIL import Image
 
 from everynet.data import check
 from everynet.system.errors import UserError
-from tests.data.images.test_folder import fill, pixels
-
 from tests.data.either import load
+from tests.data.images.test_folder import fill, pixels
 from tests.data.mutants import mutants
 
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from everynet.data import load
-from everynet.data.sets import shapes
 from everynet.data.download import store
-from everynet.data.sets import everything
+from everynet.data.sets import everything, shapes
 from everynet.system.errors import UserError
 
 

@@ -8,7 +8,6 @@ from sklearn.neighbors import KNeighborsClassifier
 
 from everynet.data.sets import strokes
 from everynet.system.errors import UserError
-
 from tests.data.either import load
 
 

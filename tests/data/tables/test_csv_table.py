@@ -264,7 +264,8 @@ def test_a_category_is_a_column_for_each_common_value_and_one_for_the_others(tmp
     assert x[:2, :2].tolist() == [[0.0, 1.0], [1.0, 0.0]]
     if "a=other" in raw.features:
         assert x[60:62, raw.features.index("a=other")].tolist() == [1.0, 1.0]
-    again = table.asked(write(tmp_path, "a\nred\nnever seen\n", "b.csv"), raw.columns)
+    other = write(tmp_path, "a\nred\nnever seen\n", "b.csv")
+    again = table.features_like({"columns": raw.columns}, other)
     assert again[0].tolist() == x[0].tolist()
     assert again[1, :2].tolist() == [0.0, 0.0]
 
@@ -366,8 +367,10 @@ def test_what_was_learned_is_applied_to_what_is_asked(tmp_path):
     turned = write(tmp_path, "day;tree;size;more\n2024-01-04;oak;;1\n", "b.csv")
     row = int((raw.rows["train"] == 3).nonzero()[0]) if 3 in raw.rows["train"] else None
     if row is not None:
-        assert table.asked(turned, raw.columns)[0].equal(raw.parts["train"][0][row])
+        assert table.features_like({"columns": raw.columns}, turned)[0].equal(
+            raw.parts["train"][0][row]
+        )
     bad = write(tmp_path, "day,tree,size\n2024-01-04,oak,big\n", "c.csv")
     said = r"line 2, column size \(big\) must be a number, .*; leave it empty where none is known$"
     with pytest.raises(UserError, match=said):
-        table.asked(bad, raw.columns)
+        table.features_like({"columns": raw.columns}, bad)

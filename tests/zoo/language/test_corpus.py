@@ -2,9 +2,8 @@
 
 import pytest
 
-from everynet.data.sets import judgements
 from everynet.data.kinds import named
-from everynet.data.sets import everything
+from everynet.data.sets import everything, judgements
 from everynet.system.errors import UserError
 from everynet.zoo.language.corpus import LONGEST, Corpus, numbered, sentences
 

@@ -38,7 +38,9 @@ def given() -> Path | None:
     if not named:
         return None
     if not Path(named).is_dir():
-        raise UserError(f"EVERYNET_DATA ({named}) must be a folder that exists; make it or unset it")
+        raise UserError(
+            f"EVERYNET_DATA ({named}) must be a folder that exists; make it or unset it"
+        )
     return Path(named)
 
 

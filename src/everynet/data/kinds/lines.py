@@ -37,7 +37,7 @@ class Lines(Kind[Any]):
             lines += [line for _, line in found]
         return names, lines
 
-    def ask(self, x: Part, spec: Spec) -> list[str]:
+    def convert(self, x: Part, spec: Spec) -> list[str]:
         return [text.strip() for text in texts_of(x)]
 
     def line(self, spec: Spec) -> str:

@@ -13,7 +13,7 @@ import hashlib
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -102,12 +102,12 @@ def _known(  # noqa: PLR0917 -- the fields of an entry
 
     def made(count: str) -> Any:  # noqa: ANN401 -- samples of the kind
         if not fixed:
-            return _function(make)(count)
+            return _call(make, count)
         if count:
             raise UserError(
                 f"data ({name}:{shown(count, 40)}) must be {name}: it has a fixed number of samples"
             )
-        return _function(make)()
+        return _call(make)
 
     return Known(name, kind, about, licence, made if make else None, tuple(map(_form, forms)))
 
@@ -115,7 +115,7 @@ def _known(  # noqa: PLR0917 -- the fields of an entry
 def _form(fields: Mapping[str, Any]) -> Form:
     return Form(
         fields["folder"],
-        lambda held: _function(fields["decode"])(held),
+        partial(_call, fields["decode"]),
         tuple(map(_content, fields["contents"].splitlines())),
         tuple(map(_source, fields.get("sources", ()))),
         _content(fields["archive"]) if "archive" in fields else None,
@@ -135,10 +135,10 @@ def _source(line: str) -> Web | Package:
     return Package(project, version, int(limit))
 
 
-def _function(named: str) -> Callable[..., Any]:
+def _call(named: str, *arguments: object) -> Any:  # noqa: ANN401 -- samples of a kind
+    """What a function "file:function" gives, imported now."""
     module, _, name = named.partition(":")
-    found: Callable[..., Any] = getattr(import_module(f"{__name__}.{module}"), name)
-    return found
+    return getattr(import_module(f"{__name__}.{module}"), name)(*arguments)
 
 
 def register(known: Known) -> None:

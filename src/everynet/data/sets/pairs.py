@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from itertools import pairwise
 
-from everynet.data.kinds.pairs import Pairs, divided
+from everynet.data.kinds.pairs import Pairs
 from everynet.data.split import PARTS
 from everynet.data.texts.lines import cut
 
@@ -40,7 +40,7 @@ def chat(held: Sequence[bytes]) -> Pairs:
                 keys.append(talk["id"])
                 pairs.append((before, after))
     split = "by hash of the conversation, a fifth is test and a tenth of the rest is valid"
-    return divided(pairs, "", keys, split)
+    return Pairs.divide(pairs, "", keys, split)
 
 
 def _shipped(parts: Sequence[tuple[list[str], list[str]]]) -> Pairs:

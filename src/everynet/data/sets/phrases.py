@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from everynet.data.kinds.labelled import Labelled
-from everynet.data.kinds.labelled import divided as labelled
-from everynet.data.kinds.pairs import Pairs, divided
+from everynet.data.kinds.pairs import Pairs
 from everynet.data.sets import parse_count
 from everynet.system.seeds import generator
 
@@ -24,7 +23,7 @@ def reversal(count: str = "") -> Pairs:
         drawn = torch.randint(len(LETTERS), (size, LONGEST), generator=random).tolist()
         for row, length in zip(drawn, lengths, strict=True):
             found["".join([LETTERS[n] for n in row[:length]])] = None
-    return divided([(text, text[::-1]) for text in list(found)[:size]], "reversal")
+    return Pairs.divide([(text, text[::-1]) for text in list(found)[:size]], "reversal")
 
 
 _THINGS = ("film", "story", "music", "acting", "ending", "script", "scenery", "song")
@@ -47,4 +46,4 @@ def phrases() -> Labelled:
         words = ["the", one(_THINGS), "was", "not" if negated else "", one(_DEGREES)]
         words += [one(_GOOD if good else _BAD), one(_WHEN)]
         found[" ".join(filter(None, words))] = "bad" if good == negated else "good"
-    return labelled([(label, text) for text, label in found.items()], "phrases")
+    return Labelled.divide(list(found.items()), "phrases")

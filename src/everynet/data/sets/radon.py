@@ -202,7 +202,7 @@ def read(count: str = "") -> Maps:
     drawn = generate_parts(size, draw)
     return Maps(
         name="phantoms",
-        parts={part: (undone[:, None], image[:, None]) for part, (image, _, undone) in drawn.items()},
+        parts={part: (back[:, None], image[:, None]) for part, (image, _, back) in drawn.items()},
         digest=digest(*generate_parts(size, ellipses).values()),  # sums may differ by machine
         split=GENERATED,
         peak=1.0,

@@ -16,8 +16,18 @@ import torch
 from jaxtyping import Float64, Shaped
 from torch import Tensor
 
+from everynet.data.dataset import Spec
 from everynet.data.samples import Samples
-from everynet.data.split import PARTS, TEST, VALID, by_hash, rows, stratified
+from everynet.data.split import (
+    ALL_OF_IT,
+    PARTS,
+    TEST,
+    VALID,
+    all_parts,
+    by_hash,
+    rows,
+    stratified,
+)
 from everynet.data.tables import columns as forms
 from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import Written, written
@@ -33,9 +43,13 @@ _SPLITS = {
 }
 
 
-def read(path: Path, target: str, task: str = "", drop: Sequence[str] = ()) -> Samples:
-    """The table of a csv file, without the columns of `drop`."""
+def read(
+    path: Path, target: str, task: str = "", drop: Sequence[str] = (), like: Spec | None = None
+) -> Samples:
+    """The table of a csv file, without the columns of `drop`; with `like`, the columns of a run."""
     file = written(path)
+    if like:
+        return _read_like(like, file, target)
     found = forms.surveyed(file, chosen(file, target, drop))
     values = forms.gathered(file, found)
     return made(file, found, values, task, drop)
@@ -100,8 +114,9 @@ def made(
     )
 
 
-def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows features"]:
+def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
     """The columns that were learned from, treated as they were then, whatever others there are."""
+    treatments = spec.get("columns") or forms.plain(spec["features"])
     file = written(path)
     there = set(file.header)
     for treatment in treatments:
@@ -116,20 +131,21 @@ def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows 
     return torch.from_numpy(forms.applied(treatments, values))
 
 
-def judged(
-    path: Path, treatments: Sequence[Treatment], target: str, task: str
-) -> tuple[Float64[Tensor, "rows features"], Shaped[Tensor, " rows"], tuple[str, ...]]:
-    """The columns that were learned from, as `asked` has them, and what is right of each row."""
-    file = written(path)
+def _read_like(spec: Spec, file: Written, target: str) -> Samples:
+    """The columns that were learned from, and the target of each row."""
     _check_names(file, target, ())
     form = forms.surveyed(file, [target])
-    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task, None)
-    return asked(path, treatments), y, classes
-
-
-def columns(path: Path, features: Sequence[str]) -> Float64[Tensor, "rows features"]:
-    """Named columns of numbers, of which none may be missing."""
-    return asked(path, forms.plain(features))
+    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], spec["task"], None)
+    return Samples(
+        name=shown(file.path),
+        parts=all_parts((features_like(spec, file.path), y)),
+        digest="",
+        split=ALL_OF_IT,
+        classes=classes,
+        features=tuple(spec["features"]),
+        task="classification" if classes else "regression",
+        test_only=True,
+    )
 
 
 def _check_names(file: Written, target: str, drop: Sequence[str]) -> None:

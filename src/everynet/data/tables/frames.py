@@ -82,7 +82,7 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         return csv_table.made(file, found, values, task, drop, real=real)
 
 
-def asked(x: Part, spec: Spec) -> Float64[Tensor, "rows features"]:
+def features_like(spec: Spec, x: Part) -> Float64[Tensor, "rows features"]:
     """What a network is given of the rows that it is asked about."""
     treatments = spec.get("columns") or plain(spec["features"])
     names = [treatment["name"] for treatment in treatments]

@@ -234,7 +234,7 @@ class Ascent(Simulation):
             class_drive = says(ideal).diagonal()
         field = _field(unit, driving[:1].clone(), int(loud[0]))
         best = _patches(seen, maps[:, loud], field)
-        undo = Standardize.of(data.spec).undone
+        undo = Standardize.of(data.spec).to_data_units
         return {
             "units": loud,
             "images": undo(driving.float()),

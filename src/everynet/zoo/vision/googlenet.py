@@ -298,7 +298,7 @@ class SmallPhotographs(ImageClassification[GoogLeNet | SmallGoogLeNet]):
         names = {"one": "1 x 1", "three": "3 x 3", "five": "5 x 5", "pool": "pool"}
         given = activations(model, seen, [f"inception.3a.{branch}" for branch in names])
         branches = {name: given[f"inception.3a.{branch}"][0] for branch, name in names.items()}
-        image = Standardize.of(data.spec).undone(seen.cpu().float())[0]
+        image = Standardize.of(data.spec).to_data_units(seen.cpu().float())[0]
         image = image if len(image) in (1, 3) else image.mean(0, keepdim=True)
         return {
             **pictures,

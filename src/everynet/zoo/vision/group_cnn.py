@@ -326,7 +326,7 @@ class AgainstPlain(Experiment):
         steps = cells["group"].steps[1:]
         return {
             "maps": turned_maps(
-                Standardize.of(data.spec).undone(both),
+                Standardize.of(data.spec).to_data_units(both),
                 {
                     f"p4: filter {strong + 1} in four directions": lifted[:, strong],
                     "plain: four filters": flat[:, busy],

@@ -227,7 +227,7 @@ class OneObject(Training[Localiser]):
         t, b, said = t[:, 0].cpu(), b.cpu().to(t.dtype), y.argmax(1).cpu()
         meet = overlap(b, t[:, 1:])
         shown = [*range(min(9, len(x) - 1)), int(meet.argmin())]
-        images = Standardize.of(data.spec).undone(x.cpu().float())
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
         maps = model.backbone(x[:3])
         return {
             "boxes": boxes_found(

@@ -303,7 +303,7 @@ class PixelOrder(Experiment):
         for order in ("ordered", "shuffled"):
             data = table.cells[f"cnn-{order}-0"].recipe.dataset()
             x, y = data.some("valid", torch.arange(min(count, data.rows("valid"))))
-            plain = Standardize.of(data.spec).undone(x)
+            plain = Standardize.of(data.spec).to_data_units(x)
             shown.append(plain if plain.shape[1] in (1, 3) else plain.mean(1, keepdim=True))
             captions += [f"{data.spec['classes'][int(k)]}, {order}" for k in y]
         return image_grid(torch.cat(shown), captions=captions, columns=len(shown[0]))

@@ -292,7 +292,7 @@ class Segmentation(Training[SameUNet]):
         seen = activations(model, x[most : most + 1], names)
         maps = [values[0].cpu() for values in seen.values()]
         down, bottom, up = maps[: self.depth], maps[self.depth], maps[self.depth + 1 :]
-        images = Standardize.of(data.spec).undone(x.cpu().float())
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
         predicted, t = probabilities.argmax(1), t.cpu()
         return {
             "masks": segmented(images, t, predicted, classes),

@@ -181,7 +181,7 @@ class Membranes(Segmentation):
     def pictures(self, model: SameUNet, data: Data, history: History) -> Pictures:
         """Beside a threshold, what training sees, and what every segmentation shows."""
         x, t = (part[:2] for part in next(iter(data.valid)))
-        images = Standardize.of(data.spec).undone(x.cpu().float())
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
         grey = x.mean(1)
         light, said = (grey > otsu(grey)[:, None, None]).long().cpu(), model(x).argmax(1).cpu()
         side = min(*x.shape[-2:], 224)
@@ -197,7 +197,7 @@ class Membranes(Segmentation):
     def seen_in_training(self, data: Data) -> Figure:
         """One training image with lines on it, as it is and bent three times."""
         image, mask = (part.cpu() for part in data.some("train", torch.tensor([0])))
-        image = Standardize.of(data.spec).undone(image.float()).mean(1, keepdim=True)
+        image = Standardize.of(data.spec).to_data_units(image.float()).mean(1, keepdim=True)
         every = max(4, self.window // 8)
         lined = image.clone()
         lined[..., ::every, :] = 1.0
