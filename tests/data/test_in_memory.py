@@ -300,7 +300,7 @@ def test_other_kinds_say_what_they_take(data, kind, line):
 def test_what_is_asked_must_fit():
     frame, _ = table()
     spec = loaded(Frame(frame), "table", target="label").spec
-    ask = kinds.named("table").ask
+    ask = kinds.named("table").convert
     with pytest.raises(UserError, match=r"inputs has no column seen; the nearest are"):
         ask(part(Frame({"size": X[:, 0], "colour": X[:, 0], "code": Y})), spec)
     with pytest.raises(UserError, match=r"inputs: row 0, column size \(big\) must be a number"):

@@ -360,6 +360,6 @@ def test_the_card_tells_what_was_skipped(tmp_path):
     where |= {"precision": "fp32", "threads": 1, "processes": 1, "begun": "now"}
     text = card(
         find("lenet"), spec={"remarks": [SENTENCE]}, digest="", where=where, metrics={},
-        reached=None, seconds=1.0,
+        reached=None, seconds=1.0, captions={},
     )  # fmt: skip
     assert f"| note | {SENTENCE} |" in text

@@ -40,7 +40,9 @@ def test_numbers_arrive_bit_for_bit(tmp_path_factory, values):
     lines = [f"{a!r},{b!r},oak" for a, b in values]
     path = tmp_path_factory.mktemp("t") / "a.csv"
     path.write_text("a,b,tree\n" + "\n".join(lines))
-    assert np.array_equal(table.columns(path, ["a", "b"]).numpy(), np.array(values))
+    assert np.array_equal(
+        table.features_like({"features": ["a", "b"]}, path).numpy(), np.array(values)
+    )
 
 
 def test_words_are_classes_in_the_order_of_the_alphabet(tmp_path):
@@ -169,9 +171,9 @@ def test_a_number_must_be_finite(tmp_path, cell):
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
     path = write(tmp_path, "a,b\n1,2\n")
     with pytest.raises(UserError, match="has no column c; the nearest are"):
-        table.columns(path, ["a", "c"])
+        table.features_like({"features": ["a", "c"]}, path)
     with pytest.raises(UserError, match="must have rows below its header"):
-        table.columns(write(tmp_path, "a,b\n"), ["a"])
+        table.features_like({"features": ["a"]}, write(tmp_path, "a,b\n"))
 
 
 # ------------------------------------------------------------------------- however it is written

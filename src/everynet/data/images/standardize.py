@@ -36,8 +36,6 @@ from everynet.system.errors import UserError
 from everynet.system.status import say
 from everynet.system.wording import shown
 
-LARGE = 2**29
-"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
 PIECE = 2**24
 """So many pixels are counted at once."""
 MOST_SIZE = 2048

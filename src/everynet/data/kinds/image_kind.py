@@ -31,7 +31,6 @@ from everynet.data.images.decoded_cache import Decoded, large
 from everynet.data.images.file_cache import Seen
 from everynet.data.images.skipped import Survey, Tally
 from everynet.data.images.standardize import (
-    LARGE,
     Standardize,
     check_size,
     describe_images,
@@ -49,6 +48,8 @@ from everynet.data.split import PARTS, all_parts, test_part
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
+LARGE = 2**29
+"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
 S = TypeVar("S", bound=Samples)
 Listing: TypeAlias = dict[str, list[Any]]
 """For each part what a kind lists: a file with its class, say, or two files."""
