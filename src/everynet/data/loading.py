@@ -34,7 +34,7 @@ def load(
     holdout: bool = True,
     **options: Any,  # noqa: ANN401 -- those of the kind's `find` and `data`
 ) -> Data:
-    """The three splits of a known set (`digits`, `strokes:20000`) or of the user's own files.
+    """The three splits of a known dataset (`digits`, `strokes:20000`) or of the user's own files.
 
     `kind` says what the recipe can learn from; where it can take several, what the data looks like
     decides. `holdout=False` also trains on the rows that would choose the weights, of a set that
@@ -57,7 +57,7 @@ def is_own(data: str | Path) -> bool:
 
 
 def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401
-    """The samples of a known set or of a path, as they are, before any treatment."""
+    """The samples of a known dataset or of a path, before they are made into numbers."""
     if isinstance(data, Like) and _known(data) is None:
         chosen = kinds.named(data.spec["kind"])
         if chosen.name in kind and chosen.matches(Path(data)):
@@ -238,8 +238,8 @@ def _looks_like(path: Path, kind: Kind[Any]) -> str:
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
     """What is in the user's files and what is wrong with them, as a report that prints itself.
 
-    Options of the kind may be text, as on the command line. Where some say how the data is to be
-    treated (`tokens=`), it is treated so, and the report says what came of it.
+    Options of the kind may be text, as on the command line. Where some say how numbers are
+    made of it (`tokens=`), they are made, and the report says what came of it.
     """
     path = Path(path)
     if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
@@ -251,11 +251,11 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
             + ", ".join(kinds.names())
         )
     _check_options(found, path, options)
-    taken, treated = (_typed(method, options) for method in (found.find, found.data))
+    taken, more = (_typed(method, options) for method in (found.find, found.data))
     report = found.check(path, **taken)
-    if treated and report.good:
-        made = found.data(found.find(path, **taken), **{"batch_size": 1} | treated)
-        report.facts["so treated"] = found.line(made.spec)
+    if more and report.good:
+        made = found.data(found.find(path, **taken), **{"batch_size": 1} | more)
+        report.facts["as numbers"] = found.line(made.spec)
     return report
 
 

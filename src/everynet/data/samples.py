@@ -167,7 +167,7 @@ def unknown_class(label: str, spec: Spec, name: str) -> UserError:
     )
 
 
-def published(
+def split_published(
     train: tuple[Array, Array], test: tuple[Array, Array], classes: tuple[str, ...]
 ) -> Samples:
     """Images of a set that ships with its own test part; a tenth of the rest is for validation."""

@@ -1,4 +1,4 @@
-"""Which samples train, which choose and which judge: splits that no seed and no run can change.
+"""Training, validation and test parts: splits that no seed and no run can change.
 
 A sample's place follows from a hash of its key (the number of its row, or its file name), so it
 stays where it is when others are added. Where every class should have its share, as in the sets of
@@ -19,7 +19,7 @@ from everynet.system.errors import UserError
 
 PARTS = ("train", "valid", "test")
 TEST, VALID = 0.2, 0.1
-"""The fifth of all that is tested on and the tenth of the rest that chooses the weights."""
+"""The share of all samples for the test, and of the rest for validation."""
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
 ALL_OF_IT = "all of it is tested on, and none of it was trained on"
 TEST_PART = "its test part is tested on"

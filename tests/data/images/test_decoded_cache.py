@@ -330,7 +330,7 @@ OPERATIONS = ["posix_fallocate", "pwrite", "fsync", "rename", "write"]
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_full_disk_ends_in_one_line_and_leaves_nothing(operation, tmp_path, monkeypatch):
     place = photos(tmp_path, count=4)
-    monkeypatch.setattr(decoded.Seen, "keep", lambda _: None)
+    monkeypatch.setattr(decoded.FileCache, "keep", lambda _: None)
     for n in range(1, 100):
         with monkeypatch.context() as patch:
             patch.setattr(files, "os", Faulty(operation, n, errno.ENOSPC))
@@ -422,14 +422,14 @@ def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path):
 
 
 def test_a_file_that_changes_between_two_looks_is_refused(tmp_path, monkeypatch):
-    place, real = photos(tmp_path), decoded.Seen.digests
+    place, real = photos(tmp_path), decoded.FileCache.digests
 
     def digests(seen, paths):
         found = real(seen, paths)
         Image.fromarray(pixels(999, 6, 6)).save(paths[2])
         return found
 
-    monkeypatch.setattr(decoded.Seen, "digests", digests)
+    monkeypatch.setattr(decoded.FileCache, "digests", digests)
     with pytest.raises(UserError, match=r"png has changed while it was read; try again"):
         IMAGES.find(place)
     assert [*cache.pixels().iterdir()] == []

@@ -116,7 +116,7 @@ def test_how_a_text_is_to_be_cut_is_tried(tmp_path):
     (tmp_path / "a.txt").write_text("the cat sat on a mat and saw it\n" * 60)
     report = check(tmp_path / "a.txt", tokens="bpe", vocabulary="270")
     assert report.good
-    assert report.facts["so treated"].endswith("text, 270 different byte-pair tokens")
+    assert report.facts["as numbers"].endswith("text, 270 different byte-pair tokens")
     assert " bytes with vocabulary=" in report.facts["bpe"]
     for given, message in (
         ({"tokens": "foo"}, r"tokens \(foo\) must be one we have; the nearest are words, ch"),

@@ -10,6 +10,7 @@ from PIL import Image
 
 from everynet.data import kinds, load
 from everynet.data.dataset import Data
+from everynet.data.images import decoded_cache
 from everynet.data.kinds import Kind
 from everynet.data.loading import Like
 from everynet.data.samplers import Made
@@ -93,17 +94,31 @@ def rows(batch, data):
     return sorted(str([part[n].flatten().tolist() for part in whole]) for n in range(len(whole[0])))
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind not in ("text", "labelled", "pairs")]
 )
-def test_all_samples_are_judged_as_training_treats_them(kind, tmp_path):
+def test_all_samples_are_treated_as_training_treats_them(kind, large, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoded_cache, "LARGE", 100 if large else 2**30)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = KINDS[kind](tmp_path)
     learned = load(path, kind=kind, batch_size=1, **options(kind))
     found = load_like(path, kind, learned.spec, **options(kind))
     every = [torch.cat(each) for each in zip(*(learned.splits[p] for p in PARTS), strict=True)]
     assert rows(found.splits["test"], found) == rows(tuple(every), found)
     assert found.test_only
+    assert found.mapped == learned.mapped == (large and kind != "table")
     assert found.spec == learned.spec | {"split": found.spec["split"]}
+
+
+@pytest.mark.parametrize("kind", ["mask", "map"])
+def test_where_one_of_two_files_cannot_be_read_both_are_left_out(kind, tmp_path):
+    path = KINDS[kind](tmp_path)
+    learned = load(path, kind=kind, batch_size=1)
+    broken = path / {"mask": "masks", "map": "targets"}[kind] / "3.png"
+    broken.write_bytes(broken.read_bytes()[:60])
+    found = load_like(path, kind, learned.spec)
+    assert found.rows("test") == 19
 
 
 @pytest.mark.parametrize("kind", ["labelled", "pairs"])
@@ -135,7 +150,7 @@ def test_a_text_is_one_stream_of_the_characters_of_then(tmp_path):
         load_like(other, "text", learned.spec)
 
 
-def test_one_class_and_one_row_are_enough_to_judge_by(tmp_path):
+def test_one_class_and_one_row_are_enough_to_evaluate_on(tmp_path):
     learned = load(table(tmp_path / "t.csv"), kind="table", batch_size=1, target="y")
     few = tmp_path / "few.csv"
     few.write_text("y;colour;x\nb;green;3\n")
@@ -148,7 +163,7 @@ def test_one_class_and_one_row_are_enough_to_judge_by(tmp_path):
     assert load_like(one, "image", known.spec).splits["test"][1].tolist() == [1]
 
 
-def test_what_was_learned_from_is_judged_by_its_test_part(tmp_path):
+def test_of_what_was_learned_from_the_test_part_is_taken(tmp_path):
     for kind, make in KINDS.items():
         path = make(tmp_path)
         learned = load(path, kind=kind, batch_size=1, **options(kind))
@@ -159,7 +174,7 @@ def test_what_was_learned_from_is_judged_by_its_test_part(tmp_path):
         assert again.rows("test") == learned.rows("test") < learned.rows("train"), kind
 
 
-def test_parts_that_the_user_made_are_judged_by_their_test(tmp_path):
+def test_of_parts_that_the_user_made_the_test_is_taken(tmp_path):
     known = load(images(tmp_path / "i"), kind="image", batch_size=1)
     for part, count in (("train", 12), ("test", 2)):
         images(tmp_path / "own" / part, count=count)
@@ -173,7 +188,7 @@ def test_parts_that_the_user_made_are_judged_by_their_test(tmp_path):
     assert found.splits["test"][1].tolist() == [1, 0], "numbered as the run has them"
 
 
-def test_a_known_set_is_judged_by_its_test_in_the_colours_of_the_run():
+def test_of_a_known_dataset_the_test_is_taken_in_the_colours_of_the_run():
     learned = load("digits", kind="image", batch_size=1)
     spec = learned.spec | {"mean": [0.0], "std": [2.0]}
     found = load_like("digits", "image", spec)

@@ -1,4 +1,4 @@
-"""What images look like as a whole, and which of those asked about are far from those learned.
+"""The brightness of images as a whole, and which inputs are outliers beside those learned.
 
     mean      the mean of all pixels
     contrast  their standard deviation

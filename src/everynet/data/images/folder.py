@@ -28,7 +28,7 @@ from everynet.data.dataset import Spec
 from everynet.data.images import brightness
 from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted
 from everynet.data.images.decoded_cache import Decoded, decode_all
-from everynet.data.images.file_cache import Facts, Seen
+from everynet.data.images.file_cache import Facts, FileCache
 from everynet.data.images.skipped import LOOSE, Tally
 from everynet.data.images.standardize import MARGIN, counts, resize
 from everynet.data.paths import unreadable
@@ -218,7 +218,7 @@ def _none(folder: Path, what: str, tally: Tally) -> UserError:
 class Decoding:
     """How the images of a folder are decoded."""
 
-    seen: Seen
+    seen: FileCache
     tally: Tally
     size: int = 0
     """The side that all of them get; 0 leaves them alone."""

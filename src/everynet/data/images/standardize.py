@@ -25,8 +25,7 @@ from torch.nn.functional import interpolate, pad
 from everynet.data.dataset import Batch, Spec
 from everynet.data.images import brightness
 from everynet.data.images import decode as picture
-from everynet.data.in_memory import Array, Part
-from everynet.data.in_memory import described as written
+from everynet.data.in_memory import Array, Part, summarize
 from everynet.data.kinds import files_in
 from everynet.data.samples import Samples, describe, describe_like
 from everynet.data.tables import arrays
@@ -211,7 +210,7 @@ def images_like(
     """Images in memory, standardised as those of `spec` were."""
     path = Path("inputs")
     if not isinstance(x, np.ndarray):
-        raise UserError(f"inputs ({written(x)}) must be images, or the names of files")
+        raise UserError(f"inputs ({summarize(x)}) must be images, or the names of files")
     return _standardized(path, _as_images(path, x, spec), spec["peak"], spec, margin)
 
 

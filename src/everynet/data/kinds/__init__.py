@@ -1,7 +1,7 @@
 """Kinds of data: each is one file that knows everything about its sort.
 
-A kind turns files or a known set into `Data`, reads what a trained network is asked about exactly
-as its training data was read, writes what a network made, and looks the user's files over. Nothing
+A kind turns files or a known dataset into `Data`, reads the inputs of a trained network exactly as
+its training data was read, writes what a network made, and looks the user's files over. Nothing
 outside of `everynet.data` asks what kind it has. A new kind is one new file here with a `KIND`, or
 a file of one's own that calls `everynet.data.register(Kind())`.
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 Inputs: TypeAlias = "Sequence[Any] | Tensor"
-"""What a network is asked about, one after another: the rows of a tensor, or unequal ones."""
+"""Inputs of a network, one after another: the rows of a tensor, or unequal ones."""
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
-"""The kinds of the package, those that are told by more of what they see first."""
+"""The kinds of the package; those that ask for more of a path come first."""
 
 _added: dict[str, Kind[Any]] = {}
 
 
 class Kind(Generic[S]):
-    """One sort of data; `S` is what a known set of it gives: its samples before any treatment."""
+    """One sort of data; `S` is the type of its samples before they are made into numbers."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -48,9 +48,9 @@ class Kind(Generic[S]):
     together: ClassVar[int] = 256
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
     in_memory: ClassVar[str] = ""
-    """What a caller may hold of this kind, to go on from "must be"; empty where it is nothing."""
+    """What a caller may give in memory, to go on from "must be"; empty where it is nothing."""
     of_texts: ClassVar[bool] = False
-    """Whether a string that a network is asked about is a text, not the name of a file."""
+    """Whether a string among the inputs is a text, not the name of a file."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""

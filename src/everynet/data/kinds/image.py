@@ -72,10 +72,10 @@ class Image(ImageKind[Samples]):
     def label(
         self, path: Path, parts: Listing, columns: Sequence[Decoded], like: Spec | None
     ) -> tuple[Tensor, dict[str, Any]]:
-        labels = tuple(map(shown, folder.classes(path)))
+        labels = folder.classes(path)
         number = {label: row for row, label in enumerate(labels)}
-        y = [number[shown(label)] for items in parts.values() for label, _ in items]
-        return torch.tensor(y, dtype=torch.int64), {"classes": labels}
+        y = [number[label] for items in parts.values() for label, _ in items]
+        return torch.tensor(y, dtype=torch.int64), {"classes": tuple(map(shown, labels))}
 
     def from_arrays(self, path: Path, like: Spec | None) -> Samples:
         samples = arrays.read(path, like=like)
@@ -87,7 +87,7 @@ class Image(ImageKind[Samples]):
         x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
         if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
             return None
-        return arrays.made(Path(given.short), {"train": (x, y)}, None, given.digest)
+        return arrays.make_samples(Path(given.short), {"train": (x, y)}, None, given.digest)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         return Standardize.of(spec).to_data_units(made.detach().cpu())

@@ -28,7 +28,7 @@ from everynet.data.images import brightness, folder
 from everynet.data.images import decode as picture
 from everynet.data.images.augment import Augment
 from everynet.data.images.decoded_cache import Decoded, large
-from everynet.data.images.file_cache import Seen
+from everynet.data.images.file_cache import FileCache
 from everynet.data.images.skipped import Survey, Tally
 from everynet.data.images.standardize import (
     Standardize,
@@ -132,7 +132,7 @@ class ImageKind(Kind[S]):
             if path.suffix.lower() not in self.arrays:
                 raise UserError(f"data ({shown(path)}) must be {self.about}")
             return self.from_arrays(regular(path), like)
-        tally, seen = Tally(path, strict), Seen(path)
+        tally, seen = Tally(path, strict), FileCache(path)
         how = folder.Decoding(seen, tally, like["size"] if like else size, like)
         with picture.quiet():
             parts, split = self._listing(path, tally, seen.probe, like)

@@ -126,11 +126,12 @@ class LabelledTexts(Kind[Labelled]):
         texts.check_vocabulary(vocabulary)
         if like is not None:
             learned, spec = Tokens.of(like), describe_like(like, samples)
-            used = (shown(label) for label in samples.parts["test"][1])
-            number = class_numbers(like, samples.name, used)
+            named = {label: shown(label) for label in samples.parts["test"][1]}
+            known = class_numbers(like, samples.name, named.values())
+            number = {label: known[name] for label, name in named.items()}
         else:
             learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
-            number = {shown(label): row for row, label in enumerate(samples.classes)}
+            number = {label: row for row, label in enumerate(samples.classes)}
             spec = {
                 "name": samples.name,
                 "kind": self.name,
@@ -143,7 +144,7 @@ class LabelledTexts(Kind[Labelled]):
             }
         splits = {}
         for part, (found, labels) in samples.parts.items():
-            y = torch.tensor([number[shown(label)] for label in labels])
+            y = torch.tensor([number[label] for label in labels])
             splits[part] = (*flattened([learned.encode(text) for text in found]), y)
         sampler = Buckets(("ragged", "plain"))
         return Data(splits, spec, batch_size, seed, samples.digest, sampler)

@@ -15,7 +15,7 @@ from everynet.system.wording import shown
 
 
 class Lines(Kind[Any]):
-    """What is asked line by line; the text that was learned from is of the kind `text`."""
+    """Inputs line by line; the text that was learned from is of the kind `text`."""
 
     name: ClassVar[str] = "lines"
     about: ClassVar[str] = "lines of text: one file in UTF-8"

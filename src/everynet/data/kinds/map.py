@@ -54,7 +54,7 @@ class Maps(Samples):
 
 
 @dataclass(frozen=True)
-class Prepare:
+class PrepareMaps:
     """Makes a stored batch into what the network sees and what it is to give."""
 
     standardize: Standardize
@@ -99,13 +99,13 @@ class Map(PairedKind[Maps]):
 
     def from_arrays(self, path: Path, like: Spec | None) -> Maps:
         found = arrays.pairs(path, arrays.held(path), like)
-        return _made(path, found, arrays.digest(path), like)
+        return _make_samples(path, found, arrays.digest(path), like)
 
     def from_memory(self, given: Given) -> Maps | None:
         x, y = given.x, given.y
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or x.ndim < 3:
             return None
-        return _made(Path(given.short), {"train": (x, y)}, given.digest)
+        return _make_samples(Path(given.short), {"train": (x, y)}, given.digest)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         values: Tensor = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]
@@ -130,7 +130,7 @@ class Map(PairedKind[Maps]):
             known = {name: like[name] for name in RANGE}
         if not np.isfinite(list(known.values())).all():
             raise UserError(f"{samples.name}: the targets have values too large to learn from")
-        prepare = Prepare(standardize, known["target_mean"], known["target_std"])
+        prepare = PrepareMaps(standardize, known["target_mean"], known["target_std"])
         return {**known, "target_shape": list(y.shape[1:])}, prepare
 
     def write(
@@ -173,7 +173,7 @@ def _range(
     return {"target_mean": mean, "target_std": std, "target_low": low, "target_high": high}
 
 
-def _made(
+def _make_samples(
     path: Path, found: Mapping[str, tuple[Array, Array]], digest: str, like: Spec | None = None
 ) -> Maps:
     """The samples in the arrays of some parts."""

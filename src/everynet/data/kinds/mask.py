@@ -53,7 +53,7 @@ class Masks(Samples):
 
 
 @dataclass(frozen=True)
-class Prepare:
+class PrepareMasks:
     """Makes a stored batch into what the network sees and what the loss takes."""
 
     standardize: Standardize
@@ -117,7 +117,7 @@ class Mask(PairedKind[Masks]):
                 f"{samples.name}: the levels {shown(', '.join(map(str, samples.levels)), 80)} of "
                 f"its masks must be those that were learned: {shown(like['levels'], 80)}"
             )
-        return {"levels": list(samples.levels)}, Prepare(standardize)
+        return {"levels": list(samples.levels)}, PrepareMasks(standardize)
 
     def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
         """Each mask as a PNG with a palette, whose numbers are the classes."""

@@ -4,8 +4,8 @@
     lines.tsv            one file with a tab between the two texts of a line
 
 A batch is (x, x_lengths, y, y_lengths): the tokens of the sources and of the targets, each target
-between <start> and <end>, filled up with 0. The vocabularies are those of training, and what is
-asked later is cut as the sources were.
+between <start> and <end>, filled up with 0. The vocabularies are those of training, and the
+inputs of a prediction are cut as the sources were.
 """
 
 from __future__ import annotations

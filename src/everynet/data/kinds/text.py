@@ -39,11 +39,11 @@ BLOCK = 4096
 FEWEST = 200
 """Tokens of the shortest text that is divided."""
 AT_ONCE = 16_384
-"""Tokens that a network is asked about at once in evaluation, where windows are no lanes."""
+"""Tokens that are evaluated at once, where windows are no lanes."""
 SHOWN = 4096
 """The vocabulary of byte pairs of which `data check` tells."""
 GAP, BLANK = "___", -1
-"""A word that is asked for, and its number in what `read` gives; in texts of words alone."""
+"""A word to be predicted, and its number in what `read` gives; in texts of words alone."""
 OTHERS = (".csv", ".tsv", ".npy", ".npz")
 """Files that begin like text, or might, and are a table."""
 
@@ -146,7 +146,7 @@ class Text(Kind[LongText]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
-        """Each line that is not empty, as the numbers of its tokens; BLANK for a word asked for."""
+        """Each line that is not empty, as the numbers of its tokens; BLANK is a word to predict."""
         tokens = Tokens.of(spec)
         names: list[str] = []
         lines: list[Tensor] = []

@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped, UInt8
 from PIL import Image
 
-from everynet.data.samples import Samples, published
+from everynet.data.samples import Samples, split_published
 
 SIDE = 32
 RECORD = 1 + 3 * SIDE * SIDE
@@ -35,25 +35,25 @@ Labels = Int64[np.ndarray, " count"]
 
 def of_binary(held: Sequence[bytes]) -> Samples:
     """The whole dataset in its binary form."""
-    return published(binary(held[:-1]), binary(held[-1:]), CLASSES)
+    return split_published(binary(held[:-1]), binary(held[-1:]), CLASSES)
 
 
 def of_strips(held: Sequence[bytes]) -> Samples:
     """The whole dataset in fifty strips for training, ten for the test, and the labels of all."""
     train, test = strips(held[:50]), strips(held[50:60])
     y = labels(held[60], len(train) + len(test))
-    return published((train, y[: len(train)]), (test, y[len(train) :]), CLASSES)
+    return split_published((train, y[: len(train)]), (test, y[len(train) :]), CLASSES)
 
 
 def first_images(held: Sequence[bytes]) -> Samples:
     """The small share, taken out of the whole dataset in its binary form."""
     train = first_of_each(*binary(held[:-1]), SMALL_TRAIN)
-    return published(train, first_of_each(*binary(held[-1:]), SMALL_TEST), CLASSES)
+    return split_published(train, first_of_each(*binary(held[-1:]), SMALL_TEST), CLASSES)
 
 
 def of_arrays(held: Sequence[bytes]) -> Samples:
     """The small share in npy files."""
-    return published(npy(held[0], held[1]), npy(held[2], held[3]), CLASSES)
+    return split_published(npy(held[0], held[1]), npy(held[2], held[3]), CLASSES)
 
 
 def binary(contents: Iterable[bytes]) -> tuple[Pictures, Labels]:

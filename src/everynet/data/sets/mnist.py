@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 from jaxtyping import Int64, UInt8
 
-from everynet.data.samples import Samples, published
+from everynet.data.samples import Samples, split_published
 
 UNSIGNED_BYTES = 8
 DIMENSIONS = 4
@@ -31,7 +31,7 @@ CLOTHES = (
 def decode(classes: tuple[str, ...], held: Sequence[bytes]) -> Samples:
     """Images and labels for training, then for the test, of a dataset laid out like MNIST."""
     train, test = ((images(held[at]), labels(held[at + 1], len(classes))) for at in (0, 2))
-    return published(train, test, classes)
+    return split_published(train, test, classes)
 
 
 digits, clothes = partial(decode, tuple("0123456789")), partial(decode, CLOTHES)

@@ -185,15 +185,15 @@ def _chunk(seed: int, chunk: int) -> Ellipses:
 
 
 def draw(count: int, seed: int = 0) -> tuple[Images, Sinogram, Images]:
-    """The first `count` phantoms of a seed, their scans, and those undone."""
+    """The first `count` phantoms of a seed, their scans, and their reconstructions."""
     parts = []
     for chunk, shapes in enumerate(ellipses(count, seed).split(CHUNK)):
         image = raster(shapes)
         most = image.amax((1, 2), keepdim=True)
         scan = noisy(seen(shapes) / most, generator(seed, chunk, 1))
         parts.append((image / most, scan, reconstructed(scan)))
-    image, scan, undone = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return image, scan, undone
+    image, scan, back = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return image, scan, back
 
 
 def read(count: str = "") -> Maps:

@@ -43,10 +43,10 @@ def read(path: Path, target: str = "", like: Spec | None = None) -> Samples:
             )
         arrays = held(path)
         found, names = pairs(path, arrays, like), arrays.get("classes")
-    return made(path, found, names, digest(path, target), like)
+    return make_samples(path, found, names, digest(path, target), like)
 
 
-def made(
+def make_samples(
     path: Path,
     found: Mapping[str, tuple[Array, Array]],
     names: Array | None,
