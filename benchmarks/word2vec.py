@@ -36,7 +36,7 @@ def pieces() -> list[list[str]]:
 
 def timed(job: Job, begin: Callable[[int], Callable[[], "WordVectors"]]) -> Callable[[], Turn]:
     """A turn with the next seed; neither what `begin` does is timed nor that vectors are judged."""
-    from everynet.data import judgements
+    from everynet.data.sets import judgements
 
     clock = time.process_time if job["clock"] == "cpu" else time.perf_counter
     by = judgements.read("word-eval")

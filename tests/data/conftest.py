@@ -18,7 +18,7 @@ import pytest
 from everynet.data.download import store
 from everynet.data.download.contents import Content
 from everynet.data.sets import Form, Known, Package, Web, everything
-from everynet.data.sets.mnist import _DIGITS
+from everynet.data.sets.mnist import digits
 from everynet.system.errors import UserError
 
 from .either import ADDED, real_set
@@ -84,7 +84,7 @@ class Tiny:
         self.wheel = zipped(self.members)
 
     def known(self, *sources):
-        form = Form("tiny", _DIGITS, self.contents, sources)
+        form = Form("tiny", digits, self.contents, sources)
         return Known("tiny", "image", "a test", "none", forms=(form,))
 
 

@@ -112,12 +112,12 @@ def test_what_is_asked_later_becomes_what_was_learned(tmp_path):
     frame, _ = table()
     data = loaded(Frame(frame), "table", target="label")
     kind = kinds.named("table")
-    asked = kind.ask(part(Frame(dict(reversed(frame.items())))), data.spec)
+    asked = kind.convert(part(Frame(dict(reversed(frame.items())))), data.spec)
     rows = held(Frame(frame), target="label").rows
     for name in ("train", "valid", "test"):
         assert torch.equal(asked[rows[name]], data.splits[name][0])
     new = {**frame, "colour": np.array(["blue"] * 60, object)}  # one that nobody saw
-    assert kind.ask(part(Frame(new)), data.spec).shape == asked.shape
+    assert kind.convert(part(Frame(new)), data.spec).shape == asked.shape
 
 
 def test_a_category_is_one_though_it_looks_like_numbers():
@@ -167,7 +167,7 @@ def test_images_are_what_an_npz_of_them_is(tmp_path):
             assert torch.equal(found.parts[name][1], y)
     assert held((IMAGES, ["cat", "dog"] * 20)).classes == ("cat", "dog")
     data = loaded((IMAGES, Y[:40]), "image", size=12)
-    asked = kinds.named("image").ask(IMAGES, data.spec)
+    asked = kinds.named("image").convert(IMAGES, data.spec)
     rows = held((IMAGES, Y[:40])).rows
     assert torch.equal(asked[rows["test"]], data.splits["test"][0])
 
@@ -190,8 +190,8 @@ def test_texts(tmp_path):
     for data, kind in ((text, "text"), (found, "labelled"), (pairs, "pairs")):
         (tmp_path / "b.txt").write_text("\n".join(words[:3]))
         read = kinds.named(kind).read([tmp_path / "b.txt"], data.spec)[1]
-        assert all(map(torch.equal, kinds.named(kind).ask(words[:3], data.spec), read))
-    assert kinds.named("lines").ask([" a b "], {}) == ["a b"]
+        assert all(map(torch.equal, kinds.named(kind).convert(words[:3], data.spec), read))
+    assert kinds.named("lines").convert([" a b "], {}) == ["a b"]
 
 
 def test_images_that_become_images():
@@ -201,17 +201,17 @@ def test_images_that_become_images():
     kind = kinds.named("map")
     made = data.splits["test"][1]
     rows = held((x, y), "map").rows["test"]
-    assert torch.allclose(kind.undone(made, data.spec), torch.from_numpy(y)[rows], atol=1e-6)
-    assert torch.equal(kind.ask(x, data.spec)[rows], data.splits["test"][0])
+    assert torch.allclose(kind.to_data_units(made, data.spec), torch.from_numpy(y)[rows], atol=1e-6)
+    assert torch.equal(kind.convert(x, data.spec)[rows], data.splits["test"][0])
 
 
 def test_what_is_made_comes_back_in_the_units_of_the_data():
     table = loaded((X, Y), "table")
     rows = held((X, Y)).rows["test"]
-    undone = kinds.named("table").undone(table.splits["test"][0], table.spec)
+    undone = kinds.named("table").to_data_units(table.splits["test"][0], table.spec)
     assert torch.allclose(undone, torch.from_numpy(X)[rows])
     images = loaded((IMAGES, Y[:40]), "image")
-    undone = kinds.named("image").undone(images.splits["test"][0], images.spec)
+    undone = kinds.named("image").to_data_units(images.splits["test"][0], images.spec)
     pixels = torch.from_numpy(IMAGES)[held((IMAGES, Y[:40])).rows["test"], None]
     assert torch.equal((undone * 255).round(), pixels.float())
 
@@ -300,7 +300,7 @@ def test_other_kinds_say_what_they_take(data, kind, line):
 def test_what_is_asked_must_fit():
     frame, _ = table()
     spec = loaded(Frame(frame), "table", target="label").spec
-    ask = kinds.named("table").ask
+    ask = kinds.named("table").convert
     with pytest.raises(UserError, match=r"inputs has no column seen; the nearest are"):
         ask(part(Frame({"size": X[:, 0], "colour": X[:, 0], "code": Y})), spec)
     with pytest.raises(UserError, match=r"inputs: row 0, column size \(big\) must be a number"):
@@ -320,9 +320,9 @@ def test_what_is_asked_must_fit():
         ask(np.full((1, 4), np.nan), known)
     images = loaded((IMAGES, Y[:40]), "image").spec
     with pytest.raises(UserError, match=r"inputs \(2 texts\) must be images, or the names of fil"):
-        kinds.named("image").ask(["a", "b"], images)
+        kinds.named("image").convert(["a", "b"], images)
     with pytest.raises(UserError, match=r"inputs \(float64 of shape \(60, 3\)\) must be texts"):
-        kinds.named("lines").ask(X, {})
+        kinds.named("lines").convert(X, {})
 
 
 def test_it_is_there_while_it_is_held_and_no_longer():

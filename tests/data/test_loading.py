@@ -7,10 +7,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from everynet.data.images import standardize as images
 from everynet.data.images.augment import shift
 from everynet.data.images.standardize import moments
-from everynet.data.samples import Samples, published
+from everynet.data.kinds import image_kind
+from everynet.data.samples import Samples, split_published
 from everynet.data.sets import Known
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
@@ -44,7 +44,7 @@ def fake_images(count=400):
 def known(test_x=None):
     x, y = fake_images()
     test = (x[:50] if test_x is None else test_x, y[:50])
-    made = published((x.numpy(), y.numpy()), tuple(part.numpy() for part in test), tuple("abcd"))
+    made = split_published((x.numpy(), y.numpy()), tuple(part.numpy() for part in test), tuple("abcd"))
     made = replace(made, name="fake", digest="0" * 64)
     return Known("fake", "image", "a test", "none", make=lambda _count: made)
 
@@ -65,7 +65,7 @@ def test_a_real_set_keeps_its_test_part_and_gives_a_tenth_to_valid():
 @pytest.mark.usefixtures("known_fake")
 def test_a_large_set_stays_uint8_and_its_batches_are_the_same(monkeypatch):
     small = load("fake", batch_size=10)
-    monkeypatch.setattr(images, "LARGE", 1000)
+    monkeypatch.setattr(image_kind, "LARGE", 1000)
     large = load("fake", batch_size=10)
     assert large.splits["train"][0].dtype == torch.uint8
     assert small.prepare is None

@@ -14,7 +14,7 @@ from .mutants import mutants
 MEASURE = """
 import resource, sys, tempfile, time, warnings
 from pathlib import Path
-import everynet.data.scikit, everynet.data.images.folder
+import everynet.data.sets.scikit, everynet.data.images.folder
 from tests.data.either import load
 from everynet.system.errors import UserError
 from tests.data.mutants import mutants

@@ -75,7 +75,7 @@ def test_24_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(t
         wide(tmp_path / "a.csv", columns)
         begun = time.process_time()
         found = csv_table.read(tmp_path / "a.csv", "y")
-        csv_table.columns(tmp_path / "a.csv", found.features)
+        csv_table.features_like({"features": found.features}, tmp_path / "a.csv")
         took.append(time.process_time() - begun)
     assert len(found.features) == 60_000
     assert took[1] < 40 * max(took[0], 0.01)
@@ -113,7 +113,7 @@ def test_rows_of_a_csv_are_counted_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(csv_lines, "MOST_LINE", 10)
     path = tmp_path / "a.csv"
     path.write_text("a,y\n" + "1,2\n3,4\n" * 50)
-    assert csv_table.columns(path, ["a"]).shape == (100, 1)
+    assert csv_table.features_like({"features": ["a"]}, path).shape == (100, 1)
 
 
 def test_a_page_of_an_index_that_is_nested_without_end_cannot_be_read():

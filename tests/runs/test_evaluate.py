@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import everynet
-from everynet.data.loading import judging
+from everynet.data.loading import Like
 from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Fitting
 from everynet.runs import job
@@ -36,9 +36,9 @@ def test_a_known_set_gives_the_figures_of_its_own_test_split(name):
     else:
         model = recipe.deployed(begin(recipe, data, setup)).eval()
     spec = json.loads(as_json(data.spec))
-    with judging(recipe.data, spec, "of other data") as found:
-        judged = recipe.dataset().to(setup.device, setup.dtype)
-    assert (found.read, found.learned) == (True, False)
+    judged = replace(recipe, data=Like(recipe.data, spec, "of other data")).dataset()
+    judged = judged.to(setup.device, setup.dtype)
+    assert judged.test_only
     assert _known_of(judged.spec) == _known_of(spec)
     wanted = evaluate(recipe, model, data.test, setup)
     assert evaluate(recipe, model, judged.test, setup) == pytest.approx(wanted, rel=1e-9)

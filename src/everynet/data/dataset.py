@@ -1,4 +1,4 @@
-"""The words every part of everynet speaks: batches, data, records and the ways to fail."""
+"""`Data`: three splits of samples, and the batches that are drawn from them."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ class Data:
     """Whether `valid` was held out of training, so that it can choose the weights."""
     own: bool = False
     """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
-    judged: bool = False
-    """Whether they only judge a network that has learned: no batch is drawn for training."""
+    test_only: bool = False
+    """Whether a network is only evaluated on them: no batch is drawn for training."""
     notes: tuple[str, ...] = ()
     """What a person should know of them before learning, a line each."""
     eval_batch_size: int = 1000
@@ -84,7 +84,7 @@ class Data:
         return Data(splits={}, spec=spec, sampler=Made())
 
     def __post_init__(self) -> None:
-        if not self.judged:
+        if not self.test_only:
             refuse(self.sampler.refusal(self.splits.get("train", ()), self.batch_size))
 
     def rows(self, split: str) -> int:

@@ -1,9 +1,9 @@
-"""Data that a caller holds in memory: arrays of numbers, tables by columns, and texts.
+"""Datasets in memory: arrays of numbers, tables by columns, and texts.
 
-`given` takes what numpy, torch and pandas hold; pandas is not imported: a frame is what has
-`columns`, a series what has `to_numpy`. Data is known by the SHA-256 of its values, whichever type
-they were in, and recipe.json calls it `memory:SHA256`. `holding` gives it to whatever is run
-inside, where `load` finds it by that name.
+`given` takes arrays of numpy, tensors of torch and frames of pandas; pandas is not imported: a
+frame is what has `columns`, a series what has `to_numpy`. A dataset is known by the SHA-256 of its
+values, whichever type they were in, and recipe.json calls it `memory:SHA256`. Within `holding`,
+`load` finds it by that name.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Part: TypeAlias = "Array | Columns | list[str]"
 
 @dataclass(frozen=True, eq=False)
 class Given:
-    """What is learned from, and where it is apart, what is to be learned."""
+    """Inputs, and the targets where they were given apart."""
 
     x: Part
     y: Part | None = None
@@ -81,11 +81,11 @@ class Given:
         return f"{PREFIX}{self.digest[:12]}"
 
     def __str__(self) -> str:
-        return described(self.x) + (f" with {described(self.y)}" if self.y is not None else "")
+        return summarize(self.x) + (f" with {summarize(self.y)}" if self.y is not None else "")
 
 
 def given(data: object) -> Given:
-    """What a caller gave: (x, y), or x alone."""
+    """The dataset that a caller gave: (x, y), or x alone."""
     if not isinstance(data, tuple):
         return Given(part(data))
     if len(data) != 2:
@@ -95,16 +95,16 @@ def given(data: object) -> Given:
     made = Given(part(x), _one_column(part(y)), name if isinstance(name, str) else "")
     for side, what in ((made.x, "X"), (made.y, "y")):
         if isinstance(side, np.ndarray) and not side.ndim:
-            raise UserError(f"{what} ({described(side)}) must hold a value for each row")
+            raise UserError(f"{what} ({summarize(side)}) must hold a value for each row")
     if made.y is not None and len(made.x) != len(made.y):
         raise UserError(
-            f"y ({described(made.y)}) must hold one value for each row of X ({described(made.x)})"
+            f"y ({summarize(made.y)}) must hold one value for each row of X ({summarize(made.x)})"
         )
     return made
 
 
 def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tuple") -> Part:
-    """Anything that holds numbers, cells or texts, in one of three forms."""
+    """Inputs or targets of any library as an array of numbers, as columns or as texts."""
     if isinstance(data, Tensor):
         kept = data.detach().cpu()
         return (kept.float() if str(kept.dtype) == "torch.bfloat16" else kept).numpy()
@@ -140,22 +140,22 @@ def as_columns(x: Part, names: Sequence[str] = ()) -> Columns:
     if isinstance(x, Columns):
         return x
     if isinstance(x, list) or x.ndim != 2 or not x.shape[1]:
-        raise UserError(f"data ({described(x)}) must be a table, with a row for each sample")
+        raise UserError(f"data ({summarize(x)}) must be a table, with a row for each sample")
     return Columns(tuple(names) or numbered(x.shape[1]), tuple(x.T))
 
 
 def texts_of(x: Part) -> list[str]:
     """Texts, none of which is empty."""
     if not isinstance(x, list):
-        raise UserError(f"inputs ({described(x)}) must be texts: a list of strings")
+        raise UserError(f"inputs ({summarize(x)}) must be texts: a list of strings")
     for number, text in enumerate(x):
         if not text.strip():
             raise UserError(f"text {number} is empty; fill it in or leave it out")
     return x
 
 
-def described(x: Part) -> str:
-    """What it is, in a few words."""
+def summarize(x: Part) -> str:
+    """Its type and shape, for an error message."""
     if isinstance(x, list):
         return f"{len(x):,} texts"
     if isinstance(x, Columns):
@@ -164,7 +164,7 @@ def described(x: Part) -> str:
 
 
 def _frame(frame: Any) -> Columns:  # noqa: ANN401 -- of any library
-    """A frame, whose columns are found by their names."""
+    """The columns of a frame, by their names."""
     names = [str(name) for name in frame.columns]
     if not names:
         raise UserError("data (a frame without columns) must have some")
@@ -198,7 +198,7 @@ def _cells(column: Array, name: str) -> Array:
 
 
 def _one_column(y: Part) -> Part:
-    """y, which may be written as a table of one column."""
+    """Targets as one column, where they were given as a table of one."""
     if isinstance(y, Columns) and len(y.names) == 1:
         y = y.cells[0]
         return y.tolist() if y.dtype.kind == "O" else y
@@ -208,7 +208,10 @@ def _one_column(y: Part) -> Part:
 
 
 def _pieces(x: Part | None, *, rough: bool) -> Iterator[bytes]:
-    """The bytes of values in one type for all of a sort: of a table all numbers are real."""
+    """The bytes that are hashed: the same for equal values, whichever type they were in.
+
+    Where it is `rough`, the numbers of a table are all taken for real ones.
+    """
     if x is None:
         return
     if isinstance(x, list):
@@ -235,14 +238,14 @@ def _pieces(x: Part | None, *, rough: bool) -> Iterator[bytes]:
             yield (piece.astype(np.float64) + 0.0 if real else piece.astype(np.int64)).tobytes()
 
 
-# -------------------------------------------------------------------------------- while it is held
+# --------------------------------------------------------------------------- found by its name
 
-_HELD: ContextVar[Given | None] = ContextVar("held", default=None)
+_HELD: ContextVar[Given | None] = ContextVar("in_memory", default=None)
 
 
 @contextmanager
 def holding(data: Given | None) -> Iterator[None]:
-    """Let `load` find this inside, by its name."""
+    """Within it, `load` finds this dataset by its name."""
     token = _HELD.set(data)
     try:
         yield
@@ -251,12 +254,12 @@ def holding(data: Given | None) -> Iterator[None]:
 
 
 def is_held() -> bool:
-    """Whether anything is."""
+    """Whether a dataset in memory can be found now."""
     return _HELD.get() is not None
 
 
 def held(name: str) -> Given:
-    """What is held under that name, or one line that says what is wanted."""
+    """The dataset of that name; another one, or none, is refused."""
     found = _HELD.get()
     if found is None:
         raise UserError(

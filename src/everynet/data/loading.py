@@ -1,15 +1,13 @@
-"""From a name or a path to `Data`: find the samples, and let their kind treat them."""
+"""From a name or a path to `Data`: find the samples, and let their kind make numbers of them."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_origin
+from typing import Any, Self, get_origin
 
 import torch
 from torch import Tensor
@@ -19,8 +17,8 @@ from everynet.data.dataset import Data, Spec
 from everynet.data.download import store
 from everynet.data.in_memory import Given, held
 from everynet.data.kinds import Kind
-from everynet.data.labelled_files import test_of
 from everynet.data.paths import kind as kind_of_path
+from everynet.data.split import TEST_PART, all_parts
 from everynet.system.errors import UserError
 from everynet.system.sources import note
 from everynet.system.values import convert, verb_settings
@@ -36,15 +34,14 @@ def load(
     holdout: bool = True,
     **options: Any,  # noqa: ANN401 -- those of the kind's `find` and `data`
 ) -> Data:
-    """The three splits of a known set (`digits`, `strokes:20000`) or of the user's own files.
+    """The three splits of a known dataset (`digits`, `strokes:20000`) or of the user's own files.
 
     `kind` says what the recipe can learn from; where it can take several, what the data looks like
     decides. `holdout=False` also trains on the rows that would choose the weights, of a set that
     ships with its test. `seed` decides the order of the batches, never the split.
     """
-    if (judging := _judging.get()) is not None and judging.data == str(data):
-        wanted = (kind,) if isinstance(kind, str) else kind
-        made = _judged(judging, wanted, options, batch_size)
+    if isinstance(data, Like):
+        made = _load_like(data, (kind,) if isinstance(kind, str) else kind, options, batch_size)
         if made is not None:
             return made
     chosen, found = _found(data, kind, options)
@@ -60,12 +57,11 @@ def is_own(data: str | Path) -> bool:
 
 
 def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) -> Any:  # noqa: ANN401
-    """The samples of a known set or of a path, as they are, before any treatment."""
-    judging = _judging.get()
-    if judging is not None and judging.data == str(data) and _known(data) is None:
-        chosen = kinds.named(judging.spec["kind"])
+    """The samples of a known dataset or of a path, before they are made into numbers."""
+    if isinstance(data, Like) and _known(data) is None:
+        chosen = kinds.named(data.spec["kind"])
         if chosen.name in kind and chosen.matches(Path(data)):
-            return chosen.whole(Path(data), judging.spec, **_taken(chosen.whole, options))
+            return chosen.find(Path(data), like=data.spec, **_taken(chosen.find, options))
     return _found(data, kind, options)[1]
 
 
@@ -106,11 +102,11 @@ def _found(
 def _in_memory(
     given: Given, wanted: list[Kind[Any]], options: Mapping[str, Any]
 ) -> tuple[Kind[Any], Any]:
-    """The first kind that takes what the caller holds, and the samples."""
+    """The first kind that takes what the caller has in memory, and the samples."""
     for kind in wanted:
         if not kind.in_memory:
             continue
-        found = kind.hold(given, **_taken(kind.hold, options))
+        found = kind.from_memory(given, **_taken(kind.from_memory, options))
         if found is not None:
             _check_options(kind, given.short, options)
             return kind, _noted(found)
@@ -181,64 +177,56 @@ def _joined(first: Any, second: Any) -> Any:  # noqa: ANN401 -- parts of any kin
     return first + second
 
 
-# -------------------------------------------------------------------------------------- judging
+# ------------------------------------------------------------------------------------ evaluation
 
 
-@dataclass
-class Judging:
-    """A run whose network is judged, and what came of reading files for it."""
+class Like(str):
+    """A `data` setting whose samples are treated as the description of a run says.
 
-    data: str
-    """The files, or the known set, that judge it."""
+    `load` gives them as test set only, unless they are what the run learned from, by its digest.
+    """
+
     spec: Spec
     digest: str
-    read: bool = False
-    """Whether `load` was asked for them."""
-    learned: bool = False
-    """Whether it is what the run learned from: then its test part judges, as it did then."""
+
+    def __new__(cls, data: str, spec: Spec, digest: str) -> Self:
+        """The name or path, with what the run knows of its data."""
+        made = super().__new__(cls, data)
+        made.spec, made.digest = spec, digest
+        return made
 
 
-_judging: ContextVar[Judging | None] = ContextVar("judging", default=None)
-
-
-@contextmanager
-def judging(data: str, spec: Spec, digest: str) -> Iterator[Judging]:
-    """Within, `load` reads these labelled files whole, treated as the description of a run says."""
-    found = Judging(data, spec, digest)
-    token = _judging.set(found)
-    try:
-        yield found
-    finally:
-        _judging.reset(token)
-
-
-def _judged(
-    judging: Judging, wanted: tuple[str, ...], options: Mapping[str, Any], batch_size: int
+def _load_like(
+    data: Like, wanted: tuple[str, ...], options: Mapping[str, Any], batch_size: int
 ) -> Data | None:
-    """Files that judge a run, treated as it says; None where the run has learned from them."""
-    judging.read, data = True, judging.data
-    chosen = kinds.named(judging.spec.get("kind", wanted[0]))
+    """The test set of data that is not that of the run, treated as that was; else None."""
+    chosen = kinds.named(data.spec.get("kind", wanted[0]))
     known = _known(data)
     there = known or all(kind_of_path(Path(part)) for part in data.split(","))
-    like = known.kind if known else _looks_like(Path(data), chosen)
-    if there and like != chosen.name:
-        raise _refused(data, [chosen], like)
+    looks = known.kind if known else _looks_like(Path(data), chosen)
+    if there and looks != chosen.name:
+        raise _refused(data, [chosen], looks)
     try:
         found = _found(data, wanted, options)[1]
-        judging.learned = found.digest == judging.digest
+        if found.digest == data.digest:
+            return None
     except UserError:
         if known or not there:
             raise
-        found = None  # too little to learn from may be enough to judge by
-    if judging.learned:
-        return None
-    if "by" not in inspect.signature(chosen.data).parameters:
-        raise UserError(f"data ({shown(data)}) cannot judge: {chosen.name} data has no way to")
+        # too little to learn from may be enough to evaluate on
+    if not all("like" in inspect.signature(f).parameters for f in (chosen.find, chosen.data)):
+        raise UserError(
+            f"data ({shown(data)}) must be left out: {chosen.name} data has no way to be treated "
+            "like that of a run"
+        )
     if known is None:
-        found = chosen.whole(Path(data), judging.spec, **_taken(chosen.whole, options))
-    treat = _taken(chosen.data, options) | {"batch_size": 1, "by": judging.spec}
-    made = chosen.data(test_of(found) if known else found, **treat)
-    return replace(made, batch_size=batch_size, judged=True, own=known is None)
+        found = chosen.find(Path(data), like=data.spec, **_taken(chosen.find, options))
+    elif "test" in found.parts:  # a text is divided by its own kind
+        parts = all_parts(found.parts["test"])
+        found = replace(found, parts=parts, test_only=True, split=TEST_PART)
+    treat = _taken(chosen.data, options) | {"batch_size": 1, "like": data.spec}
+    made: Data = chosen.data(found, **treat)
+    return replace(made, batch_size=batch_size, test_only=True, own=known is None)
 
 
 def _looks_like(path: Path, kind: Kind[Any]) -> str:
@@ -250,8 +238,8 @@ def _looks_like(path: Path, kind: Kind[Any]) -> str:
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
     """What is in the user's files and what is wrong with them, as a report that prints itself.
 
-    Options of the kind may be text, as on the command line. Where some say how the data is to be
-    treated (`tokens=`), it is treated so, and the report says what came of it.
+    Options of the kind may be text, as on the command line. Where some say how numbers are
+    made of it (`tokens=`), they are made, and the report says what came of it.
     """
     path = Path(path)
     if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
@@ -263,11 +251,11 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
             + ", ".join(kinds.names())
         )
     _check_options(found, path, options)
-    taken, treated = (_typed(method, options) for method in (found.find, found.data))
+    taken, more = (_typed(method, options) for method in (found.find, found.data))
     report = found.check(path, **taken)
-    if treated and report.good:
-        made = found.data(found.find(path, **taken), **{"batch_size": 1} | treated)
-        report.facts["so treated"] = found.line(made.spec)
+    if more and report.good:
+        made = found.data(found.find(path, **taken), **{"batch_size": 1} | more)
+        report.facts["as numbers"] = found.line(made.spec)
     return report
 
 

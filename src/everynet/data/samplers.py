@@ -3,7 +3,7 @@
     Rows      one permutation of the rows an epoch
     Lanes     a stream of tokens folded into lanes, successive windows of all lanes
     Windows   random stretches of a stream of tokens
-    Anywhere  the same, judged as lanes are
+    Anywhere  the same, evaluated as lanes are
     Buckets   sequences of similar length together, padded to the longest of the batch
     Made      batches that are generated on the spot
 
@@ -170,7 +170,7 @@ class Lanes:
 
 @dataclass(frozen=True)
 class Anywhere(Lanes):
-    """Trained on windows that begin anywhere, keep is 0 in all; judged as lanes are."""
+    """Trained on windows that begin anywhere, keep is 0 in all; evaluated as lanes are."""
 
     def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
         return max(1, super().steps_per_epoch(split, batch_size)) if split else 0

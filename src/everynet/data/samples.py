@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from torch import Tensor
 from everynet.data.dataset import Spec
 from everynet.data.split import PARTS, three
 from everynet.system.errors import UserError
+from everynet.system.wording import nearest, shown
 
 Pair = tuple[Tensor, Tensor]
 Array = NDArray[Any]
@@ -25,7 +26,7 @@ class Counted(NamedTuple):
     images: Tensor
     levels: Sequence[Sequence[int]]
     looks: Spec | None = None
-    """What they look like as a whole, see `looks.py`; None where it was not kept."""
+    """Their brightness as a whole, see `brightness.py`; None where it was not kept."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +62,8 @@ class Samples:
     """What else is worth saying of the files, by name."""
     remarks: tuple[str, ...] = ()
     """What a person should know before learning from them."""
-    judged: bool = False
-    """Whether they only judge: nothing is learned from them, so that few are enough."""
+    test_only: bool = False
+    """Whether a network is only evaluated on them: nothing is learned, so that few are enough."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -73,7 +74,7 @@ class Samples:
                 raise UserError(f"{self.name}: x of {part} must be finite, but holds NaN or inf")
             if y.is_floating_point() and not bool(torch.isfinite(y).all()):
                 raise UserError(f"{self.name}: y of {part} must be finite, but holds NaN or inf")
-        if self.task == "classification" and not self.judged:
+        if self.task == "classification" and not self.test_only:
             self._check_labels()
 
     def _check_labels(self) -> None:
@@ -95,7 +96,7 @@ class Samples:
             raise UserError(f"{self.name}: class {missing} has no training sample; {self.advice}")
 
 
-def described(
+def describe(
     samples: Samples, kind: str, shape: list[int], mean: list[float], std: list[float]
 ) -> Spec:
     """What is known of samples, as plain JSON: enough to build a network and to read inputs."""
@@ -112,7 +113,61 @@ def described(
     }
 
 
-def published(
+def describe_like(spec: Spec, samples: Any, shape: Sequence[int] | None = None) -> Spec:  # noqa: ANN401
+    """The description of a run, for other samples; those of another shape or task are refused."""
+    if shape is not None and list(shape) != spec["shape"]:
+        its, wanted = ("x".join(map(str, sizes)) for sizes in (shape, spec["shape"]))
+        raise UserError(
+            f"{samples.name} (samples of {its}) must have the shape {wanted} of what was learned"
+        )
+    task = getattr(samples, "task", spec["task"])
+    if task != spec["task"]:
+        raise UserError(
+            f"{samples.name} has targets for {task}, and the network learned {spec['task']}; give "
+            "files of the same sort"
+        )
+    return {**spec, "name": samples.name, "split": samples.split}
+
+
+def renumber(samples: Samples, spec: Spec) -> dict[str, Pair]:
+    """The parts with the numbers that a run gave to its classes; a new class is refused."""
+    if samples.task != "classification":
+        return dict(samples.parts)
+    number = class_numbers(spec, samples.name)
+    of_run = torch.tensor([number.get(label, -1) for label in samples.classes])
+    parts = {part: (x, of_run[y]) for part, (x, y) in samples.parts.items()}
+    for part, (_, y) in parts.items():
+        for row in (y < 0).nonzero()[:1, 0].tolist():
+            label = samples.classes[int(samples.parts[part][1][row])]
+            raise unknown_class(label, spec, samples.name)
+    return parts
+
+
+def known_classes(spec: Spec) -> list[str]:
+    """The classes as files name them: a network that joins some has kept them as labels."""
+    return list(spec["labels" if "labels" in spec else "classes"])
+
+
+def class_numbers(spec: Spec, name: str, used: Iterable[str] = ()) -> dict[str, int]:
+    """The number of each class that a run knows; one that is used and unknown is refused."""
+    if not known_classes(spec):
+        raise UserError(f"{name} has classes, and the network learned none; give other files")
+    number = {label: number for number, label in enumerate(known_classes(spec))}
+    for label in used:
+        if label not in number:
+            raise unknown_class(label, spec, name)
+    return number
+
+
+def unknown_class(label: str, spec: Spec, name: str) -> UserError:
+    """A class of the files that a run does not know."""
+    return UserError(
+        f"{name}: class {shown(label, 60)} is none that the network learned"
+        + nearest(label, known_classes(spec))
+    )
+
+
+def split_published(
     train: tuple[Array, Array], test: tuple[Array, Array], classes: tuple[str, ...]
 ) -> Samples:
     """Images of a set that ships with its own test part; a tenth of the rest is for validation."""

@@ -1,4 +1,4 @@
-"""Which samples train, which choose and which judge: splits that no seed and no run can change.
+"""Training, validation and test parts: splits that no seed and no run can change.
 
 A sample's place follows from a hash of its key (the number of its row, or its file name), so it
 stays where it is when others are added. Where every class should have its share, as in the sets of
@@ -8,15 +8,22 @@ scikit-learn and in tables with classes, the rows of each class with the lowest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from jaxtyping import Bool, Int64, Shaped
 from torch import Tensor
 
+from everynet.system.errors import UserError
+
 PARTS = ("train", "valid", "test")
 TEST, VALID = 0.2, 0.1
-"""The fifth of all that is tested on and the tenth of the rest that chooses the weights."""
+"""The share of all samples for the test, and of the rest for validation."""
+GENERATED = "synthetic: each part was generated from a fixed seed of its own"
+ALL_OF_IT = "all of it is tested on, and none of it was trained on"
+TEST_PART = "its test part is tested on"
+P = TypeVar("P")
 
 
 def place(key: str, purpose: str) -> float:
@@ -71,3 +78,22 @@ def three(test: Bool[Tensor, " rows"]) -> dict[str, Int64[Tensor, " part"]]:
     rest = (~test).nonzero()[:, 0]
     valid = stratified(torch.zeros(len(rest)), VALID, "valid")  # of all alike: just a tenth
     return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
+
+
+def generate_parts(count: int, draw: Callable[[int, int], P], test: int = 5) -> dict[str, P]:
+    """Parts drawn by (number, seed): a tenth of `count` is valid, `count // test` more are test."""
+    sizes = {"train": count - count // 10, "valid": count // 10, "test": count // test}
+    return {part: draw(rows, seed) for seed, (part, rows) in enumerate(sizes.items(), 1)}
+
+
+def all_parts(part: P) -> dict[str, P]:
+    """The same samples as every part: whatever a recipe looks at is what it is evaluated on."""
+    return dict.fromkeys(PARTS, part)
+
+
+def test_part(parts: Mapping[str, Sequence[P]], own: bool, name: str) -> tuple[list[P], str]:
+    """What of a listing is evaluated on: the test that the user made, or else everything."""
+    found = list(parts["test"]) if own else [one for each in parts.values() for one in each]
+    if not found:
+        raise UserError(f"{name} holds nothing to evaluate on; add some")
+    return found, TEST_PART if own else ALL_OF_IT

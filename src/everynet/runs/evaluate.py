@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
-from everynet.data.loading import judging
+from everynet.data.loading import Like
 from everynet.metrics.summary import each_class
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.settings import override, setting_types
@@ -127,11 +127,10 @@ def _read(
                 "that its test split is another; give the files to judge by as data=PATH"
             )
         return found, True
-    with judging(other, spec, digest) as judged:
-        found = changed.dataset()
-    if judged.learned:
+    found = replace(changed, data=Like(other, spec, digest)).dataset()  # type: ignore[call-arg]  # has data
+    if digest and found.digest == digest:
         return found, True
-    if not judged.read or _known_of(found.spec) != _known_of(spec):
+    if not found.test_only or _known_of(found.spec) != _known_of(spec):
         raise UserError(
             f"data ({shown(other)}) must be left out, because {recipe.name} takes more from "
             "its data than files to judge by could give; train it on them instead"

@@ -106,7 +106,7 @@ class Asked:
         for start in range(0, len(inputs), AT_ONCE):
             some = inputs[start : start + AT_ONCE]
             with self.computing():
-                warnings = kind.odd(some, self.spec)
+                warnings = kind.outliers(some, self.spec)
                 found = self.recipe.predict(model, self.placed(some), self.spec, **settings)
             for answer, warning in zip(found, warnings, strict=True):
                 yield {**answer, "warning": warning} if warning else dict(answer)
@@ -137,7 +137,7 @@ class Asked:
         """What the network makes, in the units of its data: tensors or texts."""
         made = self.made(settings)
         with self.fitting():
-            return self.kind("sample").undone(made, self.spec)
+            return self.kind("sample").to_data_units(made, self.spec)
 
     def _read(self, inputs: object, kind: Kind[Any]) -> tuple[Sequence[Any], Any]:
         """What is asked, with a name for each: of files theirs, of rows their numbers."""
@@ -152,12 +152,12 @@ class Asked:
                 return kind.read([str(one) for one in listed], self.spec)
         asked = part(listed, "inputs", advice="")
         with self.fitting():
-            rows = kind.ask(asked, self.spec)
+            rows = kind.convert(asked, self.spec)
         return range(len(rows)), rows
 
     def _plain(self, value: Any, kind: Kind[Any]) -> Any:  # noqa: ANN401 -- as it came
         """An answer; a tensor that the verb would write is in the units of the data."""
-        return kind.undone(value[None], self.spec)[0] if hasattr(value, "shape") else value
+        return kind.to_data_units(value[None], self.spec)[0] if hasattr(value, "shape") else value
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:

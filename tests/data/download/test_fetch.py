@@ -366,7 +366,7 @@ def test_a_full_disk_leaves_no_file_behind(index, folder, monkeypatch):
 PROCESS = """
     import sys
     sys.path.insert(0, {root!r})
-    from everynet.data import fetch
+    from everynet.data.download import fetch
     from everynet.data.sets import Package
     from tests.data.either import ADDED
     from tests.data.conftest import Tiny

@@ -7,10 +7,9 @@ import torch
 from sklearn import datasets
 from sklearn.neighbors import KNeighborsClassifier
 
-from everynet.data import built_in, names, points
+from everynet.data import built_in, names
 from everynet.data.images.augment import shift
-from everynet.data.scikit import SETS
-from everynet.data.sets import everything
+from everynet.data.sets import everything, points
 from everynet.data.split import PARTS
 from everynet.system.errors import UserError
 from tests.data.either import load
@@ -77,7 +76,7 @@ def test_the_test_part_of_digits_is_a_stratified_fifth():
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_that_of_scikit_learn(name):
-    data, source = load(name, batch_size=4), SETS[name]()
+    data, source = load(name, batch_size=4), everything()[name].make("")
     assert sum(data.rows(part) for part in PARTS) == TABLES[name]
     mean, std = (torch.tensor(data.spec[key], dtype=torch.float64) for key in ("mean", "std"))
     for part in PARTS:

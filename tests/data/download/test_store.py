@@ -203,7 +203,8 @@ def test_real_colour_images(real):
 
 def test_the_table_and_the_places_import_neither_torch_nor_numpy():
     script = (
-        "import sys; from everynet.data import store; from everynet.data.sets import everything; "
+        "import sys; from everynet.data.download import store; "
+        "from everynet.data.sets import everything; "
         "[store.where(entry) for entry in everything().values() if entry.forms]; "
         "print([m for m in ('torch', 'numpy', 'urllib.request') if m in sys.modules])"
     )

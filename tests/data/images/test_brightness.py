@@ -41,30 +41,30 @@ def spec_of(x, peak=255.0):
 def test_what_is_far_and_in_which_words():
     x = some(60)
     spec, standardize = spec_of(x)
-    assert looks.odd(standardize.images(some(40, seed=1)), spec) == [""] * 40
+    assert looks.outliers(standardize.images(some(40, seed=1)), spec) == [""] * 40
     far = torch.cat([255 - x[:1], x[:1] // 255, x[:1] + 40])
-    swapped, flat, near = looks.odd(standardize.images(far), spec)
+    swapped, flat, near = looks.outliers(standardize.images(far), spec)
     assert swapped.startswith("its edge brightness (0.96")
     assert swapped.endswith("; light and dark seem to be swapped")
     assert flat.startswith("its contrast (0, black being 0 and white 1) is far from that of the i")
     assert "swapped" not in flat
     assert near == ""
-    assert looks.odd(standardize.images(far), spec | {"looks": {}}) == [""] * 3
+    assert looks.outliers(standardize.images(far), spec | {"looks": {}}) == [""] * 3
     del spec["looks"]  # as an earlier version wrote it
-    assert looks.odd(standardize.images(far), spec) == [""] * 3
+    assert looks.outliers(standardize.images(far), spec) == [""] * 3
 
 
 def test_levels_up_to_255_where_1_was_white():
     x = some(60).double() / 255
     spec, standardize = spec_of(x, 1.0)
-    (said,) = looks.odd(standardize.images(255 * x[:1]), spec)
+    (said,) = looks.outliers(standardize.images(255 * x[:1]), spec)
     assert "is far from that of the images learned" in said
     assert "swapped" not in said
 
 
 def told(data, x):
     """How many images are warned of."""
-    return sum(map(bool, looks.odd(Standardize.of(data.spec).images(x), data.spec)))
+    return sum(map(bool, looks.outliers(Standardize.of(data.spec).images(x), data.spec)))
 
 
 def test_digits_are_never_warned_of_and_swapped_ones_always():

@@ -19,6 +19,7 @@ from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import file_cache as seen
 from everynet.data.images import folder
 from everynet.data.images import standardize as images
+from everynet.data.kinds.image import KIND as IMAGES
 from everynet.data.loading import load, samples
 from everynet.runs.progress import Progress
 from everynet.system import cache, files
@@ -155,7 +156,7 @@ def test_a_large_folder_gives_what_a_small_one_gives(kind, size, tmp_path, monke
 def test_a_file_that_changes_is_noticed_whatever_its_time(tmp_path, opened):
     place = photos(tmp_path)
     path = place / "cat" / "3.png"
-    before = folder.read(place)
+    before = IMAGES.find(place)
     old, mark = path.read_bytes(), path.stat()
     other = tmp_path / "other.png"
     for number in range(1000):  # one that is just as long
@@ -165,7 +166,7 @@ def test_a_file_that_changes_is_noticed_whatever_its_time(tmp_path, opened):
     opened.clear()
     path.write_bytes(other.read_bytes())
     os.utime(path, ns=(mark.st_atime_ns, mark.st_mtime_ns))
-    after = folder.read(place)
+    after = IMAGES.find(place)
     assert path.stat().st_size == mark.st_size
     assert "3.png" in opened
     assert after.digest != before.digest
@@ -174,21 +175,21 @@ def test_a_file_that_changes_is_noticed_whatever_its_time(tmp_path, opened):
 
 def test_a_file_that_was_touched_is_read_but_not_decoded_again(tmp_path, opened, monkeypatch):
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     os.utime(place / "cat" / "3.png", (LONG_AGO, LONG_AGO))
     opened.clear()
     monkeypatch.setattr(folder, "noted", None)
-    same(folder.read(place), before)
+    same(IMAGES.find(place), before)
     assert {*opened} == {"3.png"}
 
 
 def test_a_file_that_may_still_be_written_is_not_remembered(tmp_path, opened, monkeypatch):
     monkeypatch.setattr(seen, "SETTLED", 10**12)
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     opened.clear()
     monkeypatch.setattr(folder, "noted", None)
-    same(folder.read(place), before)
+    same(IMAGES.find(place), before)
     assert len({*opened}) == 20
 
 
@@ -206,7 +207,7 @@ def test_the_same_images_in_other_parts_have_another_mean(tmp_path, monkeypatch)
 
 def test_another_size_is_other_pixels(tmp_path):
     place = photos(tmp_path)
-    small, large = folder.read(place), folder.read(place, size=12)
+    small, large = IMAGES.find(place), IMAGES.find(place, size=12)
     assert small.parts["train"][0].shape[2:] == (6, 6)
     assert large.parts["train"][0].shape[2:] == (12, 12)
     assert len([*cache.pixels().glob("*.u8")]) == 2
@@ -214,11 +215,11 @@ def test_another_size_is_other_pixels(tmp_path):
 
 def test_a_root_may_be_named_in_other_words(tmp_path, opened, monkeypatch):
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     opened.clear()
     for there, words in ((tmp_path, "photos"), (place, "."), (place / "cat", "..")):
         monkeypatch.chdir(there)
-        same(folder.read(Path(words)), before)
+        same(IMAGES.find(Path(words)), before)
     assert not opened
 
 
@@ -267,55 +268,55 @@ DAMAGE = {
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_pixels_are_decoded_again(damage, tmp_path, opened, monkeypatch):
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     expected = {part: x.clone() for part, (x, _) in before.parts.items()}
     DAMAGE[damage](kept()[".u8"], kept()[".json"])
     opened.clear()
     if damage == "a folder":
         with pytest.raises(CannotWrite, match=r"cannot write 1,440 bytes to .*Is a directory"):
-            folder.read(place)
+            IMAGES.find(place)
         return
-    again = folder.read(place)
+    again = IMAGES.find(place)
     assert opened
     for part, x in expected.items():
         assert torch.equal(again.parts[part][0], x)
     opened.clear()
     monkeypatch.setattr(folder, "noted", None)
-    folder.read(place)
+    IMAGES.find(place)
     assert not opened, "what was decoded again is good"
 
 
 def test_damaged_memory_of_files_means_that_they_are_read(tmp_path, opened):
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     (seen,) = cache.pixels().glob("files-*")
     flipped(200)(seen, None)
     opened.clear()
-    same(folder.read(place), before)
+    same(IMAGES.find(place), before)
     assert opened
 
 
 def test_pixels_that_were_only_touched_are_looked_through_once(tmp_path, monkeypatch):
     place = photos(tmp_path)
-    before = folder.read(place)
+    before = IMAGES.find(place)
     os.utime(kept()[".u8"], (LONG_AGO, LONG_AGO))
     looks, real = [], decoded._sha256
     monkeypatch.setattr(decoded, "_sha256", lambda path: looks.append(path) or real(path))
     monkeypatch.setattr(folder, "noted", None)
     for _ in range(3):
-        same(folder.read(place), before)
+        same(IMAGES.find(place), before)
     assert len(looks) == 1
 
 
 def test_what_a_killed_process_left_is_cleared_away(tmp_path):
     place = photos(tmp_path)
-    folder.read(place)
+    IMAGES.find(place)
     path, beside = kept()[".u8"], kept()[".json"]
     path.unlink()
     beside.unlink()
     left = path.with_name(f".everynet-0badf00d0badf00d-{path.name}")
     left.write_bytes(b"half")
-    folder.read(place)
+    IMAGES.find(place)
     assert not left.exists()
     assert path.exists()
 
@@ -329,12 +330,12 @@ OPERATIONS = ["posix_fallocate", "pwrite", "fsync", "rename", "write"]
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_full_disk_ends_in_one_line_and_leaves_nothing(operation, tmp_path, monkeypatch):
     place = photos(tmp_path, count=4)
-    monkeypatch.setattr(decoded.Seen, "keep", lambda _: None)
+    monkeypatch.setattr(decoded.FileCache, "keep", lambda _: None)
     for n in range(1, 100):
         with monkeypatch.context() as patch:
             patch.setattr(files, "os", Faulty(operation, n, errno.ENOSPC))
             try:
-                folder.read(place)
+                IMAGES.find(place)
             except CannotWrite as failure:
                 line = str(failure)
             else:
@@ -354,14 +355,14 @@ def test_a_full_disk_says_how_much_was_needed(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "os", Faulty("posix_fallocate", 1, errno.ENOSPC))
     words = r"cannot write 1,440 bytes to .*pixels.*No space left on device; .*XDG_CACHE_HOME"
     with pytest.raises(CannotWrite, match=words) as failure:
-        folder.read(place)
+        IMAGES.find(place)
     assert failure.value.code == 4
 
 
 def test_a_disk_that_cannot_reserve_room_is_written_all_the_same(tmp_path, monkeypatch):
     place = photos(tmp_path)
     monkeypatch.setattr(files, "os", Faulty("posix_fallocate", 1, errno.EOPNOTSUPP))
-    assert folder.read(place).mapped
+    assert IMAGES.find(place).mapped
     assert kept()[".u8"].stat().st_size == 40 * 36
 
 
@@ -375,13 +376,13 @@ def test_a_closed_cache_means_a_temporary_file(closed, tmp_path, monkeypatch):
     else:
         monkeypatch.setattr(files, "os", Faulty("mkdir", 1, errno.EACCES))
     with telling_on(stream):
-        found = folder.read(place)
+        found = IMAGES.find(place)
     (line,) = [line for line in stream.getvalue().splitlines() if "40 files" not in line]
     assert re.fullmatch(r"cannot keep decoded images in .*pixels: .*; every run decodes them", line)
     assert found.mapped
     assert [*(tmp_path / "temporary").iterdir()] == []
     monkeypatch.setattr(decoded, "LARGE", 2**30)
-    same(found, folder.read(place))
+    same(found, IMAGES.find(place))
 
 
 def test_no_room_for_the_temporary_file_is_one_line(tmp_path, monkeypatch):
@@ -390,10 +391,10 @@ def test_no_room_for_the_temporary_file_is_one_line(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(files, "os", Faulty("pwrite", 3, errno.ENOSPC))
         with pytest.raises(CannotWrite, match=r"cannot write 1,440 bytes.*TMPDIR"):
-            folder.read(place)
+            IMAGES.find(place)
     monkeypatch.setattr(decoded.tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(CannotWrite, match=r"cannot make a temporary folder: .*TMPDIR"):
-        folder.read(place)
+        IMAGES.find(place)
 
 
 def test_a_disk_that_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
@@ -406,9 +407,9 @@ def test_a_disk_that_takes_a_few_bytes_at_a_time(tmp_path, monkeypatch):
 
     place = photos(tmp_path)
     monkeypatch.setattr(files, "os", Slow())
-    found = folder.read(place)
+    found = IMAGES.find(place)
     monkeypatch.setattr(decoded, "LARGE", 2**30)
-    same(found, folder.read(place))
+    same(found, IMAGES.find(place))
 
 
 def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path):
@@ -416,21 +417,21 @@ def test_an_image_that_cannot_be_read_leaves_nothing(tmp_path):
     path = place / "dog" / "5.png"
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"5\.png"):
-        folder.read(place, strict=True)
+        IMAGES.find(place, strict=True)
     assert [*cache.pixels().iterdir()] == []
 
 
 def test_a_file_that_changes_between_two_looks_is_refused(tmp_path, monkeypatch):
-    place, real = photos(tmp_path), decoded.Seen.digests
+    place, real = photos(tmp_path), decoded.FileCache.digests
 
     def digests(seen, paths):
         found = real(seen, paths)
         Image.fromarray(pixels(999, 6, 6)).save(paths[2])
         return found
 
-    monkeypatch.setattr(decoded.Seen, "digests", digests)
+    monkeypatch.setattr(decoded.FileCache, "digests", digests)
     with pytest.raises(UserError, match=r"png has changed while it was read; try again"):
-        folder.read(place)
+        IMAGES.find(place)
     assert [*cache.pixels().iterdir()] == []
 
 
@@ -445,7 +446,7 @@ def test_two_at_once_decode_once(tmp_path, monkeypatch):
     def reads(screen):
         both.wait()
         with telling_on(screen):
-            found.append(folder.read(place))
+            found.append(IMAGES.find(place))
 
     threads = [threading.Thread(target=reads, args=[screen]) for screen in screens]
     for thread in threads:
@@ -470,7 +471,7 @@ def test_without_locks_both_decode_and_the_last_one_stays(tmp_path, monkeypatch)
 
     monkeypatch.setattr(filelock, "FileLock", Lockless)
     place = photos(tmp_path)
-    same(folder.read(place), folder.read(place))
+    same(IMAGES.find(place), IMAGES.find(place))
 
 
 # ------------------------------------------------------------------------------------ what is said
@@ -488,7 +489,7 @@ def test_progress_moves_on_a_terminal_and_is_a_line_elsewhere(tmp_path):
         for path in [*cache.pixels().glob("*")] if cache.pixels().exists() else []:
             path.unlink()
         with telling_on(stream):
-            folder.read(place)
+            IMAGES.find(place)
         assert re.search(pattern, stream.getvalue()), stream.getvalue()
         assert stream.getvalue().endswith("\n")
 
@@ -498,7 +499,7 @@ def test_nothing_is_said_where_nothing_is_shown_or_done(tmp_path):
     for shown in (False, True):
         stream = Screen()
         with telling_on(stream, shown):
-            folder.read(place)
+            IMAGES.find(place)
         assert stream.getvalue() == ""
 
 
@@ -512,9 +513,9 @@ def test_levels_are_counted_in_pieces(monkeypatch):
 
 
 def test_few_large_images_are_evaluated_at_once():
-    assert images.at_once({"shape": [3, 32, 32]}) == 1000
-    assert images.at_once({"shape": [3, 256, 256]}) == 42
-    assert images.at_once({"shape": [3, 30_000, 30_000]}) == 1
+    assert IMAGES.at_once({"shape": [3, 32, 32]}) == 1000
+    assert IMAGES.at_once({"shape": [3, 256, 256]}) == 42
+    assert IMAGES.at_once({"shape": [3, 30_000, 30_000]}) == 1
 
 
 def test_every_kind_of_folder_is_tried():

@@ -11,6 +11,7 @@ from everynet.data.images import decode as picture
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import folder
 from everynet.data.images.skipped import Tally
+from everynet.data.kinds.image import KIND as IMAGES
 from everynet.system.errors import UserError
 from tests.data.either import load
 
@@ -32,7 +33,7 @@ def fill(place, classes=("cat", "dog"), count=20, shape=(6, 6)):
 
 def test_every_image_arrives_once_with_its_label_and_unchanged(tmp_path):
     made = fill(tmp_path)
-    raw = folder.read(tmp_path)
+    raw = IMAGES.find(tmp_path)
     assert raw.classes == ("cat", "dog")
     found = [
         (raw.classes[int(label)], x[0].numpy().tobytes())
@@ -91,31 +92,31 @@ def test_classes_may_be_called_valid_and_test(tmp_path):
 
 def test_hidden_files_and_litter_are_passed_over(tmp_path):
     fill(tmp_path)
-    first = folder.read(tmp_path).digest
+    first = IMAGES.find(tmp_path).digest
     (tmp_path / ".DS_Store").write_bytes(b"x")
     (tmp_path / "cat" / ".hidden.png").write_bytes(b"x")
     (tmp_path / "cat" / "Thumbs.db").write_bytes(b"x")
     (tmp_path / "__MACOSX").mkdir()
-    assert folder.read(tmp_path).digest == first
+    assert IMAGES.find(tmp_path).digest == first
 
 
 def test_the_digest_sees_a_pixel_a_name_and_a_class(tmp_path):
     fill(tmp_path)
-    seen = {folder.read(tmp_path).digest, folder.read(tmp_path, size=12).digest}
+    seen = {IMAGES.find(tmp_path).digest, IMAGES.find(tmp_path, size=12).digest}
     assert len(seen) == 1, "the size is no part of the contents"
     Image.fromarray(pixels(12345, 6, 6)).save(tmp_path / "cat" / "0.png")
-    seen.add(folder.read(tmp_path).digest)
+    seen.add(IMAGES.find(tmp_path).digest)
     (tmp_path / "cat" / "1.png").rename(tmp_path / "cat" / "one.png")
-    seen.add(folder.read(tmp_path).digest)
+    seen.add(IMAGES.find(tmp_path).digest)
     (tmp_path / "cat" / "2.png").rename(tmp_path / "dog" / "2b.png")
-    seen.add(folder.read(tmp_path).digest)
+    seen.add(IMAGES.find(tmp_path).digest)
     assert len(seen) == 4
 
 
 def test_grey_and_colour_together_are_colour(tmp_path):
     made = fill(tmp_path)
     Image.fromarray(pixels(5, 6, 6, 3)).save(tmp_path / "cat" / "colour.png")
-    raw = folder.read(tmp_path)
+    raw = IMAGES.find(tmp_path)
     x = torch.cat([part[0] for part in raw.parts.values()])
     assert x.shape == (41, 3, 6, 6)
     grey = made["dog", "7.png"]
@@ -134,9 +135,9 @@ def test_images_of_many_sizes_need_a_size(tmp_path):
 
 def test_a_large_folder_is_kept_in_a_file(tmp_path, monkeypatch):
     fill(tmp_path)
-    small = folder.read(tmp_path)
+    small = IMAGES.find(tmp_path)
     monkeypatch.setattr(decoded, "LARGE", 100)
-    large = folder.read(tmp_path)
+    large = IMAGES.find(tmp_path)
     for part, (x, y) in small.parts.items():
         assert torch.equal(x, large.parts[part][0])
         assert torch.equal(y, large.parts[part][1])

@@ -11,12 +11,12 @@ from everynet.data import check, kinds
 from everynet.data.images import decode as picture
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import file_cache as seen
-from everynet.data.images import folder
+from everynet.data.kinds.image import KIND as IMAGES
 from everynet.data.loading import load, samples
 from everynet.runs.card import card
 from everynet.system.errors import UserError
-from tests.data.test_boxes import fill as fill_boxes
-from tests.data.test_mask import fill as fill_masks
+from tests.data.kinds.test_boxes import fill as fill_boxes
+from tests.data.kinds.test_mask import fill as fill_masks
 
 from .test_decoded_cache import FOLDERS, same
 from .test_folder import COLOUR, GREY, fill, pixels
@@ -49,19 +49,19 @@ def test_bad_files_are_skipped_and_counted_and_change_nothing_else(tmp_path, mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     place = tmp_path / "photos"
     fill(place)
-    before, spec = folder.read(place), load(place, kind="image", batch_size=4).spec
+    before, spec = IMAGES.find(place), load(place, kind="image", batch_size=4).spec
     spoil(place)
     for _ in range(2):  # the second time out of the cache
-        after, data = folder.read(place), load(place, kind="image", batch_size=4)
+        after, data = IMAGES.find(place), load(place, kind="image", batch_size=4)
         assert after.mapped is large
         same(after, before)
         assert after.remarks == (SENTENCE,)
         assert data.spec == spec | {"remarks": [SENTENCE]}
     with pytest.raises(UserError, match=r"photos/loose\.png must lie in a subfolder of .*photos"):
-        folder.read(place, strict=True)
+        IMAGES.find(place, strict=True)
     (place / "loose.png").unlink()
     with pytest.raises(UserError, match=r"cat/b\.jpg is empty"):
-        folder.read(place, strict=True)
+        IMAGES.find(place, strict=True)
 
 
 @pytest.mark.parametrize("large", [False, True])
@@ -71,15 +71,15 @@ def test_a_file_that_becomes_readable_changes_the_digest(tmp_path, monkeypatch, 
     place = tmp_path / "photos"
     fill(place)
     path = place / "dog" / "7.png"
-    whole, content = folder.read(place), path.read_bytes()
+    whole, content = IMAGES.find(place), path.read_bytes()
     path.write_bytes(content[:-20])
-    less = folder.read(place)
+    less = IMAGES.find(place)
     assert less.remarks[0].startswith("1 of 40 files was skipped: 1 cannot be read (dog/7.png: ")
     assert sum(len(x) for x, _ in less.parts.values()) == 39
     assert less.digest != whole.digest
     path.write_bytes(content)
-    same(folder.read(place), whole)
-    assert folder.read(place).remarks == ()
+    same(IMAGES.find(place), whole)
+    assert IMAGES.find(place).remarks == ()
 
 
 def test_files_that_cannot_be_read_at_all_are_told_apart_in_the_cache(tmp_path, monkeypatch):
@@ -102,14 +102,14 @@ def test_files_that_cannot_be_read_at_all_are_told_apart_in_the_cache(tmp_path, 
     monkeypatch.setattr(decoded, "read_bytes", read_bytes)
     for path, cats in ((last, 5), (first, 6)):
         closed[:] = [path]
-        found = folder.read(place)
+        found = IMAGES.find(place)
         name = path.relative_to(place)
         assert found.remarks == (
             f"1 of 20 files was skipped: 1 cannot be read ({name}: Input/output error)",
         )
         assert found.parts["train"][1].tolist() == [0] * cats + [1] * (11 - cats)
     with pytest.raises(UserError, match=r"dog/0\.png cannot be read: Input/output error"):
-        folder.read(place, strict=True)
+        IMAGES.find(place, strict=True)
 
 
 def test_a_class_or_a_part_without_a_good_file_is_refused(tmp_path):
@@ -118,18 +118,18 @@ def test_a_class_or_a_part_without_a_good_file_is_refused(tmp_path):
         path.write_bytes(b"nothing")
     words = r"class dog has no training image that can be read; add some \(20 of 40 files were sk"
     with pytest.raises(UserError, match=words):
-        folder.read(tmp_path / "a")
+        IMAGES.find(tmp_path / "a")
     assert "class dog has no training image" in check(tmp_path / "a").refused
     for part in ("train", "valid", "test"):
         fill(tmp_path / "b" / part, count=3)
     for path in (tmp_path / "b" / "test").rglob("*.png"):
         path.write_bytes(path.read_bytes()[:-20])  # found only when its pixels are decoded
     with pytest.raises(UserError, match="the test part holds no image that can be read; add some"):
-        folder.read(tmp_path / "b")
+        IMAGES.find(tmp_path / "b")
     for path in (tmp_path / "b").rglob("*.png"):
         path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"none of 18 images can be read; the first: .*cat/0\.png"):
-        folder.read(tmp_path / "b")
+        IMAGES.find(tmp_path / "b")
 
 
 def test_a_look_over_names_every_file_and_the_card_says_how_many(tmp_path):
@@ -151,12 +151,12 @@ def test_a_look_over_names_every_file_and_the_card_says_how_many(tmp_path):
 
 def test_folders_in_a_class_belong_to_it(tmp_path):
     made = fill(tmp_path)
-    plain = folder.read(tmp_path)
+    plain = IMAGES.find(tmp_path)
     deep = tmp_path / "cat" / "2024" / "may"
     deep.mkdir(parents=True)
     (tmp_path / "cat" / "3.png").rename(deep / "3.png")
     Image.fromarray(pixels(77, 6, 6)).save(deep / "4.png")  # a name that is there twice
-    found = folder.read(tmp_path)
+    found = IMAGES.find(tmp_path)
     assert found.classes == ("cat", "dog")
     cats = [x[0].numpy() for x, y in found.parts.values() for x in x[y == 0]]
     assert len(cats) == 21
@@ -170,7 +170,7 @@ def test_a_link_to_an_image_is_followed(tmp_path):
     other = tmp_path / "other.png"
     Image.fromarray(pixels(5, 6, 6)).save(other)
     (tmp_path / "photos" / "cat" / "link.png").symlink_to(other)
-    assert sum(len(x) for x, _ in folder.read(tmp_path / "photos").parts.values()) == 41
+    assert sum(len(x) for x, _ in IMAGES.find(tmp_path / "photos").parts.values()) == 41
 
 
 def test_parts_in_other_letters_are_no_classes(tmp_path):
@@ -180,13 +180,13 @@ def test_parts_in_other_letters_are_no_classes(tmp_path):
     assert [data.rows(part) for part in ("train", "valid", "test")] == [10, 4, 6]
     assert data.spec["classes"] == ["cat", "dog"]
     fill(tmp_path / "vehicles", classes=("Train", "Bus"))
-    assert folder.read(tmp_path / "vehicles").classes == ("Bus", "Train")
+    assert IMAGES.find(tmp_path / "vehicles").classes == ("Bus", "Train")
 
 
 def test_one_level_too_many_says_which_folder_to_give(tmp_path):
     fill(tmp_path / "photos")
     with pytest.raises(UserError, match=r"one class \(photos\) .*; give .*/photos, or add a subf"):
-        folder.read(tmp_path)
+        IMAGES.find(tmp_path)
 
 
 # -------------------------------------------------------------------------------------- other kinds
@@ -332,7 +332,7 @@ def test_pages_and_transparent_pixels_are_counted_also_out_of_the_cache(tmp_path
         frames[0].save(place / "cat" / name, save_all=True, append_images=frames[1:])
     Image.fromarray(pixels(9, 6, 6, 4)).save(place / "dog" / "clear.png")
     for _ in range(2):
-        assert sorted(folder.read(place).remarks) == [
+        assert sorted(IMAGES.find(place).remarks) == [
             "1 file has transparent pixels (dog/clear.png): they are put on white",
             "2 files hold several images (cat/a.gif, ...): the first is taken",
         ]
@@ -360,6 +360,6 @@ def test_the_card_tells_what_was_skipped(tmp_path):
     where |= {"precision": "fp32", "threads": 1, "processes": 1, "begun": "now"}
     text = card(
         find("lenet"), spec={"remarks": [SENTENCE]}, digest="", where=where, metrics={},
-        reached=None, seconds=1.0,
+        reached=None, seconds=1.0, captions={},
     )  # fmt: skip
     assert f"| note | {SENTENCE} |" in text

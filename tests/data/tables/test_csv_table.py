@@ -40,7 +40,9 @@ def test_numbers_arrive_bit_for_bit(tmp_path_factory, values):
     lines = [f"{a!r},{b!r},oak" for a, b in values]
     path = tmp_path_factory.mktemp("t") / "a.csv"
     path.write_text("a,b,tree\n" + "\n".join(lines))
-    assert np.array_equal(table.columns(path, ["a", "b"]).numpy(), np.array(values))
+    assert np.array_equal(
+        table.features_like({"features": ["a", "b"]}, path).numpy(), np.array(values)
+    )
 
 
 def test_words_are_classes_in_the_order_of_the_alphabet(tmp_path):
@@ -169,9 +171,9 @@ def test_a_number_must_be_finite(tmp_path, cell):
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
     path = write(tmp_path, "a,b\n1,2\n")
     with pytest.raises(UserError, match="has no column c; the nearest are"):
-        table.columns(path, ["a", "c"])
+        table.features_like({"features": ["a", "c"]}, path)
     with pytest.raises(UserError, match="must have rows below its header"):
-        table.columns(write(tmp_path, "a,b\n"), ["a"])
+        table.features_like({"features": ["a"]}, write(tmp_path, "a,b\n"))
 
 
 # ------------------------------------------------------------------------- however it is written
@@ -264,7 +266,8 @@ def test_a_category_is_a_column_for_each_common_value_and_one_for_the_others(tmp
     assert x[:2, :2].tolist() == [[0.0, 1.0], [1.0, 0.0]]
     if "a=other" in raw.features:
         assert x[60:62, raw.features.index("a=other")].tolist() == [1.0, 1.0]
-    again = table.asked(write(tmp_path, "a\nred\nnever seen\n", "b.csv"), raw.columns)
+    other = write(tmp_path, "a\nred\nnever seen\n", "b.csv")
+    again = table.features_like({"columns": raw.columns}, other)
     assert again[0].tolist() == x[0].tolist()
     assert again[1, :2].tolist() == [0.0, 0.0]
 
@@ -366,8 +369,10 @@ def test_what_was_learned_is_applied_to_what_is_asked(tmp_path):
     turned = write(tmp_path, "day;tree;size;more\n2024-01-04;oak;;1\n", "b.csv")
     row = int((raw.rows["train"] == 3).nonzero()[0]) if 3 in raw.rows["train"] else None
     if row is not None:
-        assert table.asked(turned, raw.columns)[0].equal(raw.parts["train"][0][row])
+        assert table.features_like({"columns": raw.columns}, turned)[0].equal(
+            raw.parts["train"][0][row]
+        )
     bad = write(tmp_path, "day,tree,size\n2024-01-04,oak,big\n", "c.csv")
     said = r"line 2, column size \(big\) must be a number, .*; leave it empty where none is known$"
     with pytest.raises(UserError, match=said):
-        table.asked(bad, raw.columns)
+        table.features_like({"columns": raw.columns}, bad)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from everynet.data import judgements
 from everynet.data.kinds import named
-from everynet.data.sets import everything
+from everynet.data.sets import everything, judgements
 from everynet.system.errors import UserError
 from everynet.zoo.language.corpus import LONGEST, Corpus, encode_sentences, split_sentences
 
@@ -37,7 +36,7 @@ def test_judgements_of_our_own():
         judgements.read("word-evil")
     with pytest.raises(UserError, match=r"judgements \(topics\) must be a known set of judgements"):
         judgements.read("topics")
-    with pytest.raises(UserError, match=r"judgements \(help-words:9\) must be help-words"):
+    with pytest.raises(UserError, match=r"data \(help-words:9\) must be help-words"):
         everything()["help-words"].make("9")
 
 

@@ -11,8 +11,8 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch.nn.functional import normalize
 
-from everynet.data import judgements
-from everynet.data.judgements import Judgements
+from everynet.data.sets import judgements
+from everynet.data.sets.judgements import Judgements
 from everynet.kernels.word2vec import descend
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError

@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn.functional import conv2d
 
-from everynet.data import poisson
 from everynet.data.dataset import Data
+from everynet.data.sets import poisson
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Table
 from everynet.runs.verbs import run

@@ -12,10 +12,9 @@ import http.client
 import urllib.error
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
-
-from filelock import FileLock, Timeout
 
 from everynet.data.download import package_index as index
 from everynet.data.download import store
@@ -64,18 +63,21 @@ def missing(wanted: Known, progress: Told | None = None) -> tuple[Form, dict[Con
     folder = store.fetched() / form.folder
     tell = progress or (lambda *_: None)
     reasons: list[str] = []
-    with _writing(folder), _alone(folder, tell):
-        for source in form.sources:
-            lacking = [content for content in form.contents if content not in store.places(form)]
-            try:
-                _fetch(source, form, lacking, folder, tell)
-            except Unreachable as reason:
-                reasons.append(str(reason))
-        found = store.places(form)
-        if len(found) < len(form.contents):
-            raise UserError(_advice(wanted, form, found, reasons))
-        for part in folder.glob(".*.part.*"):
-            part.unlink()
+    waits = partial(tell, "waiting for another process that fetches it", 0, 0)
+    with _writing(folder):
+        files.make_folder(folder)
+        with files.alone(folder / ".lock", waits):
+            for source in form.sources:
+                lacking = [each for each in form.contents if each not in store.places(form)]
+                try:
+                    _fetch(source, form, lacking, folder, tell)
+                except Unreachable as reason:
+                    reasons.append(str(reason))
+            found = store.places(form)
+            if len(found) < len(form.contents):
+                raise UserError(_advice(wanted, form, found, reasons))
+            for part in folder.glob(".*.part.*"):
+                part.unlink()
     return form, found
 
 
@@ -115,22 +117,6 @@ def _writing(path: Path) -> Iterator[None]:
             f"cannot write {path}: {cause.strerror or cause}; free some space or set "
             "XDG_CACHE_HOME to another folder"
         ) from error
-
-
-@contextmanager
-def _alone(folder: Path, tell: Told) -> Iterator[None]:
-    """Wait until no other process fetches into the folder, and keep others out."""
-    files.make_folder(folder)
-    lock = FileLock(folder / ".lock")
-    try:
-        lock.acquire(timeout=0.2)
-    except Timeout:
-        tell("waiting for another process that fetches it", 0, 0)
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
 
 
 def _fetch(

@@ -8,24 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from everynet.data.download.contents import Content, DamagedFile, take
 from everynet.data.sets import Form, Known, everything
 from everynet.system import cache
-
-if TYPE_CHECKING:
-    from everynet.system.errors import UserError
+from everynet.system.errors import UserError
+from everynet.system.wording import nearest
 
 
 def named(name: str) -> Known:
     """The real set of that name."""
     real = {known.name: known for known in everything().values() if known.forms}
     if name not in real:
-        from everynet.system.wording import nearest  # noqa: PLC0415 -- imports torch
-
-        raise _error(f"data ({name}) must be a known set{nearest(name, real)}")
+        raise UserError(f"data ({name}) must be a known set{nearest(name, real)}")
     return real[name]
 
 
@@ -40,7 +38,9 @@ def given() -> Path | None:
     if not named:
         return None
     if not Path(named).is_dir():
-        raise _error(f"EVERYNET_DATA ({named}) must be a folder that exists; make it or unset it")
+        raise UserError(
+            f"EVERYNET_DATA ({named}) must be a folder that exists; make it or unset it"
+        )
     return Path(named)
 
 
@@ -94,9 +94,9 @@ def contents(known: Known, found: Mapping[Content, Path]) -> dict[Content, bytes
         try:
             held.update(take(path, wanted))
         except DamagedFile as damage:
-            raise _error(f"{path} is damaged: it {damage}; {_remedy(known, path)}") from damage
+            raise UserError(f"{path} is damaged: it {damage}; {_remedy(known, path)}") from damage
         except OSError as error:
-            raise _error(f"{path} cannot be read: {error.strerror or error}") from error
+            raise UserError(f"{path} cannot be read: {error.strerror or error}") from error
     return held
 
 
@@ -108,17 +108,9 @@ def _remedy(known: Known, path: Path) -> str:
 
 def samples(known: Known) -> Any:  # noqa: ANN401 -- those of its kind
     """What a real set holds, fetched if no folder has it."""
-    from dataclasses import replace  # noqa: PLC0415
-
     from everynet.data.download import fetch  # noqa: PLC0415 -- imports torch
 
     form, found = whole(known) or fetch.missing(known)
     held = contents(known, found)
     made = form.decode([held[content] for content in form.contents])
     return replace(made, name=known.name, digest=known.digest)
-
-
-def _error(message: str) -> UserError:
-    from everynet.system.errors import UserError  # noqa: PLC0415 -- imports torch
-
-    return UserError(message)

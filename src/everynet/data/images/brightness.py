@@ -1,4 +1,4 @@
-"""What images look like as a whole, and which of those asked about are far from those learned.
+"""The brightness of images as a whole, and which inputs are outliers beside those learned.
 
     mean      the mean of all pixels
     contrast  their standard deviation
@@ -45,8 +45,8 @@ def learned(x: Shaped[Tensor, "images channels height width"], peak: float) -> S
     }
 
 
-def odd(x: Float[Tensor, "images channels height width"], spec: Spec) -> list[str]:
-    """What is odd about each image, standardised as `spec` says; "" where nothing is."""
+def outliers(x: Float[Tensor, "images channels height width"], spec: Spec) -> list[str]:
+    """Why each image, standardised as `spec` says, is an outlier; "" where it is none."""
     known = spec.get("looks")
     if not known:  # learned from few, or by an earlier version
         return [""] * len(x)
@@ -65,7 +65,7 @@ def odd(x: Float[Tensor, "images channels height width"], spec: Spec) -> list[st
 def _measured(
     x: Shaped[Tensor, "images channels height width"], scale: float | Tensor, offset: float | Tensor
 ) -> dict[str, Float64[Tensor, " images"]]:
-    """The three figures of each image; many of them are gone through in pieces."""
+    """The three measures of each image; many of them are gone through in pieces."""
     found: dict[str, list[Tensor]] = {name: [] for name in NAMES}
     for part in x.split(max(1, PIECE // math.prod(x.shape[1:]))):
         v = part.double() * scale + offset

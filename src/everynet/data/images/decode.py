@@ -3,7 +3,7 @@
 Grey, colour, palette and 16-bit files are read (16-bit ones in steps of 257), and turned as their
 orientation tag says. CMYK becomes RGB by Pillow's plain rule, (1 - C)(1 - K) and so on, without the
 profile of a press. Transparent pixels are put on white, and of several frames or pages the first is
-taken; both are told as notes, so that whoever reads many files can say how many. Real numbers and
+taken; both are notes, so that whoever reads many files can say how many. Real numbers and
 32 bits are refused, because which of them is white is for the user to say.
 """
 

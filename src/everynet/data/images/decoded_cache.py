@@ -33,11 +33,11 @@ from everynet.data.images.file_cache import (
     REMEDY,
     UNREAD,
     Facts,
-    Mark,
-    Seen,
-    sealed,
+    FileCache,
+    FileState,
+    seal,
     side_by_side,
-    unsealed,
+    unseal,
 )
 from everynet.data.images.skipped import Tally, reason
 from everynet.data.paths import read_bytes
@@ -89,7 +89,7 @@ def decode_all(
     paths: Sequence[Path],
     shape: tuple[int, ...],
     read: Read,
-    seen: Seen,
+    seen: FileCache,
     tally: Tally,
     *,
     how: str,
@@ -99,7 +99,7 @@ def decode_all(
     """What `read` makes of every file; `how` names all that decides it besides file and shape.
 
     With `keep` it is made once and kept in the cache, else in memory. Files that cannot be read are
-    left out and told to the tally; those of the cache are known by their contents.
+    left out and put into the tally; those of the cache are known by their contents.
     """
     hashes = seen.digests(paths) if keep else []
     work = _Work(paths, hashes, shape, read, finish, f"decoding {shown(seen.root)}", tally.strict)
@@ -223,15 +223,15 @@ def _kept(key: str, work: _Work) -> tuple[Tensor, Facts]:
 def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Facts] | None:
     """Pixels that were kept, if they are beyond doubt."""
     path, beside = folder / f"{key}.u8", folder / f"{key}.json"
-    said = unsealed(beside)
+    said = unseal(beside)
     if said is None or said["key"] != key or said["shape"] != [*whole]:
         return None
     try:
-        mark = Mark.of(path)
+        mark = FileState.of(path)
         if (*said["mark"],) != mark:  # something touched it: look at every byte
             if _sha256(path) != said["sha256"]:
                 return None
-            files.write(beside, sealed({**said, "mark": mark}))
+            files.write(beside, seal({**said, "mark": mark}))
         return _mapped(path, whole, said["facts"]), said["facts"]
     except CannotWrite:
         return _mapped(path, whole, said["facts"]), said["facts"]
@@ -246,7 +246,7 @@ def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, 
         left.unlink(missing_ok=True)
     try:
         x, said = _filled(path, work, remedy)
-        files.write(beside, sealed({**said, "key": key, "mark": Mark.of(path)}))
+        files.write(beside, seal({**said, "key": key, "mark": FileState.of(path)}))
     except CannotWrite:
         for half in (path, beside):
             if half.is_file():

@@ -36,7 +36,7 @@ Facts: TypeAlias = dict[str, Any]
 """What was found out about all pixels, as plain JSON."""
 
 
-class Mark(NamedTuple):
+class FileState(NamedTuple):
     """What tells that a file is the one it was, without reading it."""
 
     size: int
@@ -45,20 +45,20 @@ class Mark(NamedTuple):
     inode: int
 
     @staticmethod
-    def of(path: Path) -> Mark:
+    def of(path: Path) -> FileState:
         """As the system has it now."""
         now = os.stat(path)
-        return Mark(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino)
+        return FileState(now.st_size, now.st_mtime_ns, now.st_ctime_ns, now.st_ino)
 
 
 @dataclass
 class _File:
-    mark: Mark
+    mark: FileState
     shape: tuple[int, int, int]
     sha256: str = ""
 
 
-class Seen:
+class FileCache:
     """Shape and SHA-256 of the image files of a folder, remembered while they stay the same."""
 
     def __init__(self, root: Path) -> None:
@@ -67,7 +67,7 @@ class Seen:
         self.path = cache.pixels() / f"files-{name}.json"
         self._begun = time.time_ns()
         self._new = False
-        self._known: dict[str, list[Any]] = (unsealed(self.path) or {}).get("files", {})
+        self._known: dict[str, list[Any]] = (unseal(self.path) or {}).get("files", {})
         self._files: dict[str, _File] = {}
 
     def _name(self, path: Path) -> str:
@@ -79,7 +79,7 @@ class Seen:
         if name in self._files:
             return self._files[name].shape
         try:
-            mark = Mark.of(path)
+            mark = FileState.of(path)
         except OSError:
             return picture.probe(path)  # says what is wrong with it
         if (known := self._known.get(name)) and (*known[:4],) == mark:
@@ -117,11 +117,11 @@ class Seen:
         }
         with suppress(CannotWrite):  # then they are read again
             files.make_folder(self.path.parent, REMEDY)
-            files.write(self.path, sealed({"files": held}))
+            files.write(self.path, seal({"files": held}))
 
 
 def side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> list[Any]:
-    """The work of every row, on all cores; whoever listens is told how far it is."""
+    """The work of every row, on all cores, with its progress."""
     done: list[Any] = []
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         try:
@@ -135,19 +135,19 @@ def side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> 
     return done
 
 
-def sealed(value: Facts) -> bytes:
-    """JSON that starts with a line that tells whether the rest is whole."""
+def seal(value: Facts) -> bytes:
+    """JSON after a line with its SHA-256, which tells whether it is whole."""
     body = json.dumps(value).encode()
     return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
 
 
-def unsealed(path: Path) -> Facts | None:
-    """What was sealed, if it is there and whole."""
+def unseal(path: Path) -> Facts | None:
+    """The JSON of such a file, if it is there and whole."""
     try:
-        seal, _, body = path.read_bytes().partition(b"\n")
+        checksum, _, body = path.read_bytes().partition(b"\n")
     except OSError:
         return None
-    if hashlib.sha256(body).hexdigest().encode() != seal:
+    if hashlib.sha256(body).hexdigest().encode() != checksum:
         return None
     found: Facts = json.loads(body)
     return found

@@ -6,16 +6,17 @@
 Where there is a subfolder `train` the split is the user's: `val`, `valid` or `validation` and
 `test` beside it are honoured, and one that is not there is taken from `train` by hash. Folders
 within a class belong to it. Names that begin with a dot are passed over without a word; any other
-file that is no image, or cannot be read, is skipped and counted (see `tally.py`). A link to a file
-is followed, and below a class a link to a folder is not, because it might lead round in a circle.
+file that is no image, or cannot be read, is skipped and counted (see `skipped.py`). A link to a
+file is followed, and below a class a link to a folder is not, because it might lead round in a
+circle.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
@@ -23,14 +24,14 @@ import torch
 from jaxtyping import UInt8
 from torch import Tensor
 
-from everynet.data.images import brightness as looks
-from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted, quiet
-from everynet.data.images.decoded_cache import Decoded, decode_all, large
-from everynet.data.images.file_cache import Facts, Seen
+from everynet.data.dataset import Spec
+from everynet.data.images import brightness
+from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted
+from everynet.data.images.decoded_cache import Decoded, decode_all
+from everynet.data.images.file_cache import Facts, FileCache
 from everynet.data.images.skipped import LOOSE, Tally
 from everynet.data.images.standardize import MARGIN, counts, resize
 from everynet.data.paths import unreadable
-from everynet.data.samples import Counted, Pair, Samples
 from everynet.data.split import PARTS, by_hash
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -78,7 +79,7 @@ def walk(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _class_folders(folder: Path, tally: Tally) -> Iterator[tuple[str, Path]]:
+def class_files(folder: Path, tally: Tally) -> Iterator[tuple[str, Path]]:
     """The class and path of every file, class by class."""
     inside = entries(folder)
     loose = [path for path in inside if not path.is_dir()]
@@ -95,6 +96,14 @@ def _class_folders(folder: Path, tally: Tally) -> Iterator[tuple[str, Path]]:
     for subfolder in inside:
         if subfolder not in tally.skipped:
             yield from ((subfolder.name, path) for path in walk(subfolder))
+
+
+def has_in_it(folder: Path, *names: str) -> bool:
+    """Whether a folder, or its subfolder `train`, has all of these in it; never an error."""
+    try:
+        return any(all((r / name).exists() for name in names) for r in (folder, folder / "train"))
+    except (OSError, ValueError):  # a name that is too long, a folder that is closed
+        return False
 
 
 def classes(folder: Path) -> tuple[str, ...]:
@@ -126,22 +135,10 @@ def roots(folder: Path) -> tuple[bool, dict[str, Path]]:
     raise UserError(f"{shown(folder)} must have one of {' and '.join(valid)}, not both")
 
 
-def listing(
-    folder: Path, tally: Tally, look: Callable[[Path], object] | None = None
-) -> tuple[Listing, str]:
-    """Every image by its part, and one sentence that says how the parts were made.
-
-    Those that cannot be looked at are told to the tally and have no part.
-    """
+def listing(folder: Path, tally: Tally) -> tuple[Listing, str]:
+    """Every file by its part, with its class, and one sentence that says how parts were made."""
     own, found = roots(folder)
-    parts: Listing = {
-        part: [
-            file
-            for file in _class_folders(root, tally)
-            if look is None or tally.takes(file[1], look)
-        ]
-        for part, root in found.items()
-    }
+    parts = {part: list(class_files(root, tally)) for part, root in found.items()}
     above = found.values()
     return complete(parts, own, lambda file: named(file[1], above), "class and file name")
 
@@ -184,48 +181,6 @@ def complete(
     return {**parts, **taken}, f"{start} hash of {what}, {said}"
 
 
-def read(folder: Path, size: int = 0, strict: bool = False) -> Samples:
-    """The images of a folder; they must be of one size, unless `size` brings them to one."""
-    tally, seen = Tally(folder, strict), Seen(folder)
-    with quiet():
-        parts, split = listing(folder, tally, seen.probe)
-        labels = classes(folder)
-        require(folder, parts, labels, tally)
-        everything = [path for files in parts.values() for _, path in files]
-        shape = common_shape(everything, size, seen.probe)
-        found = decode_images(
-            everything,
-            shape,
-            seen,
-            tally,
-            train=len(parts["train"]),
-            keep=large(len(everything), shape),
-        )
-        parts = kept(parts, found.rows)
-    require(folder, parts, labels, tally)
-    total, start = hashlib.sha256(), 0
-    number = {label: row for row, label in enumerate(labels)}
-    pairs: dict[str, Pair] = {}
-    above = roots(folder)[1].values()
-    for part, files in parts.items():
-        y = torch.tensor([number[label] for label, _ in files], dtype=torch.int64)
-        pairs[part] = (found.x[start : start + len(files)], y)
-        for (_, path), sha in zip(files, found.hashes[start:], strict=False):
-            name = f"{part}/{named(path, above)} "
-            total.update(name.encode("utf-8", "surrogateescape") + sha)
-        start += len(files)
-    return Samples(
-        name=shown(folder),
-        parts=pairs,
-        digest=total.hexdigest(),
-        split=split,
-        classes=tuple(shown(label) for label in labels),
-        mapped=found.mapped,
-        counted=Counted(pairs["train"][0], found.facts["counts"], found.facts.get("looks")),
-        remarks=tally.lines,
-    )
-
-
 def require(folder: Path, parts: Listing, labels: Sequence[str], tally: Tally) -> None:
     """Refuse a listing from which nothing could be learned."""
     trained = {label for label, _ in parts["train"]}
@@ -259,59 +214,65 @@ def _none(folder: Path, what: str, tally: Tally) -> UserError:
     return UserError(f"{shown(folder)}: {what}{readable}; add some{why}")
 
 
-def common_shape(paths: Sequence[Path], size: int, probe: Probe) -> tuple[int, int, int]:
-    """Channels, height and width that every image gets; colour if one of them is."""
-    height, width, channels = probe(paths[0])
-    for path in paths[1:]:
-        its_height, its_width, its_channels = probe(path)
-        if not size and (its_height, its_width) != (height, width):
+@dataclass(frozen=True)
+class Decoding:
+    """How the images of a folder are decoded."""
+
+    seen: FileCache
+    tally: Tally
+    size: int = 0
+    """The side that all of them get; 0 leaves them alone."""
+    like: Spec | None = None
+    """The description of a run that they are treated like."""
+    keep: bool = False
+    """Whether they are kept in the cache."""
+
+    def images(
+        self, shape: tuple[int, int, int], margin: int, paths: Sequence[Path], train: int
+    ) -> Decoded:
+        """Every image, brought to one shape; what is found out is of the first `train` of them."""
+
+        def one(path: Path, content: bytes) -> tuple[Tensor, Sequence[str]]:
+            pixels, notes = noted(path, content)
+            return fit(pixels, shape, path, margin), notes
+
+        def finish(x: UInt8[Tensor, "images ..."], rows: Sequence[int]) -> tuple[Facts, None]:
+            x = x[: bisect_left(rows, train)]
+            return {"counts": counts(x).tolist(), "looks": brightness.learned(x, 255.0)}, None
+
+        return decode_all(
+            paths,
+            shape,
+            one,
+            self.seen,
+            self.tally,
+            how=f"images, margin {margin}, train {train}",
+            keep=self.keep,
+            finish=finish,
+        )
+
+
+def common_shape(paths: Sequence[Path], how: Decoding, column: int = 0) -> tuple[int, int, int]:
+    """Channels, height and width that every image gets; colour if one of them is.
+
+    The second column is of targets, whose shape a run remembers apart.
+    """
+    if how.like:
+        channels, height, width = how.like["target_shape" if column else "shape"]
+        first, advice = "the images that were learned", "save it so"
+    else:
+        height, width, channels = how.seen.probe(paths[0])
+        first = shown(paths[0])
+        advice = f"or do size={min(height, width, 224)}, which resizes them all"
+    for path in paths:
+        its_height, its_width, its_channels = how.seen.probe(path)
+        if not how.size and (its_height, its_width) != (height, width):
             raise UserError(
-                f"{shown(path)} ({its_width}x{its_height}) must be as large as {shown(paths[0])} "
-                f"({width}x{height}); or do size={min(height, width, 224)}, which resizes them all"
+                f"{shown(path)} ({its_width}x{its_height}) must be as large as {first} "
+                f"({width}x{height}); {advice}"
             )
-        channels = max(channels, its_channels)
-    return (channels, size, size) if size else (channels, height, width)
-
-
-def decode_images(
-    paths: Sequence[Path],
-    shape: tuple[int, int, int],
-    seen: Seen,
-    tally: Tally,
-    *,
-    train: int,
-    keep: bool,
-    margin: int = MARGIN,
-) -> Decoded:
-    """Every image in one tensor, brought to one shape; what is found out is of training images."""
-
-    def one(path: Path, content: bytes) -> tuple[Tensor, Sequence[str]]:
-        pixels, notes = noted(path, content)
-        return fit(pixels, shape, path, margin), notes
-
-    def finish(x: UInt8[Tensor, "images ..."], rows: Sequence[int]) -> tuple[Facts, None]:
-        x = x[: bisect_left(rows, train)]
-        return {"counts": counts(x).tolist(), "looks": looks.learned(x, 255.0)}, None
-
-    return decode_all(
-        paths,
-        shape,
-        one,
-        seen,
-        tally,
-        how=f"images, margin {margin}, train {train}",
-        keep=keep,
-        finish=finish,
-    )
-
-
-def images_of(
-    shape: tuple[int, int, int], seen: Seen, tally: Tally, *, keep: bool
-) -> Callable[[list[Path], int], Decoded]:
-    """What decodes images of which so many are for training, the rest being settled."""
-    return lambda paths, train: decode_images(
-        paths, shape, seen, tally, train=train, keep=keep, margin=0
-    )
+        channels = channels if how.like else max(channels, its_channels)
+    return (channels, how.size, how.size) if how.size else (channels, height, width)
 
 
 def fit(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,13 +23,11 @@ from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
 from everynet.data.dataset import Batch, Spec
-from everynet.data.images import brightness as looks
+from everynet.data.images import brightness
 from everynet.data.images import decode as picture
-from everynet.data.in_memory import Array, Part
-from everynet.data.in_memory import described as written
+from everynet.data.in_memory import Array, Part, summarize
 from everynet.data.kinds import files_in
-from everynet.data.labelled_files import all_parts, described_by
-from everynet.data.samples import Samples, described
+from everynet.data.samples import Samples, describe, describe_like
 from everynet.data.tables import arrays
 from everynet.data.transfer import constant
 from everynet.system import files
@@ -37,12 +35,8 @@ from everynet.system.errors import UserError
 from everynet.system.status import say
 from everynet.system.wording import shown
 
-LARGE = 2**29
-"""Images that take more bytes than this as float32 stay uint8 and are prepared batch by batch."""
 PIECE = 2**24
 """So many pixels are counted at once."""
-AT_ONCE = 2**25
-"""So many bytes of images, as float32, are evaluated at once."""
 MOST_SIZE = 2048
 ARRAYS = (".npy", ".npz")
 MARGIN = 4
@@ -146,7 +140,7 @@ class Standardize:
         affine = constant((scale, offset), torch.float32, x.device)[..., None, None]
         return x.to(torch.float32, copy=True).mul_(affine[0]).add_(affine[1])
 
-    def undone(
+    def to_data_units(
         self, x: Float[Tensor, "batch channels height width"]
     ) -> Float[Tensor, "batch channels height width"]:
         """Pixels from 0 to 1 again."""
@@ -158,7 +152,7 @@ class Standardize:
         return (self.images(batch[0]), *batch[1:])
 
 
-# --------------------------------------------------------------------------- sets and questions
+# ------------------------------------------------------------------------- datasets and inputs
 
 
 def check_size(size: int) -> None:
@@ -167,49 +161,29 @@ def check_size(size: int) -> None:
         raise UserError(f"size ({size}) must be from 0, which leaves images alone, to {MOST_SIZE}")
 
 
-def treated(
-    samples: Samples,
-    parts: Mapping[str, tuple[Tensor, Tensor]],
-    kind: str,
-    size: int,
-    by: Spec | None = None,
-) -> tuple[dict[str, tuple[Tensor, ...]], Spec, Standardize | None]:
-    """Images standardised, or where they are many, uint8 and the way to standardise a batch."""
-    train = parts["train"][0]
-    remarks = samples.remarks
-    if by is not None:
-        spec = described_by(by, samples, train.shape[1:])
-    else:
-        if samples.counted and samples.counted.images is train:
-            found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
-            seen = samples.counted.looks
-        else:
-            found, seen = moments(train, samples.peak), None
-        spec = described(samples, kind, list(train.shape[1:]), *found)
-        spec |= {"size": size, "peak": samples.peak}
-        spec["looks"] = looks.learned(train, samples.peak) if seen is None else seen
-        if remarks:
-            spec["remarks"] = list(remarks)
-    for line in remarks:
+def describe_images(
+    samples: Samples, train: Tensor, kind: str, size: int, like: Spec | None = None
+) -> Spec:
+    """What is known of images, with the moments of the training images; `like` says it instead."""
+    for line in samples.remarks:
         say(f"{samples.name}: {line}")
-    prepare = Standardize(spec["mean"], spec["std"], samples.peak)
-    many = 4 * sum(x.numel() for x, _ in parts.values()) > LARGE
-    if samples.mapped or (many and train.dtype == torch.uint8):
-        return dict(parts), spec, prepare
-    if by is not None:  # all parts are one
-        return all_parts(prepare(parts["test"])), spec, None
-    return {part: prepare(pair) for part, pair in parts.items()}, spec, None
+    if like is not None:
+        return describe_like(like, samples, train.shape[1:])
+    if samples.counted and samples.counted.images is train:
+        found = counted_moments(torch.tensor(samples.counted.levels), samples.peak)
+        looks = samples.counted.looks
+    else:
+        found, looks = moments(train, samples.peak), None
+    spec = describe(samples, kind, list(train.shape[1:]), *found)
+    spec |= {"size": size, "peak": samples.peak}
+    spec["looks"] = brightness.learned(train, samples.peak) if looks is None else looks
+    return spec | ({"remarks": list(samples.remarks)} if samples.remarks else {})
 
 
-def at_once(spec: Spec) -> int:
-    """How many images of a size are evaluated together."""
-    return max(1, min(1000, AT_ONCE // (4 * math.prod(spec["shape"]))))
-
-
-def asked(
-    paths: Sequence[str | Path], spec: Spec, margin: int = MARGIN
+def read_images_like(
+    spec: Spec, paths: Sequence[str | Path], margin: int = MARGIN
 ) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
-    """Images of files and folders, treated as those of `spec` were."""
+    """Images of files and folders with their names, standardised as those of `spec` were."""
     names: list[str] = []
     rows: list[Tensor] = []
     for path in files_in(paths):
@@ -222,25 +196,25 @@ def asked(
 def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels height width"]:
     channels = spec["shape"][0]
     if path.suffix.lower() in ARRAYS:
-        x, peak = _fitting(path, arrays.first(path), spec), spec["peak"]
+        x, peak = _as_images(path, arrays.first(path), spec), spec["peak"]
     else:
         pixels, peak = picture.read(path), 255.0
         pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
         x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
-    return _seen(path, x, peak, spec, margin)
+    return _standardized(path, x, peak, spec, margin)
 
 
-def asked_array(
-    x: Part, spec: Spec, margin: int = MARGIN
+def images_like(
+    spec: Spec, x: Part, margin: int = MARGIN
 ) -> Float[Tensor, "rows channels height width"]:
-    """Images that are held in memory, treated as those of `spec` were."""
+    """Images in memory, standardised as those of `spec` were."""
     path = Path("inputs")
     if not isinstance(x, np.ndarray):
-        raise UserError(f"inputs ({written(x)}) must be images, or the names of files")
-    return _seen(path, _fitting(path, x, spec), spec["peak"], spec, margin)
+        raise UserError(f"inputs ({summarize(x)}) must be images, or the names of files")
+    return _standardized(path, _as_images(path, x, spec), spec["peak"], spec, margin)
 
 
-def _seen(
+def _standardized(
     path: Path, x: Tensor, peak: float, spec: Spec, margin: int
 ) -> Float[Tensor, "rows channels height width"]:
     """Images of the size that was learned, standardised."""
@@ -254,18 +228,14 @@ def _seen(
     return Standardize(spec["mean"], spec["std"], peak).images(x)
 
 
-def _fitting(path: Path, array: Array, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+def _as_images(
+    path: Path, array: Array, spec: Spec
+) -> Shaped[Tensor, "rows channels height width"]:
     """Images out of an array, whole numbers from 0 to the peak if such were learned."""
-    x, peak = arrays.as_samples(path, "x", array), spec["peak"]
+    x = arrays.as_samples(path, "x", array)
     if x.dim() != 4 or not len(x):
         raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")
-    low, high = float(x.min()), float(x.max())
-    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
-        raise UserError(
-            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
-            "that were learned"
-        )
-    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x
+    return arrays.as_levels(path, x, spec)
 
 
 def black(spec: Spec) -> list[float]:
@@ -273,7 +243,7 @@ def black(spec: Spec) -> list[float]:
     return [-m / s for m, s in zip(spec["mean"], spec["std"], strict=True)]
 
 
-def written_images(
+def write_images(
     x: Float[Tensor, "batch channels height width"], path: Path, columns: int = 8
 ) -> list[Path]:
     """Write images of pixels from 0 to 1 as PNG files: one, or each of several and a sheet."""
@@ -282,9 +252,9 @@ def written_images(
     pixels = (x * 255).round().to(torch.uint8)
     stem = path.with_suffix("")
     if len(pixels) == 1:
-        return [written_image(pixels[0], stem.with_suffix(".png"))]
+        return [write_image(pixels[0], stem.with_suffix(".png"))]
     each = [
-        written_image(image, stem.with_name(f"{stem.name}-{number:03}.png"))
+        write_image(image, stem.with_name(f"{stem.name}-{number:03}.png"))
         for number, image in enumerate(pixels)
     ]
     height, width = pixels.shape[2:]
@@ -293,10 +263,10 @@ def written_images(
     for number, image in enumerate(pixels):
         top, left = (number // columns) * (height + 2), (number % columns) * (width + 2)
         sheet[:, top : top + height, left : left + width] = image
-    return [written_image(sheet, stem.with_suffix(".png")), *each]
+    return [write_image(sheet, stem.with_suffix(".png")), *each]
 
 
-def written_image(image: UInt8[Tensor, "channels height width"], path: Path) -> Path:
+def write_image(image: UInt8[Tensor, "channels height width"], path: Path) -> Path:
     """Write one image, grey or in colour."""
     content = io.BytesIO()
     array = image.permute(1, 2, 0).numpy()

@@ -1,7 +1,7 @@
 """Kinds of data: each is one file that knows everything about its sort.
 
-A kind turns files or a known set into `Data`, reads what a trained network is asked about exactly
-as its training data was read, writes what a network made, and looks the user's files over. Nothing
+A kind turns files or a known dataset into `Data`, reads the inputs of a trained network exactly as
+its training data was read, writes what a network made, and looks the user's files over. Nothing
 outside of `everynet.data` asks what kind it has. A new kind is one new file here with a `KIND`, or
 a file of one's own that calls `everynet.data.register(Kind())`.
 """
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 
 S = TypeVar("S")
 Inputs: TypeAlias = "Sequence[Any] | Tensor"
-"""What a network is asked about, one after another: the rows of a tensor, or unequal ones."""
+"""Inputs of a network, one after another: the rows of a tensor, or unequal ones."""
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
-"""The kinds of the package, those that are told by more of what they see first."""
+"""The kinds of the package; those that ask for more of a path come first."""
 
 _added: dict[str, Kind[Any]] = {}
 
 
 class Kind(Generic[S]):
-    """One sort of data; `S` is what a known set of it gives: its samples before any treatment."""
+    """One sort of data; `S` is the type of its samples before they are made into numbers."""
 
     name: ClassVar[str]
     about: ClassVar[str]
@@ -48,31 +48,28 @@ class Kind(Generic[S]):
     together: ClassVar[int] = 256
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
     in_memory: ClassVar[str] = ""
-    """What a caller may hold of this kind, to go on from "must be"; empty where it is nothing."""
+    """What a caller may give in memory, to go on from "must be"; empty where it is nothing."""
     of_texts: ClassVar[bool] = False
-    """Whether a string that a network is asked about is a text, not the name of a file."""
+    """Whether a string among the inputs is a text, not the name of a file."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
         raise NotImplementedError  # every kind says it
 
-    def find(self, path: Path) -> S:
-        """The samples in the user's files; a subclass may take options."""
-        raise NotImplementedError  # every kind says it
+    def find(self, path: Path, *, like: Spec | None = None) -> S:
+        """The samples in the user's files; a subclass may take options.
 
-    def data(self, samples: S, *, batch_size: int, seed: int = 0, by: Spec | None = None) -> Data:
-        """Samples treated and described; a subclass may take options.
-
-        Where a description is given in `by`, they are treated as it says and nothing is learned.
+        With `like`, the description of a run, a trained network is evaluated on them: the test part
+        that the user made, or else all of them, is every part. A kind without it cannot do that.
         """
         raise NotImplementedError  # every kind says it
 
-    def whole(self, path: Path, spec: Spec) -> S:
-        """The labelled samples of the user's files as one part, in the shape of `spec`.
+    def data(self, samples: S, *, batch_size: int, seed: int = 0, like: Spec | None = None) -> Data:
+        """Samples as numbers, with their description; a subclass may take options.
 
-        They judge a network that has learned; a subclass may take the options of `find`.
+        With `like` they are treated as that description says, and nothing is learned of them.
         """
-        raise UserError(f"{self.name} data judges no network from files; leave data out")
+        raise NotImplementedError  # every kind says it
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""
@@ -82,19 +79,19 @@ class Kind(Generic[S]):
         """What `predict` is given, file by file: what is wrong with one is said of it alone."""
         return expanded(paths)
 
-    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
-        """For each of what `read` gave, why it is far from what was learned; "" if it is not."""
+    def outliers(self, inputs: Inputs, spec: Spec) -> list[str]:
+        """For each of what `read` gave, why it is an outlier; "" where it is none."""
         return [""] * len(inputs)
 
-    def hold(self, given: Given) -> S | None:
-        """The samples that a caller holds in memory, None where they are of another kind."""
+    def from_memory(self, given: Given) -> S | None:
+        """The samples that a caller has in memory, None where they are of another kind."""
         return None
 
-    def ask(self, x: Part, spec: Spec) -> Inputs:
+    def convert(self, x: Part, spec: Spec) -> Inputs:
         """What `predict` is given in memory, treated as in training."""
         raise UserError(f"inputs of {self.name} data must be in files; name them")
 
-    def undone(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
+    def to_data_units(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
         """What `sample` or `predict` made, in the units of the data."""
         return made
 
@@ -106,10 +103,14 @@ class Kind(Generic[S]):
         """What is in the user's files and what is wrong with them."""
         report = Report(shown(path), kind=self.name)
         try:
-            self.count(self.find(path, **options), report)
+            self.look_over(path, report, **options)
         except UserError as error:
             report.refused = str(error)
         return report
+
+    def look_over(self, path: Path, report: Report, **options: Any) -> None:  # noqa: ANN401
+        """Put what is in the user's files into a report."""
+        self.count(self.find(path, **options), report)
 
     def count(self, samples: S, report: Report) -> None:
         """Put what the samples are into a report."""

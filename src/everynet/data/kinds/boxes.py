@@ -12,41 +12,25 @@ bottom as parts of width and height, so that `size=` changes images (bilinear) a
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float
 from matplotlib.colors import to_rgb
 from torch import Tensor
 
-from everynet.data.dataset import Data, Spec
-from everynet.data.images import brightness as looks
-from everynet.data.images import decode as picture
-from everynet.data.images import folder, paired
-from everynet.data.images.augment import Augment
-from everynet.data.images.decoded_cache import large
-from everynet.data.images.file_cache import Seen
+from everynet.data.dataset import Batch, Spec
+from everynet.data.images import folder
+from everynet.data.images.decoded_cache import Decoded
 from everynet.data.images.skipped import Tally
-from everynet.data.images.standardize import (
-    asked,
-    asked_array,
-    at_once,
-    check_size,
-    resize,
-    treated,
-    written_images,
-)
-from everynet.data.in_memory import Part
-from everynet.data.kinds import Inputs, Kind
-from everynet.data.labelled_files import all_parts, chosen, like, unknown
-from everynet.data.paths import kind as kind_of_path
+from everynet.data.images.standardize import Standardize, write_images
+from everynet.data.kinds.image_kind import ImageKind, Listing
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Counted, Samples
+from everynet.data.samples import Pair, Samples, class_numbers, unknown_class
 from everynet.data.split import PARTS
 from everynet.plot.style import colour
 from everynet.system import files
@@ -62,120 +46,46 @@ Box: TypeAlias = tuple[str, tuple[float, float, float, float]]
 File: TypeAlias = tuple[Path, list[Box]]
 
 
-class Boxes(Kind[Samples]):
+class Boxes(ImageKind[Samples]):
     """Images, each with boxes."""
 
     name: ClassVar[str] = "boxes"
     about: ClassVar[str] = f"images with boxes: a folder of images with a {FILE} in it"
-    suffix: ClassVar[str] = ".png"
-    together: ClassVar[int] = 1
+    target: ClassVar[str] = "boxes"
 
     def matches(self, path: Path) -> bool:
-        return paired.there(path, FILE)
+        return folder.has_in_it(path, FILE)
 
-    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Samples:
-        check_size(size)
-        if kind_of_path(path) != "folder":
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        own, roots = folder.roots(path)
-        tally, seen = Tally(path, strict), Seen(path)
-        with picture.quiet():
-            found = {part: _listed(root, tally, seen.probe) for part, root in roots.items()}
-            parts, split = folder.complete(found, own, lambda file: file[0].name, "the file name")
-            folder.require_parts(path, parts, tally)
-            paths = [file for each in parts.values() for file, _ in each]
-            shape = folder.common_shape(paths, size, seen.probe)
-            read = folder.images_of(shape, seen, tally, keep=large(len(paths), shape))
-            images = read(paths, len(parts["train"]))
-        parts = folder.kept(parts, images.rows)
-        folder.require_parts(path, parts, tally)
-        everything = [file for each in parts.values() for file in each]
-        classes = _classes(path, parts)
-        most = max(len(boxes) for _, boxes in everything)
-        y, total = _targets(everything, classes, most), hashlib.sha256()
-        named = [(part, *file) for part, each in parts.items() for file in each]
-        for (part, file, boxes), sha in zip(named, images.hashes, strict=True):
-            name = f"{part}/{file.name} {boxes} "
-            total.update(name.encode("utf-8", "surrogateescape") + sha)
-        pairs, start = {}, 0
-        for part, each in parts.items():
-            pairs[part] = (images.x[start : start + len(each)], y[start : start + len(each)])
-            start += len(each)
-        return Samples(
-            shown(path),
-            pairs,
-            total.hexdigest(),
-            split,
-            classes=classes,
-            task="detection",
-            mapped=images.mapped,
-            counted=Counted(pairs["train"][0], images.facts["counts"], images.facts.get("looks")),
-            remarks=tally.lines,
-        )
+    def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
+        return _listed(root, tally, probe)
 
-    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Samples:
-        if kind_of_path(path) != "folder":
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        own, roots = folder.roots(path)
-        tally, seen = Tally(path), Seen(path)
-        with picture.quiet():
-            listed = {part: _listed(root, tally, seen.probe) for part, root in roots.items()}
-        parts, _ = folder.complete(listed, own, lambda file: file[0].name, "the file name")
-        files, split = chosen(parts, own, path)
-        for _, boxes in files:
-            for label, _ in boxes:
-                if label not in spec["classes"]:
-                    raise unknown(label, spec, shown(path))
-        x = like([file for file, _ in files], seen, tally, spec, 0)
-        files = [files[row] for row in x.rows]
-        most = max(len(boxes) for _, boxes in files)
-        return Samples(
-            name=shown(path),
-            parts=all_parts((x.x, _targets(files, spec["classes"], max(1, most)))),
-            digest="",
-            split=split,
-            classes=tuple(spec["classes"]),
-            task="detection",
-            mapped=x.mapped,
-            remarks=tally.lines,
-            judged=True,
-        )
+    def paths(self, item: Any) -> tuple[Path, ...]:  # noqa: ANN401 -- a path and its boxes
+        return (item[0],)
 
-    def data(
-        self,
-        samples: Samples,
-        *,
-        batch_size: int,
-        seed: int = 0,
-        size: int = 0,
-        augment: Augment | None = None,
-        by: Spec | None = None,
-    ) -> Data:
-        check_size(size)
-        parts = {
-            part: (resize(x, size, 0) if size else x, y) for part, (x, y) in samples.parts.items()
-        }
-        splits, spec, prepare = treated(samples, parts, self.name, size, by)
-        if by is None:
-            spec |= {"boxes": parts["train"][1].shape[1]}
-        elif list(samples.classes) != by["classes"]:
-            strange = [name for name in samples.classes if name not in by["classes"]]
-            raise unknown((strange or list(samples.classes))[0], by, samples.name)
-        return Data(
-            splits,
-            spec,
-            batch_size,
-            seed,
-            samples.digest,
-            augment=augment,
-            prepare=prepare,
-            parts=("image", "boxes"),
-            eval_batch_size=at_once(spec),
-            mapped=samples.mapped,
-        )
+    def detail(self, item: Any, roots: Iterable[Path]) -> str:  # noqa: ANN401 -- likewise
+        return f" {item[1]}"
 
-    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
-        return asked(self.files(paths), spec, margin=0)
+    def label(
+        self, path: Path, parts: Listing, columns: Sequence[Decoded], like: Spec | None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        items = [item for each in parts.values() for item in each]
+        if like:
+            used = (label for _, boxes in items for label, _ in boxes)
+            classes = tuple(class_numbers(like, shown(path), used))
+        else:
+            classes = _classes(path, parts)
+        most = max(1, *(len(boxes) for _, boxes in items))
+        return _targets(items, classes, most), {"classes": classes, "task": "detection"}
+
+    def prepare(
+        self, samples: Samples, parts: dict[str, Pair], standardize: Standardize, like: Spec | None
+    ) -> tuple[Spec, Callable[[Batch], Batch]]:
+        if like is None:
+            return {"boxes": parts["train"][1].shape[1]}, standardize
+        if list(samples.classes) != like["classes"]:
+            class_numbers(like, samples.name, samples.classes)
+            raise unknown_class(samples.classes[0], like, samples.name)
+        return {}, standardize
 
     def files(self, paths: Sequence[str | Path]) -> list[Path]:
         given: list[Path] = []
@@ -184,18 +94,11 @@ class Boxes(Kind[Samples]):
             given += [file for file in inside if file.name != FILE]
         return super().files(given)
 
-    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
-        assert isinstance(inputs, Tensor)
-        return looks.odd(inputs, spec)
-
-    def ask(self, x: Part, spec: Spec) -> Tensor:
-        return asked_array(x, spec, margin=0)
-
     def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
         """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""
         boxes = made.detach().cpu().float()
         _, height, width = spec["shape"]
-        pictures = written_images(torch.stack([_drawn(row, height, width) for row in boxes]), path)
+        pictures = write_images(torch.stack([_drawn(row, height, width) for row in boxes]), path)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(HEADER)

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -26,11 +26,11 @@ from everynet.data.images import folder
 from everynet.data.images.skipped import Tally
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.labelled_files import ALL, all_parts, chosen, described_by, numbers, unknown
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.report import Report
-from everynet.data.samplers import Batch, Buckets, flattened
-from everynet.data.split import PARTS, rows
+from everynet.data.samplers import Buckets, flattened
+from everynet.data.samples import class_numbers, describe_like
+from everynet.data.split import PARTS, all_parts, test_part
 from everynet.data.texts import lines as texts
 from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.system.errors import UserError
@@ -38,35 +38,20 @@ from everynet.system.wording import shown
 
 MOST_CLASSES = 50
 """A first column with more values than this is no class."""
-BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
 
 
 @dataclass(frozen=True)
-class Labelled:
+class Labelled(texts.TwoTexts):
     """Texts before they are cut into tokens, and the name of the class of each."""
 
-    name: str
-    parts: Mapping[str, tuple[list[str], list[str]]]
-    """The texts and the classes of "train", "valid" and "test"."""
-    digest: str
-    split: str
-    """One sentence that says how the parts were made."""
-    published: bool = False
-    """Whether the test part ships with the set, so that all the rest may be trained on."""
-    places: Mapping[str, list[str]] = field(default_factory=dict)
-    """Where the user has each text."""
     each: str = "line"
     """Whether a text is a line or a file."""
     classes: tuple[str, ...] = ()
     """The classes in order; where none is given, that of the alphabet."""
-    judged: bool = False
-    """Whether they only judge: nothing is learned from them, so that few are enough."""
 
     def __post_init__(self) -> None:
-        for part in PARTS:
-            if not self.parts[part][0]:
-                raise UserError(f"{self.name}: the {part} part holds no text; add some")
-        if self.judged:
+        super().__post_init__()
+        if self.test_only:
             return
         everything = sorted({label for part in PARTS for label in self.parts[part][1]})
         if len(everything) < 2:
@@ -82,21 +67,6 @@ class Labelled:
                     "add some"
                 )
         object.__setattr__(self, "classes", self.classes or tuple(everything))
-
-
-def divided(rows_: Sequence[tuple[str, str]], name: str, split: str = BY_ROW) -> Labelled:
-    """Rows of (class, text) in three parts by a hash of their numbers."""
-    found = texts.placed(rows(len(rows_)), name)
-    return Labelled(
-        name=name,
-        parts={
-            part: ([rows_[n][1] for n in chosen], [rows_[n][0] for n in chosen])
-            for part, chosen in found.items()
-        },
-        digest=texts.digest(text for row in rows_ for text in row),
-        split=split,
-        places={part: [f"line {n + 1}" for n in chosen] for part, chosen in found.items()},
-    )
 
 
 class LabelledTexts(Kind[Labelled]):
@@ -120,37 +90,26 @@ class LabelledTexts(Kind[Labelled]):
             return _few(labels) or (not labels and os.path.isfile(both[1]))
         return _holds_texts(path)
 
-    def find(self, path: Path) -> Labelled:
-        return _folder(path) if kind_of_path(path) == "folder" else divided(*self._listed(path))
-
-    def _listed(self, path: Path) -> tuple[list[tuple[str, str]], str]:
-        """The class and the text of each line, and the name of it all."""
-        if len(both := texts.two(path)) == 2:
-            found, labels = texts.aligned(*both)
-            rows_ = [(label.strip(), text) for label, text in zip(labels, found, strict=True)]
-            return rows_, shown(path)
-        if path.suffix.lower() != ".tsv":
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        return [(label.strip(), text) for label, text in texts.columns(path)], shown(path)
-
-    def whole(self, path: Path, spec: Spec) -> Labelled:
+    def find(self, path: Path, *, like: Spec | None = None) -> Labelled:
         if kind_of_path(path) == "folder":
-            listed, _ = folder.listing(path, Tally(path, strict=True))
-            files, split = chosen(listed, folder.roots(path)[0], path)
-            rows_, each = [(label, _whole(file)) for label, file in files], "file"
+            return _folder(path, like)
+        if len(both := texts.two(path)) == 2:
+            found = list(zip(*texts.aligned(*both), strict=True))
+        elif path.suffix.lower() == ".tsv":
+            found = [(text, label) for label, text in texts.columns(path)]
         else:
-            (rows_, _), split, each = self._listed(path), ALL, "line"
-        part = ([text for _, text in rows_], [label for label, _ in rows_])
-        return Labelled(shown(path), all_parts(part), "", split, each=each, judged=True)
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        rows = [(text, label.strip()) for text, label in found]
+        return Labelled.divide(rows, shown(path), like=like)
 
-    def hold(self, given: Given) -> Labelled | None:
+    def from_memory(self, given: Given) -> Labelled | None:
         y = given.y.tolist() if isinstance(given.y, np.ndarray) else given.y
         if not isinstance(given.x, list) or not isinstance(y, list):
             return None
         labels = [str(label).strip() for label in y]
-        return divided(list(zip(labels, texts_of(given.x), strict=True)), given.short)
+        return Labelled.divide(list(zip(texts_of(given.x), labels, strict=True)), given.short)
 
-    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+    def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
         return [torch.tensor(tokens.encode(text)) for text in texts_of(x)]
 
@@ -162,27 +121,31 @@ class LabelledTexts(Kind[Labelled]):
         seed: int = 0,
         tokens: str = "words",
         vocabulary: int = 0,
-        by: Spec | None = None,
+        like: Spec | None = None,
     ) -> Data:
         texts.check_vocabulary(vocabulary)
-        if by is not None:
-            return _judged(samples, by, batch_size, seed)
-        learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
-        number = {label: row for row, label in enumerate(samples.classes)}
-        spec: Spec = {
-            "name": samples.name,
-            "kind": self.name,
-            "task": "classification",
-            "shape": [],
-            "classes": [shown(label) for label in samples.classes],
-            "split": samples.split,
-            "tokens": learned.spec,
-            "each": samples.each,
-        }
-        splits = {
-            part: _encoded(found, labels, learned, number)
-            for part, (found, labels) in samples.parts.items()
-        }
+        if like is not None:
+            learned, spec = Tokens.of(like), describe_like(like, samples)
+            named = {label: shown(label) for label in samples.parts["test"][1]}
+            known = class_numbers(like, samples.name, named.values())
+            number = {label: known[name] for label, name in named.items()}
+        else:
+            learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
+            number = {label: row for row, label in enumerate(samples.classes)}
+            spec = {
+                "name": samples.name,
+                "kind": self.name,
+                "task": "classification",
+                "shape": [],
+                "classes": [shown(label) for label in samples.classes],
+                "split": samples.split,
+                "tokens": learned.spec,
+                "each": samples.each,
+            }
+        splits = {}
+        for part, (found, labels) in samples.parts.items():
+            y = torch.tensor([number[label] for label in labels])
+            splits[part] = (*flattened([learned.encode(text) for text in found]), y)
         sampler = Buckets(("ragged", "plain"))
         return Data(splits, spec, batch_size, seed, samples.digest, sampler)
 
@@ -196,13 +159,13 @@ class LabelledTexts(Kind[Labelled]):
                 names.append(str(path))
                 found.append(torch.tensor(tokens.encode(_whole(path))))
                 continue
-            its, lines = texts.asked(path, tokens, column=1)
+            its, lines = texts.encode_lines(path, tokens, column=1)
             names, found = names + its, found + lines
         return names, found
 
     def write(self, made: list[str], spec: Spec, path: Path) -> list[Path]:
         """Texts, one a line."""
-        return texts.written(made, path)
+        return texts.write_lines(made, path)
 
     def count(self, samples: Labelled, report: Report) -> None:
         report.task, report.split = "classification", samples.split
@@ -219,27 +182,6 @@ class LabelledTexts(Kind[Labelled]):
         count, classes = len(spec["tokens"]["vocabulary"]), len(spec["classes"])
         kind = NAMES[spec["tokens"]["kind"]]
         return f"{spec['name']}: texts, {classes} classes, {count:,} {kind}"
-
-
-def _encoded(
-    found: Sequence[str], labels: Sequence[str], tokens: Tokens, number: Mapping[str, int]
-) -> Batch:
-    """Texts as the numbers of their words, and the number of the class of each."""
-    y = torch.tensor([number[label] for label in labels])
-    return (*flattened([tokens.encode(text) for text in found]), y)
-
-
-def _judged(samples: Labelled, by: Spec, batch_size: int, seed: int) -> Data:
-    """Texts cut as those were that were learned, with the classes of then."""
-    found, labels = samples.parts["test"]
-    number = numbers(by, samples.name)
-    said = [shown(label) for label in labels]
-    for label in said:
-        if label not in number:
-            raise unknown(label, by, samples.name)
-    part = _encoded(found, said, Tokens.of(by), number)
-    sampler, spec = Buckets(("ragged", "plain")), described_by(by, samples)
-    return Data(all_parts(part), spec, batch_size, seed, samples.digest, sampler)
 
 
 def sort_of(path: Path) -> str:
@@ -282,26 +224,31 @@ def _whole(path: Path) -> str:
     return found
 
 
-def _folder(path: Path) -> Labelled:
+def _folder(path: Path, like: Spec | None) -> Labelled:
     listed, split = folder.listing(path, Tally(path, strict=True))
-    for part in PARTS:
-        for _, file in listed[part]:
-            if file.suffix.lower() != ".txt":
-                raise UserError(f"{shown(file)} must end in .txt, because texts are read")
+    own, roots = folder.roots(path)
+    if like:
+        files, split = test_part(listed, own, shown(path))
+        listed = all_parts(files)
+    for _, file in (file for part in PARTS for file in listed[part]):
+        if file.suffix.lower() != ".txt":
+            raise UserError(f"{shown(file)} must end in .txt, because texts are read")
     parts = {
-        part: ([_whole(file) for _, file in found], [label for label, _ in found])
+        part: texts.transpose([(_whole(file), label) for label, file in found])
         for part, found in listed.items()
     }
-    above = folder.roots(path)[1].values()
-    keys = (f"{part}/{folder.named(file, above)}" for part in PARTS for _, file in listed[part])
+    keys = (
+        f"{part}/{folder.named(file, roots.values())}" for part in PARTS for _, file in listed[part]
+    )
     everything = (text for part in PARTS for text in parts[part][0])
     return Labelled(
         name=shown(path),
         parts=parts,
-        digest=texts.digest([*keys, *everything]),
+        digest="" if like else texts.digest([*keys, *everything]),
         split=split,
         places={part: [shown(file) for _, file in listed[part]] for part in PARTS},
         each="file",
+        test_only=like is not None,
     )
 
 

@@ -15,7 +15,7 @@ from everynet.system.wording import shown
 
 
 class Lines(Kind[Any]):
-    """What is asked line by line; the text that was learned from is of the kind `text`."""
+    """Inputs line by line; the text that was learned from is of the kind `text`."""
 
     name: ClassVar[str] = "lines"
     about: ClassVar[str] = "lines of text: one file in UTF-8"
@@ -37,7 +37,7 @@ class Lines(Kind[Any]):
             lines += [line for _, line in found]
         return names, lines
 
-    def ask(self, x: Part, spec: Spec) -> list[str]:
+    def convert(self, x: Part, spec: Spec) -> list[str]:
         return [text.strip() for text in texts_of(x)]
 
     def line(self, spec: Spec) -> str:

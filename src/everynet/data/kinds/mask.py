@@ -1,4 +1,4 @@
-"""Images with a class for each pixel: a folder with `images` and `masks`, see `paired.py`.
+"""Images with a class for each pixel: a folder with `images` and `masks`, see `image_kind.py`.
 
 A mask is a PNG as large as its image, grey or with a palette. The levels found in the training
 masks, sorted, are classes 0, 1, 2 ... (`spec["levels"]`); the first is the background. They are
@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import io
 from bisect import bisect_left
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,39 +24,23 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
-from everynet.data.dataset import Batch, Data, Spec
-from everynet.data.images import brightness as looks
+from everynet.data.dataset import Batch, Spec
 from everynet.data.images import decode as picture
-from everynet.data.images import folder, paired
-from everynet.data.images.augment import Augment
+from everynet.data.images import folder
 from everynet.data.images.decoded_cache import Decoded, decode_all, large
-from everynet.data.images.file_cache import Facts, Seen
-from everynet.data.images.skipped import Tally
-from everynet.data.images.standardize import (
-    Standardize,
-    asked,
-    asked_array,
-    check_size,
-    resize,
-    treated,
-)
-from everynet.data.in_memory import Part
-from everynet.data.kinds import Inputs, Kind
-from everynet.data.labelled_files import all_parts, chosen, like
-from everynet.data.paths import kind as kind_of_path
+from everynet.data.images.file_cache import Facts
+from everynet.data.images.standardize import Standardize, resize
+from everynet.data.kinds.image_kind import Listing, PairedKind, Reader, check_same_size
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.samples import Counted, Samples
+from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import CYCLE
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
-NAMES = ("images", "masks")
 MOST_CLASSES = 64
-PIXELS_AT_ONCE = 2**20
-"""So many pixels of a split are evaluated at once."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,7 @@ class Masks(Samples):
 
 
 @dataclass(frozen=True)
-class Prepare:
+class PrepareMasks:
     """Makes a stored batch into what the network sees and what the loss takes."""
 
     standardize: Standardize
@@ -79,7 +64,7 @@ class Prepare:
         return self.standardize.images(x), y.long()
 
 
-class Mask(Kind[Masks]):
+class Mask(PairedKind[Masks]):
     """Images, each with a mask."""
 
     name: ClassVar[str] = "mask"
@@ -87,142 +72,52 @@ class Mask(Kind[Masks]):
         "images with a class for each pixel: a folder with images and masks in it, whose files "
         "have the same names"
     )
-    suffix: ClassVar[str] = ".png"
-    together: ClassVar[int] = 1
+    samples: ClassVar[type[Any]] = Masks
+    target: ClassVar[str] = "mask"
+    title: ClassVar[str] = "images with masks"
+    folders: ClassVar[tuple[str, str]] = ("images", "masks")
 
-    def matches(self, path: Path) -> bool:
-        return paired.there(path, *NAMES)
-
-    def find(self, path: Path, *, size: int = 0, strict: bool = False) -> Masks:
-        check_size(size)
-        if kind_of_path(path) != "folder":
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        tally, seen = Tally(path, strict), Seen(path)
-        parts, split = paired.listing(path, *NAMES, tally, seen.probe)
-        twos = [two for each in parts.values() for two in each]
-        folder.require_parts(path, parts, tally)
-        for two in twos:
-            paired.same_size(two, seen.probe)
+    def readers(self, columns: Sequence[list[Path]], how: folder.Decoding) -> list[Reader]:
+        check_same_size(columns, how.seen.probe)
+        shape = folder.common_shape(columns[0], how)
+        how = replace(how, keep=large(len(columns[0]), shape, shape[1:]))
 
         def masks(paths: list[Path], train: int) -> Decoded:
             return decode_all(
                 paths,
                 shape[1:],
-                lambda file, content: (_fitted(picture.levels(file, content), size), ()),
-                seen,
-                tally,
-                how=f"masks, size {size}, train {train}",
-                keep=keep,
+                lambda file, content: (_fitted(picture.levels(file, content), how.size), ()),
+                how.seen,
+                how.tally,
+                how=f"masks, size {how.size}, train {train}"
+                + (f", levels {how.like['levels']}" if how.like else ""),
+                keep=how.keep,
                 finish=lambda y, rows: _classed(
-                    path, y, [paths[row] for row in rows], bisect_left(rows, train)
+                    how, y, [paths[row] for row in rows], bisect_left(rows, train)
                 ),
             )
 
-        with picture.quiet():
-            shape = folder.common_shape([two[0] for two in twos], size, seen.probe)
-            keep = large(len(twos), shape, shape[1:])
-            images = folder.images_of(shape, seen, tally, keep=keep)
-            parts, (first, second) = paired.decode(parts, images, masks)
-        folder.require_parts(path, parts, tally)
-        pairs = paired.split_up(parts, first.x, second.x)
-        levels = tuple(second.facts["levels"])
-        return Masks(
-            name=shown(path),
-            parts={part: (its[0], its[1]) for part, its in pairs.items()},
-            digest=paired.digest(path, parts, NAMES, (first.hashes, second.hashes)),
-            split=split,
-            classes=_names(path, levels),
-            mapped=first.mapped,
-            counted=Counted(pairs["train"][0], first.facts["counts"], first.facts.get("looks")),
-            levels=levels,
-            remarks=tally.lines,
-        )
+        return [partial(how.images, shape, self.margin), masks]
 
-    def whole(self, path: Path, spec: Spec, *, size: int = 0) -> Masks:
-        if kind_of_path(path) != "folder":
-            raise UserError(f"data ({shown(path)}) must be {self.about}")
-        tally, seen = Tally(path), Seen(path)
-        listed, _ = paired.listing(path, *NAMES, tally, seen.probe)
-        twos, split = chosen(listed, folder.roots(path)[0], path)
-        for two in twos:
-            paired.same_size(two, seen.probe)
-        x = like([image for image, _ in twos], seen, tally, spec, 0)
-        twos = [twos[row] for row in x.rows]
-        side, shape = spec["size"], tuple(spec["shape"][1:])
-        number = {level: k for k, level in enumerate(spec["levels"])}
-        y = torch.zeros(len(twos), *shape, dtype=torch.uint8)
-        with picture.quiet():
-            for row, (_, mask) in enumerate(twos):
-                y[row] = _fitted(picture.levels(mask, read_bytes(mask, picture.MOST_BYTES)), side)
-        for row in range(len(twos)):
-            for level in y[row].unique().tolist():
-                if level not in number:
-                    raise UserError(
-                        f"{shown(twos[row][1])} has the level {level}, which no training mask had: "
-                        + shown(", ".join(map(str, number)), 120)
-                    )
-        classed = torch.zeros(256, dtype=torch.uint8)
-        classed[list(number)] = torch.arange(len(number), dtype=torch.uint8)
-        return Masks(
-            name=shown(path),
-            parts=all_parts((x.x, classed[y.long()])),
-            digest="",
-            split=split,
-            classes=tuple(spec["classes"]),
-            mapped=x.mapped,
-            remarks=tally.lines,
-            levels=tuple(spec["levels"]),
-            judged=True,
-        )
+    def label(
+        self, path: Path, parts: Listing, columns: Sequence[Decoded], like: Spec | None
+    ) -> tuple[Tensor, dict[str, Any]]:
+        levels = tuple(columns[1].facts["levels"])
+        classes = tuple(like["classes"]) if like else _names(path, levels)
+        return columns[1].x, {"classes": classes, "levels": levels}
 
-    def ask(self, x: Part, spec: Spec) -> Tensor:
-        return asked_array(x, spec, margin=0)
+    def resized(self, pair: Pair, size: int) -> Pair:
+        return resize(pair[0], size, self.margin), nearest(pair[1], size)
 
-    def data(
-        self,
-        samples: Masks,
-        *,
-        batch_size: int,
-        seed: int = 0,
-        size: int = 0,
-        augment: Augment | None = None,
-        by: Spec | None = None,
-    ) -> Data:
-        check_size(size)
-        if by is not None and list(samples.levels) != by["levels"]:
+    def prepare(
+        self, samples: Masks, parts: dict[str, Pair], standardize: Standardize, like: Spec | None
+    ) -> tuple[Spec, Callable[[Batch], Batch]]:
+        if like is not None and list(samples.levels) != like["levels"]:
             raise UserError(
                 f"{samples.name}: the levels {shown(', '.join(map(str, samples.levels)), 80)} of "
-                f"its masks must be those that were learned: {shown(by['levels'], 80)}"
+                f"its masks must be those that were learned: {shown(like['levels'], 80)}"
             )
-        parts = {
-            part: (resize(x, size, 0), nearest(y, size)) if size else (x, y)
-            for part, (x, y) in samples.parts.items()
-        }
-        splits, spec, large = treated(samples, parts, self.name, size, by)
-        if not large:
-            splits = {part: (x, y.long()) for part, (x, y) in splits.items()}
-        return Data(
-            splits,
-            spec | {"levels": list(samples.levels)},
-            batch_size,
-            seed,
-            samples.digest,
-            augment=augment,
-            prepare=Prepare(large) if large else None,
-            parts=("image", "mask"),
-            eval_batch_size=at_once(spec),
-            mapped=samples.mapped,
-        )
-
-    def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
-        return asked(paired.asked_of(paths, *NAMES), spec, margin=0)
-
-    def files(self, paths: Sequence[str | Path]) -> list[Path]:
-        return super().files(paired.asked_of(paths, *NAMES))
-
-    def odd(self, inputs: Inputs, spec: Spec) -> list[str]:
-        assert isinstance(inputs, Tensor)
-        return looks.odd(inputs, spec)
+        return {"levels": list(samples.levels)}, PrepareMasks(standardize)
 
     def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
         """Each mask as a PNG with a palette, whose numbers are the classes."""
@@ -241,17 +136,8 @@ class Mask(Kind[Masks]):
             files.write(written[-1], content.getvalue())
         return written
 
-    def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
-        report = Report(shown(path), kind="images with masks", task="segmentation")
-        try:
-            tally = Tally(path, bool(options.get("strict")))
-            parts, report.split = paired.listing(path, *NAMES, tally, picture.probe)
-            paired.look_over(parts, report, tally, picture.levels)
-            if not report.refused:
-                self.count(self.find(path, **options), report)
-        except UserError as error:
-            report.refused = str(error)
-        return report
+    def decode_target(self, path: Path, content: bytes) -> object:
+        return picture.levels(path, content)
 
     def count(self, samples: Masks, report: Report) -> None:
         report.classes = {name: {} for name in samples.classes}
@@ -261,14 +147,7 @@ class Mask(Kind[Masks]):
                 report.classes[name][part] = count
 
     def line(self, spec: Spec) -> str:
-        shape = "x".join(map(str, spec["shape"]))
-        return f"{spec['name']}: images of {shape}, {len(spec['classes'])} classes of pixels"
-
-
-def at_once(spec: Spec) -> int:
-    """How many images of a size are evaluated together."""
-    _, height, width = spec["shape"]
-    return int(max(1, min(1000, PIXELS_AT_ONCE // (height * width))))
+        return f"{super().line(spec)} of pixels"
 
 
 def nearest(
@@ -291,28 +170,31 @@ def present(y: UInt8[Tensor, "masks height width"]) -> Bool[Tensor, "masks 256"]
 
 
 def _classed(
-    path: Path, y: UInt8[Tensor, "masks height width"], paths: Sequence[Path], train: int
+    how: folder.Decoding, y: UInt8[Tensor, "masks height width"], paths: Sequence[Path], train: int
 ) -> tuple[Facts, UInt8[Tensor, 256]]:
-    """The levels of the first `train` masks, and the class that each of them becomes."""
-    if not train:
-        raise UserError(f"{shown(path)}: no training mask can be read; add some")
-    held = present(y)
-    for row in (held.sum(1) > MOST_CLASSES).nonzero()[:1, 0].tolist():
-        raise UserError(
-            f"{shown(paths[row])} ({int(held[row].sum())} levels) must have at most {MOST_CLASSES} "
-            "classes; the mask looks like a photograph"
-        )
-    levels = held[:train].any(0).nonzero()[:, 0].tolist()
-    if len(levels) > MOST_CLASSES:
-        raise UserError(
-            f"{shown(path)} ({len(levels)} levels in its masks) must have at most {MOST_CLASSES} "
-            "classes; the masks look like photographs"
-        )
-    if len(levels) == 1:
-        raise UserError(
-            f"{shown(path)}: one class (level {levels[0]}) in all masks is not enough to learn "
-            "from; give at least 2"
-        )
+    """The levels of the first `train` masks, or of those learned, and the class of each."""
+    root, held = shown(how.tally.root), present(y)
+    if how.like:
+        levels = list(how.like["levels"])
+    else:
+        if not train:
+            raise UserError(f"{root}: no training mask can be read; add some")
+        for row in (held.sum(1) > MOST_CLASSES).nonzero()[:1, 0].tolist():
+            raise UserError(
+                f"{shown(paths[row])} ({int(held[row].sum())} levels) must have at most "
+                f"{MOST_CLASSES} classes; the mask looks like a photograph"
+            )
+        levels = held[:train].any(0).nonzero()[:, 0].tolist()
+        if len(levels) > MOST_CLASSES:
+            raise UserError(
+                f"{root} ({len(levels)} levels in its masks) must have at most {MOST_CLASSES} "
+                "classes; the masks look like photographs"
+            )
+        if len(levels) == 1:
+            raise UserError(
+                f"{root}: one class (level {levels[0]}) in all masks is not enough to learn from; "
+                "give at least 2"
+            )
     strange = held.clone()
     strange[:, levels] = False
     for row in strange.any(1).nonzero()[:1, 0].tolist():

@@ -4,14 +4,14 @@
     lines.tsv            one file with a tab between the two texts of a line
 
 A batch is (x, x_lengths, y, y_lengths): the tokens of the sources and of the targets, each target
-between <start> and <end>, filled up with 0. The vocabularies are those of training, and what is
-asked later is cut as the sources were.
+between <start> and <end>, filled up with 0. The vocabularies are those of training, and the
+inputs of a prediction are cut as the sources were.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -22,56 +22,21 @@ from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
 from everynet.data.kinds.labelled import sort_of
-from everynet.data.labelled_files import ALL, all_parts, described_by
 from everynet.data.report import Report
 from everynet.data.samplers import Batch, Buckets, flattened
-from everynet.data.split import PARTS, rows
+from everynet.data.samples import describe_like
+from everynet.data.split import PARTS
 from everynet.data.texts import lines as texts
 from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
-BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
-
 
 @dataclass(frozen=True)
-class Pairs:
-    """Pairs before they are cut into tokens."""
+class Pairs(texts.TwoTexts):
+    """Sources and targets before they are cut into tokens."""
 
-    name: str
-    parts: Mapping[str, tuple[list[str], list[str]]]
-    """The sources and the targets of "train", "valid" and "test"."""
-    digest: str
-    split: str
-    """One sentence that says how the parts were made."""
-    published: bool = False
-    """Whether the test part ships with the set, so that all the rest may be trained on."""
-    rows: Mapping[str, list[int]] = field(default_factory=dict)
-    """For parts that were taken out of one file, the line of each pair, from 1."""
-    judged: bool = False
-    """Whether they only judge: nothing is learned from them."""
-
-    def __post_init__(self) -> None:
-        for part in PARTS:
-            if not self.parts[part][0]:
-                raise UserError(f"{self.name}: the {part} part holds no pair; add some")
-
-
-def divided(
-    pairs: Sequence[tuple[str, str]], name: str, keys: Sequence[str] = (), split: str = BY_ROW
-) -> Pairs:
-    """Pairs in three parts by a hash of their keys, or else of their row numbers."""
-    found = texts.placed(keys or rows(len(pairs)), name)
-    return Pairs(
-        name=name,
-        parts={
-            part: ([pairs[n][0] for n in chosen], [pairs[n][1] for n in chosen])
-            for part, chosen in found.items()
-        },
-        digest=texts.digest(text for pair in pairs for text in pair),
-        split=split,
-        rows={part: [n + 1 for n in chosen] for part, chosen in found.items()},
-    )
+    what: ClassVar[str] = "pair"
 
 
 class TextPairs(Kind[Pairs]):
@@ -90,28 +55,22 @@ class TextPairs(Kind[Pairs]):
             return True
         return path.suffix.lower() == ".tsv" and sort_of(path) != "labelled"
 
-    def find(self, path: Path) -> Pairs:
-        return divided(self._listed(path), shown(path))
+    def find(self, path: Path, *, like: Spec | None = None) -> Pairs:
+        if len(both := texts.two(path)) == 2:
+            found = list(zip(*texts.aligned(*both), strict=True))
+        elif path.suffix.lower() == ".tsv":
+            found = texts.columns(path)
+        else:
+            raise UserError(f"data ({shown(path)}) must be {self.about}")
+        return Pairs.divide(found, shown(path), like=like)
 
-    def _listed(self, path: Path) -> list[tuple[str, str]]:
-        both = texts.two(path)
-        if len(both) == 2:
-            return list(zip(*texts.aligned(*both), strict=True))
-        if path.suffix.lower() == ".tsv":
-            return texts.columns(path)
-        raise UserError(f"data ({shown(path)}) must be {self.about}")
-
-    def whole(self, path: Path, spec: Spec) -> Pairs:
-        left, right = (list(side) for side in zip(*self._listed(path), strict=True))
-        return Pairs(shown(path), all_parts((left, right)), "", ALL, judged=True)
-
-    def hold(self, given: Given) -> Pairs | None:
+    def from_memory(self, given: Given) -> Pairs | None:
         if not isinstance(given.x, list) or not isinstance(given.y, list):
             return None
         both = texts_of(given.x), texts_of(given.y)
-        return divided(list(zip(*both, strict=True)), given.short)
+        return Pairs.divide(list(zip(*both, strict=True)), given.short)
 
-    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+    def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
         return [torch.tensor(tokens.encode(text)) for text in texts_of(x)]
 
@@ -124,24 +83,23 @@ class TextPairs(Kind[Pairs]):
         tokens: str = "words",
         vocabulary: int = 0,
         same: bool = False,
-        by: Spec | None = None,
+        like: Spec | None = None,
     ) -> Data:
-        if by is None:
-            source, target = _learned(samples, tokens, vocabulary, same)
+        if like is not None:
+            source, target = Tokens.of(like), Tokens.of(like, "target_tokens")
+            spec = describe_like(like, samples)
         else:
-            source, target = Tokens.of(by), Tokens.of(by, "target_tokens")
-        spec: Spec = {
-            "name": samples.name,
-            "kind": self.name,
-            "task": "translation",
-            "shape": [],
-            "classes": [],
-            "split": samples.split,
-            "tokens": source.spec,
-            "target_tokens": target.spec,
-        }
-        if by is not None:
-            spec = described_by(by, samples)
+            source, target = _learned(samples, tokens, vocabulary, same)
+            spec = {
+                "name": samples.name,
+                "kind": self.name,
+                "task": "translation",
+                "shape": [],
+                "classes": [],
+                "split": samples.split,
+                "tokens": source.spec,
+                "target_tokens": target.spec,
+            }
         splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
         sampler = Buckets(("ragged", "ragged"))
         return Data(splits, spec, batch_size, seed, samples.digest, sampler)
@@ -151,13 +109,13 @@ class TextPairs(Kind[Pairs]):
         names: list[str] = []
         found: list[Tensor] = []
         for path in files_in(paths):
-            its, lines = texts.asked(path, Tokens.of(spec), column=0)
+            its, lines = texts.encode_lines(path, Tokens.of(spec), column=0)
             names, found = names + its, found + lines
         return names, found
 
     def write(self, made: list[str], spec: Spec, path: Path) -> list[Path]:
         """Texts, one a line."""
-        return texts.written(made, path)
+        return texts.write_lines(made, path)
 
     def count(self, samples: Pairs, report: Report) -> None:
         report.task, report.split = "translation", samples.split
@@ -166,8 +124,7 @@ class TextPairs(Kind[Pairs]):
             found = texts.facts({part: samples.parts[part][side] for part in PARTS})
             report.facts |= {f"{name} {fact}": value for fact, value in found.items()}
         pairs = {part: list(zip(*samples.parts[part], strict=True)) for part in PARTS}
-        places = {part: [f"line {row}" for row in samples.rows[part]] for part in PARTS}
-        texts.count_equal(report, pairs, places)
+        texts.count_equal(report, pairs, samples.places)
 
     def line(self, spec: Spec) -> str:
         counts = [len(spec[name]["vocabulary"]) for name in ("tokens", "target_tokens")]

@@ -24,12 +24,10 @@ from torch import Tensor
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part
 from everynet.data.kinds import Kind, files_in
-from everynet.data.labelled_files import ALL, all_parts, described_by, of_arrays, renumbered
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
-from everynet.data.samples import Samples, described
+from everynet.data.samples import Samples, describe, describe_like, renumber
 from everynet.data.tables import arrays, csv_table, frames
-from everynet.data.tables.columns import plain
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.system import files
@@ -54,80 +52,48 @@ class Table(Kind[Samples]):
         return path.suffix.lower() in (*TEXT, ".npy")
 
     def find(
-        self, path: Path, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
-    ) -> Samples:
-        if path.suffix.lower() not in ARRAYS:
-            return csv_table.read(regular(path), target, task, drop)
-        for name, value in (("task", task), ("drop", ",".join(drop))):
-            if value:
-                raise UserError(
-                    f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
-                    "numbers alone; the type of its y says what is learned"
-                )
-        samples = arrays.read(regular(path), target)
-        if samples.parts["train"][0].dim() != 2:
-            raise UserError(f"{shown(path)} must hold a table, and x is images")
-        return samples
-
-    def whole(
         self,
         path: Path,
-        spec: Spec,
         *,
         target: str = "",
         task: str = "",
         drop: tuple[str, ...] = (),
+        like: Spec | None = None,
     ) -> Samples:
-        if path.suffix.lower() in ARRAYS:
-            x, y, classes, split = of_arrays(regular(path), target)
-        else:
-            x, y, classes = csv_table.judged(
-                regular(path), spec.get("columns") or plain(spec["features"]), target, spec["task"]
-            )
-            split = ALL
-        return Samples(
-            name=shown(path),
-            parts=all_parts((x, y)),
-            digest="",
-            split=split,
-            classes=classes,
-            features=tuple(spec["features"]),
-            task="classification" if classes else "regression",
-            judged=True,
-        )
+        if path.suffix.lower() not in ARRAYS:
+            return csv_table.read(regular(path), target, task, drop, like)
+        for name, value in (("task", task), ("drop", ",".join(drop))):
+            if value and not like:
+                raise UserError(
+                    f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
+                    "numbers alone; the type of its y says what is learned"
+                )
+        samples = arrays.read(regular(path), target, like)
+        if samples.parts["train"][0].dim() != 2:
+            raise UserError(f"{shown(path)} must hold a table, and x is images")
+        return samples
 
-    def hold(
+    def from_memory(
         self, given: Given, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
         return frames.samples(given, target, task, drop)
 
-    def ask(self, x: Part, spec: Spec) -> Tensor:
-        return _standardised(frames.asked(x, spec), spec)
+    def convert(self, x: Part, spec: Spec) -> Tensor:
+        return _standardize(frames.features_like(spec, x), spec)
 
     def data(
-        self, samples: Samples, *, batch_size: int, seed: int = 0, by: Spec | None = None
+        self, samples: Samples, *, batch_size: int, seed: int = 0, like: Spec | None = None
     ) -> Data:
-        if by is not None:
-            return _judged(samples, by, batch_size, seed)
-        x, y = samples.parts["train"]
-        fixed = (x == x[0]).all(0)
-        mean = torch.where(fixed, x[0], x.mean(0))
-        std = torch.where(fixed, 1.0, x.std(0, correction=0))
-        if not bool(torch.isfinite(mean + std).all()):
-            wide = samples.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
-            raise UserError(f"{samples.name}: column {wide} has values too large to standardise")
-        spec = described(samples, "table", [x.shape[1]], mean.tolist(), std.tolist())
-        if samples.columns:
-            spec["columns"] = list(samples.columns)
-        if samples.task == "regression":
-            target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
-            if not all(map(math.isfinite, target.values())):
-                raise UserError(f"{samples.name}: the target has values too large to learn from")
-            spec |= target
-        splits = {part: ((x - mean) / std, y) for part, (x, y) in samples.parts.items()}
-        return Data(splits, spec, batch_size, seed, samples.digest, notes=samples.remarks)
+        if like is not None:
+            spec = describe_like(like, samples, samples.parts["test"][0].shape[1:])
+            parts = renumber(samples, like)
+        else:
+            spec, parts = _describe(samples), dict(samples.parts)
+        splits = {part: (_standardize(x, spec), y) for part, (x, y) in parts.items()}
+        notes = () if like else samples.remarks
+        return Data(splits, spec, batch_size, seed, samples.digest, notes=notes)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
         names: list[str] = []
@@ -137,7 +103,7 @@ class Table(Kind[Samples]):
             names += [f"{path}:{row}" for row in range(len(rows[-1]))]
         return names, torch.cat(rows)
 
-    def undone(
+    def to_data_units(
         self, made: Float[Tensor, "rows columns"], spec: Spec
     ) -> Float64[Tensor, "rows columns"]:
         mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
@@ -147,7 +113,7 @@ class Table(Kind[Samples]):
         """Rows in the units of the data, as csv; points in the plane as a picture too."""
         if path.suffix not in ("", ".csv"):
             raise UserError(f"--out ({shown(path)}) must end in .csv, because rows were made")
-        values = self.undone(made, spec)
+        values = self.to_data_units(made, spec)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(spec["features"])
@@ -169,19 +135,30 @@ class Table(Kind[Samples]):
         return f"{spec['name']}: {spec['task']} from {spec['shape'][0]} columns"
 
 
-def _judged(samples: Samples, by: Spec, batch_size: int, seed: int) -> Data:
-    """Rows standardised as those were that were learned."""
-    spec = described_by(by, samples, samples.parts["test"][0].shape[1:])
-    mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
-    splits = {n: ((x.double() - mean) / std, y) for n, (x, y) in renumbered(samples, spec).items()}
-    return Data(splits, spec, batch_size, seed, samples.digest)
+def _describe(samples: Samples) -> Spec:
+    """What is known of a table, with the moments of its training rows."""
+    x, y = samples.parts["train"]
+    fixed = (x == x[0]).all(0)
+    mean = torch.where(fixed, x[0], x.mean(0))
+    std = torch.where(fixed, 1.0, x.std(0, correction=0))
+    if not bool(torch.isfinite(mean + std).all()):
+        wide = samples.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
+        raise UserError(f"{samples.name}: column {wide} has values too large to standardise")
+    spec = describe(samples, "table", [x.shape[1]], mean.tolist(), std.tolist())
+    if samples.columns:
+        spec["columns"] = list(samples.columns)
+    if samples.task == "regression":
+        target = {"target_mean": y.mean().item(), "target_std": y.std(correction=0).item()}
+        if not all(map(math.isfinite, target.values())):
+            raise UserError(f"{samples.name}: the target has values too large to learn from")
+        spec |= target
+    return spec
 
 
 def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
     suffix = path.suffix.lower()
     if suffix in TEXT:
-        columns = spec.get("columns") or plain(spec["features"])
-        x = csv_table.asked(path, columns)
+        x = csv_table.features_like(spec, path)
     elif suffix in ARRAYS:
         x = arrays.as_samples(path, "x", arrays.first(path))
     else:
@@ -193,14 +170,14 @@ def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
             f"{shown(path)} {tuple(x.shape)} must have {spec['shape'][0]} columns: "
             + shown(", ".join(spec["features"]))
         )
-    return _standardised(x, spec)
+    return _standardize(x, spec)
 
 
-def _standardised(
+def _standardize(
     x: Float64[Tensor, "rows features"], spec: Spec
 ) -> Float64[Tensor, "rows features"]:
     mean, std = (torch.tensor(spec[name], dtype=torch.float64) for name in ("mean", "std"))
-    return (x - mean) / std
+    return (x.double() - mean) / std
 
 
 KIND = Table()

@@ -21,12 +21,12 @@ from torch import Tensor
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.labelled_files import ALL, all_parts, described_by
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samplers import Lanes, Windows
-from everynet.data.split import PARTS
+from everynet.data.samples import describe_like
+from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
 from everynet.data.texts.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
 from everynet.system import files
@@ -39,11 +39,11 @@ BLOCK = 4096
 FEWEST = 200
 """Tokens of the shortest text that is divided."""
 AT_ONCE = 16_384
-"""Tokens that a network is asked about at once in evaluation, where windows are no lanes."""
+"""Tokens that are evaluated at once, where windows are no lanes."""
 SHOWN = 4096
 """The vocabulary of byte pairs of which `data check` tells."""
 GAP, BLANK = "___", -1
-"""A word that is asked for, and its number in what `read` gives; in texts of words alone."""
+"""A word to be predicted, and its number in what `read` gives; in texts of words alone."""
 OTHERS = (".csv", ".tsv", ".npy", ".npz")
 """Files that begin like text, or might, and are a table."""
 
@@ -59,8 +59,8 @@ class LongText:
     split: str = ""
     """One sentence that says how the parts were made; empty where our rule makes them."""
     published: bool = False
-    judged: bool = False
-    """Whether it only judges: nothing is learned from it."""
+    test_only: bool = False
+    """Whether a network is only evaluated on it: nothing is learned."""
 
 
 class Text(Kind[LongText]):
@@ -85,23 +85,21 @@ class Text(Kind[LongText]):
             return False
         return bool(start) and b"\0" not in start
 
-    def find(self, path: Path) -> LongText:
+    def find(self, path: Path, *, like: Spec | None = None) -> LongText:
         content = read_bytes(path, MOST_BYTES)
-        whole = decoded(content, path)
-        return LongText(str(path), {"whole": whole}, hashlib.sha256(content).hexdigest())
+        text = decoded(content, path)
+        if like:
+            return LongText(str(path), all_parts(text), "", ALL_OF_IT, test_only=True)
+        return LongText(str(path), {"whole": text}, hashlib.sha256(content).hexdigest())
 
-    def whole(self, path: Path, spec: Spec) -> LongText:
-        text = decoded(read_bytes(path, MOST_BYTES), path)
-        return LongText(str(path), all_parts(text), "", ALL, judged=True)
-
-    def hold(self, given: Given) -> LongText | None:
+    def from_memory(self, given: Given) -> LongText | None:
         if not isinstance(given.x, list) or given.y is not None:
             return None
         return LongText(given.short, {"whole": "\n".join(given.x)}, given.digest)
 
-    def ask(self, x: Part, spec: Spec) -> list[Tensor]:
+    def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
-        return [_asked(tokens, text) for text in texts_of(x)]
+        return [_encoded(tokens, text) for text in texts_of(x)]
 
     def data(
         self,
@@ -112,39 +110,31 @@ class Text(Kind[LongText]):
         tokens: str = "characters",
         vocabulary: int = 0,
         sampler: Lanes | Windows = Lanes(64),  # noqa: B008 -- frozen
-        by: Spec | None = None,
+        like: Spec | None = None,
     ) -> Data:
         """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
         parts, split = divided(samples, tokens)
-        if by is not None:
-            learned = Tokens.of(by)
+        if like is not None:
+            learned, spec = Tokens.of(like), describe_like(like, samples)
             stream = learned.stream(parts["test"])
             if len(stream) <= sampler.length:
                 raise UserError(
                     f"{shown(samples.name)} ({len(stream):,} tokens) must have more than "
                     f"{sampler.length}, a window of what was learned; give more text"
                 )
-            spec = described_by(by, samples)
-            return Data(
-                all_parts((stream,)),
-                spec,
-                batch_size,
-                seed,
-                samples.digest,
-                sampler=sampler,
-                eval_batch_size=AT_ONCE,
-            )
-        learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
-        splits = {part: (learned.stream(parts[part]),) for part in PARTS}
-        spec = {
-            "name": samples.name,
-            "kind": self.name,
-            "task": "language",
-            "shape": [len(learned)],
-            "classes": [],
-            "tokens": learned.spec,
-            "split": split,
-        }
+            splits = all_parts((stream,))
+        else:
+            learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
+            splits = {part: (learned.stream(parts[part]),) for part in PARTS}
+            spec = {
+                "name": samples.name,
+                "kind": self.name,
+                "task": "language",
+                "shape": [len(learned)],
+                "classes": [],
+                "tokens": learned.spec,
+                "split": split,
+            }
         return Data(
             splits,
             spec,
@@ -156,7 +146,7 @@ class Text(Kind[LongText]):
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
-        """Each line that is not empty, as the numbers of its tokens; BLANK for a word asked for."""
+        """Each line that is not empty, as the numbers of its tokens; BLANK is a word to predict."""
         tokens = Tokens.of(spec)
         names: list[str] = []
         lines: list[Tensor] = []
@@ -166,7 +156,7 @@ class Text(Kind[LongText]):
             if not found:
                 raise UserError(f"{shown(path)} must hold a line that is not empty")
             names += [f"{path}:{number}" for number, _ in found]
-            lines += [_asked(tokens, line) for _, line in found]
+            lines += [_encoded(tokens, line) for _, line in found]
         return names, lines
 
     def write(self, made: Sequence[str], spec: Spec, path: Path) -> list[Path]:
@@ -207,7 +197,7 @@ class Text(Kind[LongText]):
         )
 
 
-def _asked(tokens: Tokens, line: str) -> Tensor:
+def _encoded(tokens: Tokens, line: str) -> Tensor:
     """The numbers of a line, with BLANK for GAP."""
     numbers = tokens.stream(line).long()
     if tokens.kind == "words" and GAP not in tokens.index:

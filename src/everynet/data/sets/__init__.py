@@ -1,22 +1,26 @@
-"""The known sets: each file here holds some, in `SETS`, and imports nothing heavy by itself.
+"""The known datasets, listed in `sets.toml`; the files here make their samples.
 
-A set names its kind and is either built in (it ships with a dependency or is generated) or real:
-then it has one or more forms. A form is a handful of contents, each known by its size and the
-SHA-256 of its bytes after unpacking, a function that makes samples of them, and sources. A set of
-one's own is made known by `everynet.data.register(Known(...))`.
+A dataset names its kind and is either built in (it ships with a dependency or is generated) or
+real: then it has one or more forms. A form is a handful of contents, each known by its size and the
+SHA-256 of its bytes after unpacking, a function that decodes them, and sources. A function is named
+"file:function" and imported when it is called, so that listing datasets imports nothing heavy. A
+dataset of one's own is made known by `everynet.data.register(Known(...))`.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from everynet.data.download.contents import Content
+from everynet.system.errors import UserError
+from everynet.system.wording import shown
 
 
 @dataclass(frozen=True)
@@ -38,12 +42,12 @@ class Package:
 
 @dataclass(frozen=True)
 class Form:
-    """One way in which a set is handed round."""
+    """One way in which a dataset is handed round."""
 
     folder: str
     """The folder of its files, in EVERYNET_DATA and in the cache."""
     decode: Callable[[Sequence[bytes]], Any]
-    """Makes samples of the set's kind out of the contents, in their order."""
+    """Makes samples of the dataset's kind out of the contents, in their order."""
     contents: tuple[Content, ...]
     sources: tuple[Web | Package, ...] = ()
     archive: Content | None = None
@@ -54,14 +58,14 @@ class Form:
 
 @dataclass(frozen=True)
 class Known:
-    """A set that goes by a name."""
+    """A dataset that goes by a name."""
 
     name: str
     kind: str
     about: str
     licence: str
     make: Callable[[str], Any] | None = None
-    """Of a set that is built in: its samples; it is given what stands behind `name:`."""
+    """Makes the samples of a dataset that is built in; it is given what stands behind `name:`."""
     forms: tuple[Form, ...] = ()
 
     @property
@@ -76,33 +80,88 @@ class Known:
         return hashlib.sha256(sums.encode()).hexdigest()
 
 
-FILES = ("scikit", "generated", "mnist", "cifar")
 _added: dict[str, Known] = {}
 
 
 @cache
 def _shipped() -> dict[str, Known]:
-    files = sorted(p.stem for p in Path(__file__).parent.glob("*.py") if p.stem != "__init__")
-    found: dict[str, Known] = {}
-    for file in sorted(files, key=lambda name: (FILES.index(name) if name in FILES else 99, name)):
-        module = import_module(f"everynet.data.sets.{file}")
-        made: Iterable[Known] = getattr(module, "SETS", ())
-        found |= {known.name: known for known in made}
-    return found
+    listed = tomllib.loads(Path(__file__).with_name("sets.toml").read_text(encoding="utf-8"))
+    return {name: _known(name, **fields) for name, fields in listed.items()}
+
+
+def _known(  # noqa: PLR0917 -- the fields of an entry
+    name: str,
+    kind: str,
+    about: str,
+    licence: str,
+    make: str = "",
+    fixed: bool = False,
+    forms: Sequence[Mapping[str, Any]] = (),
+) -> Known:
+    """An entry of sets.toml; a dataset that is `fixed` takes no count behind its name."""
+
+    def made(count: str) -> Any:  # noqa: ANN401 -- samples of the kind
+        if not fixed:
+            return _call(make, count)
+        if count:
+            raise UserError(
+                f"data ({name}:{shown(count, 40)}) must be {name}: it has a fixed number of samples"
+            )
+        return _call(make)
+
+    return Known(name, kind, about, licence, made if make else None, tuple(map(_form, forms)))
+
+
+def _form(fields: Mapping[str, Any]) -> Form:
+    return Form(
+        fields["folder"],
+        partial(_call, fields["decode"]),
+        tuple(map(_content, fields["contents"].splitlines())),
+        tuple(map(_source, fields.get("sources", ()))),
+        _content(fields["archive"]) if "archive" in fields else None,
+        fields.get("unpacked", ""),
+    )
+
+
+def _content(line: str) -> Content:
+    name, size, sha256, *also = line.split()
+    return Content(name, int(size), sha256, *also)
+
+
+def _source(line: str) -> Web | Package:
+    if "://" in line:
+        return Web(line)
+    project, version, limit = line.split()
+    return Package(project, version, int(limit))
+
+
+def _call(named: str, *arguments: object) -> Any:  # noqa: ANN401 -- samples of a kind
+    """What a function "file:function" gives, imported now."""
+    module, _, name = named.partition(":")
+    return getattr(import_module(f"{__name__}.{module}"), name)(*arguments)
 
 
 def register(known: Known) -> None:
-    """Make a set of one's own known by its name."""
+    """Make a dataset of one's own known by its name."""
     _added[known.name] = known
 
 
 def everything() -> dict[str, Known]:
-    """Every set by name: those that are built in, then the real ones, then the user's own."""
-    shipped = _shipped()
-    built_in = {name: known for name, known in shipped.items() if known.make}
-    return built_in | shipped | _added
+    """Every dataset by name: those that are built in, then the real ones, then the user's own."""
+    return _shipped() | _added
 
 
 def built_in() -> tuple[str, ...]:
-    """The names of the sets that need no network and no file."""
+    """The names of the datasets that need no network and no file."""
     return tuple(name for name, known in everything().items() if known.make)
+
+
+def parse_count(name: str, count: str, default: int, low: int, high: int) -> int:
+    """The number behind `name:`, or the default where there is none."""
+    if count and not (count.isdecimal() and len(count) < 20):
+        raise UserError(
+            f"data ({name}:{shown(count, 40)}) must be like {name}:2000, with a whole number"
+        )
+    if count and not low <= int(count) <= high:
+        raise UserError(f"{name}:{count} must be from {name}:{low} to {name}:{high}")
+    return int(count) if count else default

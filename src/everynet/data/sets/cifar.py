@@ -1,210 +1,133 @@
-"""CIFAR-10, whole and the first images of each class: colour images of 32x32 in 10 classes."""
+"""CIFAR-10 in its binary form, and in the form of our small share of it, numpy's npz.
+
+    binary   a record of 3,073 bytes an image: its label, then 1,024 red, green and blue values
+    strips   lossless WebP files of 1,000 images, 64 x 16,000 pixels, two images side by side
+    npz      x_train, y_train, x_test, y_test; images are height x width x colour
+
+Krizhevsky (2009), "Learning Multiple Layers of Features from Tiny Images".
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+import io
+import math
+from collections.abc import Iterable, Sequence
 
-from everynet.data.download.contents import Content
-from everynet.data.sets import Form, Known, Web
+import numpy as np
+from jaxtyping import Int64, Shaped, UInt8
+from PIL import Image
 
-_THINGS = (
+from everynet.data.samples import Samples, split_published
+
+SIDE = 32
+RECORD = 1 + 3 * SIDE * SIDE
+CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),
 )
+SMALL_TRAIN = 1000
+"""Images of each class in the training part of the small share: the first of the whole set."""
+SMALL_TEST = 200
+
+Pictures = UInt8[np.ndarray, "count 3 32 32"]
+Labels = Int64[np.ndarray, " count"]
 
 
-def _binary(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
-    from everynet.data import cifar  # noqa: PLC0415 -- torch only where it is needed
-    from everynet.data.samples import published  # noqa: PLC0415
-
-    return published(cifar.binary(held[:-1]), cifar.binary(held[-1:]), _THINGS)
+def of_binary(held: Sequence[bytes]) -> Samples:
+    """The whole dataset in its binary form."""
+    return split_published(binary(held[:-1]), binary(held[-1:]), CLASSES)
 
 
-def _strips(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
-    from everynet.data import cifar  # noqa: PLC0415
-    from everynet.data.samples import published  # noqa: PLC0415
-
-    train, test = cifar.strips(held[:50]), cifar.strips(held[50:60])
-    y = cifar.labels(held[60], len(train) + len(test))
-    return published((train, y[: len(train)]), (test, y[len(train) :]), _THINGS)
+def of_strips(held: Sequence[bytes]) -> Samples:
+    """The whole dataset in fifty strips for training, ten for the test, and the labels of all."""
+    train, test = strips(held[:50]), strips(held[50:60])
+    y = labels(held[60], len(train) + len(test))
+    return split_published((train, y[: len(train)]), (test, y[len(train) :]), CLASSES)
 
 
-def _first(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
-    from everynet.data import cifar  # noqa: PLC0415
-    from everynet.data.samples import published  # noqa: PLC0415
-
-    train = cifar.first_of_each(*cifar.binary(held[:-1]), cifar.SMALL_TRAIN)
-    test = cifar.first_of_each(*cifar.binary(held[-1:]), cifar.SMALL_TEST)
-    return published(train, test, _THINGS)
+def first_images(held: Sequence[bytes]) -> Samples:
+    """The small share, taken out of the whole dataset in its binary form."""
+    train = first_of_each(*binary(held[:-1]), SMALL_TRAIN)
+    return split_published(train, first_of_each(*binary(held[-1:]), SMALL_TEST), CLASSES)
 
 
-def _arrays(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
-    from everynet.data import cifar  # noqa: PLC0415
-    from everynet.data.samples import published  # noqa: PLC0415
-
-    return published(cifar.npy(held[0], held[1]), cifar.npy(held[2], held[3]), _THINGS)
+def of_arrays(held: Sequence[bytes]) -> Samples:
+    """The small share in npy files."""
+    return split_published(npy(held[0], held[1]), npy(held[2], held[3]), CLASSES)
 
 
-def _batches(*sums: str) -> tuple[Content, ...]:
-    """The six files of CIFAR-10."""
-    names = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
-    return tuple(
-        Content(name, 30_730_000, digest) for name, digest in zip(names, sums, strict=True)
-    )
+def binary(contents: Iterable[bytes]) -> tuple[Pictures, Labels]:
+    """Images and labels of some batch files, in order."""
+    records = np.concatenate([_records(content) for content in contents])
+    return records[:, 1:].reshape(-1, 3, SIDE, SIDE), _labels(records[:, 0])
 
 
-_CIFAR10 = Form(
-    folder="cifar10",
-    decode=_binary,
-    # Computed from the images themselves, which we had without loss in another packing, and equal
-    # to what TorchVision for Ruby publishes; the archive's is what TensorFlow Datasets publishes.
-    contents=_batches(
-        "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
-        "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
-        "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
-        "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
-        "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
-        "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
-    ),
-    sources=(Web("https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz"),),
-    archive=Content(
-        "cifar-10-binary.tar.gz",
-        170_052_171,
-        "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-    ),
-    unpacked="cifar-10-batches-bin",
-)
+def strips(contents: Iterable[bytes]) -> Pictures:
+    """Images of some strips, in order: image k of a strip is at row k // 2, column k % 2."""
+    parts = []
+    for content in contents:
+        pixels = np.asarray(Image.open(io.BytesIO(content), formats=["WEBP"]).convert("RGB"))
+        cut = pixels.reshape(-1, SIDE, 2, SIDE, 3)  # row height column width colour
+        parts.append(cut.transpose(0, 2, 4, 1, 3).reshape(-1, 3, SIDE, SIDE))
+    return np.concatenate(parts)
 
-_SMALL = Form(
-    folder="cifar10",
-    decode=_arrays,
-    contents=(
-        Content(
-            "x_train.npy",
-            30_720_128,
-            "8ab6f11fdcdc153128fa66e3bb42e764dc203a5dff68373b93be2ff808db2fed",
-        ),
-        Content(
-            "y_train.npy",
-            10_128,
-            "cba410e970bb6758fc8e44d1ab28c3ef892288cdca663954d485a251045c6f0a",
-        ),
-        Content(
-            "x_test.npy",
-            6_144_128,
-            "b124c2bc5c43d6001d0d2fccfe48c21ccc76e35548cc47adbb36c94ffe266dc1",
-        ),
-        Content(
-            "y_test.npy",
-            2_128,
-            "8c3d7460042ec61e77b8efa0cae18ccea8c28f48da76df283cf57d91d926cd42",
-        ),
-    ),
-    archive=Content(
-        "cifar10_subset_10k_2k.npz",
-        33_942_412,
-        "ed0741e8149f363e37eb9f647a74bfc54075142d7312f5844cfaf3251bbbf100",
-    ),
-)
 
-_WHOLE_SUMS = """
-1664552 caf63ce2e9e04039acf5a7745429dce0bc5f271409e52f452f1600ce0f64a3e4
-1671524 cd1032c7ff2fd227ae77d89887a4415bda8abe3fe38d594f80268ade5f9f6408
-1649924 587856dc59d6b721a1e8b92b931d992433aba9bd5a3befde3d4ec844fa186ec7
-1665146 fdd3bec7a4092db840bebc4fb54090805179482f15bd6a3629e563912147ea2b
-1640886 6fea172a86a1a19f6b7671a4fc7a48e3ea5e9f91660f092978f6f35544c6c20e
-1641654 3d981fa4b18d3f64c43cf2258cf2603e7fced684d0c24eae0ed2ef7ec6247ac7
-1671800 334482f43586923a3211d5427b361e1fc7bf94c69f3c8ddbba3cd5eabb6ee049
-1655708 c39c63231d95a2d10ed71c7cd4fd1f24c52887621ccfbcc344fd42cbd1aa7d35
-1644188 38d53454b4f0ef068f22b4d34360d57632052bc7db71a6364b0b3567ff546c4a
-1643992 9dbf5993b90cd1231d958934ff8363f91affb30c211c9a8941e4d79d0f748b69
-1644114 349541b008294b6efa6ebb31706e2587a4954f2ae24748a752bc0f61a058e34b
-1657416 899fafb0d0027eb0c68962bbc1e15724eb396a6488acefeccf89ef5674db5000
-1661654 c5da6f67d13bab7f1300b55b8eef12868825af63d5a2a47fcb191a6c657952f0
-1655074 45a372c3434e565bc0553f17d528582e8aaf51808fc849bce22b34ca060a5b2d
-1669366 bab1b86bfdadf4ee50ccf363664eee0d4d7b7f09e8674a9c41a290618b2ecea5
-1658466 8192a5ec3f7755566eae32185d5405fcca39551cbec5ac28750e93da3feff171
-1650658 5546db3d69a1722e5a01d0f7893ef6083b2e5a1ff2a13123e74ec77e659988d3
-1666732 e310c5e79f5ae0a1318db5f1e2919109e026ad08bb3c799a998125244cb0c5a1
-1662724 115668d43b4fd9730530f1ff74d62ee5665a899e7ccd1a0846c2c6b374e4f39d
-1661252 391e9d89894bd0c9ea24d0f662bc1316b3d9673fe0569b6ebee5ab48bbf61549
-1651198 b157082c5165d39a1fd17a89df6c13bf7938680e062ae94d693d59ef6fef5c93
-1645752 6cdd0acae5751adebbb61c9983a5966304d728c1b3c85ecd17ab7ec2adfa97bd
-1660260 a55f2acaf3dd162d3f95ee680986322cbb8f746e2980f3e86d5d574fca3275f3
-1668570 40cd7ea9ea183db2a26d129a08cd17c2b9c94620a3c1892cdb37ab7932320668
-1660558 fa2a79023223ec22103d59823db7fa09316fa8c45348b0917bbb09fb69e4f832
-1654752 9defe822d17956052f7eddd89ba4dd9dae20b8fdbf7fcd189d9e604bdd16ca35
-1663656 2301be9e4a9037cdce665f17f4fa3a1ce72c607d335cd68157ff1f67936eeaca
-1654562 869108f52ebb70c1c67af9d26222de638878717f2866fde7401c0ce49b858313
-1667316 09816ae7893caa426a744e94c83af3025770b4a011b3bb7c2fa420994a9e851a
-1662296 471fe7367aedebed747ac0ad2edbce1e62aad4f2288f612d7083eda77c91a5ee
-1672984 b2f2336c102fbf18debbcbd4129b48fbd59ae702bf086ffffeceddb2eebafced
-1652170 e5b4e0dac3c6e09a537670b7dc1d61863bcfed9bd30b70fa8f70dbf3bd89bcb2
-1660890 33c4cfff8abb65abbd4fe2cde860cb2de7001d918cbdb8fe12744e95a4b54620
-1654162 16efdfabe1c839c82fd05f42445c34e87085d62fca619a5d6ddfe36980b57a03
-1666878 451663c8c68b450e20d08e55ce45f7f4c09f4a0bf30ddd49d783edbb4ccc803d
-1650536 ebb338c9926d2ee903862cc5d1c5f37adc5a0653396ea8c4f4fa60d658a28cb9
-1659252 2a94d088060c0c5b6b75c9393aa092072a706ea4f53ccfab71a04df1c294c48a
-1658634 df427183e1a91e94a47bab2790df9ff470d43e90d31e487eebabc542792fa361
-1648870 ff20e25d49e91c35de1fbc7763809c0a77fd97566528233fa5673e338750e563
-1646592 ba756c93660deb0f88a319ba965c0c59dc73b78a71a3cb868d343829f40d6adc
-1658488 86391bd5c76696a4d6178ab0f46d86c51e809f47d090bff0c787db87923734b8
-1656768 82f9679dbd5186120013feee6cd5c0ebd6d15cf0f8b0d1d87c1f971b8bdbb171
-1648172 778ec7bf52a0616875938ee06f5f0a34d088ff3ba075519caafa6391c6b72183
-1660320 fec1bb4c2eb0fbee96470195fa58da0299a5c49a132c300d2db22113b778a675
-1650332 2bda740bf773f98dce55879c4940be84a8e1ad4167c409f2163048a225e1a420
-1665792 b8116b94af1a504b2c2934e1977f494157d1920dadf82b95edf641067d9cfad8
-1657752 3f0a46e838a91c0d608fe15ec84314a644257534058d14c24c7c6a65eb589884
-1649676 9941d7be6edf79da8111d2c486c84257085cb123434611a9362c67e8e7d8e5e5
-1649448 0fb12bbf46b3f37e733b249f90857dd43740ee6c33c08f8be6864666db674e6b
-1653474 aaed53d5c9db60c2aa14ec82d109fba7e14a640d7ddeb2c4dee720b782ad54a9
-1662906 84aa09a776b0559728ddee6f0e495bbd98deaabf72081b9f0ad1a473356b24d0
-1659788 66a90d51e2087ac4a32364d9a1da12e578782608badc0b4ce1ab8959fbfd2a45
-1649992 855a70c0653e2dab21112b95779f7829569e07c2ab0dde5afe33c1575752aaa4
-1655908 586fb379f992c00daa71d5ba0c4a3047435f210c5fe483c9370cce0df36f6c83
-1660900 63a18d2d7a0efeb550c8e89215f634a388156b126fc3d5edfc9dac77ecdcbee9
-1659550 9a6ed5ad2c667ece57be971093cfe46deea5fbc2d978e26ac78c0f220be9d83f
-1648256 620b229d9afe08946e407182dafaedd76901e5b083083e2647b4a8d06d4c2147
-1664298 daedd3288b94349e087f9e010b000fe9057ebaac9debab3f27dc5a8d9f447747
-1663238 39bc4b28e7c476e150876f76c3837a15141ca01ce03879420cd994dda7e65c7e
-1652534 b34ee9ff070c47cd80cb15021b2fb80eb0e65bc6f92e19366b81be23b1fb59de
-60128 0066c48b0955bbc1b1ba22a9133f597afe1d5ed01235d0f4f28340c9f8eb5a3c
-"""
-"""Bytes and SHA-256 of train-00.webp to train-49.webp, test-0.webp to test-9.webp, labels.npy."""
+def labels(content: bytes, count: int) -> Labels:
+    """The labels of a whole set, as numpy stores them."""
+    found = np.load(io.BytesIO(content), allow_pickle=False)
+    if found.shape != (count,):
+        raise ValueError(f"labels ({found.shape}) must be one for each of the {count} images")
+    return _labels(found)
 
-_WHOLE = Form(
-    folder="cifar10-whole",
-    decode=_strips,
-    contents=tuple(
-        Content(name, int(line.split()[0]), line.split()[1])
-        for name, line in zip(
-            (
-                *(f"train-{number:02}.webp" for number in range(50)),
-                *(f"test-{number}.webp" for number in range(10)),
-                "labels.npy",
-            ),
-            _WHOLE_SUMS.strip().splitlines(),
-            strict=True,
+
+def _records(content: bytes) -> UInt8[np.ndarray, "count record"]:
+    if not content or len(content) % RECORD:
+        raise ValueError(
+            f"{len(content):,} bytes are not a whole number of records of {RECORD:,} bytes"
         )
-    ),
-)
-"""The same images in strips without loss, a thousand to a file."""
+    return np.frombuffer(content, np.uint8).reshape(-1, RECORD)
 
-SETS = (
-    Known(
-        name="cifar10",
-        kind="image",
-        about="things and animals: 50,000 + 10,000 colour images of 32x32",
-        licence="none stated; cite Krizhevsky (2009)",
-        forms=(_CIFAR10, _WHOLE),
-    ),
-    Known(
-        name="cifar10-small",
-        kind="image",
-        about="the first 1,000 + 200 images of each class of cifar10",
-        licence="as cifar10",
-        forms=(_SMALL, replace(_CIFAR10, decode=_first)),
-    ),
-)
+
+def _labels(found: UInt8[np.ndarray, " count"]) -> Labels:
+    if found.max(initial=0) >= len(CLASSES):
+        raise ValueError(f"label {found.max()} must be below {len(CLASSES)}")
+    return found.astype(np.int64)
+
+
+def first_of_each(
+    x: Pictures, y: Labels, number: int
+) -> tuple[UInt8[np.ndarray, "kept 3 32 32"], Int64[np.ndarray, " kept"]]:
+    """The first `number` images of each class, in the order they stand in."""
+    rows = [np.flatnonzero(y == label)[:number] for label in range(len(CLASSES))]
+    kept = np.sort(np.concatenate(rows))
+    return x[kept], y[kept]
+
+
+def npy(images: bytes, labels: bytes) -> tuple[Pictures, Labels]:
+    """Images and labels of two npy files, colours first."""
+    x, y = _array(images), _array(labels)
+    if x.dtype != np.uint8 or x.shape[1:] != (SIDE, SIDE, 3):
+        raise ValueError(f"images must be uint8, count x 32 x 32 x 3, not {x.dtype} {x.shape}")
+    if y.dtype != np.uint8 or y.shape != x.shape[:1]:
+        raise ValueError(f"labels must be {len(x)} of uint8, not {y.dtype} {y.shape}")
+    return np.ascontiguousarray(x.transpose(0, 3, 1, 2)), _labels(y)
+
+
+def _array(content: bytes) -> Shaped[np.ndarray, "*shape"]:
+    """The array of an npy file, as a view: no objects, and no more bytes than are there."""
+    stream = io.BytesIO(content)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise ValueError(f"its version is {version}, not (1, 0)")
+        shape, columns_first, dtype = np.lib.format.read_array_header_1_0(stream)
+    except Exception as error:  # a damaged header is read as whatever Python it looks like
+        raise ValueError(f"the npy header cannot be read: {error}") from error
+    if dtype.hasobject or columns_first:
+        raise ValueError(f"an npy array must be plain and row-major, not {dtype}")
+    start = stream.tell()
+    if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize != len(content) - start:
+        raise ValueError(
+            f"the npy header promises {shape} of {dtype}, but {len(content) - start:,} bytes follow"
+        )
+    return np.frombuffer(content, dtype, offset=start).reshape(shape)

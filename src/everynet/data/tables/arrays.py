@@ -12,14 +12,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from everynet.data.dataset import Spec
 from everynet.data.samples import Pair, Samples
-from everynet.data.split import PARTS, by_hash, rows
+from everynet.data.split import PARTS, all_parts, by_hash, rows
 from everynet.data.tables import npz
 from everynet.data.tables.npz import Array, read_npy, read_npz
 from everynet.system.errors import UserError
@@ -30,22 +32,26 @@ _KNOWN = ("x", "y", *(f"{a}_{end}" for ends in _ENDINGS.values() for end in ends
 _SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 
 
-def read(path: Path, target: str = "") -> Samples:
+def read(path: Path, target: str = "", like: Spec | None = None) -> Samples:
     """The samples of an npz or npy file."""
     if path.suffix.lower() == ".npy":
-        found, names = {"train": columns(path, target)}, None
+        found, names = {"test" if like else "train": columns(path, target)}, None
     else:
-        if target:
+        if target and not like:
             raise UserError(
                 f"target ({shown(target)}) must be empty: {shown(path)} holds its own y"
             )
         arrays = held(path)
-        found, names = pairs(path, arrays), arrays.get("classes")
-    return made(path, found, names, digest(path, target))
+        found, names = pairs(path, arrays, like), arrays.get("classes")
+    return make_samples(path, found, names, digest(path, target), like)
 
 
-def made(
-    path: Path, found: Mapping[str, tuple[Array, Array]], names: Array | None, digest: str
+def make_samples(
+    path: Path,
+    found: Mapping[str, tuple[Array, Array]],
+    names: Array | None,
+    digest: str,
+    like: Spec | None = None,
 ) -> Samples:
     """The samples in the arrays of some parts."""
     for part, (x, y) in found.items():
@@ -54,31 +60,30 @@ def made(
                 f"{shown(path)}: y of {part} (shape {y.shape}) must hold one value for each row of "
                 f"x (shape {x.shape})"
             )
-    labels, classes = _labels(path, {part: y for part, (_, y) in found.items()}, names)
+    ys = {part: y for part, (_, y) in found.items()}
+    labels, classes = _labels(path, ys, names, checked=like is None)
     parts: dict[str, Pair] = {}
     for part, (x, _) in found.items():
         parts[part] = (as_samples(path, f"x of {part}", x), labels[part])
-        its, first = tuple(parts[part][0].shape[1:]), tuple(parts["train"][0].shape[1:])
-        if its != first:
-            raise UserError(
-                f"{shown(path)}: a row of x of {part} {its} must be as in train {first}"
-            )
-    samples, rows_of, split = complete(parts)
-    shape = samples["train"][0].shape
-    whole = all(pair[0].dtype == torch.uint8 for pair in samples.values())
-    if not whole:
-        samples = {part: (images.double(), y) for part, (images, y) in samples.items()}
+        check_alike(path, parts, part)
+    fields = complete(path, parts, digest, like)
+    shape = fields["parts"]["train"][0].shape
     return Samples(
-        name=shown(path),
-        parts=samples,
-        digest=digest,
-        split=split,
+        **fields,
         classes=classes,
         features=tuple(f"x{column}" for column in range(shape[1])) if len(shape) == 2 else (),
-        peak=255.0 if whole else 1.0,
         task="classification" if classes else "regression",
-        rows=rows_of,
     )
+
+
+def check_alike(path: Path, parts: Mapping[str, Pair], part: str) -> None:
+    """Refuse a part whose rows have another shape than those of train."""
+    for name, mine, first in zip("xy", parts[part], parts.get("train", parts[part]), strict=True):
+        if mine.shape[1:] != first.shape[1:]:
+            raise UserError(
+                f"{shown(path)}: a row of {name} of {part} {tuple(mine.shape[1:])} must be as in "
+                f"train {tuple(first.shape[1:])}"
+            )
 
 
 def rank(path: Path, name: str = "x") -> int:
@@ -130,8 +135,18 @@ def columns(path: Path, target: str) -> tuple[Array, Array]:
     return np.delete(table, int(target), axis=1), table[:, int(target)]
 
 
-def pairs(path: Path, arrays: Mapping[str, Array]) -> dict[str, tuple[Array, Array]]:
-    """The x and y of every part that the arrays are named for."""
+def pairs(
+    path: Path, arrays: Mapping[str, Array], like: Spec | None = None
+) -> dict[str, tuple[Array, Array]]:
+    """The x and y of every part that the arrays are named for; with `like` of the test alone."""
+    if like:
+        for end in ("_test", ""):
+            if {f"x{end}", f"y{end}"} <= set(arrays):
+                return {"test": (arrays[f"x{end}"], arrays[f"y{end}"])}
+        raise UserError(
+            f"{shown(path)} holds {shown(', '.join(arrays), 80)}, but must hold x and y, or x_test "
+            "and y_test, because predictions are compared with targets"
+        )
     left = {name: array for name, array in arrays.items() if name != "classes"}
     if set(left) == {"x", "y"}:
         return {"train": (left["x"], left["y"])}
@@ -175,12 +190,15 @@ def as_samples(path: Path, name: str, x: Array) -> Shaped[Tensor, "rows ..."]:
 
 
 def _labels(
-    path: Path, found: Mapping[str, Array], names: Array | None
+    path: Path, found: Mapping[str, Array], names: Array | None, checked: bool
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """The y of each part, and the names of the classes where it is a class."""
+    """The y of each part, and the names of the classes where it is a class.
+
+    Where it is `checked`, every class must have rows in train; else those that occur are named.
+    """
     kinds = {y.dtype.kind for y in found.values()}
     if kinds <= {"f"}:
-        if names is not None:
+        if names is not None and checked:
             raise UserError(f"{shown(path)}: y must be whole numbers, because classes are named")
         return {part: torch.from_numpy(y.astype(np.float64)) for part, y in found.items()}, ()
     if kinds == {"U"}:
@@ -193,14 +211,19 @@ def _labels(
     if not kinds <= {"b", "i", "u"}:
         raise UserError(f"{shown(path)}: y of every part must be of one kind")
     named = None if names is None else _class_names(path, names)
-    train = found["train"]
+    train = next(iter(found.values()))
     count = len(named) if named else 1 + (int(train.max()) if train.size else 0)
+    most = min(count, 1 + len(train)) if checked else count
     for part, y in found.items():
-        for wrong in y[(y < 0) | (y >= min(count, 1 + len(train)))][:1]:
+        for wrong in y[(y < 0) | (y >= most)][:1]:
             raise UserError(
                 f"{shown(path)}: label {int(wrong)} in y of {part} is out of range; labels must "
                 "count from 0, and each must have rows in train"
             )
+    if not checked:
+        occur, codes = np.unique(train, return_inverse=True)
+        used = tuple(named[k] if named else str(k) for k in occur.tolist())
+        return {"test": torch.from_numpy(codes.astype(np.int64))}, used
     classes = named or tuple(str(label) for label in range(count))
     return {part: torch.from_numpy(y.astype(np.int64)) for part, y in found.items()}, classes
 
@@ -211,7 +234,43 @@ def _class_names(path: Path, names: Array) -> tuple[str, ...]:
     return tuple(shown(name, 80) for name in names.tolist())
 
 
-def complete(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tensor], str]:
+def complete(
+    path: Path, parts: Mapping[str, Pair], digest: str, like: Spec | None = None
+) -> dict[str, Any]:
+    """What samples in arrays are called and made of; parts that are missing are taken from train.
+
+    Images that are whole numbers in every part stay so. With `like` the test part is every part.
+    """
+    rows_of: dict[str, Tensor] = {}
+    if like:
+        x, y = parts["test"]
+        images = x.dim() == 4 and len(x) and "peak" in like
+        found = all_parts((as_levels(path, x, like) if images else x, y))
+        split, peak = "x_test, or else x, is tested on", like.get("peak", 1.0)
+    else:
+        found, rows_of, split = _divided(parts)
+        whole = all(x.dtype == torch.uint8 for x, _ in found.values())
+        if not whole:
+            found = {part: (x.double(), y) for part, (x, y) in found.items()}
+        peak = 255.0 if whole else 1.0
+    return {
+        **{"name": shown(path), "parts": found, "digest": "" if like else digest, "split": split},
+        **{"peak": peak, "rows": rows_of, "test_only": like is not None},
+    }
+
+
+def as_levels(path: Path, x: Tensor, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
+    """Images of an array, whole numbers from 0 to the peak if such were learned."""
+    peak, low, high = spec["peak"], float(x.min()), float(x.max())
+    if peak > 1 and (low < 0 or high > peak or (x.is_floating_point() and high <= 1)):
+        raise UserError(
+            f"{shown(path)} ({low:g} to {high:g}) must hold values from 0 to {peak:g}, as those "
+            "that were learned"
+        )
+    return x.to(torch.uint8) if peak > 1 and torch.equal(x, x.round()) else x.double()
+
+
+def _divided(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tensor], str]:
     """All three parts; those that the user did not make are taken from train, by these rows."""
     wanted = [part for part in PARTS if part == "train" or part not in parts]
     if len(wanted) == 1:

@@ -5,8 +5,8 @@ category  a column of 0 and 1 for each value that is common enough, and one for 
 date      year, month, day of the week (Monday is 0) and, where there is one, time in hours
 
 What was learned of a column (its median, its values) is learned from the training rows, is plain
-JSON in `spec["columns"]`, and is applied in the same way to whatever is asked later. A column is of
-numbers where most of its cells are, and then a word in it is a mistake that is named.
+JSON in `spec["columns"]`, and is applied in the same way to the rows of a prediction. A column is
+of numbers where most of its cells are, and then a word in it is a mistake that is named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from jaxtyping import Float64, Shaped
 
-from everynet.data.tables.csv_lines import Lines, Written, is_number
+from everynet.data.tables.csv_lines import CsvFile, Lines, is_number
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -62,7 +62,7 @@ class Values:
 
 
 @dataclass
-class _Seen:
+class _Forms:
     """How many cells of a column are of which form, and where the first other ones are."""
 
     filled: int = 0
@@ -85,9 +85,9 @@ class _Seen:
     """For each form, the first cell that is not of it, with its line."""
 
 
-def surveyed(file: Written, names: Sequence[str]) -> list[Treatment]:
+def survey(file: CsvFile, names: Sequence[str]) -> list[Treatment]:
     """What each of these columns is: its name and its form, nothing learned yet."""
-    seen = {name: _Seen() for name in names}
+    seen = {name: _Forms() for name in names}
     where = {name: column for column, name in enumerate(file.header)}
     for lines in file.chunks():
         for name in names:
@@ -96,7 +96,7 @@ def surveyed(file: Written, names: Sequence[str]) -> list[Treatment]:
     return [_decided(file, name, seen[name], of_commas) for name in names]
 
 
-def _look(seen: _Seen, cells: list[str], lines: Lines) -> None:
+def _look(seen: _Forms, cells: list[str], lines: Lines) -> None:
     try:
         if np.isfinite(np.array(cells).astype(np.float64)).all():
             seen.filled += len(cells)
@@ -171,7 +171,7 @@ def _seconds(cell: str, order: str) -> float | None:
     return (moment - datetime(1970, 1, 1)).total_seconds()
 
 
-def _decided(file: Written, name: str, seen: _Seen, of_commas: bool) -> Treatment:
+def _decided(file: CsvFile, name: str, seen: _Forms, of_commas: bool) -> Treatment:
     """What a column is; `of_commas` where another column plainly has decimal commas."""
     place = f"{shown(file.path)}: column {shown(name)}"
     if not seen.filled:
@@ -214,7 +214,7 @@ def _two_ways(place: str, line: int, cell: str, sign: str) -> UserError:
 
 
 def _unlike(  # noqa: PLR0917 -- all of it is said
-    file: Written, line: int, column: str, cell: str, what: str, or_else: str = ""
+    file: CsvFile, line: int, column: str, cell: str, what: str, or_else: str = ""
 ) -> UserError:
     place = f"{shown(file.path)}: line {line}, column {shown(column)}"
     if what == "number" and is_number(cell) and cell.strip().lower() not in MISSING:
@@ -228,7 +228,7 @@ def _unlike(  # noqa: PLR0917 -- all of it is said
 # ------------------------------------------------------------------------------------ its cells
 
 
-def gathered(file: Written, treatments: Sequence[Treatment]) -> list[Values]:
+def gather(file: CsvFile, treatments: Sequence[Treatment]) -> list[Values]:
     """The cells of these columns, each by its form."""
     there = {name: column for column, name in enumerate(file.header)}
     found: list[list[Shaped[np.ndarray, " rows"]]] = [[] for _ in treatments]
@@ -245,7 +245,7 @@ def gathered(file: Written, treatments: Sequence[Treatment]) -> list[Values]:
 
 
 def _parsed(
-    file: Written, treatment: Treatment, cells: list[str], lines: Lines, codes: dict[str, int]
+    file: CsvFile, treatment: Treatment, cells: list[str], lines: Lines, codes: dict[str, int]
 ) -> Shaped[np.ndarray, " rows"]:
     form = treatment["form"]
     if form == "category":
@@ -296,7 +296,7 @@ def _value(cell: str, treatment: Treatment) -> float | None:
 # ------------------------------------------------------------------------- learned and applied
 
 
-def learned(
+def learn(
     treatments: Sequence[Treatment], values: Sequence[Values], train: Shaped[np.ndarray, " train"]
 ) -> list[Treatment]:
     """The treatments with what the training rows tell; columns that tell nothing are left out."""
@@ -309,21 +309,21 @@ def learned(
             there = seen[~np.isnan(seen)]
             if len(there):
                 clock = bool((there % (24 * _HOUR) != 0).any())
-                told: Treatment = {
+                known: Treatment = {
                     "median": float(np.median(there)),
                     "flag": len(there) < len(seen),
                 }
                 if treatment["form"] == "date":
-                    told |= {"median": float(np.sort(there)[len(there) // 2]), "time": clock}
-                made.append(treatment | told)
+                    known |= {"median": float(np.sort(there)[len(there) // 2]), "time": clock}
+                made.append(treatment | known)
             continue
         counts = np.bincount(seen[seen >= 0], minlength=len(column.names))
         common = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_VALUES]]
         kept = sorted(column.names[n] for n in common if counts[n] >= RARE)
         others = int(counts.sum()) - int(sum(counts[n] for n in common if counts[n] >= RARE))
         if kept:
-            told = {"values": kept, "other": others > 0, "missing": bool((seen < 0).any())}
-            made.append(treatment | told)
+            known = {"values": kept, "other": others > 0, "missing": bool((seen < 0).any())}
+            made.append(treatment | known)
     return made
 
 
@@ -346,7 +346,7 @@ def _features(treatment: Treatment) -> Iterator[str]:
     yield from [f"{name} is {UNSAID}"] if treatment.get("flag") else []
 
 
-def applied(
+def apply(
     treatments: Sequence[Treatment], values: Sequence[Values]
 ) -> Float64[np.ndarray, "rows features"]:
     """What a network is given of some rows."""
@@ -430,7 +430,7 @@ def remarks(
     return said
 
 
-def counted(treatments: Sequence[Mapping[str, Any]]) -> str:
+def count_forms(treatments: Sequence[Mapping[str, Any]]) -> str:
     """How many columns are of which form."""
     counts = Counter(str(treatment["form"]) for treatment in treatments)
     plural = {"number": "numbers", "category": "categories", "date": "dates", "empty": "empty"}

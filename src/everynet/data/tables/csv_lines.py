@@ -36,7 +36,7 @@ Lines = list[tuple[int, list[str]]]
 
 
 @dataclass(frozen=True)
-class Written:
+class CsvFile:
     """How a csv file is written."""
 
     path: Path
@@ -68,7 +68,7 @@ class Written:
             yield chunk
 
 
-def written(path: Path) -> Written:
+def open_csv(path: Path) -> CsvFile:
     """How a file is written, which must have a header of different names."""
     try:
         if regular(path).stat().st_size > MOST_BYTES:
@@ -81,7 +81,7 @@ def written(path: Path) -> Written:
         raise unreadable(path, error) from None
     separator = _separator(path, encoding)
     _, header = next(_lines(path, encoding, separator), (0, []))
-    return Written(path, encoding, separator, _checked(path, header))
+    return CsvFile(path, encoding, separator, _checked(path, header))
 
 
 def _encoding(path: Path) -> str:

@@ -16,11 +16,21 @@ import torch
 from jaxtyping import Float64, Shaped
 from torch import Tensor
 
+from everynet.data.dataset import Spec
 from everynet.data.samples import Samples
-from everynet.data.split import PARTS, TEST, VALID, by_hash, rows, stratified
+from everynet.data.split import (
+    ALL_OF_IT,
+    PARTS,
+    TEST,
+    VALID,
+    all_parts,
+    by_hash,
+    rows,
+    stratified,
+)
 from everynet.data.tables import columns as forms
 from everynet.data.tables.columns import Treatment, Values
-from everynet.data.tables.csv_lines import Written, written
+from everynet.data.tables.csv_lines import CsvFile, open_csv
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
@@ -33,15 +43,19 @@ _SPLITS = {
 }
 
 
-def read(path: Path, target: str, task: str = "", drop: Sequence[str] = ()) -> Samples:
-    """The table of a csv file, without the columns of `drop`."""
-    file = written(path)
-    found = forms.surveyed(file, chosen(file, target, drop))
-    values = forms.gathered(file, found)
-    return made(file, found, values, task, drop)
+def read(
+    path: Path, target: str, task: str = "", drop: Sequence[str] = (), like: Spec | None = None
+) -> Samples:
+    """The table of a csv file, without the columns of `drop`; with `like`, the columns of a run."""
+    file = open_csv(path)
+    if like:
+        return _read_like(like, file, target)
+    found = forms.survey(file, choose_columns(file, target, drop))
+    values = forms.gather(file, found)
+    return make_samples(file, found, values, task, drop)
 
 
-def chosen(file: Written, target: str, drop: Sequence[str]) -> list[str]:
+def choose_columns(file: CsvFile, target: str, drop: Sequence[str]) -> list[str]:
     """The names of the columns that are learned from, and last that of the target."""
     _check_names(file, target, drop)
     names = [name for name in file.header if name != target and name not in set(drop)]
@@ -50,8 +64,8 @@ def chosen(file: Written, target: str, drop: Sequence[str]) -> list[str]:
     return [*names, target]
 
 
-def made(
-    file: Written,
+def make_samples(
+    file: CsvFile,
     found: list[Treatment],
     values: list[Values],
     task: str,
@@ -72,10 +86,10 @@ def made(
     guessed = not task
     task = "classification" if classes else "regression"
     which = _parts(y, task)
-    kept = forms.learned(found, values, which["train"].numpy())
+    kept = forms.learn(found, values, which["train"].numpy())
     used = {treatment["name"]: treatment for treatment in kept}
     of_kept = [v for t, v in zip(found, values, strict=True) if t["name"] in used]
-    x = torch.from_numpy(forms.applied(kept, of_kept))
+    x = torch.from_numpy(forms.apply(kept, of_kept))
     if not kept:
         raise UserError(f"{shown(path)} must have a column that tells something of its target")
     remarks = forms.remarks(found, kept, values)
@@ -94,15 +108,16 @@ def made(
         task=task,
         rows=which,
         columns=tuple(kept),
-        facts={"written": str(file), "columns": forms.counted(found)},
+        facts={"written": str(file), "columns": forms.count_forms(found)},
         remarks=tuple(remarks),
         advice="add rows, or learn a number with task=regression",
     )
 
 
-def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows features"]:
+def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
     """The columns that were learned from, treated as they were then, whatever others there are."""
-    file = written(path)
+    treatments = spec.get("columns") or forms.plain(spec["features"])
+    file = open_csv(path)
     there = set(file.header)
     for treatment in treatments:
         if treatment["name"] not in there:
@@ -110,29 +125,30 @@ def asked(path: Path, treatments: Sequence[Treatment]) -> Float64[Tensor, "rows 
                 f"{shown(path)} has no column {shown(treatment['name'])}"
                 + nearest(treatment["name"], file.header)
             )
-    values = forms.gathered(file, treatments)
+    values = forms.gather(file, treatments)
     if not values or not len(values[0].numbers):
         raise UserError(f"{shown(path)} must have rows below its header")
-    return torch.from_numpy(forms.applied(treatments, values))
+    return torch.from_numpy(forms.apply(treatments, values))
 
 
-def judged(
-    path: Path, treatments: Sequence[Treatment], target: str, task: str
-) -> tuple[Float64[Tensor, "rows features"], Shaped[Tensor, " rows"], tuple[str, ...]]:
-    """The columns that were learned from, as `asked` has them, and what is right of each row."""
-    file = written(path)
+def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
+    """The columns that were learned from, and the target of each row."""
     _check_names(file, target, ())
-    form = forms.surveyed(file, [target])
-    y, classes = _answers(file, form[0], forms.gathered(file, form)[0], task, None)
-    return asked(path, treatments), y, classes
+    form = forms.survey(file, [target])
+    y, classes = _answers(file, form[0], forms.gather(file, form)[0], spec["task"], None)
+    return Samples(
+        name=shown(file.path),
+        parts=all_parts((features_like(spec, file.path), y)),
+        digest="",
+        split=ALL_OF_IT,
+        classes=classes,
+        features=tuple(spec["features"]),
+        task="classification" if classes else "regression",
+        test_only=True,
+    )
 
 
-def columns(path: Path, features: Sequence[str]) -> Float64[Tensor, "rows features"]:
-    """Named columns of numbers, of which none may be missing."""
-    return asked(path, forms.plain(features))
-
-
-def _check_names(file: Written, target: str, drop: Sequence[str]) -> None:
+def _check_names(file: CsvFile, target: str, drop: Sequence[str]) -> None:
     if not target:
         raise UserError(
             f"target must name the column of {shown(file.path)} that is to be learned, one of "
@@ -151,7 +167,7 @@ def _check_names(file: Written, target: str, drop: Sequence[str]) -> None:
 
 
 def _answers(
-    file: Written, found: Treatment, values: Values, task: str, real: bool | None
+    file: CsvFile, found: Treatment, values: Values, task: str, real: bool | None
 ) -> tuple[Shaped[Tensor, " rows"], tuple[str, ...]]:
     """The target as classes with their names, or as real numbers and no names."""
     name, given = found["name"], values.numbers
@@ -196,7 +212,7 @@ def _ranked(order: Sequence[int]) -> Shaped[Tensor, " codes"]:
     return places
 
 
-def _written_real(file: Written, name: str) -> bool:
+def _written_real(file: CsvFile, name: str) -> bool:
     """Whether any number of a column is written with a decimal point or comma: 3.0, not 3."""
     at = file.header.index(name)
     return any(
@@ -204,7 +220,7 @@ def _written_real(file: Written, name: str) -> bool:
     )
 
 
-def _line(file: Written, row: int) -> int:
+def _line(file: CsvFile, row: int) -> int:
     for lines in file.chunks():
         if row < len(lines):
             return lines[row][0]
@@ -230,7 +246,7 @@ def _parts(y: Shaped[Tensor, " rows"], task: str) -> dict[str, Tensor]:
     return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
 
 
-def _digest(file: Written, target: str, task: str, drop: Sequence[str]) -> str:
+def _digest(file: CsvFile, target: str, task: str, drop: Sequence[str]) -> str:
     """SHA-256 of a file and of what is learned of it from what."""
     total = file.hashed()
     for part in (target, task, *drop):

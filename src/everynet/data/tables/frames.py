@@ -20,21 +20,21 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from everynet.data.dataset import Spec
-from everynet.data.in_memory import Array, Columns, Given, Part, as_columns, described, numbered
+from everynet.data.in_memory import Array, Columns, Given, Part, as_columns, numbered, summarize
 from everynet.data.samples import Samples
 from everynet.data.tables import columns as forms
 from everynet.data.tables import csv_table
 from everynet.data.tables.columns import MISSING, Treatment, Values, plain
-from everynet.data.tables.csv_lines import Lines, Written
+from everynet.data.tables.csv_lines import CsvFile, Lines
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
-ASKED = "inputs"
+INPUTS = "inputs"
 _CELLS = 2**20  # held as text at a time
 
 
 @dataclass(frozen=True)
-class Held(Written):
+class Held(CsvFile):
     """A table in memory, read as the lines of a file are; a line is a row, from 0."""
 
     rows: int = 0
@@ -56,10 +56,10 @@ class Held(Written):
 
 
 def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] = ()) -> Samples:
-    """The table that is held; y is a column of its own, or that of x which `target` names."""
+    """The table in memory; y is a column of its own, or that of x which `target` names."""
     table = as_columns(given.x)
     if not len(table):
-        raise UserError(f"data ({described(given.x)}) must have rows")
+        raise UserError(f"data ({summarize(given.x)}) must have rows")
     if given.y is not None:
         if target:
             raise UserError(
@@ -68,22 +68,22 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         target = _free(given.target or "y", table.names)
         y = given.y
         if isinstance(y, Columns) or (isinstance(y, np.ndarray) and y.ndim != 1):
-            raise UserError(f"y ({described(y)}) must hold one value for each row of X")
+            raise UserError(f"y ({summarize(y)}) must hold one value for each row of X")
         truths = isinstance(y, np.ndarray) and y.dtype.kind == "b"
         cells = np.array([*map(str, y)], object) if truths or isinstance(y, list) else y
         table = Columns((*table.names, target), (*table.cells, cells), table.categories)
     file = _file(given.short, table.names, len(table), digest=given.digest)
     with _rows_for_lines():
-        names = csv_table.chosen(file, target, drop)
+        names = csv_table.choose_columns(file, target, drop)
         place = {name: cells for name, cells in zip(table.names, table.cells, strict=True)}
         found = [_form(file, name, place[name], name in table.categories) for name in names]
         values = [_values(file, treatment, place[treatment["name"]]) for treatment in found]
         real = place[target].dtype.kind == "f" or _pointed(place[target])
-        return csv_table.made(file, found, values, task, drop, real=real)
+        return csv_table.make_samples(file, found, values, task, drop, real=real)
 
 
-def asked(x: Part, spec: Spec) -> Float64[Tensor, "rows features"]:
-    """What a network is given of the rows that it is asked about."""
+def features_like(spec: Spec, x: Part) -> Float64[Tensor, "rows features"]:
+    """The features of rows in memory, by the columns that were learned from."""
     treatments = spec.get("columns") or plain(spec["features"])
     names = [treatment["name"] for treatment in treatments]
     if isinstance(x, Columns) and x.names == numbered(len(names)):
@@ -92,20 +92,20 @@ def asked(x: Part, spec: Spec) -> Float64[Tensor, "rows features"]:
         isinstance(x, np.ndarray) and (x.ndim != 2 or x.shape[1] != len(names))
     ):
         raise UserError(
-            f"{ASKED} ({described(x)}) must be rows of {len(names):,} columns: "
+            f"{INPUTS} ({summarize(x)}) must be rows of {len(names):,} columns: "
             + shown(", ".join(names))
         )
     table = as_columns(x, names)
     place = dict(zip(table.names, table.cells, strict=True))
     for name in names:
         if name not in place:
-            raise UserError(f"{ASKED} has no column {shown(name)}" + nearest(name, table.names))
+            raise UserError(f"{INPUTS} has no column {shown(name)}" + nearest(name, table.names))
     if not len(table):
-        raise UserError(f"{ASKED} ({described(x)}) must have rows")
-    file = _file(ASKED, names, len(table))
+        raise UserError(f"{INPUTS} ({summarize(x)}) must have rows")
+    file = _file(INPUTS, names, len(table))
     with _rows_for_lines():
         values = [_values(file, each, place[each["name"]]) for each in treatments]
-    return torch.from_numpy(forms.applied(treatments, values))
+    return torch.from_numpy(forms.apply(treatments, values))
 
 
 def _file(name: str, header: Sequence[str], rows: int, digest: str = "") -> Held:
@@ -122,7 +122,7 @@ def _form(file: Held, name: str, cells: Array, category: bool) -> Treatment:
     if category:
         return {"name": name, "form": "category"}
     if cells.dtype.kind == "O":
-        (found,) = forms.surveyed(_words(file, name, cells), [name])
+        (found,) = forms.survey(_words(file, name, cells), [name])
         return found
     missing = np.isnat(cells) if cells.dtype.kind == "M" else np.isnan(cells.astype(np.float64))
     if missing.all():
@@ -160,7 +160,7 @@ def _values(file: Held, treatment: Treatment, cells: Array) -> Values:
                 "finite number"
             )
         return Values(numbers)
-    (found,) = forms.gathered(_words(file, name, cells), [treatment])
+    (found,) = forms.gather(_words(file, name, cells), [treatment])
     return found
 
 

@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from statistics import median
+from typing import ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from everynet.data.dataset import Spec
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.split import PARTS, by_hash
+from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows
 from everynet.data.texts.tokens import SENTENCE, Tokens
 from everynet.system import files
 from everynet.system.errors import UserError
@@ -28,6 +31,57 @@ from everynet.system.wording import shown
 MOST_BYTES = 2**30
 LOOKED = 1000
 """So many lines tell what a file holds."""
+BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
+
+
+@dataclass(frozen=True)
+class TwoTexts:
+    """Samples of two texts each, not yet cut into tokens: a pair, or a text and its class."""
+
+    name: str
+    parts: Mapping[str, tuple[list[str], list[str]]]
+    """The first and the second texts of "train", "valid" and "test"."""
+    digest: str
+    split: str
+    """One sentence that says how the parts were made."""
+    published: bool = False
+    """Whether the test part ships with the dataset, so that all the rest may be trained on."""
+    places: Mapping[str, list[str]] = field(default_factory=dict)
+    """Where the user has each sample."""
+    test_only: bool = False
+    """Whether a network is only evaluated on them: nothing is learned, so that few are enough."""
+    what: ClassVar[str] = "text"
+
+    def __post_init__(self) -> None:
+        for part in PARTS:
+            if not self.parts[part][0]:
+                raise UserError(f"{self.name}: the {part} part holds no {self.what}; add some")
+
+    @classmethod
+    def divide(
+        cls,
+        samples: Sequence[tuple[str, str]],
+        name: str,
+        keys: Sequence[str] = (),
+        split: str = BY_ROW,
+        like: Spec | None = None,
+    ) -> Self:
+        """Samples in three parts by a hash of their keys, or else of their row numbers."""
+        if like:
+            return cls(name, all_parts(transpose(samples)), "", ALL_OF_IT, test_only=True)
+        found = placed(keys or rows(len(samples)), name)
+        return cls(
+            name,
+            {part: transpose([samples[n] for n in chosen]) for part, chosen in found.items()},
+            digest(text for sample in samples for text in sample),
+            split,
+            places={part: [f"line {n + 1}" for n in chosen] for part, chosen in found.items()},
+        )
+
+
+def transpose(samples: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]:
+    """The first texts of all samples, and the second ones."""
+    return [first for first, _ in samples], [second for _, second in samples]
 
 
 def read(path: Path) -> str:
@@ -76,7 +130,7 @@ def aligned(source: Path, target: Path) -> tuple[list[str], list[str]]:
 
 def columns(path: Path) -> list[tuple[str, str]]:
     """The two columns of a tab-separated file, neither of which may be empty."""
-    rows = []
+    found = []
     for number, line in enumerate(filled(path, cut(read(path))), 1):
         cells = line.split("\t")
         if len(cells) != 2:
@@ -87,8 +141,8 @@ def columns(path: Path) -> list[tuple[str, str]]:
         for column, cell in enumerate(cells, 1):
             if not cell.strip():
                 raise UserError(f"{shown(path)}: line {number}, column {column} is empty")
-        rows.append((cells[0], cells[1]))
-    return rows
+        found.append((cells[0], cells[1]))
+    return found
 
 
 def beginning(path: Path) -> list[list[str]]:
@@ -132,7 +186,7 @@ def check_vocabulary(vocabulary: int) -> None:
         )
 
 
-def asked(path: Path, tokens: Tokens, column: int) -> tuple[list[str], list[Tensor]]:
+def encode_lines(path: Path, tokens: Tokens, column: int) -> tuple[list[str], list[Tensor]]:
     """The tokens of each line of a file, named "path:line"; of a .tsv those of one column."""
     if path.suffix.lower() == ".tsv":
         lines = [row[column] for row in columns(path)]
@@ -142,7 +196,7 @@ def asked(path: Path, tokens: Tokens, column: int) -> tuple[list[str], list[Tens
     return names, [torch.tensor(tokens.encode(line)) for line in lines]
 
 
-def written(made: Iterable[str], path: Path) -> list[Path]:
+def write_lines(made: Iterable[str], path: Path) -> list[Path]:
     """A .txt file with one text a line; a line's end inside a text becomes a space."""
     if path.suffix not in ("", ".txt"):
         raise UserError(f"--out ({shown(path)}) must end in .txt, because text was made")

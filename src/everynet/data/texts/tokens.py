@@ -1,7 +1,7 @@
 """Tokens: how text becomes whole numbers and back, by characters, by words or by byte pairs.
 
-What was learned of a text (its vocabulary) is plain JSON in `spec["tokens"]`, so that whatever is
-asked later is cut exactly as the training text was. A token that training did not hold is
+What was learned of a text (its vocabulary) is plain JSON in `spec["tokens"]`, so that the inputs of
+a prediction are cut exactly as the training text was. A token that is not in the training text is
 `<unknown>`. Words are what stands between spaces; the end of a line is a token of its own. Of byte
 pairs (`bpe.py`) nothing is unknown and every space comes back.
 """

@@ -27,7 +27,7 @@ from sklearn.utils import Tags
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from everynet.data.judgements import Judgements
+from everynet.data.sets.judgements import Judgements
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 from everynet.zoo.language import vector_files

@@ -39,9 +39,9 @@ from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
 
 from everynet import plot
-from everynet.data import vgg19
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
+from everynet.data.sets import vgg19
 from everynet.nn.frozen import Given
 from everynet.nn.layer_outputs import LayerOutputs, sizes
 from everynet.recipes.recipe import Goal

@@ -31,9 +31,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from everynet.data import load, poisson
+from everynet.data import load
 from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.data.images.deform import symmetries
+from everynet.data.sets import poisson
 from everynet.plot import Panel, panels
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.state import M

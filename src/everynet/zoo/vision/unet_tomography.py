@@ -32,9 +32,10 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
-from everynet.data import load, radon
+from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.deform import symmetries
+from everynet.data.sets import radon
 from everynet.data.transfer import constant
 from everynet.recipes.recipe import later
 from everynet.recipes.training import Training

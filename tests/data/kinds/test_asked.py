@@ -6,8 +6,7 @@ import torch
 from PIL import Image
 
 from everynet.system.errors import UserError
-
-from .either import find, inputs, labelled, load
+from tests.data.either import find, inputs, labelled, load
 
 RANDOM = np.random.default_rng(1)
 

@@ -10,6 +10,7 @@ blobs    three round clouds, on the corners of a triangle
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from math import pi
 
 import torch
@@ -18,12 +19,13 @@ from torch import Tensor
 
 from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
-from everynet.system.errors import UserError
+from everynet.data.sets import parse_count
+from everynet.data.split import GENERATED, generate_parts
 from everynet.system.seeds import generator
 
 Points = tuple[Float64[Tensor, "rows 2"], Int64[Tensor, " rows"]]
 COUNT = 1000
-"""Training and validation points of a named set."""
+"""Training and validation points of a dataset; half as many more are its test."""
 
 
 def _polar(radius: Tensor, angle: Tensor) -> Float64[Tensor, "rows 2"]:
@@ -82,20 +84,18 @@ def draw(name: str, count: int, seed: int = 0) -> Points:
     return shape(y, random), y
 
 
-def read(name: str, count: int = COUNT) -> Samples:
-    """A tenth of `count` points is for validation; half as many more are the test set."""
-    if not 20 <= count <= 10_000_000:
-        raise UserError(f"{name}:{count} must be from {name}:20 to {name}:10000000")
-    parts = {
-        "train": draw(name, count - count // 10, 1),
-        "valid": draw(name, count // 10, 2),
-        "test": draw(name, count // 2, 3),
-    }
+def read(name: str, count: str = "") -> Samples:
+    """The dataset of that name, with `count` points where a count is given."""
+    size = parse_count(name, count, COUNT, 20, 10_000_000)
+    parts = generate_parts(size, partial(draw, name), test=2)
     return Samples(
         name=name,
         parts=parts,
         digest=digest(*(tensor for pair in parts.values() for tensor in pair)),
-        split="each part was generated from a fixed seed of its own",
+        split=GENERATED,
         classes=tuple(str(label) for label in range(SHAPES[name][0])),
         features=("x", "y"),
     )
+
+
+moons, spirals, rings, xor, blobs = (partial(read, name) for name in SHAPES)

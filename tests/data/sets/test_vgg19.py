@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.data import load, sets, vgg19
+from everynet.data import load, sets
 from everynet.data.download import store
 from everynet.data.download.contents import Content
-from everynet.data.sets import Package, everything
+from everynet.data.sets import Package, everything, vgg19
 from everynet.system.errors import UserError
 from everynet.system.sources import recording
 
@@ -51,8 +51,8 @@ def test_layers_are_called_as_in_the_literature():
 
 
 def test_both_forms_give_the_same_numbers():
-    one = vgg19.of_torch(torch_file(tensors())).tensors
-    two = vgg19.of_arrays(*zip(*members(tensors()), strict=True)).tensors
+    one = vgg19.of_torch([torch_file(tensors())]).tensors
+    two = vgg19.of_arrays([content for _, content in members(tensors())]).tensors
     assert [*one] == [*two] == NAMES
     for name in NAMES:
         assert torch.equal(one[name], two[name])
@@ -68,7 +68,7 @@ def test_a_torch_file_that_would_run_code_is_not_read():
             return (print, ("run",))
 
     with pytest.raises(Exception, match="weights_only"):
-        vgg19.of_torch(torch_file({"0.weight": Evil()}))
+        vgg19.of_torch([torch_file({"0.weight": Evil()})])
 
 
 def test_other_bytes_are_refused_before_they_are_read(monkeypatch, tmp_path):

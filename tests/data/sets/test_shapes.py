@@ -5,9 +5,9 @@ import os
 import pytest
 import torch
 
-from everynet.data import load, shapes
+from everynet.data import load
 from everynet.data.download import store
-from everynet.data.sets import everything
+from everynet.data.sets import everything, shapes
 from everynet.system.errors import UserError
 
 

@@ -54,7 +54,7 @@ def test_targets_are_from_0_to_1_and_standardised_by_one_mean_and_std(tmp_path):
 def test_large_sets_stay_bytes_and_give_the_same_batches(tmp_path, monkeypatch):
     fill(tmp_path)
     small = read(tmp_path)
-    monkeypatch.setattr("everynet.data.images.standardize.LARGE", 100)
+    monkeypatch.setattr("everynet.data.kinds.image_kind.LARGE", 100)
     large = read(tmp_path)
     assert large.splits["train"][1].dtype == torch.uint8
     for a, b in zip(small.train(1), large.train(1), strict=True):

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.sparse import diags, identity, kron
 from scipy.sparse.linalg import spsolve
 
-from everynet.data import load, poisson
+from everynet.data import load
+from everynet.data.sets import poisson
 from everynet.system.errors import UserError
 
 

@@ -36,7 +36,8 @@ from torch.nn.functional import avg_pool2d, grid_sample
 
 from everynet.data.images.standardize import digest
 from everynet.data.kinds.map import Maps
-from everynet.system.errors import UserError
+from everynet.data.sets import parse_count
+from everynet.data.split import GENERATED, generate_parts
 from everynet.system.seeds import generator
 
 SIDE, CHUNK, INNER, FINER = 64, 50, 6, 2
@@ -184,31 +185,25 @@ def _chunk(seed: int, chunk: int) -> Ellipses:
 
 
 def draw(count: int, seed: int = 0) -> tuple[Images, Sinogram, Images]:
-    """The first `count` phantoms of a seed, their scans, and those undone."""
+    """The first `count` phantoms of a seed, their scans, and their reconstructions."""
     parts = []
     for chunk, shapes in enumerate(ellipses(count, seed).split(CHUNK)):
         image = raster(shapes)
         most = image.amax((1, 2), keepdim=True)
         scan = noisy(seen(shapes) / most, generator(seed, chunk, 1))
         parts.append((image / most, scan, reconstructed(scan)))
-    image, scan, undone = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
-    return image, scan, undone
+    image, scan, back = (torch.cat(tensors) for tensors in zip(*parts, strict=True))
+    return image, scan, back
 
 
-def read(count: int = COUNT) -> Maps:
-    """A tenth of `count` phantoms is for validation; a fifth as many more are the test set."""
-    if not 20 <= count <= 100_000:
-        raise UserError(f"phantoms:{count} must be from phantoms:20 to phantoms:100000")
-    counts = {"train": count - count // 10, "valid": count // 10, "test": count // 5}
-    parts, drawn = {}, []
-    for seed, (part, rows) in enumerate(counts.items(), 1):
-        image, _, undone = draw(rows, seed)
-        parts[part] = (undone[:, None], image[:, None])
-        drawn.append(ellipses(rows, seed))
+def read(count: str = "") -> Maps:
+    """The dataset, with `count` training and validation phantoms where a count is given."""
+    size = parse_count("phantoms", count, COUNT, 20, 100_000)
+    drawn = generate_parts(size, draw)
     return Maps(
         name="phantoms",
-        parts=parts,
-        digest=digest(*drawn),  # of sums the last bits may differ from machine to machine
-        split="synthetic: each part was generated from a fixed seed of its own",
+        parts={part: (back[:, None], image[:, None]) for part, (image, _, back) in drawn.items()},
+        digest=digest(*generate_parts(size, ellipses).values()),  # sums may differ by machine
+        split=GENERATED,
         peak=1.0,
     )

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet.data import load, radon
+from everynet.data import load
+from everynet.data.sets import radon
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 

@@ -74,7 +74,7 @@ def test_the_data_is_described_and_masks_are_int64(tmp_path):
 def test_large_sets_stay_bytes_and_are_prepared_batch_by_batch(tmp_path, monkeypatch):
     fill(tmp_path)
     small = read(tmp_path)
-    monkeypatch.setattr("everynet.data.images.standardize.LARGE", 100)
+    monkeypatch.setattr("everynet.data.kinds.image_kind.LARGE", 100)
     large = read(tmp_path)
     assert [tensor.dtype for tensor in large.splits["train"]] == [torch.uint8] * 2
     for a, b in zip(small.train(3), large.train(3), strict=True):

@@ -317,7 +317,7 @@ def test_topics_are_there_and_no_paragraph_is_there_twice():
     data = load("topics", kind="text", batch_size=8)
     assert 250_000 < sum(data.rows(part) for part in data.splits) < 2_000_000
     assert 60 < data.spec["shape"][0] < 256
-    with pytest.raises(UserError, match=r"data \(topics:3\) must be topics: it is one text"):
+    with pytest.raises(UserError, match=r"\(topics:3\) must be topics: it has a fixed number"):
         load("topics:3", kind="text", batch_size=8)
 
 

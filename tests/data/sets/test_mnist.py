@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from everynet.data import idx
+from everynet.data.sets import mnist as idx
 from tests.data.conftest import idx as written
 
 

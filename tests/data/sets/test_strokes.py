@@ -6,10 +6,9 @@ import pytest
 import torch
 from sklearn.neighbors import KNeighborsClassifier
 
-from everynet.data import strokes
+from everynet.data.sets import strokes
 from everynet.system.errors import UserError
-
-from .either import load
+from tests.data.either import load
 
 
 def test_a_longer_series_begins_like_a_shorter_one():

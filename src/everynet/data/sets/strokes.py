@@ -29,7 +29,8 @@ from torch.nn.functional import pad
 
 from everynet.data.images.standardize import digest
 from everynet.data.samples import Samples
-from everynet.system.errors import UserError
+from everynet.data.sets import parse_count
+from everynet.data.split import GENERATED, generate_parts
 from everynet.system.seeds import generator
 
 SIDE, POINTS, CHUNK = 28, 96, 250
@@ -234,19 +235,13 @@ def draw(
     return x, y
 
 
-def read(count: int = COUNT) -> Samples:
-    """A tenth of `count` images is for validation; a fifth as many more are the test set."""
-    if not 100 <= count <= 10_000_000:
-        raise UserError(f"strokes:{count} must be from strokes:100 to strokes:10000000")
-    parts = {
-        "train": draw(count - count // 10, 1),
-        "valid": draw(count // 10, 2),
-        "test": draw(count // 5, 3),
-    }
+def read(count: str = "") -> Samples:
+    """The dataset, with `count` training and validation images where a count is given."""
+    parts = generate_parts(parse_count("strokes", count, COUNT, 100, 10_000_000), draw)
     return Samples(
         name="strokes",
         parts=parts,
         digest=digest(*(tensor for pair in parts.values() for tensor in pair)),
-        split="synthetic: each part was generated from a fixed seed of its own",
+        split=GENERATED,
         classes=tuple("0123456789"),
     )

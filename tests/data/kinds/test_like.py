@@ -1,15 +1,19 @@
-"""Labelled files that judge a network: treated as its description says, and none learned."""
+"""Labelled files that a network is evaluated on: treated as its description says."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
-from everynet.data import load
+from everynet.data import kinds, load
+from everynet.data.dataset import Data
+from everynet.data.images import decoded_cache
 from everynet.data.kinds import Kind
-from everynet.data.loading import judging
+from everynet.data.loading import Like
+from everynet.data.samplers import Made
 from everynet.data.split import PARTS
 from everynet.system.errors import UserError
 
@@ -74,11 +78,10 @@ KINDS = {
 }
 
 
-def judged(path, kind, spec, digest="", **options):
-    """What `load` reads to judge by, and whether it had been learned from."""
-    spec = json.loads(json.dumps(spec))
-    with judging(str(path), spec, digest) as found:
-        return load(str(path), kind=kind, batch_size=64, **options), found
+def load_like(path, kind, spec, digest="", **options):
+    """What `load` gives to evaluate a network on whose data `spec` describes."""
+    data = Like(str(path), json.loads(json.dumps(spec)), digest)
+    return load(data, kind=kind, batch_size=64, **options)
 
 
 def options(kind):
@@ -91,17 +94,31 @@ def rows(batch, data):
     return sorted(str([part[n].flatten().tolist() for part in whole]) for n in range(len(whole[0])))
 
 
+@pytest.mark.parametrize("large", [False, True])
 @pytest.mark.parametrize(
     "kind", [kind for kind in KINDS if kind not in ("text", "labelled", "pairs")]
 )
-def test_all_samples_are_judged_as_training_treats_them(kind, tmp_path):
+def test_all_samples_are_treated_as_training_treats_them(kind, large, tmp_path, monkeypatch):
+    monkeypatch.setattr(decoded_cache, "LARGE", 100 if large else 2**30)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     path = KINDS[kind](tmp_path)
     learned = load(path, kind=kind, batch_size=1, **options(kind))
-    found, _ = judged(path, kind, learned.spec, **options(kind))
+    found = load_like(path, kind, learned.spec, **options(kind))
     every = [torch.cat(each) for each in zip(*(learned.splits[p] for p in PARTS), strict=True)]
     assert rows(found.splits["test"], found) == rows(tuple(every), found)
-    assert found.judged
+    assert found.test_only
+    assert found.mapped == learned.mapped == (large and kind != "table")
     assert found.spec == learned.spec | {"split": found.spec["split"]}
+
+
+@pytest.mark.parametrize("kind", ["mask", "map"])
+def test_where_one_of_two_files_cannot_be_read_both_are_left_out(kind, tmp_path):
+    path = KINDS[kind](tmp_path)
+    learned = load(path, kind=kind, batch_size=1)
+    broken = path / {"mask": "masks", "map": "targets"}[kind] / "3.png"
+    broken.write_bytes(broken.read_bytes()[:60])
+    found = load_like(path, kind, learned.spec)
+    assert found.rows("test") == 19
 
 
 @pytest.mark.parametrize("kind", ["labelled", "pairs"])
@@ -109,7 +126,7 @@ def test_texts_are_cut_by_the_words_of_then(kind, tmp_path):
     learned = load(KINDS[kind](tmp_path), kind=kind, batch_size=1)
     line = {"labelled": "b\tword1 new", "pairs": "one new\teins neu"}[kind]
     few = lines(tmp_path / "few.tsv", lambda _: line, 1)
-    found, _ = judged(few, kind, learned.spec)
+    found = load_like(few, kind, learned.spec)
     (batch,) = found.test
     words = learned.spec["tokens"]["vocabulary"]
     said = [words[n] for n in batch[0][0].tolist()]
@@ -123,57 +140,58 @@ def test_a_text_is_one_stream_of_the_characters_of_then(tmp_path):
     learned = load(KINDS["text"](tmp_path), kind="text", batch_size=1)
     other = tmp_path / "other.txt"
     other.write_text("line Z " * 20)
-    found, _ = judged(other, "text", learned.spec)
+    found = load_like(other, "text", learned.spec)
     (stream,) = found.splits["test"]
     words = learned.spec["tokens"]["vocabulary"]
     assert "".join(words[n] for n in stream[:7].tolist()) == "line <unknown> "
     assert len(stream) == 140
     other.write_text("short")
     with pytest.raises(UserError, match=r"\(5 tokens\) must have more than 64, a window"):
-        judged(other, "text", learned.spec)
+        load_like(other, "text", learned.spec)
 
 
-def test_one_class_and_one_row_are_enough_to_judge_by(tmp_path):
+def test_one_class_and_one_row_are_enough_to_evaluate_on(tmp_path):
     learned = load(table(tmp_path / "t.csv"), kind="table", batch_size=1, target="y")
     few = tmp_path / "few.csv"
     few.write_text("y;colour;x\nb;green;3\n")
-    found, _ = judged(few, "table", learned.spec, target="y")
+    found = load_like(few, "table", learned.spec, target="y")
     (x, y), spec = found.splits["test"], learned.spec
     value = (3 - spec["mean"][0]) / spec["std"][0]
     assert (len(x), y.tolist(), x[0, 0].item()) == (1, [1], pytest.approx(value))
     one = images(tmp_path / "one", "b", 1)
     known = load(images(tmp_path / "i"), kind="image", batch_size=1)
-    assert judged(one, "image", known.spec)[0].splits["test"][1].tolist() == [1]
+    assert load_like(one, "image", known.spec).splits["test"][1].tolist() == [1]
 
 
-def test_what_was_learned_from_is_judged_by_its_test_part(tmp_path):
+def test_of_what_was_learned_from_the_test_part_is_taken(tmp_path):
     for kind, make in KINDS.items():
         path = make(tmp_path)
         learned = load(path, kind=kind, batch_size=1, **options(kind))
-        with judging(str(path), learned.spec, learned.digest) as found:
-            again = load(str(path), kind=kind, batch_size=1, **options(kind))
-        assert found.learned, kind
+        data = Like(str(path), learned.spec, learned.digest)
+        again = load(data, kind=kind, batch_size=1, **options(kind))
+        assert not again.test_only, kind
+        assert again.digest == learned.digest, kind
         assert again.rows("test") == learned.rows("test") < learned.rows("train"), kind
 
 
-def test_parts_that_the_user_made_are_judged_by_their_test(tmp_path):
+def test_of_parts_that_the_user_made_the_test_is_taken(tmp_path):
     known = load(images(tmp_path / "i"), kind="image", batch_size=1)
     for part, count in (("train", 12), ("test", 2)):
         images(tmp_path / "own" / part, count=count)
-    found, _ = judged(tmp_path / "own", "image", known.spec)
+    found = load_like(tmp_path / "own", "image", known.spec)
     assert found.rows("test") == 4
     x = NUMBERS.integers(0, 256, (5, 6, 8), dtype=np.uint8)
     names = np.array(["b", "a"])
     arrays = {"x_train": x, "y_train": [0, 1, 0, 1, 0], "x_test": x[:2], "y_test": [0, 1]}
     np.savez(tmp_path / "own.npz", classes=names, **arrays)
-    found, _ = judged(tmp_path / "own.npz", "image", known.spec)
+    found = load_like(tmp_path / "own.npz", "image", known.spec)
     assert found.splits["test"][1].tolist() == [1, 0], "numbered as the run has them"
 
 
-def test_a_known_set_is_judged_by_its_test_in_the_colours_of_the_run():
+def test_of_a_known_dataset_the_test_is_taken_in_the_colours_of_the_run():
     learned = load("digits", kind="image", batch_size=1)
     spec = learned.spec | {"mean": [0.0], "std": [2.0]}
-    found, _ = judged("digits", "image", spec)
+    found = load_like("digits", "image", spec)
     assert found.rows("test") == learned.rows("test")
     undone = learned.splits["test"][0] * learned.spec["std"][0] + learned.spec["mean"][0]
     assert torch.allclose(found.splits["test"][0], undone / 2, atol=1e-6)
@@ -186,8 +204,8 @@ def strange_level(path):
 
 REFUSED = {
     "class": ("image", lambda p: images(p, "ac", 2), "class c is none that the network learned"),
-    "shape": ("image", lambda p: images(p, shape=(5, 5)), r"\(5x5\) must be 8x6, as large as"),
-    "level": ("mask", strange_level, "has the level 9, which no training mask had: 0, 1, 2"),
+    "shape": ("image", lambda p: images(p, shape=(5, 5)), r"as the images that were learned \(8x6"),
+    "level": ("mask", strange_level, "has the level 9, which no training mask has: 0, 1, 2"),
     "box": ("boxes", lambda p: (p.mkdir(), boxes(p, "c", 3)), "class c is none that the network"),
     "unlabelled": ("image", lambda p: (p.mkdir(), picture(p / "1.png")), "must lie in a subfolder"),
     "empty": ("image", lambda p: p.mkdir(), "must hold one subfolder for each class, but is empty"),
@@ -200,47 +218,66 @@ def test_files_that_do_not_fit_are_refused(case, tmp_path):
     learned = load(KINDS[kind](tmp_path), kind=kind, batch_size=1)
     spoil(tmp_path / "bad")
     with pytest.raises(UserError, match=message):
-        judged(tmp_path / "bad", kind, learned.spec)
+        load_like(tmp_path / "bad", kind, learned.spec)
 
 
 def test_tables_and_texts_that_do_not_fit_are_refused(tmp_path):
     spec = load(table(tmp_path / "t.csv"), kind="table", batch_size=1, target="y").spec
     other = table(tmp_path / "o.csv", "ac")
     with pytest.raises(UserError, match="class c is none that the network learned; the nearest"):
-        judged(other, "table", spec, target="y")
+        load_like(other, "table", spec, target="y")
     with pytest.raises(UserError, match=r"has no column z; the nearest are"):
-        judged(other, "table", spec, target="z")
+        load_like(other, "table", spec, target="z")
     table(other, "ab", header="w,colour,y")
     with pytest.raises(UserError, match="has no column x"):
-        judged(other, "table", spec, target="y")
+        load_like(other, "table", spec, target="y")
     with pytest.raises(UserError, match="it looks like image data"):
-        judged(images(tmp_path / "i"), ("table", "image"), spec, target="y")
+        load_like(images(tmp_path / "i"), ("table", "image"), spec, target="y")
     with pytest.raises(UserError, match=r"gone\.csv.* is not there"):
-        judged(tmp_path / "gone.csv", "table", spec, target="y")
+        load_like(tmp_path / "gone.csv", "table", spec, target="y")
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 5)), y=np.array([0, 0, 1]))
     with pytest.raises(UserError, match=r"samples of 5\) must have the shape 3 of"):
-        judged(tmp_path / "x.npz", "table", spec)
+        load_like(tmp_path / "x.npz", "table", spec)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 3)))
     with pytest.raises(UserError, match="holds x, but must hold x and y, or x_test"):
-        judged(tmp_path / "x.npz", "table", spec)
+        load_like(tmp_path / "x.npz", "table", spec)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, 3)), y=np.zeros(2))
     with pytest.raises(UserError, match="one value for each row of x"):
-        judged(tmp_path / "x.npz", "table", spec)
+        load_like(tmp_path / "x.npz", "table", spec)
     said = load(KINDS["labelled"](tmp_path), kind="labelled", batch_size=1).spec
     with pytest.raises(UserError, match="class c is none that the network learned"):
-        judged(lines(tmp_path / "c.tsv", lambda n: f"c\t{n}", 2), "labelled", said)
+        load_like(lines(tmp_path / "c.tsv", lambda n: f"c\t{n}", 2), "labelled", said)
 
 
 def test_a_number_is_no_class(tmp_path):
     spec = load(table(tmp_path / "t.csv"), kind="table", batch_size=1, target="y").spec
     np.savez(tmp_path / "x.npz", x=np.zeros((3, spec["shape"][0])), y=np.zeros(3))
     with pytest.raises(UserError, match="has targets for regression, and the network learned clas"):
-        judged(tmp_path / "x.npz", "table", spec)
+        load_like(tmp_path / "x.npz", "table", spec)
     np.savez(tmp_path / "x.npz", x=np.zeros((3, spec["shape"][0])), y=np.array([0, -1, 1]))
-    with pytest.raises(UserError, match="label -1 of y must be at least 0"):
-        judged(tmp_path / "x.npz", "table", spec)
+    with pytest.raises(UserError, match="label -1 in y of test is out of range; labels must count"):
+        load_like(tmp_path / "x.npz", "table", spec)
 
 
-def test_a_kind_of_ones_own_may_judge_nothing(tmp_path):
-    with pytest.raises(UserError, match="tone data judges no network from files"):
-        type("Tone", (Kind,), {"name": "tone"})().whole(tmp_path, {})
+class Tone(Kind):
+    """A kind of one's own that says nothing of `like`."""
+
+    name = "tone"
+    about = "tones"
+
+    def matches(self, path):
+        return path.suffix == ".tone"
+
+    def find(self, path):
+        return SimpleNamespace(name="tones", digest="of the file")
+
+    def data(self, samples, *, batch_size, seed=0):
+        return Data({}, {"kind": "tone"}, sampler=Made())
+
+
+def test_a_kind_of_ones_own_may_have_no_way_to_be_evaluated_on(tmp_path, monkeypatch):
+    monkeypatch.setitem(kinds._added, "tone", Tone())
+    (tmp_path / "a.tone").write_text("la")
+    assert load(tmp_path / "a.tone", kind="tone", batch_size=1).spec == {"kind": "tone"}
+    with pytest.raises(UserError, match="tone data has no way to be treated like that of a run"):
+        load_like(tmp_path / "a.tone", "tone", {"kind": "tone"})

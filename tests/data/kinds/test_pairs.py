@@ -62,7 +62,7 @@ def test_lines_stay_together_and_are_split_by_their_numbers(tmp_path, make):
             [sources()[n] for n in where],
             [targets()[n] for n in where],
         )
-        assert found.rows[part] == [n + 1 for n in where]
+        assert found.places[part] == [f"line {n + 1}" for n in where]
     assert not found.published
 
 

@@ -11,7 +11,7 @@ from everynet.data.loading import samples
 from everynet.data.split import PARTS, by_hash, rows
 from everynet.data.texts.tokens import Tokens
 from everynet.system.errors import UserError
-from tests.data.test_pairs import two
+from tests.data.kinds.test_pairs import two
 
 COUNT = 60
 ROWS = [("good" if n % 3 else "bad", f"a text of {n % 7} and {n}") for n in range(COUNT)]

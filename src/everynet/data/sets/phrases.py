@@ -5,28 +5,25 @@ from __future__ import annotations
 import torch
 
 from everynet.data.kinds.labelled import Labelled
-from everynet.data.kinds.labelled import divided as labelled
-from everynet.data.kinds.pairs import Pairs, divided
-from everynet.system.errors import UserError
+from everynet.data.kinds.pairs import Pairs
+from everynet.data.sets import parse_count
 from everynet.system.seeds import generator
 
 LETTERS = "abcdefgh"
 SHORTEST, LONGEST = 3, 12
 COUNT = 40_000
-MOST = 1_000_000
 
 
-def reversal(count: int = COUNT) -> Pairs:
+def reversal(count: str = "") -> Pairs:
     """`count` different strings of letters, each with itself from back to front."""
-    if not 100 <= count <= MOST:
-        raise UserError(f"reversal:{count} must be from reversal:100 to reversal:{MOST}")
+    size = parse_count("reversal", count, COUNT, 100, 1_000_000)
     random, found = generator(0, *b"reversal"), dict[str, None]()
-    while len(found) < count:  # no string is in two parts, because none is there twice
-        lengths = torch.randint(SHORTEST, LONGEST + 1, (count,), generator=random).tolist()
-        drawn = torch.randint(len(LETTERS), (count, LONGEST), generator=random).tolist()
+    while len(found) < size:  # no string is in two parts, because none is there twice
+        lengths = torch.randint(SHORTEST, LONGEST + 1, (size,), generator=random).tolist()
+        drawn = torch.randint(len(LETTERS), (size, LONGEST), generator=random).tolist()
         for row, length in zip(drawn, lengths, strict=True):
             found["".join([LETTERS[n] for n in row[:length]])] = None
-    return divided([(text, text[::-1]) for text in list(found)[:count]], "reversal")
+    return Pairs.divide([(text, text[::-1]) for text in list(found)[:size]], "reversal")
 
 
 _THINGS = ("film", "story", "music", "acting", "ending", "script", "scenery", "song")
@@ -49,4 +46,4 @@ def phrases() -> Labelled:
         words = ["the", one(_THINGS), "was", "not" if negated else "", one(_DEGREES)]
         words += [one(_GOOD if good else _BAD), one(_WHEN)]
         found[" ".join(filter(None, words))] = "bad" if good == negated else "good"
-    return labelled([(label, text) for text, label in found.items()], "phrases")
+    return Labelled.divide(list(found.items()), "phrases")

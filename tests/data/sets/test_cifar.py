@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from everynet.data import cifar
+from everynet.data.sets import cifar
 
 RANDOM = np.random.default_rng(0)
 

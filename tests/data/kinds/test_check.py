@@ -6,10 +6,9 @@ from PIL import Image
 
 from everynet.data import check
 from everynet.system.errors import UserError
+from tests.data.either import load
 from tests.data.images.test_folder import fill, pixels
-
-from .either import load
-from .mutants import mutants
+from tests.data.mutants import mutants
 
 
 def test_a_good_folder(tmp_path):
@@ -117,7 +116,7 @@ def test_how_a_text_is_to_be_cut_is_tried(tmp_path):
     (tmp_path / "a.txt").write_text("the cat sat on a mat and saw it\n" * 60)
     report = check(tmp_path / "a.txt", tokens="bpe", vocabulary="270")
     assert report.good
-    assert report.facts["so treated"].endswith("text, 270 different byte-pair tokens")
+    assert report.facts["as numbers"].endswith("text, 270 different byte-pair tokens")
     assert " bytes with vocabulary=" in report.facts["bpe"]
     for given, message in (
         ({"tokens": "foo"}, r"tokens \(foo\) must be one we have; the nearest are words, ch"),

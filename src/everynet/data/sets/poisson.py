@@ -29,7 +29,8 @@ from torch import Tensor
 
 from everynet.data.images.standardize import digest
 from everynet.data.kinds.map import Maps
-from everynet.system.errors import UserError
+from everynet.data.sets import parse_count
+from everynet.data.split import GENERATED, generate_parts
 from everynet.system.seeds import generator
 
 SIDE, CHUNK, WAVES = 32, 50, 16
@@ -93,14 +94,10 @@ def _heights(count: int, seed: int) -> Float64[Tensor, "samples waves waves"]:
     return torch.cat([_waves(seed, chunk) for chunk in range(-(-count // CHUNK))])[:count]
 
 
-def read(count: int = COUNT) -> Maps:
-    """A tenth of `count` samples is for validation; a fifth as many more are the test set."""
-    if not 20 <= count <= 1_000_000:
-        raise UserError(f"poisson:{count} must be from poisson:20 to poisson:1000000")
-    counts = {"train": count - count // 10, "valid": count // 10, "test": count // 5}
-    counts["train"] -= counts["train"] % 2
-    drawn = {part: _heights(rows, seed) for seed, (part, rows) in enumerate(counts.items(), 1)}
-    half = drawn["train"][::2]
+def read(count: str = "") -> Maps:
+    """The dataset, with `count` training and validation samples where a count is given."""
+    drawn = generate_parts(parse_count("poisson", count, COUNT, 20, 1_000_000), _heights)
+    half = drawn["train"][: len(drawn["train"]) // 2 * 2 : 2]
     drawn["train"] = torch.cat([half, -half])
     parts = {}
     for part, heights in drawn.items():
@@ -110,6 +107,6 @@ def read(count: int = COUNT) -> Maps:
         name="poisson",
         parts=parts,
         digest=digest(*drawn.values()),  # of products of matrices the last bits differ by machine
-        split="synthetic: each part was generated from a fixed seed of its own",
+        split=GENERATED,
         peak=1.0,
     )
