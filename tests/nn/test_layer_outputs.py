@@ -33,7 +33,9 @@ def test_it_gives_what_the_layers_make_in_the_order_asked_for():
 
 def test_gradients_reach_the_picture():
     x = torch.rand(1, 2, 12, 8, dtype=torch.float64, requires_grad=True)
-    (found,) = LayerOutputs(network().requires_grad_(False), ("5",), [0.0, 0.0], [1.0, 1.0]).double()(x)
+    (found,) = LayerOutputs(
+        network().requires_grad_(False), ("5",), [0.0, 0.0], [1.0, 1.0]
+    ).double()(x)
     found.square().sum().backward()
     assert x.grad.abs().max() > 0
 

@@ -26,7 +26,6 @@ from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.gan import GAN as GAN
 from everynet.zoo.language.class_bigrams import ClassBigrams as ClassBigrams
-from everynet.zoo.language.company import Learner as Learner
 from everynet.zoo.language.corpus import Corpus as Corpus
 from everynet.zoo.language.corrupted import SentenceDiscriminator as SentenceDiscriminator
 from everynet.zoo.language.log_bilinear import LogBilinear as LogBilinear

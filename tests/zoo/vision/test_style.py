@@ -133,7 +133,9 @@ def losses(content, style):
     torch.manual_seed(0)
     network = blocks(3, ((4, 1), (5, 2), (6, 1))).double().requires_grad_(False)
     layers = ("relu1_1", "relu2_1", "relu3_1", "relu2_2")
-    return PictureLosses(LayerOutputs(network, layers, [0.4] * 3, [0.3] * 3).double(), content, style)
+    return PictureLosses(
+        LayerOutputs(network, layers, [0.4] * 3, [0.3] * 3).double(), content, style
+    )
 
 
 def test_a_picture_is_at_its_aim_where_it_is_the_content_or_the_style():

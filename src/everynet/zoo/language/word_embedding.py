@@ -24,10 +24,10 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.data import judgements
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import divided
 from everynet.data.loading import samples
+from everynet.data.sets import judgements
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
 from everynet.zoo.language.corpus import Corpus, Sentences, encode_sentences, split_sentences

@@ -214,19 +214,11 @@ class ActivationMaximisation(Simulation):
         first = images[surest[:, 0]]
         ideal, class_path = ascend(class_probability, first, classes, **given)
         with torch.no_grad():
-<<<<<<< HEAD
             unit_drive = activation(driving)[torch.arange(len(loud)), loud]  # (4)
             class_drive = class_probability(ideal).diagonal()
         field = _receptive_field(activation, driving[:1].clone(), int(loud[0]))
         best = _patches(images, maps[:, loud], field)
-        undo = Standardize.of(data.spec).undone
-=======
-            unit_drive = unit(driving)[torch.arange(len(loud)), loud]  # (4)
-            class_drive = says(ideal).diagonal()
-        field = _field(unit, driving[:1].clone(), int(loud[0]))
-        best = _patches(seen, maps[:, loud], field)
         undo = Standardize.of(data.spec).to_data_units
->>>>>>> data
         return {
             "units": loud,
             "images": undo(driving.float()),

@@ -290,7 +290,6 @@ class SmallGoogLeNetPhotographs(ImageClassification[GoogLeNet | SmallGoogLeNet])
         pool spreads the brightest pixels.
         """
         names = {"one": "1 x 1", "three": "3 x 3", "five": "5 x 5", "pool": "pool"}
-<<<<<<< HEAD
         x = next(iter(data.valid))[0][:1]
         maps = activations(model, x, [f"inception.3a.{branch}" for branch in names])
         branches = {name: maps[f"inception.3a.{branch}"][0] for branch, name in names.items()}
@@ -305,17 +304,6 @@ class SmallGoogLeNetPhotographs(ImageClassification[GoogLeNet | SmallGoogLeNet])
         With bottlenecks all modules together need {share:.0%} of what naive ones would need.
         """
         return draw_costs(model, data.spec["shape"])
-=======
-        given = activations(model, seen, [f"inception.3a.{branch}" for branch in names])
-        branches = {name: given[f"inception.3a.{branch}"][0] for branch, name in names.items()}
-        image = Standardize.of(data.spec).to_data_units(seen.cpu().float())[0]
-        image = image if len(image) in (1, 3) else image.mean(0, keepdim=True)
-        return {
-            **pictures,
-            "branches": activation_maps(image, branches, columns=8, most=16),
-            "costs": costs(model, data.spec["shape"]),
-        }
->>>>>>> data
 
     def tiny(self) -> Self:
         return replace(

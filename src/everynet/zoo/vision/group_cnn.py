@@ -314,9 +314,8 @@ class GroupVersusPlain(Experiment):
             lifted, flat = group.blocks[0](both), plain.blocks[0](both)
         strong = int(lifted[0].flatten(1).std(1).argmax())
         busy = flat[0].flatten(1).std(1).argsort(descending=True)[:4].sort().values
-<<<<<<< HEAD
         return turned_maps(
-            Standardize.of(data.spec).undone(both),
+            Standardize.of(data.spec).to_data_units(both),
             {
                 f"p4: filter {strong + 1} in four directions": lifted[:, strong],
                 "plain: four filters": flat[:, busy],
@@ -351,24 +350,6 @@ class GroupVersusPlain(Experiment):
                 f"{data.spec['name']}, turned by any angle",
                 bands={name: (rows.amin(0), rows.amax(0)) for name, rows in curves.items()},
                 legend="lower right",
-=======
-        curves = {
-            NAMES[kind]: 100
-            * torch.stack(
-                [table.cells[f"{kind}-{r}"].valid["accuracy"][1:] for r in range(self.repeats)]
-            )
-            for kind in KINDS
-        }
-        steps = cells["group"].steps[1:]
-        return {
-            "maps": turned_maps(
-                Standardize.of(data.spec).to_data_units(both),
-                {
-                    f"p4: filter {strong + 1} in four directions": lifted[:, strong],
-                    "plain: four filters": flat[:, busy],
-                },
-                moves=(True, False),
->>>>>>> data
             ),
             Panel(
                 {name: (ANGLES, rows[varied]) for name, rows in sure.items()},

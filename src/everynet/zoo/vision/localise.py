@@ -221,7 +221,6 @@ class SingleObject(Training[Localiser]):
         classes = data.spec["classes"]
         x, t = (part[:200] for part in next(iter(data.valid)))
         y, b = model(x)
-<<<<<<< HEAD
         t, b, predicted = t[:, 0].cpu(), b.cpu().to(t.dtype), y.argmax(1).cpu()
         iou = box_iou(b, t[:, 1:])
         shown = [*range(min(9, len(x) - 1)), int(iou.argmin())]
@@ -230,7 +229,7 @@ class SingleObject(Training[Localiser]):
             true = "" if predicted[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}"
             captions.append(f"{classes[predicted[i]]}{true}   {float(iou[i]):.2f}")
         return predicted_boxes(
-            Standardize.of(data.spec).undone(x.cpu().float())[shown], t[shown, 1:], b[shown],
+            Standardize.of(data.spec).to_data_units(x.cpu().float())[shown], t[shown, 1:], b[shown],
             captions=captions,
             title="predicted class, and IoU of the predicted box with the true one",
         )  # fmt: skip
@@ -243,34 +242,10 @@ class SingleObject(Training[Localiser]):
         """
         x = next(iter(data.valid))[0][:3]
         maps = model.backbone(x)
-        images = Standardize.of(data.spec).undone(x.cpu().float())
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
         boxes = model.propose_boxes(maps).cpu()
         found = model(x)[1].cpu().to(x.dtype)
         return attention_boxes(images, model.attention(maps).cpu(), boxes, found)
-=======
-        t, b, said = t[:, 0].cpu(), b.cpu().to(t.dtype), y.argmax(1).cpu()
-        meet = overlap(b, t[:, 1:])
-        shown = [*range(min(9, len(x) - 1)), int(meet.argmin())]
-        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
-        maps = model.backbone(x[:3])
-        return {
-            "boxes": boxes_found(
-                images[shown],
-                t[shown, 1:],
-                b[shown],
-                captions=[
-                    f"{classes[said[i]]}"
-                    + ("" if said[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}")
-                    + f"   {float(meet[i]):.2f}"
-                    for i in shown
-                ],
-                title="class named, and IoU of the box found with the true one",
-            ),
-            "attention": looked_at(
-                images[:3], model.attention(maps).cpu(), model.proposed(maps).cpu(), b[:3]
-            ),
-        }
->>>>>>> data
 
     def predict(
         self, model: Localiser, inputs: Tensor, spec: Spec, *, width: int = 0, height: int = 0

@@ -283,13 +283,8 @@ class PixelOrder(Experiment):
         shown, captions = [], []
         for order in ORDERS:
             data = table.cells[f"cnn-{order}-0"].recipe.dataset()
-<<<<<<< HEAD
             x, y = data.some("valid", torch.arange(min(4, data.rows("valid"))))
-            plain = Standardize.of(data.spec).undone(x)
-=======
-            x, y = data.some("valid", torch.arange(min(count, data.rows("valid"))))
             plain = Standardize.of(data.spec).to_data_units(x)
->>>>>>> data
             shown.append(plain if plain.shape[1] in (1, 3) else plain.mean(1, keepdim=True))
             captions += [f"{data.spec['classes'][int(k)]}, {order}" for k in y]
         return image_grid(torch.cat(shown), captions=captions, columns=len(shown[0]))

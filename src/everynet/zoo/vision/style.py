@@ -293,7 +293,9 @@ class StyleTransfer(Training[Picture]):
                 f"functions, because these are compared, and {self.of.recipe.name} shows none of a "
                 f"picture of size {self.size}; try a run of cnn-cifar"
             )
-        return LayerOutputs(network, [*styles[: self.layers], content], spec["mean"], spec["std"]).to(x)
+        return LayerOutputs(
+            network, [*styles[: self.layers], content], spec["mean"], spec["std"]
+        ).to(x)
 
     def losses(self, content: Image, style: Image) -> PictureLosses:
         """The losses of pictures beside these two."""

@@ -267,7 +267,7 @@ class Segmentation(Training[UNet]):
     def _validation(self, model: UNet, data: Data) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Six validation images as the network and as we see them, their masks and predictions."""
         x, t = (part[:6] for part in next(iter(data.valid)))
-        images = Standardize.of(data.spec).undone(x.cpu().float())
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
         return x, images, t.cpu(), model(x).softmax(1).cpu()
 
     def picture_masks(
@@ -294,26 +294,11 @@ class Segmentation(Training[UNet]):
         names = [f"down.{n}" for n in range(self.depth)] + ["bottom"]
         names += [f"up.{n}" for n in range(self.depth)]
         most = max(range(len(t)), key=lambda row: len(t[row].unique()))  # classes in one image
-<<<<<<< HEAD
         maps = [a[0].cpu() for a in activations(model, x[most : most + 1], names).values()]
         return feature_u(
             images[most], maps[: self.depth], maps[self.depth], maps[self.depth + 1 :],
             predicted=probabilities[most].argmax(0), classes=data.spec["classes"],
         )  # fmt: skip
-=======
-        seen = activations(model, x[most : most + 1], names)
-        maps = [values[0].cpu() for values in seen.values()]
-        down, bottom, up = maps[: self.depth], maps[self.depth], maps[self.depth + 1 :]
-        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
-        predicted, t = probabilities.argmax(1), t.cpu()
-        return {
-            "masks": segmented(images, t, predicted, classes),
-            "skips": feature_u(
-                images[most], down, bottom, up, predicted=predicted[most], classes=classes
-            ),
-            "uncertainty": uncertain_pixels(images, probabilities, t),
-        }
->>>>>>> data
 
     def picture_uncertainty(self, model: UNet, data: Data, history: History) -> Figure:
         """Entropy of the predicted class of each pixel, below images with their true outlines.

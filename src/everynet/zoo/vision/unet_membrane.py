@@ -164,26 +164,8 @@ class Membranes(Segmentation):
             **{f"mean_iou_{n}": by_class(n).mean().item() for n in BASELINES if n in outputs},
         }
 
-<<<<<<< HEAD
     def picture_membranes(self, model: UNet, data: Data, history: History) -> Figure | None:
         """Validation images, the truth, and what a threshold and the network say.
-=======
-    def pictures(self, model: SameUNet, data: Data, history: History) -> Pictures:
-        """Beside a threshold, what training sees, and what every segmentation shows."""
-        x, t = (part[:2] for part in next(iter(data.valid)))
-        images = Standardize.of(data.spec).to_data_units(x.cpu().float())
-        grey = x.mean(1)
-        light, said = (grey > otsu(grey)[:, None, None]).long().cpu(), model(x).argmax(1).cpu()
-        side = min(*x.shape[-2:], 224)
-        cut = (slice(None), slice(side), slice(side))
-        own = {"bent": self.seen_in_training(data)}
-        if len(data.spec["classes"]) == 2:
-            own["membranes"] = membranes(
-                images[:, 0][cut], t.cpu()[cut], {"Otsu": light[cut], "U-Net": said[cut]},
-                data.spec["classes"],
-            )  # fmt: skip
-        return {**own, **super().pictures(model, data, history)}
->>>>>>> data
 
         A threshold takes everything dark for a membrane; the network looks for what runs on as a
         line.
@@ -195,7 +177,7 @@ class Membranes(Segmentation):
         cut = (slice(None), slice(size), slice(size))
         predicted = {"Otsu": by_threshold(x), "U-Net": model(x).argmax(1)}
         return membranes(
-            Standardize.of(data.spec).undone(x.cpu().float())[:, 0][cut],
+            Standardize.of(data.spec).to_data_units(x.cpu().float())[:, 0][cut],
             t.cpu()[cut],
             {name: masks.cpu()[cut] for name, masks in predicted.items()},
             data.spec["classes"],
@@ -208,11 +190,7 @@ class Membranes(Segmentation):
         stand for many.
         """
         image, mask = (part.cpu() for part in data.some("train", torch.tensor([0])))
-<<<<<<< HEAD
-        lined = Standardize.of(data.spec).undone(image.float()).mean(1, keepdim=True)
-=======
-        image = Standardize.of(data.spec).to_data_units(image.float()).mean(1, keepdim=True)
->>>>>>> data
+        lined = Standardize.of(data.spec).to_data_units(image.float()).mean(1, keepdim=True)
         every = max(4, self.window // 8)
         lined[..., ::every, :] = 1.0
         lined[..., ::every] = 1.0
