@@ -19,7 +19,7 @@ relationships to statistical pattern recognition", doi:10.1007/978-3-642-76153-9
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
@@ -268,9 +268,6 @@ class ManyClasses(Fitting[SoftmaxRegression]):
             {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
             for p in model.predict_proba(inputs.flatten(1))
         ]
-
-    def tiny(self) -> Self:
-        return replace(super().tiny(), data="iris")
 
 
 RECIPES = {

@@ -238,15 +238,11 @@ class Widths(Experiment):
         line, fits = torch.stack([ACROSS, torch.zeros_like(ACROSS)], dim=1), []
         for row, (name, (inputs, f)) in enumerate(TARGETS.items()):
             found = {n: table.cells[cell].measured["fits"][-1, row] for n, cell in lines.items()}
+            xlabel = "x" if inputs == 1 else r"$x_1$, along $x_2 = 0$"
+            curves = {name: (ACROSS, y) for name, y in found.items()}
+            truth = {"f": (ACROSS, f(line))}
             fits.append(
-                Panel(
-                    {name: (ACROSS, y) for name, y in found.items()},
-                    guides={"f": (ACROSS, f(line))},
-                    xlabel="x" if inputs == 1 else r"$x_1$, along $x_2 = 0$",
-                    ylabel="y(x)",
-                    title=f"f = {name}",
-                    ylim=(-1.6, 1.9),
-                )
+                Panel(curves, xlabel, "y(x)", guides=truth, title=f"f = {name}", ylim=(-1.6, 1.9))
             )
         return panels(*fits)
 

@@ -228,11 +228,9 @@ class SingleObject(Training[Localiser]):
         for i in shown:
             true = "" if predicted[i] == t[i, 0] else f", not {classes[int(t[i, 0])]}"
             captions.append(f"{classes[predicted[i]]}{true}   {float(iou[i]):.2f}")
-        return predicted_boxes(
-            Standardize.of(data.spec).to_data_units(x.cpu().float())[shown], t[shown, 1:], b[shown],
-            captions=captions,
-            title="predicted class, and IoU of the predicted box with the true one",
-        )  # fmt: skip
+        images = Standardize.of(data.spec).to_data_units(x.cpu().float())[shown]
+        title = "predicted class, and IoU of the predicted box with the true one"
+        return predicted_boxes(images, t[shown, 1:], b[shown], captions=captions, title=title)
 
     def picture_attention(self, model: Localiser, data: Data, history: History) -> Figure:
         """The attention of the network, top, and the boxes that pixels propose, bottom.
@@ -259,29 +257,23 @@ class SingleObject(Training[Localiser]):
                 k = int(row.argmax())
                 named = zip(EDGES, edges.tolist(), pixels, strict=True)
                 box = {name: part * most for name, part, most in named}
-                probability = float(row[k])
-                answers.append(
-                    {"class": spec["classes"][k], "probability": probability, "box": box}
-                )
+                answer = {"class": spec["classes"][k], "probability": float(row[k]), "box": box}
+                answers.append(answer)
         return answers
 
     def tiny(self) -> Self:
-        small = super().tiny()
-        return replace(small, data="strokes:100", size=16, fragments=1, widths=(4, 4))
+        return replace(super().tiny(), data="strokes:100", size=16, fragments=1, widths=(4, 4))
 
 
 RECIPES = {
     "localise": SingleObject(
         steps=1200, batch_size=32, lr=1e-2, optimizer="adamw", weight_decay=0.02,
         schedule="one-cycle", pixels=6.0, scale=0.1,
-        goal="iou >= 0.7 and accuracy >= 0.8",
-        covers=("C27",),
+        goal="iou >= 0.7 and accuracy >= 0.8", covers=("C27",),
     ),
     "localise-mnist": SingleObject(
-        data="mnist", widths=(16, 32, 64, 64),
-        steps=5000, batch_size=128, lr=1e-2, optimizer="adamw", weight_decay=0.05,
-        schedule="one-cycle", pixels=6.0, scale=0.1,
-        goal="iou >= 0.7 and accuracy >= 0.9",
-        covers=("C27",),
+        data="mnist", widths=(16, 32, 64, 64), steps=5000, batch_size=128, lr=1e-2,
+        optimizer="adamw", weight_decay=0.05, schedule="one-cycle", pixels=6.0, scale=0.1,
+        goal="iou >= 0.7 and accuracy >= 0.9", covers=("C27",),
     ),
 }  # fmt: skip
