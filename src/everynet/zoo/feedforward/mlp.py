@@ -336,7 +336,8 @@ class Supervised(Training[MLP]):
         return [{"class": spec["classes"][k], "probability": p} for k, p in best]
 
     def tiny(self) -> Self:
-        return replace(super().tiny(), hidden=tuple(min(n, 8) for n in self.hidden))
+        hidden = tuple(min(n, 8) for n in self.hidden)
+        return replace(super().tiny(), hidden=hidden, passes=0)
 
 
 def _outputs(spec: Spec) -> int:

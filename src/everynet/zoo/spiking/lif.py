@@ -236,23 +236,13 @@ def closed_form(
     return v_in * -torch.expm1(-times[:, None] / tau_m)  # (4)
 
 
-def layer(
-    x: Float[Tensor, "batch input"],
-    weight: Float[Tensor, "input output"],
-    bias: Float[Tensor, " output"],
-    neuron: LIF,
-) -> Float[Tensor, "batch output"]:
-    """Rates of a layer of neurons."""
-    return neuron.rate(x @ weight + bias)
-
-
 def layer_with_constant(
     x: Float[Tensor, "batch input"],
     weight: Float[Tensor, "input output"],
     bias: Float[Tensor, " output"],
     neuron: LIF,
 ) -> Float[Tensor, "batch output"]:
-    """The same layer, its bias being the weights from one more unit that is always 1."""
+    """Rates of a layer whose biases are the weights from one more unit that is always 1."""
     with_one = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)  # a place beside x, no product
     return neuron.rate(with_one @ torch.cat([weight, bias[None]]))  # (13)
 
@@ -368,7 +358,8 @@ class FiringRate(Simulation):
         max_rates = max_rates.clamp(max=0.8 / self.tau_ref) if self.tau_ref else max_rates
         intercepts = 1.8 * torch.rand(16, generator=generator, dtype=torch.float64) - 0.9
         x, weight = torch.rand(2, 5, 5, generator=generator, dtype=torch.float64)
-        both = [form(x, weight, weight[0] + 1, fine) for form in (layer, layer_with_constant)]
+        bias = weight[0] + 1
+        both = [fine.rate(x @ weight + bias), layer_with_constant(x, weight, bias, fine)]
         return {
             "v_in": v_in,
             "grid": interval_rates(grid, self.inputs),
