@@ -44,7 +44,9 @@ def fake_images(count=400):
 def known(test_x=None):
     x, y = fake_images()
     test = (x[:50] if test_x is None else test_x, y[:50])
-    made = split_published((x.numpy(), y.numpy()), tuple(part.numpy() for part in test), tuple("abcd"))
+    made = split_published(
+        (x.numpy(), y.numpy()), tuple(part.numpy() for part in test), tuple("abcd")
+    )
     made = replace(made, name="fake", digest="0" * 64)
     return Known("fake", "image", "a test", "none", make=lambda _count: made)
 
