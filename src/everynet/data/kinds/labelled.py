@@ -44,6 +44,7 @@ MOST_CLASSES = 50
 class Labelled(texts.TwoTexts):
     """Texts before they are cut into tokens, and the name of the class of each."""
 
+    order: ClassVar[int] = -1
     each: str = "line"
     """Whether a text is a line or a file."""
     classes: tuple[str, ...] = ()

@@ -51,6 +51,8 @@ class TwoTexts:
     test_only: bool = False
     """Whether a network is only evaluated on them: nothing is learned, so that few are enough."""
     what: ClassVar[str] = "text"
+    order: ClassVar[int] = 1
+    """1 where files have the first text first, -1 where they have the second first."""
 
     def __post_init__(self) -> None:
         for part in PARTS:
@@ -73,7 +75,7 @@ class TwoTexts:
         return cls(
             name,
             {part: transpose([samples[n] for n in chosen]) for part, chosen in found.items()},
-            digest(text for sample in samples for text in sample),
+            digest(text for sample in samples for text in sample[:: cls.order]),
             split,
             places={part: [f"line {n + 1}" for n in chosen] for part, chosen in found.items()},
         )

@@ -7,7 +7,7 @@
     9 (n - 2) w^2 + (n + 17) w + 1 = P      (5)  maps w of a plain network with P parameters
 
 Poisson's equation, -(d^2/dx^2 + d^2/dy^2) u = f with u = 0 on the border, is solved exactly in
-`data/poisson.py`, where G is the inverse of the differences: a source in one corner lifts the field
+`sets/poisson.py`, where G is the inverse of the differences: a source in one corner lifts the field
 in the other. i and j are pixels, and |.| is the Euclidean norm over all of them. A U-Net of depth d
 sees all of a square of 2^d x 4 pixels, because its lowest feature maps are 4 x 4; a plain network
 of the same number of parameters computes ten times as much and sees (4), so it has to guess what
