@@ -6,11 +6,12 @@
 `record` runs every recipe with the settings that its `tiny()` gives and writes down those settings,
 a SHA-256 of every saved tensor and the rows of metrics.jsonl. `compare` passes the very settings to
 the newer version. Names that have changed between the two are mapped by tools/renamed.json.
-Numbers that are seconds of a clock (names that end in _seconds or _ms) are not compared.
+Numbers that follow from a clock (names that end in seconds, and slopes of time) are not compared.
 """
 
 import hashlib
 import json
+import re
 import sys
 import tempfile
 import time
@@ -23,7 +24,7 @@ from safetensors import safe_open
 
 import everynet
 
-CLOCK = ("seconds", "_ms", "speed", "per_second")
+CLOCK = re.compile(r"(seconds|_ms|speed|per_second)$|^time_slope")
 TABLE = Path(__file__).with_name("renamed.json")
 
 
@@ -106,7 +107,7 @@ def as_given(settings: dict[str, Any]) -> dict[str, Any]:
 def mapped(value: Any, table: dict[str, str]) -> Any:
     """JSON with names of metrics replaced, and numbers of a clock left out."""
     if isinstance(value, dict):
-        kept = {n: v for n, v in value.items() if not n.endswith(CLOCK) and n != "said"}
+        kept = {n: v for n, v in value.items() if not CLOCK.search(n) and n != "said"}
         return {table.get(n, n): mapped(v, table) for n, v in kept.items()}
     return [mapped(v, table) for v in value] if isinstance(value, list) else value
 
