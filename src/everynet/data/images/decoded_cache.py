@@ -72,7 +72,7 @@ class Decoded:
 
     x: UInt8[Tensor, "images ..."]
     rows: list[int]
-    """The places, among the files that were asked for, of those that could be read."""
+    """The places, among all files, of those that could be read."""
     hashes: list[bytes]
     """The SHA-256 of each of these."""
     facts: Facts

@@ -1,6 +1,6 @@
 """Images with one class each, from a folder with one subfolder a class or an npz file.
 
-They are brought to one size, where one is asked for, and standardised channel by channel (see
+They are brought to one size, where a size is given, and standardised channel by channel (see
 `standardize.py`); a large dataset stays uint8 and is standardised batch by batch. Images that a
 network made are written as PNG files, with all of them on one sheet.
 """
