@@ -263,7 +263,7 @@ def test_with_no_source_the_line_names_files_checksums_and_folder(tiny, folder, 
 def test_the_folder_to_put_it_in_is_the_one_that_was_named(tiny, tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("EVERYNET_DATA", str(tmp_path))
-    with pytest.raises(UserError, match=rf"told to use no index.* into {tmp_path / 'tiny'}$"):
+    with pytest.raises(UserError, match=rf"set to use no index.* into {tmp_path / 'tiny'}$"):
         real_set("tiny")
 
 

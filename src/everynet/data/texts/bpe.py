@@ -1,6 +1,6 @@
 """Byte-level byte-pair encoding: pieces of words, learned from text, that can spell any bytes.
 
-Every byte is a token. A text is cut into pieces (a word with the space before it, figures, signs,
+Every byte is a token. A text is cut into pieces (a word with the space before it, digits, signs,
 space), and the commonest pair of neighbouring tokens inside of pieces becomes one token, again and
 again; of equally common pairs the one of the lowest tokens. To encode, pairs are joined in the
 order in which they were learned. No text is unknown, and what is joined again is what was cut:
