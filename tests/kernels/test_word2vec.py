@@ -15,8 +15,8 @@ from everynet.kernels.word2vec import (
     Noise,
     Rule,
     Windows,
-    _bag,
-    _pairs,
+    _update_bag,
+    _update_pairs,
     descend,
     read_text,
     shares,
@@ -66,8 +66,9 @@ def test_a_window_moves_down_its_gradient(width, outputs, bag):
     inputs, targets = (random.integers(0, 12, n).astype(np.int32) for n in (width, outputs))
     wanted = moved(v, u, inputs.tolist(), targets.tolist(), 0.3, bag)
     scratch = [np.full(shape, 7, np.float32) for shape in ((11, 9), (10, 9), (11, 10))]
-    loss = (_bag if bag else _pairs)(
-        v.numpy(), u.numpy(), inputs, width, targets, outputs, np.float32(0.3), True, *scratch
+    words = (inputs, width, targets, outputs)
+    loss = (_update_bag if bag else _update_pairs)(
+        v.numpy(), u.numpy(), words, np.float32(0.3), True, tuple(scratch)
     )
     torch.testing.assert_close(v.double(), wanted[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(u.double(), wanted[1], rtol=1e-5, atol=1e-5)

@@ -26,6 +26,10 @@ from everynet.kernels.compiled import compiled
 Rows = NDArray[np.float32]
 Ids = NDArray[np.int32]
 Bits = NDArray[np.uint32]
+Words = tuple[Ids, int, Ids, int]
+"""The words around a centre and their number; the centre with its noise, and their number."""
+Buffers = tuple[Rows, Rows, Rows]
+"""Rows of the input words, of the targets, and the scores of their pairs."""
 
 WATCHED = 16
 """The loss is added up at one in so many centre words."""
@@ -161,33 +165,29 @@ def _read(  # noqa: PLR0917 -- one pass; compiled code takes its arrays one by o
                     outputs += 1
             watch = centres % WATCHED == 0
             centres += 1
+            words, buffers = (inputs, width, targets, outputs), (vs, us, g)
             if bag:
-                loss += _bag(v, u, inputs, width, targets, outputs, rate, watch, vs, us, g)
+                loss += _update_bag(v, u, words, rate, watch, buffers)
                 watched += watch
             else:
-                loss += _pairs(v, u, inputs, width, targets, outputs, rate, watch, vs, us, g)
+                loss += _update_pairs(v, u, words, rate, watch, buffers)
                 watched += watch * width
     return state, loss, watched
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _pairs(  # noqa: PLR0917
-    v: Rows,
-    u: Rows,
-    inputs: Ids,
-    width: int,
-    targets: Ids,
-    outputs: int,
-    rate: np.float32,
-    watch: bool,
-    vs: Rows,
-    us: Rows,
-    g: Rows,
+def _update_pairs(  # noqa: PLR0917 -- a compiled loop takes no names
+    v: Rows, u: Rows, words: Words, rate: np.float32, watch: bool, buffers: Buffers
 ) -> float:
-    """Each word of a window predicts the centre word, against noise that all of them share."""
+    """Update the vectors of a window whose words each predict its centre; returns the loss.
+
+    The noise is shared by all words of the window.
+    """
+    inputs, width, targets, outputs = words
+    vs, us, g = buffers
     size = vs.shape[1]
-    _fetch(v, inputs, width, vs)
-    _fetch(u, targets, outputs, us)
+    _copy_rows(v, inputs, width, vs)
+    _copy_rows(u, targets, outputs, us)
     for j in range(0, width, 2):  # in blocks, so that a number that was loaded serves thrice
         for t in range(0, outputs, 3):
             a = b = c = p = q = r = np.float32(0.0)
@@ -201,7 +201,7 @@ def _pairs(  # noqa: PLR0917
                 r += y * us[t + 2, d]
             g[j, t], g[j, t + 1], g[j, t + 2] = a, b, c
             g[j + 1, t], g[j + 1, t + 1], g[j + 1, t + 2] = p, q, r
-    loss = _slopes(g, width, outputs, rate, watch)
+    loss = _scores_to_gradients(g, width, outputs, rate, watch)
     for j in range(width):
         row = inputs[j]
         for t in range(0, outputs, 3):
@@ -218,23 +218,15 @@ def _pairs(  # noqa: PLR0917
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _bag(  # noqa: PLR0917
-    v: Rows,
-    u: Rows,
-    inputs: Ids,
-    width: int,
-    targets: Ids,
-    outputs: int,
-    rate: np.float32,
-    watch: bool,
-    vs: Rows,
-    us: Rows,
-    g: Rows,
+def _update_bag(  # noqa: PLR0917 -- a compiled loop takes no names
+    v: Rows, u: Rows, words: Words, rate: np.float32, watch: bool, buffers: Buffers
 ) -> float:
-    """The mean of a window predicts the centre word."""
+    """Update the vectors of a window whose mean predicts its centre; returns the loss."""
+    inputs, width, targets, outputs = words
+    vs, us, g = buffers
     size = vs.shape[1]
     part = np.float32(1.0) / np.float32(width)
-    _fetch(u, targets, outputs, us)
+    _copy_rows(u, targets, outputs, us)
     vs[0] = np.float32(0.0)
     for j in range(width):
         row = inputs[j]
@@ -247,7 +239,7 @@ def _bag(  # noqa: PLR0917
             b += vs[0, d] * us[t + 1, d]
             c += vs[0, d] * us[t + 2, d]
         g[0, t], g[0, t + 1], g[0, t + 2] = a, b, c
-    loss = _slopes(g, 1, outputs, rate, watch)
+    loss = _scores_to_gradients(g, 1, outputs, rate, watch)
     vs[1] = np.float32(0.0)
     for t in range(outputs):
         row, a = targets[t], g[0, t]
@@ -262,7 +254,7 @@ def _bag(  # noqa: PLR0917
 
 
 @compiled()
-def _fetch(table: Rows, words: Ids, count: int, to: Rows) -> None:
+def _copy_rows(table: Rows, words: Ids, count: int, to: Rows) -> None:
     for j in range(count):
         row = words[j]
         for d in range(to.shape[1]):
@@ -270,10 +262,10 @@ def _fetch(table: Rows, words: Ids, count: int, to: Rows) -> None:
 
 
 @compiled()
-def _slopes(g: Rows, width: int, outputs: int, rate: np.float32, watch: bool) -> float:
-    """Scores become the rate times the slopes of the log-likelihood; 0 where a block is filled up.
+def _scores_to_gradients(g: Rows, width: int, outputs: int, rate: np.float32, watch: bool) -> float:
+    """Replace scores by the rate times the gradient of the log-likelihood, padding by 0.
 
-    Gives the loss, if it is watched.
+    Returns the loss if it is watched, else 0.
     """
     loss = 0.0
     one = np.float32(1.0)
