@@ -11,7 +11,7 @@ recorded voltage is the one at the start of each step, as in Brian2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -146,7 +146,9 @@ def advance(
     )
 
 
-def _choose_loop(rule: Grid | Inside, dt: float, number: Any) -> tuple[Any, tuple[Any, ...]]:  # noqa: ANN401 -- a type of numpy
+def _choose_loop(
+    rule: Grid | Inside, dt: float, number: Callable[[float], float]
+) -> tuple[Callable[..., int], tuple[float | np.int32, ...]]:
     """The compiled loop of the rule, and its constants in the precision of the voltages."""
     if isinstance(rule, Grid):
         factor, threshold, reset = map(number, (rule.factor, rule.threshold, rule.reset))
@@ -159,7 +161,7 @@ def _inside(rule: Grid | Inside) -> bool:
 
 
 def _split_blocks(neurons: int, workers: int) -> list[tuple[int, int]]:
-    """The first and last neuron of each worker's blocks; fewer workers than asked if few blocks."""
+    """The first and last neuron of each worker's blocks; fewer than `workers` if few blocks."""
     blocks = max(1, math.ceil(neurons / BLOCK))
     workers = max(1, min(workers, blocks))
     edges = [min(neurons, blocks * w // workers * BLOCK) for w in range(workers + 1)]
@@ -211,7 +213,7 @@ def _advance_on_grid(  # noqa: PLR0917 -- compiled code takes no names
     for block in range(len(starts)):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
         some_v, some_until = v[begin:end], until[begin:end]
-        beyond = np.searchsorted(record, end)
+        beyond = int(np.searchsorted(record, end))
         starts[block] = count
         fired[:] = 0
         for k in range(ends.shape[1]):
@@ -256,7 +258,7 @@ def _advance_inside(  # noqa: PLR0917
     whole = -np.expm1(-dt / tau_m)
     for block in range(len(starts)):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
-        beyond = np.searchsorted(record, end)
+        beyond = int(np.searchsorted(record, end))
         starts[block] = count
         for k in range(ends.shape[1]):
             row = drive[k if len(drive) > 1 else 0][low:]

@@ -43,7 +43,7 @@ class NetworkState:
     waiting: Int[Tensor, "2 spikes"]
     """Steps and neurons of spikes that have not arrived; used with one delay for all."""
     arriving: Float[Tensor, "slots neurons"]
-    """What arrives at the end of the next step, the one after, ...; used with many delays."""
+    """Charges that arrive at the end of the next step, the one after, ...; with many delays."""
     step: int = 0
     """Steps done."""
     key: int | None = None

@@ -119,12 +119,8 @@ def advance(
     end = PopulationState(
         torch.from_numpy(values), torch.from_numpy(v), torch.from_numpy(rest), state.step + steps
     )
-    return Course(
-        torch.from_numpy(found),
-        torch.from_numpy(np.concatenate(when)),
-        torch.from_numpy(np.concatenate(who)),
-        end,
-    )
+    steps_of, ids = (torch.from_numpy(np.concatenate(part)) for part in (when, who))
+    return Course(torch.from_numpy(found), steps_of, ids, end)
 
 
 def _decay_factors(rule: Rule, dimensions: int, outputs: int) -> NDArray[np.float64]:

@@ -6,7 +6,7 @@ noise for each pair would fetch thirty. The gradient of a window is taken at one
 the rows. Threads write to the same matrices without locks: an update that is lost now and then is
 noise. Random numbers are a function of the state given, so that one thread repeats bit by bit.
 
-On other devices the windows of many centre words are one batch (`descend`). There a row that
+On other devices the windows of many centre words are one batch (`update_batch`). There a row that
 occurs in several of them moves by the sum of its gradients, all taken at one place.
 """
 
@@ -54,16 +54,16 @@ class Noise(NamedTuple):
             share[high] -= 1 - share[low]
             if share[high] < 1:
                 small.append(large.pop())
-        return Noise(shares(accept), alias)
+        return Noise(to_uint32(accept), alias)
 
 
-def shares(probabilities: NDArray[np.float64]) -> Bits:
+def to_uint32(probabilities: NDArray[np.float64]) -> Bits:
     """Probabilities as whole numbers out of 2^32, to compare 32 random bits with."""
     return np.minimum(probabilities * 2.0**32, 2.0**32 - 1).astype(np.uint32)
 
 
 class Rule(NamedTuple):
-    """How a text is read."""
+    """The settings of a pass over a text."""
 
     window: int
     """Most words on each side; the reach of a centre word is drawn from 1 to this."""
@@ -76,7 +76,7 @@ class Rule(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a pass over a stretch of text leaves."""
+    """The random state and the loss after a pass over a stretch of text."""
 
     state: int
     """Of the random numbers; it goes into the next pass."""
@@ -88,7 +88,7 @@ class Passed(NamedTuple):
 def read_text(
     v: Rows, u: Rows, text: Ids, rule: Rule, *, rates: tuple[float, float], state: int
 ) -> Passed:
-    """Learn from a stretch of text in place; a negative number ends a sentence.
+    """Train both tables on a stretch of text in place; a negative number ends a sentence.
 
     The learning rate goes from the first of `rates` to the second, sentence by sentence.
     """
@@ -101,7 +101,7 @@ def read_text(
 
 @compiled(inline="always")
 def _next(state: np.uint64) -> np.uint64:
-    """64 random bits (xorshift), which are the state for the next."""
+    """64 random bits (xorshift), which are also the next state."""
     state ^= state << np.uint64(13)
     state ^= state >> np.uint64(7)
     state ^= state << np.uint64(17)
@@ -300,7 +300,7 @@ class Windows(NamedTuple):
     """False for noise that happens to be the centre word."""
 
 
-def windows(  # noqa: PLR0917
+def draw_windows(  # noqa: PLR0917
     text: Int[Tensor, " words"],
     sentence: Int[Tensor, " words"],
     centres: Int[Tensor, " batch"],
@@ -308,7 +308,7 @@ def windows(  # noqa: PLR0917
     noise: tuple[Int[Tensor, " vocab"], Int[Tensor, " vocab"]],
     generator: torch.Generator,
 ) -> Windows:
-    """What is around some places of a text, and noise for each; `noise` is the rule's, here."""
+    """Draw windows around `centres`, with noise from the tables `noise`, on the text's device."""
     device, n = text.device, len(centres)
     far = torch.arange(1, rule.window + 1, device=device)
     offsets = torch.cat([-far.flip(0), far])
@@ -328,7 +328,7 @@ def windows(  # noqa: PLR0917
     return Windows(text[inside], there, targets, counts)
 
 
-def descend(
+def update_batch(
     v: Float[Tensor, "vocab size"],
     u: Float[Tensor, "vocab size"],
     given: Windows,
@@ -336,7 +336,7 @@ def descend(
     *,
     bag: bool,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Move the rows of a batch down its gradient; the loss before, and of how many predictions."""
+    """One step of SGD on a batch, in place; returns its loss and the number of predictions."""
     vs, us = v[given.inputs], u[given.targets]
     there = given.there.to(v.dtype)
     known = there.any(1, keepdim=True) if bag else given.there

@@ -8,7 +8,7 @@ from everynet.nn.heads import Head, head
 from everynet.nn.layer_outputs import LayerOutputs
 from everynet.nn.layers import Layer, LayerTable, activations, layer_table
 from everynet.nn.lion import Lion
-from everynet.nn.recurrent import last_of, reversed_within, unrolled
+from everynet.nn.recurrent import last_states, reverse_sequences, unroll
 from everynet.nn.row_sparse import RowAdagrad
 from everynet.nn.sampled_softmax import (
     Candidates,
@@ -20,8 +20,8 @@ from everynet.nn.sampled_softmax import (
 __all__ = [
     "Candidates", "ConvNormReLU", "ConvReLU", "Given", "Head", "Layer", "LayerOutputs",
     "LayerTable", "Lion", "RowAdagrad", "activations", "chunked_cross_entropy", "head",
-    "importance_softmax", "init_he_weights", "last_of", "layer_table", "noise_contrastive",
-    "reversed_within", "sampled_softmax", "schedules", "unrolled",
+    "importance_softmax", "init_he_weights", "last_states", "layer_table", "noise_contrastive",
+    "reverse_sequences", "sampled_softmax", "schedules", "unroll",
 ]  # fmt: skip
 
 

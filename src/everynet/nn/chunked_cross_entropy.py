@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from everynet.nn.losses import IGNORED
 
 LOGITS = 1 << 21
-"""So many logits are held at once where `chunk` does not say otherwise."""
+"""Logits of a chunk where `chunk` does not say otherwise."""
 LEAST = 64
 """Tokens of a chunk at least, because dL/dw is read and written for each chunk."""
 

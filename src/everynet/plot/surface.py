@@ -41,7 +41,7 @@ HEADS: dict[str, Callable[[Tensor], Tensor]] = {
     "step": lambda z: (z > 0).to(z.dtype),
     "sigmoid": torch.sigmoid,
 }
-"""What is made of the score z of the last unit."""
+"""The output for the score z of the last unit."""
 
 SIDES = LinearSegmentedColormap.from_list("sides", [CYCLE[0], "#f4f4f4", CYCLE[1]])
 """From the colour of the first class to that of the second, pale where the network is unsure."""

@@ -16,7 +16,7 @@ from torch import nn
 
 from everynet.data.dataset import Data, Spec
 from everynet.data.loading import judging
-from everynet.metrics.summary import each_class
+from everynet.metrics.summary import class_report
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
@@ -78,7 +78,7 @@ def judge(
         with fitting(recipe, folder):
             outputs = measured(recipe, model, found.test, setup)
             figures = recipe.summarise(outputs)
-            classes = each_class(outputs, found.spec.get("classes", ()))
+            classes = class_report(outputs, found.spec.get("classes", ()))
     check_figures(figures, recipe.steps if isinstance(recipe, Training) else 1)
     name, rows = str(found.spec.get("name", "none")), found.rows("test")
     return Judgement(figures, name, rows, own, classes)
