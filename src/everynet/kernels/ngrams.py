@@ -132,11 +132,8 @@ def score_tokens(
             f"a word's number ({wrong}) must be at least 0 and below {start}, the size of the "
             "vocabulary; give numbers of the vocabulary that the model was fitted with"
         )
-    values, seen, number = (
-        grams[0].logp[tokens],
-        np.ones(len(tokens), np.int8),
-        tokens.astype(np.int32),
-    )
+    values, seen = grams[0].logp[tokens], np.ones(len(tokens), np.int8)
+    number = tokens.astype(np.int32)
     for n, (shorter, gram) in enumerate(pairwise(grams), 2):
         found = np.empty_like(number)
         known = (gram.starts, gram.words, gram.logp, shorter.backoff, missing)

@@ -170,15 +170,9 @@ def scatter(
     for index in targets.unique().tolist():
         of_class = array(inputs[targets == index])
         axes.scatter(
-            of_class[:, 0],
-            of_class[:, 1],
-            s=18 if len(inputs) < 400 else 7,
-            color=colour(index),
-            edgecolor="white",
-            linewidth=0.5,
-            label=_class_name(classes, index),
-            zorder=3,
-        )
+            of_class[:, 0], of_class[:, 1], s=18 if len(inputs) < 400 else 7, color=colour(index),
+            edgecolor="white", linewidth=0.5, label=_class_name(classes, index), zorder=3,
+        )  # fmt: skip
 
 
 def _class_name(classes: Sequence[str], index: int) -> str:
