@@ -71,7 +71,7 @@ def scanning(job: Job, scan: Form, turned: bool = False, near: float = 1e-5) -> 
 def with_everynet(job: Job) -> Form:
     import torch
 
-    from everynet.kernels import linear_recurrence
+    from everynet.kernels.recurrence import linear_recurrence
 
     h0 = torch.zeros(BATCH, DIM)
     return scanning(job, lambda a, b: linear_recurrence(a, b, h0))

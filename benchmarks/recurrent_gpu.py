@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from everynet.kernels import linear_recurrence
+from everynet.kernels.recurrence import linear_recurrence
 from side_by_side import write
 
 SIZES = ((8, 1024, 256), (8, 4096, 256), (64, 256, 384), (8, 16384, 1024))

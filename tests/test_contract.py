@@ -28,7 +28,7 @@ import everynet
 from everynet import runs
 from everynet.data.dataset import Data
 from everynet.data.samplers import Made
-from everynet.metrics.meanings import MEANINGS, meaning
+from everynet.metrics.meanings import MEANINGS, explain_metric
 from everynet.recipes.catalog import entries, find
 from everynet.recipes.experiment import Table
 from everynet.recipes.recipe import Goal
@@ -92,7 +92,7 @@ def test_each_figure_is_explained_in_one_line_of_plain_words(name):
     for figure, said in recipe.meanings.items():
         assert re.fullmatch(r"[^.A-Z].{9,108}[^.]", said), f"{figure}: a phrase on one line"
         assert not re.search(r"[]\\|*<>$`[]", said), f"{figure}: it stands in Markdown as it is"
-    assert all(meaning(recipe.meanings, goal.metric) for goal in recipe.goals())
+    assert all(explain_metric(recipe.meanings, goal.metric) for goal in recipe.goals())
 
 
 def check_figures(recipe, printed, page):
@@ -101,7 +101,7 @@ def check_figures(recipe, printed, page):
     for figure, value in printed.items():
         named = [like for like in recipe.meanings if fnmatchcase(figure, like)]
         assert named, f"{figure} has no sentence in the figures of {type(recipe).__name__}"
-        assert f"| {figure} | {value:.6g} | {meaning(recipe.meanings, figure)} |" in page
+        assert f"| {figure} | {value:.6g} | {explain_metric(recipe.meanings, figure)} |" in page
     for like in (
         recipe.meanings.keys() - MEANINGS.keys()
     ):  # of other settings: named where it is made

@@ -1,17 +1,10 @@
-"""M9, M10, M11: directional slopes, layouts of matrix calculus, critical points and best steps."""
+"""M9, M10, M11: directional derivatives, layouts of matrix calculus, best steps."""
 
 import numpy as np
 import pytest
 
 import everynet.autodiff as ad
-from everynet.autodiff.calculus import (
-    critical_point,
-    curvature,
-    directional_derivative,
-    numerator_layout,
-    optimal_step,
-    taylor,
-)
+from everynet.autodiff.calculus import directional_derivative, numerator_layout, optimal_step
 
 RANDOM = np.random.default_rng(2)
 D = np.diag([1.0, 4.0, 9.0])
@@ -111,44 +104,6 @@ def test_optimal_step_is_the_line_search_of_a_quadratic():
     assert gained == pytest.approx((g @ g) ** 2 / (2 * g @ h @ g), rel=1e-12)
     with pytest.raises(ValueError, match=r"curvature along the gradient \(-.*must be positive"):
         optimal_step(lambda x: -f(x), x)
-
-
-def test_taylor_is_exact_for_a_quadratic_and_third_order_else():
-    f, _, _ = quadratic()
-    x, d = np.ones(4), np.array([0.3, -0.2, 0.5, 0.1])
-    assert taylor(f, x)(d) == pytest.approx(float(f(x + d)), rel=1e-12)
-    wavy = lambda x: ad.sum(ad.sin(x) * x)  # noqa: E731 -- a formula
-    errors = [abs(taylor(wavy, x)(h * d) - float(wavy(x + h * d))) for h in (0.1, 0.05)]
-    assert errors[0] / errors[1] == pytest.approx(8, rel=0.05)
-    assert curvature(f, x, [2, 0, 0, 0]) == pytest.approx(ad.hessian(f)(x)[0, 0])
-
-
-@pytest.mark.parametrize(
-    ("f", "kind"),
-    [
-        (lambda x: x[0] ** 2 + x[1] ** 2, "minimum"),
-        (lambda x: -(x[0] ** 2) - x[1] ** 2, "maximum"),
-        (lambda x: x[0] ** 2 - x[1] ** 2, "saddle"),
-        (lambda x: x[0] ** 2 + x[1] ** 4, "inconclusive"),
-        (lambda x: x[0] ** 3 + x[1] ** 3, "inconclusive"),
-    ],
-)
-def test_critical_points(f, kind):
-    x = np.zeros(2)
-    np.testing.assert_array_equal(ad.grad(f)(x), [0, 0])
-    assert critical_point(ad.hessian(f)(x)) == kind
-
-
-def test_an_eigenvalue_is_zero_beside_far_larger_ones():
-    """1e-4 decides beside 1, and is rounding beside 1e6; a Hessian of nearly nothing says nothing.
-
-    Rounding of an eigenvalue is in proportion to the largest of them.
-    """
-    assert critical_point(np.diag([1.0, 1e-4])) == "minimum"
-    assert critical_point(np.diag([1e6, 1e-4])) == "inconclusive"
-    assert critical_point(np.diag([1e6, -1e-4])) == "inconclusive"
-    assert critical_point(np.diag([1e6, -1e-2])) == "saddle"
-    assert critical_point(np.diag([1e-10, 1e-10])) == "inconclusive"
 
 
 @pytest.mark.parametrize("condition", [5.0, 50.0])

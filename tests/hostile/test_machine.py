@@ -229,7 +229,9 @@ def test_a_run_draws_with_those_settings_whatever_the_program_has(tmp_path, monk
 
 
 def test_10_no_name_is_read_as_a_formula():
-    spec = style.drawn({"classes": ["$x$", r"\$", "a"], "features": ["$\\frac$"], "shape": [2]})
+    spec = style.escape_names(
+        {"classes": ["$x$", r"\$", "a"], "features": ["$\\frac$"], "shape": [2]}
+    )
     assert spec == {"classes": [r"\$x\$", r"\\$", "a"], "features": [r"\$\frac\$"], "shape": [2]}
     made = style.figure(2, 2)
     title = made.axes[0].set_title("$\\frac$ from somewhere else")

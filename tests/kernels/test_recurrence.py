@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everynet import kernels
 from everynet.kernels.recurrence import by_doubling, by_loop, linear_recurrence
 
 
@@ -128,9 +127,3 @@ def test_shapes_and_dtypes_that_do_not_fit_are_refused():
         linear_recurrence(a, b, h0[:, :3])
     with pytest.raises(ValueError, match="one dtype and on one device"):
         linear_recurrence(a, b.float(), h0)
-
-
-def test_it_is_found_by_its_name_among_the_kernels():
-    assert kernels.linear_recurrence is linear_recurrence
-    with pytest.raises(AttributeError, match="no attribute 'quadratic_recurrence'"):
-        _ = kernels.quadratic_recurrence

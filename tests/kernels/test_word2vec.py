@@ -15,12 +15,12 @@ from everynet.kernels.word2vec import (
     Noise,
     Rule,
     Windows,
-    _bag,
-    _pairs,
-    descend,
+    _update_bag,
+    _update_pairs,
+    draw_windows,
     read_text,
-    shares,
-    windows,
+    to_uint32,
+    update_batch,
 )
 
 RATE = 1e-6
@@ -66,8 +66,9 @@ def test_a_window_moves_down_its_gradient(width, outputs, bag):
     inputs, targets = (random.integers(0, 12, n).astype(np.int32) for n in (width, outputs))
     wanted = moved(v, u, inputs.tolist(), targets.tolist(), 0.3, bag)
     scratch = [np.full(shape, 7, np.float32) for shape in ((11, 9), (10, 9), (11, 10))]
-    loss = (_bag if bag else _pairs)(
-        v.numpy(), u.numpy(), inputs, width, targets, outputs, np.float32(0.3), True, *scratch
+    words = (inputs, width, targets, outputs)
+    loss = (_update_bag if bag else _update_pairs)(
+        v.numpy(), u.numpy(), words, np.float32(0.3), True, tuple(scratch)
     )
     torch.testing.assert_close(v.double(), wanted[0], rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(u.double(), wanted[1], rtol=1e-5, atol=1e-5)
@@ -87,7 +88,7 @@ def test_a_batch_moves_down_its_gradient(bag):
     first = moved(v, u, [1, 2, 3], [4, 5, 5], 0.3, bag)
     second = moved(v, u, [3, 1], [5, 6], 0.3, bag)
     wanted = [first[n] + second[n] - old for n, old in ((0, v.clone()), (1, u.clone()))]
-    loss, count = descend(v, u, given, 0.3, bag=bag)
+    loss, count = update_batch(v, u, given, 0.3, bag=bag)
     torch.testing.assert_close(v, wanted[0])
     torch.testing.assert_close(u, wanted[1])
     assert loss.item() == pytest.approx(first[2] + second[2])
@@ -96,7 +97,7 @@ def test_a_batch_moves_down_its_gradient(bag):
 
 def test_scores_of_any_size_give_finite_steps():
     v, u = (t * 1e3 for t in tables())
-    rule = Rule(3, 5, shares(np.ones(12)), Noise.of(np.ones(12)), False)
+    rule = Rule(3, 5, to_uint32(np.ones(12)), Noise.of(np.ones(12)), False)
     read_text(v.numpy(), u.numpy(), np.arange(12, dtype=np.int32), rule, rates=(1, 1), state=1)
     assert bool(v.isfinite().all())
     assert bool(u.isfinite().all())
@@ -113,7 +114,7 @@ def passed(text, rule, v, u, *, rates=(0.1, 0.1), state=5):
 def test_a_sentence_is_one_window_after_the_other(bag):
     """With a reach of 1 and noise of one word nothing is left to chance."""
     v, u = tables()
-    rule = Rule(1, 2, shares(np.ones(12)), only(11, 12), bag)
+    rule = Rule(1, 2, to_uint32(np.ones(12)), only(11, 12), bag)
     wanted = (v.clone(), u.clone())
     for inputs, centre in (([1], 0), ([0, 2], 1), ([1], 2)):
         wanted = moved(*wanted[:2], inputs, [centre, 11, 11], 0.1, bag)
@@ -125,7 +126,7 @@ def test_a_sentence_is_one_window_after_the_other(bag):
 def test_windows_end_with_the_sentence_and_the_rate_falls_by_sentences():
     """Where u is 0 its row moves by rate/2 v; the second sentence begins at half of the text."""
     v, u = tables()[0], torch.zeros(12, 9)
-    rule = Rule(1, 1, shares(np.ones(12)), only(11, 12), False)
+    rule = Rule(1, 1, to_uint32(np.ones(12)), only(11, 12), False)
     before = v.clone()
     passed([0, 1, -1, 2, 3, -1], rule, v, u, rates=(0.4, 0.2))
     torch.testing.assert_close(u[0], 0.2 * before[1])
@@ -136,21 +137,21 @@ def test_noise_that_is_the_centre_word_is_left_out():
     v, u = tables()
     wanted = moved(v, u, [1], [0], 0.1, False)
     wanted = moved(*wanted[:2], [0], [1, 0, 0, 0], 0.1, False)
-    passed([0, 1], Rule(1, 3, shares(np.ones(12)), only(0, 12), False), v, u)
+    passed([0, 1], Rule(1, 3, to_uint32(np.ones(12)), only(0, 12), False), v, u)
     torch.testing.assert_close(u.double(), wanted[1], rtol=1e-5, atol=1e-5)
 
 
 def test_the_loss_of_what_knows_nothing():
     v, u = tables()[0], torch.zeros(12, 9)
     for bag, windows_watched in ((False, 2), (True, 1)):
-        rule = Rule(5, 4, shares(np.ones(12)), only(11, 12), bag)
+        rule = Rule(5, 4, to_uint32(np.ones(12)), only(11, 12), bag)
         done = passed([0, 1, 0], rule, v, u.zero_(), rates=(0, 0))
         assert 1 <= done.watched <= windows_watched  # the first centre word of sixteen
         assert done.loss / done.watched == pytest.approx(5 * math.log(2))
 
 
 def test_the_state_alone_decides():
-    rule = Rule(4, 3, shares(np.full(12, 0.7)), Noise.of(np.arange(1.0, 13)), False)
+    rule = Rule(4, 3, to_uint32(np.full(12, 0.7)), Noise.of(np.arange(1.0, 13)), False)
     text, found = np.random.default_rng(0).integers(0, 12, 200).tolist(), []
     for state in (5, 5, 6):
         v, u = tables()
@@ -164,10 +165,10 @@ def test_the_state_alone_decides():
 def test_texts_with_nothing_to_learn_from():
     v, u = tables()
     before = v.clone(), u.clone()
-    rule = Rule(2, 2, shares(np.ones(12)), only(11, 12), False)
+    rule = Rule(2, 2, to_uint32(np.ones(12)), only(11, 12), False)
     for text in ([], [-1], [3], [3, -1, 4, -1], [-1, -1]):
         assert passed(text, rule, v, u).watched == 0
-    nothing = rule._replace(keep=shares(np.zeros(12)))
+    nothing = rule._replace(keep=to_uint32(np.zeros(12)))
     assert passed([0, 1, 2, 3] * 50, nothing, v, u).watched == 0
     assert torch.equal(v, before[0])
     assert torch.equal(u, before[1])
@@ -203,8 +204,8 @@ def batched(rule, text):
     noise = [torch.from_numpy(part.astype(np.int64)) for part in rule.noise]
     zero = torch.zeros_like(stream)
     for centres in torch.arange(len(stream)).split(500):
-        given = windows(stream, zero, centres, rule, tuple(noise), generator)
-        descend(v, u, given, RATE, bag=False)
+        given = draw_windows(stream, zero, centres, rule, tuple(noise), generator)
+        update_batch(v, u, given, RATE, bag=False)
     return u.double() * 2 / RATE
 
 
@@ -213,7 +214,7 @@ def test_near_words_count_more(count):
     """A word at distance d is in reach with the chance (window - d + 1) / window."""
     n, window = 8_000, 4
     text = [number % 30 for number in range(n)]
-    rule = Rule(window, 1, shares(np.ones(VOCAB)), only(VOCAB - 1, VOCAB), False)
+    rule = Rule(window, 1, to_uint32(np.ones(VOCAB)), only(VOCAB - 1, VOCAB), False)
     found = count(rule, text)[:30, :30]
     for distance in range(1, 7):
         share = sum(torch.diagonal(found, o).sum() for o in (distance, distance - 30)).item() / n
@@ -226,7 +227,7 @@ def test_noise_comes_by_its_weights(count):
     n = 8_000
     weights = np.arange(VOCAB) * 1.0
     weights[:2] = 0
-    rule = Rule(1, 2, shares(np.ones(VOCAB)), Noise.of(weights), False)
+    rule = Rule(1, 2, to_uint32(np.ones(VOCAB)), Noise.of(weights), False)
     found = -count(rule, [number % 2 for number in range(n)])[2:].sum(1) / (2 * 2 * (n - 1))
     wanted = torch.from_numpy(weights[2:] / weights.sum())
     assert bool(((found - wanted).abs() < 4.5 * (wanted / (2 * n)).sqrt() + 1e-4).all())
@@ -236,7 +237,7 @@ def test_words_are_kept_by_their_chance():
     """Word 0 is kept always and each other by its chance: the pairs that are left say so."""
     n, keep = 20_000, np.full(VOCAB, 1.0)
     keep[1] = 0.3
-    rule = Rule(1, 1, shares(keep), only(VOCAB - 1, VOCAB), False)
+    rule = Rule(1, 1, to_uint32(keep), only(VOCAB - 1, VOCAB), False)
     text = [word for _ in range(n) for word in (0, 1, -1)]
     share = counted(rule, text)[0, 1].item() / n
     assert share == pytest.approx(0.3, abs=4 * (0.21 / n) ** 0.5 + 1e-3)
@@ -244,10 +245,10 @@ def test_words_are_kept_by_their_chance():
 
 def test_windows_of_a_batch_stay_in_the_sentence():
     text, sentence = torch.arange(20), torch.arange(20) // 5
-    rule = Rule(3, 2, shares(np.ones(20)), Noise.of(np.ones(20)), False)
+    rule = Rule(3, 2, to_uint32(np.ones(20)), Noise.of(np.ones(20)), False)
     noise = tuple(torch.from_numpy(part.astype(np.int64)) for part in rule.noise)
     numbers = torch.Generator().manual_seed(1)
-    given = windows(text, sentence, torch.arange(20), rule, noise, numbers)
+    given = draw_windows(text, sentence, torch.arange(20), rule, noise, numbers)
     centre = given.targets[:, :1]
     assert torch.equal(centre[:, 0], text)
     assert bool((given.inputs // 5 == centre // 5)[given.there].all())

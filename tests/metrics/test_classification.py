@@ -8,11 +8,11 @@ from sklearn.metrics import accuracy_score, confusion_matrix
 from everynet.metrics import (
     accuracy,
     balanced_accuracy,
-    by_class,
-    chosen,
     confusion,
     macro_f1,
-    majority,
+    majority_accuracy,
+    precision_recall_f1,
+    predict_class,
 )
 
 
@@ -24,21 +24,21 @@ def test_equal_to_scikit_learn(seed, samples, classes):
     targets = torch.randint(classes, (samples,), generator=random)
     predicted = logits.argmax(1)
     reference = confusion_matrix(targets, predicted, labels=range(classes))
-    assert confusion(chosen(logits), targets, classes).tolist() == reference.tolist()
+    assert confusion(predict_class(logits), targets, classes).tolist() == reference.tolist()
     share = accuracy(logits, targets).mean().item()
     assert share == pytest.approx(accuracy_score(targets, predicted))
 
 
 def test_one_logit_tells_two_classes_by_its_sign():
     logits, targets = torch.tensor([[-2.0], [3.0], [0.5]]), torch.tensor([0, 0, 1])
-    assert chosen(logits).tolist() == [0, 1, 1]
+    assert predict_class(logits).tolist() == [0, 1, 1]
     assert accuracy(logits, targets).tolist() == [1.0, 0.0, 1.0]
 
 
 def test_a_single_logit_of_exactly_0_is_the_first_class():
     """The sigmoid is 1/2 there, and the second class has to be the likelier one."""
     logits = torch.tensor([[0.0], [-0.0], [1e-30]])
-    assert chosen(logits).tolist() == [0, 0, 1]
+    assert predict_class(logits).tolist() == [0, 0, 1]
 
 
 def test_true_classes_are_rows():
@@ -63,7 +63,7 @@ def test_figures_that_weigh_classes_alike_equal_scikit_learns(seed, samples, cla
     counts = confusion(p, y, classes)
     found = sk.precision_recall_fscore_support(y, p, labels=range(classes), zero_division=0)
     for name, expected in zip(("precision", "recall", "f1"), found, strict=False):
-        assert by_class(counts)[name].tolist() == pytest.approx(expected.tolist())
+        assert precision_recall_f1(counts)[name].tolist() == pytest.approx(expected.tolist())
     assert balanced_accuracy(counts) == pytest.approx(sk.balanced_accuracy_score(y, p))
     assert macro_f1(counts) == pytest.approx(sk.f1_score(y, p, average="macro", zero_division=0))
-    assert majority(counts) == torch.bincount(y).max().item() / samples
+    assert majority_accuracy(counts) == torch.bincount(y).max().item() / samples

@@ -2,16 +2,16 @@
 
 import pytest
 
-from everynet.metrics.meanings import MEANINGS, meaning, meanings
+from everynet.metrics.meanings import MEANINGS, explain_metric, meanings
 
 
 def test_a_recipe_has_the_first_word():
     own = {"accuracy": "of tags", "mse_*": "at a length", "mse_far_*": "never asked"}
-    assert meaning(own, "accuracy") == "of tags"
-    assert meaning(own, "mse_12") == "at a length"
-    assert meaning(own, "mse_far_3") == "at a length", "the first that fits"
-    assert meaning(own, "mse") == MEANINGS["mse"]
-    assert not meaning(own, "mse_*".replace("_*", "2"))
+    assert explain_metric(own, "accuracy") == "of tags"
+    assert explain_metric(own, "mse_12") == "at a length"
+    assert explain_metric(own, "mse_far_3") == "at a length", "the first that fits"
+    assert explain_metric(own, "mse") == MEANINGS["mse"]
+    assert not explain_metric(own, "mse_*".replace("_*", "2"))
 
 
 def test_only_known_figures_are_shared():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from sklearn import metrics as sk
 
-from everynet.metrics import classified, each_class, regressed, summarised
+from everynet.metrics import class_report, classified, regressed, summarise_outputs
 
 
 def drawn(classes, outputs, rows=200):
@@ -16,7 +16,7 @@ def drawn(classes, outputs, rows=200):
 @pytest.mark.parametrize(("classes", "outputs"), [(2, 1), (2, 2), (5, 5)])
 def test_figures_of_classes_are_those_of_scikit_learn(classes, outputs):
     logits, y = drawn(classes, outputs)
-    found = summarised({**classified(logits, y), "loss": torch.arange(200.0)})
+    found = summarise_outputs({**classified(logits, y), "loss": torch.arange(200.0)})
     said = (logits[:, 0] > 0).long() if outputs == 1 else logits.argmax(1)
     wanted = {
         "accuracy": sk.accuracy_score(y, said),
@@ -32,7 +32,7 @@ def test_figures_of_classes_are_those_of_scikit_learn(classes, outputs):
 
 def test_figures_of_numbers_are_those_of_scikit_learn():
     p, t = torch.randn(2, 50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
-    assert summarised(regressed(p, t)) == pytest.approx(
+    assert summarise_outputs(regressed(p, t)) == pytest.approx(
         {
             "r2": sk.r2_score(t, p),
             "rmse": sk.root_mean_squared_error(t, p),
@@ -43,13 +43,13 @@ def test_figures_of_numbers_are_those_of_scikit_learn():
 
 def test_one_class_alone_has_no_curve():
     logits, y = drawn(2, 2)
-    assert "auc" not in summarised(classified(logits, torch.ones_like(y)))
-    assert summarised({"loss": torch.ones(3)}) == {"loss": 1.0}
+    assert "auc" not in summarise_outputs(classified(logits, torch.ones_like(y)))
+    assert summarise_outputs({"loss": torch.ones(3)}) == {"loss": 1.0}
 
 
 def test_each_class_has_its_precision_and_recall():
     logits, y = drawn(3, 3)
-    header, *rows = each_class(classified(logits, y), ["a", "b", "c"])
+    header, *rows = class_report(classified(logits, y), ["a", "b", "c"])
     assert header == ("class", "precision", "recall", "f1", "samples")
     wanted = sk.precision_recall_fscore_support(y, logits.argmax(1))
     for k, row in enumerate(rows):
@@ -57,6 +57,6 @@ def test_each_class_has_its_precision_and_recall():
         assert [float(cell) for cell in row[1:]] == pytest.approx(
             [column[k] for column in wanted], rel=1e-3
         )
-    never = each_class(classified(logits[:1], y[:1]), ["a", "b", "c", "d"])
+    never = class_report(classified(logits[:1], y[:1]), ["a", "b", "c", "d"])
     assert len(never) == 5, "a class that is not there has a row"
-    assert each_class({"loss": torch.ones(3)}, ["a", "b"]) == []
+    assert class_report({"loss": torch.ones(3)}, ["a", "b"]) == []

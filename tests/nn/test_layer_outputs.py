@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.nn.layer_outputs import LayerOutputs, sizes
+from everynet.nn.layer_outputs import LayerOutputs, group_by_size
 
 
 def network():
@@ -55,9 +55,12 @@ def test_a_layer_that_is_called_twice_answers_with_the_first():
 
 
 def test_layers_of_one_size_stand_together_and_a_head_of_another_size_does_not_matter():
-    assert sizes(network(), torch.zeros(1, 2, 12, 8, dtype=torch.float64)) == [["1"], ["4", "5"]]
-    assert sizes(network(), torch.zeros(1, 2, 2, 8, dtype=torch.float64)) == [["1"]]
-    assert sizes(nn.Sequential(nn.Flatten(), nn.ReLU()), torch.zeros(1, 2, 4, 4)) == []
+    assert group_by_size(network(), torch.zeros(1, 2, 12, 8, dtype=torch.float64)) == [
+        ["1"],
+        ["4", "5"],
+    ]
+    assert group_by_size(network(), torch.zeros(1, 2, 2, 8, dtype=torch.float64)) == [["1"]]
+    assert group_by_size(nn.Sequential(nn.Flatten(), nn.ReLU()), torch.zeros(1, 2, 4, 4)) == []
 
 
 def test_a_mistake_that_is_none_of_ours_is_not_hidden():

@@ -156,7 +156,7 @@ def test_every_layout_takes_the_right_way_to_the_same_step(name, monkeypatch):
     torch.manual_seed(0)
     p, g, fits = layouts()[name]
     taken = []
-    for way in ("_plain", "_compiled"):
+    for way in ("_step_each", "_step_compiled"):
         real = getattr(lion, way)
         monkeypatch.setattr(
             lion, way, lambda *given, real=real, way=way: (taken.append(way), real(*given))
@@ -169,7 +169,7 @@ def test_every_layout_takes_the_right_way_to_the_same_step(name, monkeypatch):
         optimizer.step()
         optimizer.step()
         results.append(one.detach())
-    assert taken[:2] == (["_compiled"] * 2 if fits else ["_plain"] * 2)
+    assert taken[:2] == (["_step_compiled"] * 2 if fits else ["_step_each"] * 2)
     precision = {"rtol": 0, "atol": 1e-2 if name == "half" else 1e-13}
     torch.testing.assert_close(results[0], results[1], **precision)
     torch.testing.assert_close(results[2], results[1], **precision)

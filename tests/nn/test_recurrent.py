@@ -1,4 +1,4 @@
-"""Every cell of our own against the plain loop of its formula, and rows of unequal length."""
+"""Every cell of our own against the plain loop of its formula, and padded sequences."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.nn.recurrent import last_of, reversed_within, unequal
+from everynet.nn.recurrent import last_states, reverse_sequences
 from everynet.zoo.recurrent.gru import GRU, ResetAfterGRU, SimplifiedGRU
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.lstm_variants import (
@@ -222,55 +222,37 @@ def test_cells_refuse():
         cell(torch.zeros(2, 5, 3), torch.zeros(1, 2, 5))
 
 
-# ------------------------------------------------------------------------------- unequal lengths
+# ----------------------------------------------------------------------------- padded sequences
 
 LENGTHS = st.lists(st.integers(1, 6), min_size=3, max_size=3).map(torch.tensor)
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_unequal_lengths_are_one_by_one(kind):
+def test_the_last_state_is_that_of_a_sequence_alone(kind):
     cell, (x, state) = made(kind), drawn(kind)
     for begin, lengths in ((None, torch.tensor([2, 6, 3])), (state, torch.tensor([4, 4, 1]))):
-        y, last = unequal(cell, x, lengths, begin)
         for row, length in enumerate(lengths.tolist()):
             own = None if begin is None else begin[:, row : row + 1]
-            alone, after = cell(x[row : row + 1, :length], own)
-            torch.testing.assert_close(y[row : row + 1, :length], alone)
-            torch.testing.assert_close(last[:, row : row + 1], after)
-            torch.testing.assert_close(last_of(cell(x, begin)[0], lengths)[row], alone[0, -1])
-            assert (y[row, length:] == 0).all()
-
-
-@pytest.mark.parametrize("kind", [GRU, LSTM])
-def test_padding_has_no_gradient_and_that_of_the_rest_is_as_if_alone(kind):
-    cell, (x, state) = made(kind), drawn(kind)
-    lengths = torch.tensor([4, 6, 1])
-    outputs = unequal(cell, x, lengths, state)
-    (dx,) = torch.autograd.grad(sum(out.square().sum() for out in outputs), x)
-    for row, length in enumerate(lengths.tolist()):
-        alone = cell(x[row : row + 1, :length], state[:, row : row + 1])
-        (own,) = torch.autograd.grad(sum(out.square().sum() for out in alone), x)
-        torch.testing.assert_close(dx[row], own[row])
-        assert (dx[row, length:] == 0).all()
+            alone, _ = cell(x[row : row + 1, :length], own)
+            torch.testing.assert_close(last_states(cell(x, begin)[0], lengths)[row], alone[0, -1])
 
 
 @settings(max_examples=20)
 @given(lengths=LENGTHS)
 def test_a_row_is_turned_within_its_length(lengths):
     x = torch.arange(36).view(3, 6, 2)
-    turned = reversed_within(x, lengths)
+    turned = reverse_sequences(x, lengths)
     for row, length in enumerate(lengths.tolist()):
         assert torch.equal(turned[row, :length], x[row, :length].flip(0))
         assert torch.equal(turned[row, length:], x[row, length:])
-    assert torch.equal(reversed_within(turned, lengths), x)
-    assert torch.equal(reversed_within(x[..., 0], lengths), turned[..., 0])
+    assert torch.equal(reverse_sequences(turned, lengths), x)
+    assert torch.equal(reverse_sequences(x[..., 0], lengths), turned[..., 0])
 
 
 @pytest.mark.parametrize("lengths", [[1, 0], [1, 7]])
 def test_lengths_it_refuses(lengths):
     x, lengths = torch.zeros(2, 6, 3), torch.tensor(lengths)
     wanted = r"lengths \(\d to \d\) must be from 1 to 6, because a row has a last time"
-    for call in (lambda: last_of(x, lengths), lambda: reversed_within(x, lengths),
-                 lambda: unequal(nn.GRU(3, 4, batch_first=True), x, lengths)):  # fmt: skip
+    for function in (last_states, reverse_sequences):
         with pytest.raises(ValueError, match=wanted):
-            call()
+            function(x, lengths)

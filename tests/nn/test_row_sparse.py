@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from everynet.nn.row_sparse import RowAdagrad, rows, summed
+from everynet.nn.row_sparse import RowAdagrad, coalesce_rows, rows
 
 
 def tables(dtype=torch.float64):
@@ -32,7 +32,7 @@ def test_the_gradient_is_that_of_indexing_and_names_its_rows_only(index):
         assert got.is_sparse
         assert got._values().shape[0] == len(index)
         torch.testing.assert_close(got.to_dense(), dense)
-        places, total = summed(got)
+        places, total = coalesce_rows(got)
         assert len(places) == len(index)
         torch.testing.assert_close(torch.zeros_like(dense).index_add(0, places, total), dense)
         used = total.flatten(1).abs().sum(1) > 0 if total.dim() > 1 else total != 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.plot.paths import decay, descent_paths, landscapes, step_sizes
+from everynet.plot.paths import descent_paths, error_decay, landscapes, step_sizes
 from everynet.plot.style import colour
 
 
@@ -65,7 +65,7 @@ def test_landscapes_are_level_at_the_origin():
 
 def test_decay_is_drawn_on_a_log_scale_with_predicted_slopes_through_the_end():
     curve = 3.0 * 0.5 ** torch.arange(6, dtype=torch.float64)
-    figure = drawn(decay({"halves": curve, "other": curve[:3]}, factors={"halves": 0.5}))
+    figure = drawn(error_decay({"halves": curve, "other": curve[:3]}, factors={"halves": 0.5}))
     axes = figure.axes[0]
     assert axes.get_yscale() == "log"
     measured, other, predicted = axes.lines
@@ -78,7 +78,7 @@ def test_decay_is_drawn_on_a_log_scale_with_predicted_slopes_through_the_end():
 
 
 def test_log_steps_begin_at_one():
-    figure = drawn(decay({"x": torch.tensor([1.0, 0.1, 0.01])}, log_steps=True))
+    figure = drawn(error_decay({"x": torch.tensor([1.0, 0.1, 0.01])}, log_steps=True))
     axes = figure.axes[0]
     assert axes.get_xscale() == "log"
     assert axes.lines[0].get_xdata().tolist() == [1, 2, 3]

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.decomposition import PCA
 
-from everynet.plot.sentences import NAMED, handover, sentence_map
+from everynet.plot.sentences import NAMED, encoder_decoder_states, sentence_map
 
 
 def images(figure):
@@ -13,7 +13,7 @@ def images(figure):
 
 def test_the_framed_columns_are_one_vector_in_the_order_of_its_values():
     encoder, decoder = torch.randn(4, 6), torch.randn(3, 6)
-    drawn = handover(encoder, decoder, list("abcd"), ["x", "y", "<end>"])
+    drawn = encoder_decoder_states(encoder, decoder, list("abcd"), ["x", "y", "<end>"])
     read, said = images(drawn)[:2]
     assert (read.shape, said.shape) == ((6, 4), (6, 4))
     assert np.array_equal(read[:, -1], said[:, 0])
@@ -29,7 +29,9 @@ def test_the_framed_columns_are_one_vector_in_the_order_of_its_values():
 
 
 def test_long_words_are_turned():
-    drawn = handover(torch.randn(2, 3), torch.randn(1, 3), ["the", "house"], ["<end>"])
+    drawn = encoder_decoder_states(
+        torch.randn(2, 3), torch.randn(1, 3), ["the", "house"], ["<end>"]
+    )
     turned = [axes.get_xticklabels()[0].get_rotation() for axes in drawn.axes[:2]]
     assert turned == [50, 0]
 

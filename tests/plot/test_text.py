@@ -1,6 +1,6 @@
 import torch
 
-from everynet.plot.text import drawable, expected, over_text
+from everynet.plot.text import drawable, predicted_tokens, values_over_text
 
 
 def labels(axis):
@@ -15,7 +15,7 @@ def test_spaces_have_a_sign_and_what_the_font_lacks_is_a_square():
 
 def test_values_over_a_text(tmp_path):
     values = torch.tensor([[0.5, -1.0, 0.0], [0.2, 0.1, -0.3]])
-    drawn = over_text(values, ["a", "$", "\n"], rows=["first", "second"], unit="state")
+    drawn = values_over_text(values, ["a", "$", "\n"], rows=["first", "second"], unit="state")
     axes = drawn.axes[0]
     assert labels(axes.xaxis)[:2] == ["a", "$"]
     assert labels(axes.yaxis) == ["first", "second"]
@@ -27,7 +27,7 @@ def test_values_over_a_text(tmp_path):
 def test_what_came_is_framed_where_it_was_expected(tmp_path):
     ranked = [["a", "b"], ["$x$", "c"], ["d", "e"]]
     given, likely = torch.tensor([0.3, 0.6, 0.0]), torch.tensor([[0.7, 0.3], [0.6, 0.4], [0.9, 0]])
-    drawn = expected(["b", "$x$", "z"], given, ranked, likely.requires_grad_())
+    drawn = predicted_tokens(["b", "$x$", "z"], given, ranked, likely.requires_grad_())
     top, below, *_ = drawn.axes
     assert [bar.get_height() for bar in top.patches] == given.double().tolist()
     assert [frame.get_xy() for frame in below.patches] == [(-0.5, 0.5), (0.5, -0.5)]

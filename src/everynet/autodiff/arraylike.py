@@ -1,4 +1,4 @@
-"""What a Var has in common with a numpy array: operators, methods, and numpy's own functions.
+"""The interface that a Var shares with numpy's arrays: operators, methods, numpy's functions.
 
 `FUNCTIONS` maps a function of numpy to ours. The operators of a Var look there, and so does numpy:
 `np.exp(x)` of a Var is our `exp(x)`, by numpy's protocols (NEP 13 and NEP 18). The rules of

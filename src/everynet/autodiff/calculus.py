@@ -1,11 +1,8 @@
-"""Vector calculus on the engine: slopes along directions, matrix layouts, critical points.
+"""Vector calculus on the engine: directional derivatives, numerator layout, the best step.
 
-    D_u f(x) = u . grad f(x),  |u| = 1                                       (1)  directional
+    D_u f(x) = u . grad f(x),  |u| = 1                                           (1)  directional
     df/dx in numerator layout: a row for each output, a column for each input    (2)
-    f(x + d) ~ f + g.d + d^T H d / 2                                         (3)  Taylor
-    eps* = g^T g / (g^T H g)  if g^T H g > 0                                 (4)  best step
-    all eigenvalues of H > 0: minimum; all < 0: maximum; both signs: saddle;
-    else inconclusive                                                        (5)  critical point
+    eps* = g^T g / (g^T H g)  if g^T H g > 0                                     (3)  best step
 
 g and H are the gradient and the Hessian at x. Among unit vectors the slope (1) is largest along g,
 where it is |g|, and zero along a level surface.
@@ -16,16 +13,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from jaxtyping import Float
 
 from everynet.autodiff.arraylike import Array, Value, value
-from everynet.autodiff.derivatives import grad, hessian, hvp, jacobian, jvp
+from everynet.autodiff.derivatives import grad, hvp, jacobian, jvp
 
 Scalar = Callable[[Value], Value]
 
 
 def directional_derivative(f: Scalar, x: Value, u: Value) -> float:
-    """The slope of f at x along u, whatever the length of u."""
+    """The directional derivative of f at x along u, which need not be a unit vector."""
     return float(jvp(f, x, np.asarray(u) / np.linalg.norm(u)))  # (1)
 
 
@@ -53,20 +49,8 @@ def numerator_layout(f: Callable[[Value], Value], x: Value) -> Array:
     )
 
 
-def taylor(f: Scalar, x: Value) -> Callable[[Array], float]:
-    """The second-order Taylor polynomial of f at x, as a function of the displacement."""
-    at, g, h = float(f(x)), grad(f)(x), hessian(f)(x)
-    return lambda d: float(at + g @ d + 0.5 * d @ h @ d)  # (3)
-
-
-def curvature(f: Scalar, x: Value, d: Value) -> float:
-    """The second derivative of f at x along d, whatever the length of d."""
-    d = np.asarray(d) / np.linalg.norm(d)
-    return float(d @ hvp(f, x, d))
-
-
 def optimal_step(f: Scalar, x: Value) -> float:
-    """The step along -grad f that the second-order Taylor polynomial likes best."""
+    """The step along -grad f that minimises the second-order Taylor polynomial of f at x."""
     g = grad(f)(x)
     bend = float(g @ hvp(f, x, g))
     if bend <= 0:
@@ -74,16 +58,4 @@ def optimal_step(f: Scalar, x: Value) -> float:
             f"the curvature along the gradient ({bend:.3g}) must be positive, because else the "
             "polynomial falls for ever; take any small step"
         )
-    return float(g @ g) / bend  # (4)
-
-
-def critical_point(h: Float[np.ndarray, "n n"], tolerance: float = 1e-9) -> str:
-    """What a point with zero gradient and Hessian h is, by the signs of the eigenvalues."""
-    values = np.linalg.eigvalsh(h)
-    zero = tolerance * max(1.0, float(np.abs(values).max()))
-    up, down = bool((values > zero).any()), bool((values < -zero).any())
-    if up and down:
-        return "saddle"
-    if (np.abs(values) <= zero).any():
-        return "inconclusive"
-    return "minimum" if up else "maximum"  # (5)
+    return float(g @ g) / bend  # (3)

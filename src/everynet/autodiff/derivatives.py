@@ -198,10 +198,8 @@ def finite_difference(
     for i in np.ndindex(x.shape):
         h = np.zeros_like(x)
         h[i] = step
-        ahead = float(f(x + h))
-        out[i] = (
-            (ahead - float(f(x - h))) / (2 * step) if central else (ahead - start) / step
-        )  # (5)
+        ahead, behind = float(f(x + h)), float(f(x - h)) if central else start
+        out[i] = (ahead - behind) / (2 * step if central else step)  # (5)
     return out
 
 

@@ -7,10 +7,11 @@ the derivative of y by that argument. Where an argument was broadcast, the backw
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 
 import numpy as np
 
-from everynet.autodiff.arraylike import Value, implements, value
+from everynet.autodiff.arraylike import Function, Value, implements, value
 from everynet.autodiff.graph import Op, Var
 
 
@@ -80,7 +81,7 @@ class Exp(Op):
 
 
 class Log(Op):
-    """y = log x."""
+    """y = log x, the natural logarithm."""
 
     forward = np.log
     vjps = (lambda g, y, x: g / x,)
@@ -152,7 +153,7 @@ class Absolute(Op):
 
 
 class Maximum(Op):
-    """y = max(a, b)."""
+    """y = max(a, b); where a = b each gets half the gradient."""
 
     symbol = "max"
     forward = np.maximum
@@ -160,7 +161,7 @@ class Maximum(Op):
 
 
 class Minimum(Op):
-    """y = min(a, b)."""
+    """y = min(a, b); where a = b each gets half the gradient."""
 
     symbol = "min"
     forward = np.minimum
@@ -198,40 +199,35 @@ class Astype(Op):
 # --------------------------------------------------------------------------------------- functions
 
 
-@implements(np.add)
-def add(a: Value, b: Value) -> Var:
-    """The sum a + b."""
-    return Add.apply(a, b)
+def _unary(op: type[Op]) -> Callable[[Value], Var]:
+    """The function x -> op(x), which numpy's function of that name calls for a Var."""
+
+    def apply(x: Value) -> Var:
+        return op.apply(x)
+
+    return implements(getattr(np, op.name))(_rename(apply, op))
 
 
-@implements(np.subtract)
-def subtract(a: Value, b: Value) -> Var:
-    """The difference a - b."""
-    return Subtract.apply(a, b)
+def _binary(op: type[Op]) -> Callable[[Value, Value], Var]:
+    """The function (a, b) -> op(a, b), which numpy's function of that name calls for a Var."""
+
+    def apply(a: Value, b: Value) -> Var:
+        return op.apply(a, b)
+
+    return implements(getattr(np, op.name))(_rename(apply, op))
 
 
-@implements(np.multiply)
-def multiply(a: Value, b: Value) -> Var:
-    """The product a b."""
-    return Multiply.apply(a, b)
+def _rename(function: Function, op: type[Op]) -> Function:
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = op.__doc__
+    return function
 
 
-@implements(np.divide)
-def divide(a: Value, b: Value) -> Var:
-    """The quotient a / b."""
-    return Divide.apply(a, b)
-
-
-@implements(np.negative)
-def negative(x: Value) -> Var:
-    """The opposite -x."""
-    return Negative.apply(x)
-
-
-@implements(np.power)
-def power(a: Value, b: Value) -> Var:
-    """The power a^b."""
-    return Power.apply(a, b)
+add, subtract, multiply, divide = map(_binary, (Add, Subtract, Multiply, Divide))
+power, maximum, minimum = map(_binary, (Power, Maximum, Minimum))
+negative, absolute, sqrt, exp, log = map(_unary, (Negative, Absolute, Sqrt, Exp, Log))
+sin, cos, tan, arctan = map(_unary, (Sin, Cos, Tan, Arctan))
+sinh, cosh, tanh = map(_unary, (Sinh, Cosh, Tanh))
 
 
 @implements(np.square)
@@ -240,87 +236,9 @@ def square(x: Value) -> Var:
     return Multiply.apply(x, x)
 
 
-@implements(np.exp)
-def exp(x: Value) -> Var:
-    """The exponential e^x."""
-    return Exp.apply(x)
-
-
-@implements(np.log)
-def log(x: Value) -> Var:
-    """The natural logarithm."""
-    return Log.apply(x)
-
-
-@implements(np.sqrt)
-def sqrt(x: Value) -> Var:
-    """The square root."""
-    return Sqrt.apply(x)
-
-
-@implements(np.sin)
-def sin(x: Value) -> Var:
-    """The sine."""
-    return Sin.apply(x)
-
-
-@implements(np.cos)
-def cos(x: Value) -> Var:
-    """The cosine."""
-    return Cos.apply(x)
-
-
-@implements(np.tan)
-def tan(x: Value) -> Var:
-    """The tangent."""
-    return Tan.apply(x)
-
-
-@implements(np.sinh)
-def sinh(x: Value) -> Var:
-    """The hyperbolic sine."""
-    return Sinh.apply(x)
-
-
-@implements(np.cosh)
-def cosh(x: Value) -> Var:
-    """The hyperbolic cosine."""
-    return Cosh.apply(x)
-
-
-@implements(np.tanh)
-def tanh(x: Value) -> Var:
-    """The hyperbolic tangent."""
-    return Tanh.apply(x)
-
-
-@implements(np.arctan)
-def arctan(x: Value) -> Var:
-    """The inverse of the tangent."""
-    return Arctan.apply(x)
-
-
-@implements(np.absolute)
-def absolute(x: Value) -> Var:
-    """The size |x|, with slope 0 at 0."""
-    return Absolute.apply(x)
-
-
-@implements(np.maximum)
-def maximum(a: Value, b: Value) -> Var:
-    """The larger of a and b; where they are equal each gets half the gradient."""
-    return Maximum.apply(a, b)
-
-
-@implements(np.minimum)
-def minimum(a: Value, b: Value) -> Var:
-    """The smaller of a and b; where they are equal each gets half the gradient."""
-    return Minimum.apply(a, b)
-
-
 @implements(np.clip)
 def clip(a: Value, a_min: Value = None, a_max: Value = None) -> Var:
-    """`a` held between two bounds, either of which may be None."""
+    """The elements of `a` limited to [a_min, a_max]; None is no limit."""
     low = a if a_min is None else maximum(a, a_min)
     high = low if a_max is None else minimum(low, a_max)
     return high if isinstance(high, Var) else Var(high, requires_grad=False)

@@ -52,7 +52,7 @@ class Var(ArrayLike):
         return f"Var({np.array2string(np.asarray(self.val), separator=', ', prefix='Var(')}{by})"
 
     def _repr_svg_(self) -> str | None:
-        """What a notebook shows of a computed Var: its graph, unless that is large."""
+        """The graph of a computed Var for a notebook, unless it is large."""
         if self.creator is None or len(topological(self)) > SHOWN:
             return None
         from everynet.autodiff.picture import to_svg  # noqa: PLC0415 -- matplotlib, which draws
@@ -161,7 +161,7 @@ def stop_gradient(x: Value) -> Var:
 
 
 def seed_of(y: Var, seed: Value, create_graph: bool) -> Value:
-    """What a backward pass from y begins with: 1 for a scalar, else what is given."""
+    """The seed of a backward pass from y: 1 for a scalar, else the given one."""
     what = f"backward of {y.creator.name if y.creator else 'a leaf'}"
     if not y.requires_grad:
         raise ValueError(

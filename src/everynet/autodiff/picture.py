@@ -156,21 +156,13 @@ def _draw_edges(axes: Axes, drawing: Drawing, routes: list[list[Point]]) -> None
         first = start.left if start.kind == "label" else start.right
         points = [first, start.right] if start.kind == "label" else [first]
         points += [*between, end.left if end.kind == "label" else ports[tail, head]]
-        quiet = start.kind == "constant"
-        arrow = "-" if end.kind == "label" else "-|>"
-        path = _smooth(points)
-        axes.add_patch(
-            FancyArrowPatch(
-                path=path,
-                arrowstyle=arrow,
-                mutation_scale=9,
-                shrinkA=0,
-                shrinkB=0,
-                linewidth=1.0,
-                color=QUIET if quiet else INK,
-                zorder=1,
-            )
-        )
+        ink = QUIET if start.kind == "constant" else INK
+        head_style = "-" if end.kind == "label" else "-|>"
+        arrow = FancyArrowPatch(
+            path=_smooth(points), arrowstyle=head_style, mutation_scale=9, shrinkA=0, shrinkB=0,
+            linewidth=1.0, color=ink, zorder=1,
+        )  # fmt: skip
+        axes.add_patch(arrow)
 
 
 def _ports(drawing: Drawing) -> dict[tuple[int, int], Point]:

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print its figures."""
-    from everynet.metrics.meanings import meaning
+    from everynet.metrics.meanings import explain_metric
     from everynet.recipes.stored import of_run
     from everynet.runs.evaluate import judge
 
@@ -52,7 +52,9 @@ def main(arguments: argparse.Namespace) -> int:
         return 0
     of = "its own test split: " if found.own else ""
     print(f"{recipe.name} judged on {of}{found.data} ({found.rows:,} samples)")
-    rows = [(f"  {n}", f"{v:.6g}", meaning(recipe.meanings, n)) for n, v in found.figures.items()]
+    rows = [
+        (f"  {n}", f"{v:.6g}", explain_metric(recipe.meanings, n)) for n, v in found.figures.items()
+    ]
     print(table(rows))
     if found.each_class:
         print("\n" + table([("  " + row[0], *row[1:]) for row in found.each_class]))

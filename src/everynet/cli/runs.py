@@ -248,14 +248,14 @@ def drawn(runs: Sequence[Run], picture: Path | None) -> str:
     where = picture or _beside(runs[0].folder)
     if any(is_run(above) for above in where.absolute().parents):
         raise UsageError(f"--out ({where}) must not lie in a run: what a run holds is its own")
-    from everynet.plot.overlaid import overlaid
+    from everynet.plot.comparison import compare_runs
     from everynet.plot.style import drawing, png
     from everynet.runs.log import Log
     from everynet.system import files
 
     logs = [Log.of(run.folder).rows for run in runs]
     with drawing():
-        metric = overlaid(dict(zip(_labels(runs), logs, strict=True)))
+        metric = compare_runs(dict(zip(_labels(runs), logs, strict=True)))
         if metric is None:
             return "curves: none, because nothing was logged on the way"
         files.write(where, png(metric))

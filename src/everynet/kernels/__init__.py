@@ -8,10 +8,6 @@ unless the program did so before.
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from everynet.kernels.recurrence import linear_recurrence as linear_recurrence
 
 
 def _import_numba() -> None:
@@ -30,11 +26,3 @@ def _import_numba() -> None:
 
 if "numba" not in sys.modules:
     _import_numba()
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401 -- a function, imported when it is asked for
-    if name == "linear_recurrence":
-        from everynet.kernels.recurrence import linear_recurrence as found  # noqa: PLC0415
-
-        return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -66,7 +66,7 @@ def compiled(
 
 
 class _Store(NullCache):
-    """What numba asks before it compiles and tells afterwards."""
+    """The cache that numba looks into before it compiles and writes to afterwards."""
 
     def __init__(self, loop: Callable[..., Any]) -> None:
         self.loop = loop
@@ -76,7 +76,9 @@ class _Store(NullCache):
         name = self._name(sig, target_context.codegen())
         try:
             with cache.private(cache.compiled()) as folder:
-                content = _read(folder, name)
+                flags = os.O_RDONLY | os.O_NOFOLLOW
+                with open(os.open(name, flags, dir_fd=folder), "rb") as stream:
+                    content = stream.read()
             total, rest = content[:32], content[32:]
             if hashlib.sha256(rest).digest() != total:
                 return None
@@ -90,11 +92,11 @@ class _Store(NullCache):
             return  # addresses of this process, which the next cannot use
         rest: bytes = dumps(data._reduce())  # type: ignore[no-untyped-call]  # numba's
         with contextlib.suppress(OSError), cache.private(cache.compiled()) as folder:
-            _sweep(folder)
+            _delete_old(folder)
             _write(folder, self._name(sig, data.codegen), hashlib.sha256(rest).digest() + rest)
 
     def _name(self, sig: Any, codegen: Any) -> str:  # noqa: ANN401
-        """The file of the loop for these types on this processor."""
+        """The file name of the loop for these types on this processor."""
         loop = self.loop
         parts = (
             *(f"{loop.__module__}.{loop.__qualname__}", str(sig), repr(codegen.magic_tuple())),
@@ -112,11 +114,6 @@ def _stamp(file: str) -> str:
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in beside)).hexdigest()
 
 
-def _read(folder: int, name: str) -> bytes:
-    with open(os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=folder), "rb") as stream:
-        return stream.read()
-
-
 def _write(folder: int, name: str, content: bytes) -> None:
     """Write beside its place and rename: a reader sees all of a file or none of it."""
     beside = f".{name}.{secrets.token_hex(4)}"
@@ -131,8 +128,8 @@ def _write(folder: int, name: str, content: bytes) -> None:
         raise
 
 
-def _sweep(folder: int) -> None:
-    """Drop what is old: code of sources and versions that are no more is never asked for."""
+def _delete_old(folder: int) -> None:
+    """Delete old files: code of former sources and versions is never loaded again."""
     for name in os.listdir(folder):
         with contextlib.suppress(OSError):  # another process did
             if time.time() - os.stat(name, dir_fd=folder).st_mtime > KEPT:

@@ -38,14 +38,14 @@ def event_linear(
     weight: Float[Tensor, "units inputs"],
     bias: Float[Tensor, " units"],
 ) -> Float[Tensor, "*rows units"]:
-    """What `torch.nn.functional.linear` gives, faster on the CPU where most of x is 0."""
-    if not compiles(x, weight):
+    """The same as `torch.nn.functional.linear`, faster on the CPU where most of x is 0."""
+    if not has_compiled_loop(x, weight):
         return linear(x, weight, bias)
     made: Tensor = _EventLinear.apply(x, weight, bias)  # type: ignore[no-untyped-call]  # torch's
     return made
 
 
-def compiles(*given: Tensor) -> bool:
+def has_compiled_loop(*given: Tensor) -> bool:
     """Whether there is a compiled loop for tensors like these; none computes in half precision."""
     kinds = {(part.device.type, part.dtype) for part in given}
     whole = kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
@@ -55,9 +55,9 @@ def compiles(*given: Tensor) -> bool:
 class _EventLinear(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
-        ctx.found = events(x, len(weight))
+        ctx.found = find_nonzero(x, len(weight))
         ctx.save_for_backward(x, weight)
-        return product(x, ctx.found, weight, bias)
+        return sparse_linear(x, ctx.found, weight, bias)
 
     @staticmethod
     @once_differentiable
@@ -71,39 +71,39 @@ class _EventLinear(torch.autograd.Function):
         )
 
 
-def events(x: Tensor, units: int) -> Lists | None:
-    """What is not 0 in x, row by row; None where a whole product is faster."""
+def find_nonzero(x: Tensor, units: int) -> Lists | None:
+    """The nonzero elements of x in compressed rows; None where a dense product is faster."""
     rows = x.detach().flatten(0, -2)
     some = rows[::LOOKED_AT]
     if units < NARROW or torch.count_nonzero(some) > SPARSE * some.numel():
         return None
-    return _lists(rows.contiguous().numpy())
+    return _compress_rows(rows.contiguous().numpy())
 
 
-def product(x: Tensor, found: Lists | None, weight: Tensor, bias: Tensor) -> Tensor:
-    """The product x W^T + b, given what is not 0 in x."""
+def sparse_linear(x: Tensor, found: Lists | None, weight: Tensor, bias: Tensor) -> Tensor:
+    """The product x W^T + b, from the nonzero elements of x."""
     if found is not None:
         y = bias.detach().repeat(*x.shape[:-1], 1)
         turned = weight.detach().T.contiguous().numpy()
         threaded(_add_rows)(*found, turned, y.flatten(0, -2).numpy())
         return y
     if _is_large(x, len(weight)):
-        y = conv2d(_points(x), weight[:, :, None, None], bias)
+        y = conv2d(_as_pixels(x), weight[:, :, None, None], bias)
         return y.permute(0, 2, 3, 1).squeeze(2).contiguous()
     return linear(x, weight, bias)
 
 
 def weight_gradient(upstream: Tensor, x: Tensor, found: Lists | None) -> Tensor:
-    """The product (dL/dy)^T x, given what is not 0 in x."""
+    """The gradient (dL/dy)^T x, from the nonzero elements of x."""
     units, inputs = upstream.shape[-1], x.shape[-1]
     if found is not None:
         turned = x.new_zeros(inputs, units)
-        lists = _by_column(*found, inputs)
+        lists = _compress_columns(*found, inputs)
         threaded(_add_rows)(*lists, upstream.flatten(0, -2).contiguous().numpy(), turned.numpy())
         return turned.T
     if _is_large(x, units):
         shape = (units, inputs, 1, 1)
-        made: Tensor = conv2d_weight(_points(x), shape, _points(upstream))
+        made: Tensor = conv2d_weight(_as_pixels(x), shape, _as_pixels(upstream))
         return made.reshape(units, inputs)
     return upstream.flatten(0, -2).T @ x.flatten(0, -2)
 
@@ -113,14 +113,14 @@ def _is_large(x: Tensor, units: int) -> bool:
     return known and x.numel() * units >= LARGE
 
 
-def _points(x: Tensor) -> Tensor:
-    """Rows as the points of images, whose channels lie side by side in memory."""
+def _as_pixels(x: Tensor) -> Tensor:
+    """Rows as pixels of images whose channels lie side by side in memory."""
     return x[:, :, None].permute(0, 3, 1, 2)
 
 
 @compiled()
-def _lists(x: Reals) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
-    """Where each row's list starts, the columns of what is not 0, and the values there."""
+def _compress_rows(x: Reals) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
+    """Compressed rows: the start of each, the columns of nonzero elements and their values."""
     rows, columns = x.shape
     starts = np.empty(rows + 1, np.int64)
     where, values = np.empty(x.size + 1, np.int32), np.empty(x.size + 1, x.dtype)
@@ -137,10 +137,10 @@ def _lists(x: Reals) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
 
 
 @compiled()
-def _by_column(
+def _compress_columns(
     starts: NDArray[np.int64], where: NDArray[np.int32], values: Reals, columns: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], Reals]:
-    """The same lists for each column, of rows."""
+    """The same matrix in compressed columns."""
     ends = np.zeros(columns + 1, np.int64)
     for i in where:
         ends[i + 1] += 1
@@ -163,7 +163,7 @@ def _add_rows(
     rows: Reals,
     out: Reals,
 ) -> None:
-    """To each row of `out` the rows of its list, times their values; four at a time."""
+    """Add to each row of `out` the rows of its list, times their values; four at a time."""
     for r in prange(len(out)):
         line = out[r]
         e, end = starts[r], starts[r + 1]

@@ -20,14 +20,14 @@ Ints: TypeAlias = NDArray[np.int64]
 Constants: TypeAlias = tuple[float, float, float, float, float, float, float]
 """Capacitance, conductances of Na, K and leak, their reversal potentials."""
 Spikes: TypeAlias = tuple[Floats, Ints]
-"""When (ms) and which neuron, in no order."""
+"""Times (ms) and neurons of the spikes, in no order."""
 
 Variables: TypeAlias = tuple[float, float, float, float]
 """V, m, h and n of one neuron."""
 
 
 class Job(NamedTuple):
-    """What the neurons get and what is kept of them."""
+    """The input currents of the neurons and what is recorded of them."""
 
     current: Floats
     """One row that holds throughout, or a row for each step."""
@@ -41,7 +41,7 @@ class Job(NamedTuple):
 
 
 class Table(NamedTuple):
-    """What a whole step does to the gates, by voltage.
+    """The effect of a whole step on the gates, by voltage.
 
     Row r is for r / per_mv above `low`: a gate becomes a + b times itself, columns a, b of m, of h
     and of n. Between two rows both are taken along the line. V must stay inside.
@@ -57,7 +57,7 @@ BLOCK = 256  # neurons whose state stays in the nearest cache while they go thro
 
 @compiled()
 def exponential_euler(state: Floats, job: Job) -> Spikes:
-    """Each variable relaxes for a step as if the others stood still."""
+    """Integrate by exponential Euler: each variable relaxes as if the others stood still."""
     current, constants, dt, steps, slots, traces = job
     c, g_na, g_k, g_leak, e_na, e_k, e_leak = constants
     times, neurons, count = np.empty(64), np.empty(64, np.int64), 0
@@ -78,18 +78,17 @@ def exponential_euler(state: Floats, job: Job) -> Spikes:
             h = a_h / (a_h + b_h) + (h - a_h / (a_h + b_h)) * math.exp(-dt * (a_h + b_h))
             n = a_n / (a_n + b_n) + (n - a_n / (a_n + b_n)) * math.exp(-dt * (a_n + b_n))
             if before < 0 <= v:
-                times, neurons = _room(times, neurons, count)
-                times[count], neurons[count] = dt * (k - before / (v - before)), i
-                count += 1
+                time = dt * (k - before / (v - before))
+                times, neurons, count = _append(times, neurons, count, time, i)
             if slots[i] >= 0:
-                _write(traces, k + 1, slots[i], (v, m, h, n))
-        _keep(state, i, (v, m, h, n))
+                _write_trace(traces, k + 1, slots[i], (v, m, h, n))
+        _write_state(state, i, (v, m, h, n))
     return times[:count], neurons[:count]
 
 
 @compiled()
 def rk4(state: Floats, job: Job) -> Spikes:
-    """The classical Runge-Kutta method of fourth order."""
+    """Integrate by the classical Runge-Kutta method of fourth order."""
     current, constants, dt, steps, slots, traces = job
     times, neurons, count = np.empty(64), np.empty(64, np.int64), 0
     for i in range(state.shape[1]):
@@ -108,18 +107,17 @@ def rk4(state: Floats, job: Job) -> Spikes:
             h += s * (h1 + 2 * h2 + 2 * h3 + h4)
             n += s * (n1 + 2 * n2 + 2 * n3 + n4)
             if before < 0 <= v:
-                times, neurons = _room(times, neurons, count)
-                times[count], neurons[count] = dt * (k - before / (v - before)), i
-                count += 1
+                time = dt * (k - before / (v - before))
+                times, neurons, count = _append(times, neurons, count, time, i)
             if slots[i] >= 0:
-                _write(traces, k + 1, slots[i], (v, m, h, n))
-        _keep(state, i, (v, m, h, n))
+                _write_trace(traces, k + 1, slots[i], (v, m, h, n))
+        _write_state(state, i, (v, m, h, n))
     return times[:count], neurons[:count]
 
 
 @compiled()
 def staggered(state: Floats, job: Job, table: Table) -> Spikes:
-    """Gates half a step ahead of the voltage, their rates from a table."""
+    """Integrate with gates half a step ahead of the voltage, their rates from a table."""
     current, constants, dt, steps, slots, traces = job
     rows, low, per_mv = table
     c, g_na, g_k, g_leak, e_na, e_k, e_leak = constants
@@ -128,7 +126,9 @@ def staggered(state: Floats, job: Job, table: Table) -> Spikes:
     recorded = np.flatnonzero(slots >= 0)
     old = np.empty(BLOCK)
     for i in range(size):
-        _keep(state, i, _half(table, (state[0, i], state[1, i], state[2, i], state[3, i])))
+        _write_state(
+            state, i, _half_step(table, (state[0, i], state[1, i], state[2, i], state[3, i]))
+        )
     for first in range(0, size, BLOCK):
         width = min(BLOCK, size - first)
         v, m, h, n = state[:, first : first + width]
@@ -159,15 +159,15 @@ def staggered(state: Floats, job: Job, table: Table) -> Spikes:
             if risen:
                 for i in range(width):
                     if old[i] < 0 <= v[i]:
-                        times, neurons = _room(times, neurons, count)
-                        times[count] = dt * (k - old[i] / (v[i] - old[i]))
-                        neurons[count] = first + i
-                        count += 1
+                        time = dt * (k - old[i] / (v[i] - old[i]))
+                        times, neurons, count = _append(times, neurons, count, time, first + i)
             for j in mine:
                 i = j - first
-                _write(traces, k + 1, slots[j], _half(table, (v[i], m[i], h[i], n[i])))
+                _write_trace(traces, k + 1, slots[j], _half_step(table, (v[i], m[i], h[i], n[i])))
     for i in range(size):
-        _keep(state, i, _half(table, (state[0, i], state[1, i], state[2, i], state[3, i])))
+        _write_state(
+            state, i, _half_step(table, (state[0, i], state[1, i], state[2, i], state[3, i]))
+        )
     return times[:count], neurons[:count]
 
 
@@ -192,7 +192,7 @@ def _ramp(x: float) -> float:
 
 @compiled()
 def _slope(y: Variables, j: float, constants: Constants) -> Variables:
-    """How fast V, m, h and n change (per ms)."""
+    """The time derivatives of V, m, h and n (1/ms)."""
     v, m, h, n = y
     c, g_na, g_k, g_leak, e_na, e_k, e_leak = constants
     a_m, b_m, a_h, b_h, a_n, b_n = _rates(v)
@@ -206,8 +206,8 @@ def _slope(y: Variables, j: float, constants: Constants) -> Variables:
 
 
 @compiled()
-def _half(table: Table, y: Variables) -> Variables:
-    """The same with the gates half a step on: twice this is the whole step."""
+def _half_step(table: Table, y: Variables) -> Variables:
+    """The variables with the gates advanced by half a step: twice this is the whole step."""
     rows, low, per_mv = table
     v, m, h, n = y
     x = (v - low) * per_mv
@@ -223,20 +223,24 @@ def _half(table: Table, y: Variables) -> Variables:
 
 
 @compiled()
-def _write(traces: Floats, k: int, slot: int, y: Variables) -> None:
+def _write_trace(traces: Floats, k: int, slot: int, y: Variables) -> None:
     for variable in range(4):
         traces[variable, k, slot] = y[variable]
 
 
 @compiled()
-def _keep(state: Floats, i: int, y: Variables) -> None:
+def _write_state(state: Floats, i: int, y: Variables) -> None:
     for variable in range(4):
         state[variable, i] = y[variable]
 
 
 @compiled()
-def _room(times: Floats, neurons: Ints, count: int) -> Spikes:
-    """The same lists, twice as long where they are full."""
-    if count < len(times):
-        return times, neurons
-    return np.append(times, np.empty(count)), np.append(neurons, np.empty(count, np.int64))
+def _append(
+    times: Floats, neurons: Ints, count: int, time: float, neuron: int
+) -> tuple[Floats, Ints, int]:
+    """The arrays, twice as long if they were full, with one more spike, and its number."""
+    if count == len(times):
+        times = np.append(times, np.empty(count))
+        neurons = np.append(neurons, np.empty(count, np.int64))
+    times[count], neurons[count] = time, neuron
+    return times, neurons, count + 1

@@ -11,7 +11,7 @@ recorded voltage is the one at the start of each step, as in Brian2.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,39 +26,43 @@ from torch import Tensor
 from everynet.kernels.compiled import compiled
 
 BLOCK = 2048  # neurons whose state stays in the nearest cache
-BUFFER = 1 << 24  # spikes that are held before they are put in order
+BUFFER = 1 << 24  # spikes that are buffered before they are sorted
 FLAGS = 1 << 26  # of the torch form: neurons times steps, before their spikes are listed
 ALONE = 1 << 22  # updates below which a second thread does not pay
 
 S = TypeVar("S")
 Reals: TypeAlias = NDArray[Any]  # float32 or float64: each loop is compiled for what it is given
+Spikes: TypeAlias = tuple[
+    NDArray[np.int32], NDArray[np.float64], int, NDArray[np.int64], NDArray[np.int64]
+]
+"""Neurons and times inside the step; the first free place; where blocks start and steps end."""
 
 
 class Membranes(NamedTuple):
-    """Where neurons stand: all that a run needs to be continued bit by bit."""
+    """The state of the neurons, from which a run can be continued bit by bit."""
 
     voltage: Float[Tensor, " neurons"]
     refractory: Int[Tensor, " neurons"] | Float[Tensor, " neurons"]
-    """Steps, or seconds where spikes lie inside steps, until integration goes on."""
+    """Steps, or seconds where spikes lie inside steps, left of the refractory period."""
     step: int
     """Steps done."""
 
 
 @dataclass(frozen=True)
 class Recording(Generic[S]):
-    """What a run gives; `state` goes into the next run to continue it bit by bit."""
+    """The spikes of a run; pass `state` to the next run to continue it bit by bit."""
 
     times: Float[Tensor, " spikes"]
-    """When, in seconds, in order; times run on through continued runs."""
+    """Spike times in seconds, ascending; they go on through continued runs."""
     neurons: Int[Tensor, " spikes"]
-    """Who."""
+    """The index of the neuron that fired each spike."""
     voltages: Float[Tensor, "steps recorded"]
     """v of the recorded neurons at the start of each step: at 0, dt, 2 dt, ..."""
     state: S
 
 
 class Grid(NamedTuple):
-    """What a step does: v += factor (v_in - v); at the threshold, reset and hold for some steps."""
+    """Spikes on the grid: v += factor (v_in - v); at the threshold, reset for `hold` steps."""
 
     factor: float
     hold: int
@@ -67,7 +71,7 @@ class Grid(NamedTuple):
 
 
 class Inside(NamedTuple):
-    """Times within a step: tau_m and tau_ref in seconds, and the lowest voltage."""
+    """Spikes inside steps: tau_m and tau_ref in seconds, and the lowest voltage."""
 
     tau_m: float
     tau_ref: float
@@ -83,7 +87,7 @@ def advance(
     dt: float,
     record: Sequence[int] = (),
 ) -> Recording[Membranes]:
-    """Steps of neurons driven by one row, or by a row for each step, on the device of the drive."""
+    """Simulate `steps` steps on the device of `drive`, which has one row or a row for each step."""
     if drive.device.type != "cpu":
         return advance_torch(drive, state, steps, rule, dt=dt, record=record)
     v = state.voltage.cpu().to(drive.dtype).numpy().copy()
@@ -95,12 +99,13 @@ def advance(
     trace = np.empty((steps, len(chosen)), dtype=v.dtype)
     per_neuron = max(rule.hold, 1) if isinstance(rule, Grid) else 1  # steps from spike to spike
     size = max(1, min(steps, BUFFER // max(len(v), 1) * per_neuron, 1 << 16))
-    parts = _shares(len(v), torch.get_num_threads() if len(v) * steps >= ALONE else 1)
+    parts = _split_blocks(len(v), torch.get_num_threads() if len(v) * steps >= ALONE else 1)
     most = size // per_neuron + 1
     room = len(v) * most + 8 * len(parts)
-    who, inside = np.empty(room, np.int32), np.empty(room if _inside(rule) else 0)
+    ids, inside = np.empty(room, np.int32), np.empty(room if _inside(rule) else 0)
     starts = np.empty(math.ceil(len(v) / BLOCK), np.int64)
     ends = np.empty((len(starts), size), np.int64)
+    advance_blocks, constants = _choose_loop(rule, dt, v.dtype.type)
     times: list[Reals] = []
     neurons: list[NDArray[np.int32]] = []
 
@@ -109,11 +114,11 @@ def advance(
         left, right = np.searchsorted(chosen, (low, high))
         blocks = slice(low // BLOCK, math.ceil(high / BLOCK))
         rows = current[first : first + length] if len(current) > 1 else current
-        return _call(
-            rule, dt, v[low:high], refractory[low:high], rows, low,
-            chosen[left:right] - low, left, trace[first : first + length],
-            low * most + 8 * part, who, inside, starts[blocks], ends[blocks, :length],
-        )  # fmt: skip
+        recorded = (chosen[left:right] - low, left, trace[first : first + length])
+        spikes = (ids, inside, low * most + 8 * part, starts[blocks], ends[blocks, :length])
+        return advance_blocks(
+            v[low:high], refractory[low:high], rows, low, constants, recorded, spikes
+        )
 
     with ThreadPoolExecutor(len(parts)) as pool:
         for first in range(0, steps, size):
@@ -123,13 +128,13 @@ def advance(
             else:
                 jobs = range(len(parts))
                 count = sum(pool.map(lambda p, f=first, n=length: work(p, f, n), jobs))
-            when, ids = np.empty(count), np.empty(count, np.int32)
-            _merge(who, inside, starts, ends[:, :length], state.step + first, dt, when, ids)
+            when, who = np.empty(count), np.empty(count, np.int32)
+            _merge_blocks(ids, inside, starts, ends[:, :length], state.step + first, dt, when, who)
             if _inside(rule):  # spikes of one step are in the order of the neurons
                 by_time = np.argsort(when, kind="stable")
-                when, ids = when[by_time], ids[by_time]
+                when, who = when[by_time], who[by_time]
             times.append(when)
-            neurons.append(ids)
+            neurons.append(who)
     voltages = np.empty_like(trace)
     voltages[:, order] = trace
     end = Membranes(torch.from_numpy(v), torch.from_numpy(refractory), state.step + steps)
@@ -141,59 +146,35 @@ def advance(
     )
 
 
+def _choose_loop(
+    rule: Grid | Inside, dt: float, number: Callable[[float], float]
+) -> tuple[Callable[..., int], tuple[float | np.int32, ...]]:
+    """The compiled loop of the rule, and its constants in the precision of the voltages."""
+    if isinstance(rule, Grid):
+        factor, threshold, reset = map(number, (rule.factor, rule.threshold, rule.reset))
+        return _advance_on_grid, (factor, np.int32(rule.hold), threshold, reset)
+    return _advance_inside, (dt, rule.tau_m, rule.tau_ref, number(rule.floor))
+
+
 def _inside(rule: Grid | Inside) -> bool:
     return isinstance(rule, Inside)
 
 
-def _shares(neurons: int, workers: int) -> list[tuple[int, int]]:
-    """As many runs of whole blocks as there are workers, or fewer."""
+def _split_blocks(neurons: int, workers: int) -> list[tuple[int, int]]:
+    """The first and last neuron of each worker's blocks; fewer than `workers` if few blocks."""
     blocks = max(1, math.ceil(neurons / BLOCK))
     workers = max(1, min(workers, blocks))
     edges = [min(neurons, blocks * w // workers * BLOCK) for w in range(workers + 1)]
     return list(pairwise(edges))
 
 
-def _call(  # noqa: PLR0917 -- compiled code takes its arrays one by one
-    rule: Grid | Inside,
-    dt: float,
-    v: Reals,
-    refractory: Reals,
-    rows: Reals,
-    low: int,
-    record: NDArray[np.int64],
-    column: int,
-    trace: Reals,
-    at: int,
-    who: NDArray[np.int32],
-    inside: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-) -> int:
-    """The compiled loop of the rule, its constants in the precision of the voltages."""
-    number = v.dtype.type
-    if isinstance(rule, Grid):
-        factor, threshold, reset = map(number, (rule.factor, rule.threshold, rule.reset))
-        return _grid(
-            v, refractory, rows, low, factor, np.int32(rule.hold), threshold, reset, record, column,
-            trace, at, who, starts, ends,
-        )  # fmt: skip
-    return _within(
-        v, refractory, rows, low, dt, rule.tau_m, rule.tau_ref, number(rule.floor), record,
-        column, trace, at, who, inside, starts, ends,
-    )  # fmt: skip
-
-
 @compiled()
-def collect(
-    fired: NDArray[np.uint8],
-    spots: NDArray[np.int32],
-    begin: int,
-    who: NDArray[np.int32],
-    count: int,
+def list_spikes(
+    fired: NDArray[np.uint8], spots: NDArray[np.int32], ids: NDArray[np.int32], count: int
 ) -> int:
-    """Write down who fired, from number `begin` on; where the list then ends.
+    """Append the indices of the neurons that fired to `ids`; returns the new length.
 
-    Flags are looked at eight at a time and nothing branches on them, because spikes are as rare as
+    Flags are read eight at a time and nothing branches on them, because spikes are as rare as
     a processor guesses badly. `spots` has room for one more than the eights.
     """
     eights = fired.view(np.uint64)
@@ -204,43 +185,35 @@ def collect(
     for s in range(some):
         at = 8 * spots[s]
         for i in range(at, at + 8):
-            who[count] = begin + i
+            ids[count] = i
             count += fired[i]
     return count
 
 
 @compiled()
-def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+def _advance_on_grid(  # noqa: PLR0917 -- compiled code takes no names
     v: Reals,
     until: NDArray[np.int32],
     drive: Reals,
     low: int,
-    factor: float,
-    hold: np.int32,
-    threshold: float,
-    reset: float,
-    record: NDArray[np.int64],
-    column: int,
-    trace: Reals,
-    at: int,
-    who: NDArray[np.int32],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    constants: tuple[float, np.int32, float, float],
+    recorded: tuple[NDArray[np.int64], int, Reals],
+    spikes: Spikes,
 ) -> int:
-    """Steps of every neuron, block by block; how many spikes were written.
+    """Advance every neuron through all steps, block by block; returns the number of spikes.
 
     The arrays of state begin at neuron `low` of the drive, the recorded at a column of the trace,
     the spikes at a place of their list; `starts` and `ends` are those of each block and step.
     """
-    count = at
-    first = 0
+    factor, hold, threshold, reset = constants
+    record, column, trace = recorded
+    ids, _, count, starts, ends = spikes
+    at, first = count, 0
     fired, spots = np.zeros(BLOCK, np.uint8), np.empty(BLOCK // 8 + 1, np.int32)
     for block in range(len(starts)):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
         some_v, some_until = v[begin:end], until[begin:end]
-        beyond = first
-        while beyond < len(record) and record[beyond] < end:
-            beyond += 1
+        beyond = int(np.searchsorted(record, end))
         starts[block] = count
         fired[:] = 0
         for k in range(ends.shape[1]):
@@ -255,11 +228,11 @@ def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
                 some_v[i] = x
                 fired[i] = x >= threshold
             before = count
-            count = collect(fired, spots, 0, who, count)
+            count = list_spikes(fired, spots, ids, count)
             for m in range(before, count):
-                some_v[who[m]] = reset
-                some_until[who[m]] = now + hold
-                who[m] += low + begin
+                some_v[ids[m]] = reset
+                some_until[ids[m]] = now + hold
+                ids[m] += low + begin
             ends[block, k] = count
         first = beyond
     for i in range(len(until)):
@@ -268,33 +241,24 @@ def _grid(  # noqa: PLR0917 -- compiled code takes its arrays one by one
 
 
 @compiled()
-def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+def _advance_inside(  # noqa: PLR0917
     v: Reals,
     wait: NDArray[np.float64],
     drive: Reals,
     low: int,
-    dt: float,
-    tau_m: float,
-    tau_ref: float,
-    floor: float,
-    record: NDArray[np.int64],
-    column: int,
-    trace: Reals,
-    at: int,
-    who: NDArray[np.int32],
-    inside: NDArray[np.float64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
+    constants: tuple[float, float, float, float],
+    recorded: tuple[NDArray[np.int64], int, Reals],
+    spikes: Spikes,
 ) -> int:
     """The same with the time of each spike inside its step; a part of a step after a rest."""
-    count = at
-    first = 0
+    dt, tau_m, tau_ref, floor = constants
+    record, column, trace = recorded
+    ids, inside, count, starts, ends = spikes
+    at, first = count, 0
     whole = -np.expm1(-dt / tau_m)
     for block in range(len(starts)):
         begin, end = block * BLOCK, min((block + 1) * BLOCK, len(v))
-        beyond = first
-        while beyond < len(record) and record[beyond] < end:
-            beyond += 1
+        beyond = int(np.searchsorted(record, end))
         starts[block] = count
         for k in range(ends.shape[1]):
             row = drive[k if len(drive) > 1 else 0][low:]
@@ -309,7 +273,7 @@ def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
                     x -= (row[i] - x) * np.expm1(-(dt - left) / tau_m)
                 if x > 1:
                     part = dt + tau_m * np.log1p(-(x - 1) / (row[i] - 1))
-                    who[count] = low + i
+                    ids[count] = low + i
                     inside[count] = part
                     count += 1
                     v[i] = 0
@@ -323,24 +287,24 @@ def _within(  # noqa: PLR0917 -- compiled code takes its arrays one by one
 
 
 @compiled()
-def _merge(  # noqa: PLR0917 -- compiled code takes its arrays one by one
-    who: NDArray[np.int32],
+def _merge_blocks(  # noqa: PLR0917 -- compiled code takes its arrays one by one
+    ids: NDArray[np.int32],
     inside: NDArray[np.float64],
     starts: NDArray[np.int64],
     ends: NDArray[np.int64],
     first: int,
     dt: float,
     when: NDArray[np.float64],
-    ids: NDArray[np.int32],
+    who: NDArray[np.int32],
 ) -> None:
-    """Spikes of all blocks step by step; `starts` is used up."""
+    """Write the spikes of all blocks in the order of their steps; `starts` is used up."""
     count = 0
     for k in range(ends.shape[1]):
         time = (first + k) * dt
         for block in range(len(starts)):
             for m in range(starts[block], ends[block, k]):
                 when[count] = time + inside[m] if len(inside) else time
-                ids[count] = who[m]
+                who[count] = ids[m]
                 count += 1
             starts[block] = ends[block, k]
 

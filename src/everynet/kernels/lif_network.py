@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -21,32 +21,33 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from everynet.kernels.compiled import compiled
-from everynet.kernels.lif import Reals, Recording, collect
+from everynet.kernels.lif import Reals, Recording, list_spikes
 from everynet.kernels.prefetch import prefetch
 
 ROOM = 1 << 20  # spikes that fit the buffer before it is emptied
 TINY = 1e-30  # currents and voltages below it are made 0: denormal numbers are slow
 EVERY = 64  # steps between two times that this is done
+State: TypeAlias = tuple[Reals, Reals, NDArray[np.int32]]  # v, charge, end of the refractory period
 GOLDEN, FIRST, SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 
 
 @dataclass(frozen=True)
 class NetworkState:
-    """Where a network stands: all that a run needs to be continued bit by bit."""
+    """The state of a network, from which a run can be continued bit by bit."""
 
     voltage: Float[Tensor, " neurons"]
     charge: Float[Tensor, " neurons"]
     """Current of each synapse times its time constant, tau_s s: a spike adds its weight."""
     refractory: Int[Tensor, " neurons"]
-    """Steps for which v is still held."""
+    """Steps left of the refractory period."""
     waiting: Int[Tensor, "2 spikes"]
     """Steps and neurons of spikes that have not arrived; used with one delay for all."""
     arriving: Float[Tensor, "slots neurons"]
-    """What arrives at the end of the next step, the one after, ...; used with many delays."""
+    """Charges that arrive at the end of the next step, the one after, ...; with many delays."""
     step: int = 0
     """Steps done."""
     key: int | None = None
-    """Of the random numbers."""
+    """The key of the random numbers."""
 
 
 class Wiring(NamedTuple):
@@ -62,7 +63,7 @@ class Wiring(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What a step does: v += (I - v) factor + charge gain; charge *= decay; hold after a spike."""
+    """v += (I - v) factor + charge gain; charge *= decay; v = 0 for `hold` steps after a spike."""
 
     factor: float
     gain: float
@@ -72,7 +73,7 @@ class Step(NamedTuple):
 
 
 class Noise(NamedTuple):
-    """Poisson spikes into each neuron: the mean number in a step, and what each adds."""
+    """Poisson spikes into each neuron: their mean number a step, and the weight of each."""
 
     mean: Float[Tensor, " neurons"]
     weight: float
@@ -89,7 +90,7 @@ def advance(
     dt: float,
     record: Sequence[int] = (),
 ) -> Recording[NetworkState]:
-    """Steps of the network on the device of the state."""
+    """Simulate `steps` steps of the network on the device of the state."""
     if state.voltage.device.type != "cpu":
         return advance_torch(wiring, state, current, noise, rule, steps=steps, dt=dt, record=record)
     v, q = state.voltage.numpy().copy(), state.charge.numpy().copy()
@@ -99,6 +100,7 @@ def advance(
     none, chosen = np.exp(-mean), np.asarray(record, dtype=np.int64)
     trace = np.empty((steps, len(chosen)), dtype=v.dtype)
     dense, starts, columns, values, delays = (part.numpy() for part in wiring)
+    constants = (number(rule.factor), number(rule.gain), number(rule.decay), rule.hold, rule.lag)
     waiting = (state.waiting - torch.tensor([[state.step], [0]])).numpy().astype(np.int32)
     out: list[list[NDArray[np.int32]]] = [[], []]
     done, at = 0, 0
@@ -107,10 +109,9 @@ def advance(
         known = waiting.shape[1]
         buffer[:, :known] = waiting
         done, at, head, count = _run(
-            v, q, until, rows, dense, starts, columns, values, delays, ring, at,
-            number(rule.factor), number(rule.gain), number(rule.decay), number(0), number(1),
-            rule.hold, rule.lag, mean, none, number(noise.weight), np.uint64(state.key or 0),
-            state.step, done, steps, chosen, trace, buffer, known,
+            (v, q, until), rows, (dense, starts, columns, values, delays), ring, at, constants,
+            (mean, none, number(noise.weight), np.uint64(state.key or 0)),
+            (state.step, done, steps), (chosen, trace), buffer, known,
         )  # fmt: skip
         out[0].append(buffer[0, known:count].copy())
         out[1].append(buffer[1, known:count].copy())
@@ -132,37 +133,28 @@ def advance(
 
 @compiled()
 def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arrays one by one
-    v: Reals,
-    q: Reals,
-    until: NDArray[np.int32],
+    state: State,
     current: Reals,
-    dense: Reals,
-    starts: NDArray[np.int64],
-    columns: NDArray[np.int64],
-    values: Reals,
-    delays: NDArray[np.int32],
+    wiring: tuple[Reals, NDArray[np.int64], NDArray[np.int64], Reals, NDArray[np.int32]],
     ring: Reals,
     at: int,
-    factor: float,
-    gain: float,
-    decay: float,
-    zero: float,
-    one: float,
-    hold: int,
-    lag: int,
-    mean: NDArray[np.float64],
-    none: NDArray[np.float64],
-    weight: float,
-    key: np.uint64,
-    begun: int,
-    first: int,
-    steps: int,
-    record: NDArray[np.int64],
-    trace: Reals,
+    constants: tuple[float, float, float, int, int],
+    noise: tuple[NDArray[np.float64], NDArray[np.float64], float, np.uint64],
+    span: tuple[int, int, int],
+    recorded: tuple[NDArray[np.int64], Reals],
     spikes: NDArray[np.int32],
     count: int,
 ) -> tuple[int, int, int, int]:
-    """Steps until the end or until the buffer is full: where it is, what waits, what it holds."""
+    """Advance to the end, or until the buffer is full.
+
+    Returns the step reached, the place in the ring, the first spike that waits and their number.
+    """
+    v, q, until = state
+    dense, starts, columns, values, delays = wiring
+    factor, gain, decay, hold, lag = constants
+    mean, none, weight, key = noise
+    begun, first, steps = span
+    record, trace = recorded
     n = len(v)
     head = 0
     fired, spots = np.zeros(8 * ((n + 7) // 8), np.uint8), np.empty((n + 7) // 8 + 1, np.int32)
@@ -173,12 +165,12 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
         for m in range(len(record)):
             trace[k, m] = v[record[m]]
         row = current[k if len(current) > 1 else 0]
-        _membranes(v, q, until, row, np.int32(k), factor, gain, decay, one, fired)
+        _advance_membranes(state, row, np.int32(k), (factor, gain, decay), fired)
         before = count
-        count = collect(fired, spots, 0, spikes[1], count)
+        count = list_spikes(fired, spots, spikes[1], count)
         for m in range(before, count):
             spikes[0, m] = k
-            v[spikes[1, m]] = zero
+            v[spikes[1, m]] = 0
             until[spikes[1, m]] = k + hold
         if len(ring):
             while head < count:
@@ -210,7 +202,7 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
                 head += 1
         if len(mean):
             base = key + uint64(begun + k) * uint64(n) * uint64(GOLDEN)
-            _kick(q, mean, none, weight, base)
+            _add_poisson(q, mean, none, weight, base)
         if (begun + k) % EVERY == 0:
             for i in range(n):
                 v[i] = v[i] if abs(v[i]) > TINY else 0
@@ -219,33 +211,31 @@ def _run(  # noqa: PLR0912, PLR0917 -- one pass, and compiled code takes its arr
 
 
 @compiled()
-def _membranes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
-    v: Reals,
-    q: Reals,
-    until: NDArray[np.int32],
+def _advance_membranes(
+    state: State,
     row: Reals,
     now: np.int32,
-    factor: float,
-    gain: float,
-    decay: float,
-    one: float,
+    constants: tuple[float, float, float],
     fired: NDArray[np.uint8],
 ) -> None:
-    """A step of every neuron, and whether it fires."""
+    """Advance every neuron by one step, and flag those that fire."""
+    v, q, until = state
+    factor, gain, decay = constants
+    zero, one = v.dtype.type(0), v.dtype.type(1)
     for i in range(len(v)):  # narrow numbers and no branch: sixteen neurons at a time
         x, y = v[i], q[i]
         x += (row[i] - x) * factor + y * gain
-        x = x if until[i] <= now else one - one
+        x = x if until[i] <= now else zero
         v[i] = x
         q[i] = y * decay
         fired[i] = x >= one
 
 
 @compiled()
-def _kick(
+def _add_poisson(
     q: Reals, mean: NDArray[np.float64], none: NDArray[np.float64], weight: float, base: np.uint64
 ) -> None:
-    """Poisson numbers of kicks, by inversion of numbers in [0, 1) from splitmix64."""
+    """Add Poisson spikes to the charges, by inversion of uniform numbers from splitmix64."""
     for i in range(len(q)):
         z = base + uint64(i + 1) * uint64(GOLDEN)
         z = (z ^ (z >> uint64(30))) * uint64(FIRST)
@@ -297,7 +287,7 @@ def advance_torch(
         ids = fired.nonzero()[:, 0]
         who.append(ids)
         if len(ring):
-            synapses = _rows(wiring.starts, ids)
+            synapses = _list_synapses(wiring.starts, ids)
             slots = (at + wiring.delays[synapses]) % len(ring) * len(v)
             flat.index_add_(0, slots + columns[synapses], wiring.values[synapses])
             q += ring[at]
@@ -310,11 +300,13 @@ def advance_torch(
             if len(wiring.dense):
                 q += wiring.dense[ids].sum(dim=0)
             else:
-                synapses = _rows(wiring.starts, ids)
+                synapses = _list_synapses(wiring.starts, ids)
                 q.index_add_(0, columns[synapses], wiring.values[synapses])
         if len(noise.mean):
-            base = _signed((state.key or 0) + k * len(v) * GOLDEN)
-            number = _counts(_uniforms(counter * _signed(GOLDEN) + base), noise.mean, none)
+            base = _to_int64((state.key or 0) + k * len(v) * GOLDEN)
+            number = _draw_poisson(
+                _draw_uniform(counter * _to_int64(GOLDEN) + base), noise.mean, none
+            )
             q += noise.weight * number.to(q.dtype)
         if k % EVERY == 0:
             v.masked_fill_(v.abs() <= TINY, 0)
@@ -334,28 +326,30 @@ def advance_torch(
     return Recording(when.double() * dt, torch.cat(who).cpu().int(), trace, end)
 
 
-def _rows(starts: Int[Tensor, " rows"], ids: Int[Tensor, " some"]) -> Int[Tensor, " synapses"]:
-    """The places of all synapses of some neurons, row after row."""
+def _list_synapses(
+    starts: Int[Tensor, " rows"], ids: Int[Tensor, " some"]
+) -> Int[Tensor, " synapses"]:
+    """The indices of all synapses of some neurons, row after row."""
     begin, length = starts[ids], starts[ids + 1] - starts[ids]
     before = length.cumsum(0) - length
     shift = torch.repeat_interleave(begin - before, length)
     return shift + torch.arange(len(shift), device=starts.device)
 
 
-def _signed(value: int) -> int:
-    """A 64-bit number as torch writes it."""
+def _to_int64(value: int) -> int:
+    """An unsigned 64-bit number as the signed one with the same bits, which torch has."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
-def _uniforms(z: Int[Tensor, " neurons"]) -> Float[Tensor, " neurons"]:
+def _draw_uniform(z: Int[Tensor, " neurons"]) -> Float[Tensor, " neurons"]:
     """splitmix64 of each, in [0, 1); shifts of torch keep the sign, so that a mask drops it."""
-    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _signed(FIRST)
-    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _signed(SECOND)
+    z = (z ^ ((z >> 30) & ((1 << 34) - 1))) * _to_int64(FIRST)
+    z = (z ^ ((z >> 27) & ((1 << 37) - 1))) * _to_int64(SECOND)
     z = z ^ ((z >> 31) & ((1 << 33) - 1))
     return ((z >> 11) & ((1 << 53) - 1)).double() * (1.0 / (1 << 53))
 
 
-def _counts(
+def _draw_poisson(
     u: Float[Tensor, " neurons"], mean: Float[Tensor, " neurons"], none: Float[Tensor, " neurons"]
 ) -> Int[Tensor, " neurons"]:
     """Poisson numbers by inversion: how many terms of the distribution lie below u."""

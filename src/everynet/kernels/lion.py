@@ -49,12 +49,12 @@ def lion(
     threads = min(torch.get_num_threads(), 1 + total // ALONE)
     cuts = [total * i // threads for i in range(threads + 1)]
     others = [
-        threading.Thread(target=_stretch, args=(table, ends, cuts[i], cuts[i + 1], numbers))
+        threading.Thread(target=_update_stretch, args=(table, ends, cuts[i], cuts[i + 1], numbers))
         for i in range(1, threads)
     ]
     for other in others:
         other.start()
-    _stretch(table, ends, cuts[0], cuts[1], numbers)
+    _update_stretch(table, ends, cuts[0], cuts[1], numbers)
     for other in others:
         other.join()
     torch.autograd.graph.increment_version([*params, *moments])  # autograd saw none of this
@@ -62,7 +62,7 @@ def lion(
 
 @intrinsic
 def _pointer(typing, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 -- numba's form
-    """An integer as the address it is."""
+    """Cast an integer to a pointer."""
 
     def generate(context, builder, signature, args):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
         return builder.inttoptr(args[0], context.get_value_type(signature.return_type))
@@ -72,19 +72,19 @@ def _pointer(typing, address):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
 
 @compiled()
 def _row(address: int, size: int, dtype: Any) -> Any:  # noqa: ANN401 -- numba gives its own types
-    """The numbers at an address."""
+    """The memory at an address as an array."""
     return carray(_pointer(address), size, dtype)  # type: ignore[call-arg]  # numba gives `typing`
 
 
 @compiled()
-def _stretch(
+def _update_stretch(
     table: NDArray[np.int64],
     ends: NDArray[np.int64],
     first: int,
     last: int,
     numbers: NDArray[np.float64],
 ) -> None:
-    """Elements `first` to `last` of the long row."""
+    """Update elements `first` to `last` of the long row."""
     lr, decay, b1, a1, b2, a2 = numbers
     zero, one = numbers.dtype.type(0), numbers.dtype.type(1)
     start = 0

@@ -26,7 +26,7 @@ Reals: TypeAlias = NDArray[np.float64]
 NONE = -1
 """The number of an n-gram that was not seen."""
 FAR, NEAR = 11, 5
-"""Tokens ahead of which the beginning, and then what follows it, is asked for."""
+"""Tokens ahead of which the prefix, and then its continuations, are prefetched."""
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,15 @@ class Counted:
     """Whether it begins with the start symbol."""
 
 
-def since_start(tokens: Ints, end: int) -> Ints:
-    """How many words of its sentence come before each token."""
+def words_before(tokens: Ints, end: int) -> Ints:
+    """The number of words before each token in its sentence."""
     firsts = np.flatnonzero(tokens[:-1] == end) + 1
     lengths = np.diff(firsts, prepend=0, append=len(tokens))
     since: Ints = np.arange(len(tokens)) - np.repeat(np.concatenate([[0], firsts]), lengths)
     return since
 
 
-def counted(tokens: Ints, since: Ints, order: int, start: int) -> list[Counted]:
+def count_ngrams(tokens: Ints, since: Ints, order: int, start: int) -> list[Counted]:
     """The n-grams of every order up to `order`; a start symbol is put before every sentence.
 
     `start` must be larger than the number of any word, and `since` counts the words before each
@@ -97,8 +97,8 @@ def counted(tokens: Ints, since: Ints, order: int, start: int) -> list[Counted]:
     return found
 
 
-def begins(prefix: Ints, shorter: int) -> Shorts:
-    """Where the n-grams of each beginning start, of which there are `shorter`; and the end."""
+def prefix_starts(prefix: Ints, shorter: int) -> Shorts:
+    """The first n-gram of each of `shorter` prefixes, and the number of n-grams."""
     ends = np.cumsum(np.bincount(prefix, minlength=shorter))
     return np.concatenate([[0], ends]).astype(np.int32)
 
@@ -110,17 +110,17 @@ class Grams:
     words: Shorts
     """The last word."""
     starts: Shorts
-    """Where those that begin alike start, for each (n-1)-gram."""
+    """The first n-gram of each prefix, an (n-1)-gram."""
     logp: Reals
     """Log-probability of the last word after the others."""
     backoff: Reals
-    """Log-weight of what is shorter, where this is a beginning; none for the longest."""
+    """Log of the backoff weight, where this n-gram is a prefix; empty for the longest."""
 
 
-def scored(
+def score_tokens(
     tokens: Ints, since: Ints, grams: Sequence[Grams], missing: float
 ) -> tuple[Reals, NDArray[np.int8]]:
-    """The log-probability of each token after those before it, and how long an n-gram was seen.
+    """The log-probability of each token given its history, and the length of the n-gram found.
 
     Where an n-gram was not seen, the one without its first word is asked and costs the weight of
     the beginning, or `missing` where the beginning was not seen either.
@@ -132,11 +132,8 @@ def scored(
             f"a word's number ({wrong}) must be at least 0 and below {start}, the size of the "
             "vocabulary; give numbers of the vocabulary that the model was fitted with"
         )
-    values, seen, number = (
-        grams[0].logp[tokens],
-        np.ones(len(tokens), np.int8),
-        tokens.astype(np.int32),
-    )
+    values, seen = grams[0].logp[tokens], np.ones(len(tokens), np.int8)
+    number = tokens.astype(np.int32)
     for n, (shorter, gram) in enumerate(pairwise(grams), 2):
         found = np.empty_like(number)
         known = (gram.starts, gram.words, gram.logp, shorter.backoff, missing)
@@ -152,7 +149,7 @@ def _lengthen(
     known: tuple[Shorts, Shorts, Reals, Reals, float],
     result: tuple[Shorts, Reals, NDArray[np.int8]],
 ) -> None:
-    """Lengthen what ends before each token by that token; `number` is of the n-grams shorter."""
+    """Extend the n-gram that ends before each token by that token; `number` is its index."""
     tokens, since, number, start = text
     starts, words, logp, backoff, missing = known
     found, values, seen = result

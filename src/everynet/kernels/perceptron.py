@@ -19,7 +19,7 @@ from everynet.kernels.compiled import compiled
 
 
 class Learned(NamedTuple):
-    """Where the rule stopped: at a pass without a mistake, or after the passes allowed."""
+    """The weights after a pass without a mistake, or after `max_passes`."""
 
     weight: Float[Tensor, " features"]
     bias: float
@@ -37,7 +37,7 @@ def perceptron(
     max_passes: int,
     record: int = 0,
 ) -> Learned:
-    """Learn targets t (0 or 1) from rows x, beginning with zeros, by the loop of x's device."""
+    """Learn targets t (0 or 1) from rows x, starting from zero weights, on the device of x."""
     if x.device.type != "cpu":
         return perceptron_torch(x, t, lr, max_passes, record)
     rows, targets = x.double().contiguous().numpy(), t.to(torch.int64).numpy()
@@ -55,7 +55,7 @@ def _loop(
     max_passes: int,
     norms: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], int, int, bool]:
-    """The weights, with the bias as the last, the mistakes, the passes, whether it converged."""
+    """The weights with the bias last, the number of mistakes and passes, whether it converged."""
     samples, features = rows.shape
     w = np.zeros(features + 1)
     mistakes = 0

@@ -12,7 +12,7 @@ the loop keeps e^{t/tau_m}, of which a spike and a step make products.
 from __future__ import annotations
 
 import math
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -26,11 +26,12 @@ from everynet.kernels.lif import Reals
 LANE = 128  # neurons whose currents are held at once
 ROOM = 1 << 21  # spikes that the buffer has room for
 Kind = Literal["rectified-linear", "sigmoid", "lif", "spikes"]
+Arrays: TypeAlias = tuple[Reals, Reals, Reals]  # encoders, bias, decoders
 KINDS: tuple[Kind, ...] = ("rectified-linear", "sigmoid", "lif", "spikes")
 
 
 class Circuit(NamedTuple):
-    """How values are written to neurons and read from them."""
+    """Encoders and decoders: how neurons represent values."""
 
     encoders: Float[Tensor, "neurons dimensions"]
     """With gain, over the radius."""
@@ -40,7 +41,7 @@ class Circuit(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """What a step does, times in seconds."""
+    """The constants of a step, times in seconds."""
 
     kind: Kind
     dt: float
@@ -53,10 +54,10 @@ class Rule(NamedTuple):
 
 
 class PopulationState(NamedTuple):
-    """Where a population stands: all that a run needs to be continued bit by bit."""
+    """The state of a population, from which a run can be continued bit by bit."""
 
     values: Float[Tensor, " outputs"]
-    """What feeds back, then what is read."""
+    """Decoded values: those that feed back, then those that are only read."""
     voltage: Float[Tensor, " neurons"]
     rest: Float[Tensor, " neurons"]
     """e^{t/tau_m}, where t is the time until the membrane integrates again; at least 1."""
@@ -65,14 +66,14 @@ class PopulationState(NamedTuple):
 
 
 class Course(NamedTuple):
-    """What a run gives; `state` goes into the next run to continue it bit by bit."""
+    """The values and spikes of a run; pass `state` to the next run to continue it bit by bit."""
 
     values: Float[Tensor, "steps outputs"]
     """After each step."""
     steps: Int[Tensor, " spikes"]
-    """In which step, counted through continued runs, each spike was."""
+    """The step of each spike, counted through continued runs."""
     neurons: Int[Tensor, " spikes"]
-    """Who fired it."""
+    """The index of the neuron that fired each spike."""
     state: PopulationState
 
 
@@ -83,13 +84,14 @@ def advance(
     steps: int,
     rule: Rule,
 ) -> Course:
-    """Steps under one row of input, or a row for each, on the device of the encoders."""
+    """Simulate steps under one row of input, or a row for each, on the device of the encoders."""
     if circuit.encoders.device.type != "cpu":
         return advance_torch(circuit, state, drive, steps, rule)
     neurons, dimensions = circuit.encoders.shape
     encoders = np.ascontiguousarray(circuit.encoders.numpy().T)
     decoders = np.ascontiguousarray(circuit.decoders.numpy())
-    across = np.ascontiguousarray(decoders.T)
+    bias, by_output = circuit.bias.numpy(), np.ascontiguousarray(decoders.T)
+    leak, refractory = _spike_factors(rule)
     given = np.ascontiguousarray(drive.double().numpy())
     values = state.values.double().numpy().copy()
     v, rest = state.voltage.numpy().copy(), state.rest.numpy().copy()
@@ -98,56 +100,54 @@ def advance(
     size = max(1, min(steps, ROOM // neurons)) if spiking else steps
     fired = np.empty((2, size * neurons if spiking else 0), np.int32)
     when, who = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-    keep = _keeps(rule, dimensions, len(values))
+    keep = _decay_factors(rule, dimensions, len(values))
     for first in range(0, steps, size):
         last = min(first + size, steps)
         rows = given[first:last] if len(given) > 1 else given
         if spiking:
-            count = _spikes(
-                encoders, circuit.bias.numpy(), decoders, rows, keep, values, v, rest,
-                math.exp(-rule.dt / rule.tau_m), math.exp(rule.tau_ref / rule.tau_m), rule.dt,
-                found[first:last], fired,
+            count = _advance_spikes(
+                (encoders, bias, decoders), rows, keep, values, (v, rest),
+                (leak, refractory, rule.dt), found[first:last], fired,
             )  # fmt: skip
             when.append(fired[0, :count] + np.int64(state.step + first))
             who.append(fired[1, :count].copy())
         else:
-            _rates(
-                encoders, circuit.bias.numpy(), across, rows, keep, values,
-                KINDS.index(rule.kind), rule.tau_m, rule.tau_ref, found[first:last],
+            _advance_rates(
+                (encoders, bias, by_output), rows, keep, values,
+                (KINDS.index(rule.kind), rule.tau_m, rule.tau_ref), found[first:last],
             )  # fmt: skip
     end = PopulationState(
         torch.from_numpy(values), torch.from_numpy(v), torch.from_numpy(rest), state.step + steps
     )
-    return Course(
-        torch.from_numpy(found),
-        torch.from_numpy(np.concatenate(when)),
-        torch.from_numpy(np.concatenate(who)),
-        end,
-    )
+    steps_of, ids = (torch.from_numpy(np.concatenate(part)) for part in (when, who))
+    return Course(torch.from_numpy(found), steps_of, ids, end)
 
 
-def _keeps(rule: Rule, dimensions: int, outputs: int) -> NDArray[np.float64]:
-    """The share of each value that its synapse keeps in a step."""
+def _decay_factors(rule: Rule, dimensions: int, outputs: int) -> NDArray[np.float64]:
+    """The factor by which the synapse of each value decays in a step."""
     read = math.exp(-rule.dt / rule.tau_read) if rule.tau_read > 0 else 0.0
     keep = np.full(outputs, read)
     keep[:dimensions] = math.exp(-rule.dt / rule.tau_s)
     return keep
 
 
+def _spike_factors(rule: Rule) -> tuple[float, float]:
+    """The factors of `rest` in a step and at a spike."""
+    return math.exp(-rule.dt / rule.tau_m), math.exp(rule.tau_ref / rule.tau_m)
+
+
 @compiled(fastmath={"reassoc", "contract", "nsz"})
-def _rates(  # noqa: PLR0917 -- one pass, and compiled code takes its arrays one by one
-    encoders: Reals,
-    bias: Reals,
-    decoders: Reals,
+def _advance_rates(  # noqa: PLR0917 -- compiled code takes no names
+    circuit: Arrays,
     drive: NDArray[np.float64],
     keep: NDArray[np.float64],
     values: NDArray[np.float64],
-    kind: int,
-    tau_m: float,
-    tau_ref: float,
+    constants: tuple[int, float, float],
     found: NDArray[np.float64],
 ) -> None:
-    """Steps in which each neuron has the rate of its current."""
+    """Advance neurons that each have the rate of their current."""
+    encoders, bias, decoders = circuit
+    kind, tau_m, tau_ref = constants
     outputs, neurons = decoders.shape
     dimensions = len(encoders)
     lane, rate = np.empty(LANE), np.empty(LANE)
@@ -193,22 +193,20 @@ def _rates(  # noqa: PLR0917 -- one pass, and compiled code takes its arrays one
 
 
 @compiled()
-def _spikes(  # noqa: PLR0917 -- compiled code takes its arrays one by one
-    encoders: Reals,
-    bias: Reals,
-    decoders: Reals,
+def _advance_spikes(  # noqa: PLR0917
+    circuit: Arrays,
     drive: NDArray[np.float64],
     keep: NDArray[np.float64],
     values: NDArray[np.float64],
-    v: Reals,
-    rest: Reals,
-    leak: float,
-    refractory: float,
-    dt: float,
+    membranes: tuple[Reals, Reals],
+    constants: tuple[float, float, float],
     found: NDArray[np.float64],
     fired: NDArray[np.int32],
 ) -> int:
-    """Steps of membranes, decoded from those that spiked alone; how many spikes were written."""
+    """Advance membranes, decoding the spikes alone; returns the number of spikes."""
+    encoders, bias, decoders = circuit
+    v, rest = membranes
+    leak, refractory, dt = constants
     neurons, outputs = decoders.shape
     dimensions = len(encoders)
     lane = np.empty(LANE)
@@ -253,7 +251,7 @@ def _encode(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     size: int,
     lane: NDArray[np.float64],
 ) -> None:
-    """The currents of a lane."""
+    """Write the input currents of a lane of neurons."""
     for i in range(size):
         lane[i] = bias[low + i]
     for d in range(len(encoders)):
@@ -272,7 +270,7 @@ def _filter(  # noqa: PLR0917 -- compiled code takes its arrays one by one
     values: NDArray[np.float64],
     found: NDArray[np.float64],
 ) -> None:
-    """What the synapses make of what was decoded and of the input."""
+    """Low-pass filter the decoded values plus the input, by the synapses."""
     row = drive[k if len(drive) > 1 else 0]
     for m in range(len(values)):
         target = decoded[m] + (row[m] if m < dimensions else 0.0)
@@ -292,13 +290,13 @@ def advance_torch(
     neurons, dimensions = encoders.shape
     values = state.values.to(encoders)
     v, rest = (x.to(encoders, copy=True) for x in (state.voltage, state.rest))
-    keep = torch.from_numpy(_keeps(rule, dimensions, len(values))).to(encoders)
+    keep = torch.from_numpy(_decay_factors(rule, dimensions, len(values))).to(encoders)
     given = torch.zeros(len(drive), len(values), dtype=encoders.dtype, device=encoders.device)
     given[:, :dimensions] = drive
     found = values.new_empty(steps, len(values))
     spiking = rule.kind == "spikes"
     fired = torch.zeros(steps if spiking else 0, neurons, dtype=torch.bool, device=encoders.device)
-    leak, refractory = math.exp(-rule.dt / rule.tau_m), math.exp(rule.tau_ref / rule.tau_m)
+    leak, refractory = _spike_factors(rule)
     for k in range(steps):
         current = encoders @ values[:dimensions] + bias
         if spiking:
@@ -320,6 +318,7 @@ def advance_torch(
 
 
 def _rate_torch(current: Tensor, rule: Rule) -> Tensor:
+    """The firing rate of each neuron for its input current."""
     if rule.kind == "rectified-linear":
         return current.clamp(min=0)
     if rule.kind == "sigmoid":

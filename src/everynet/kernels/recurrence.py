@@ -67,7 +67,7 @@ def by_doubling(
     b: Float[Tensor, "batch time dim"],
     h0: Float[Tensor, "batch dim"],
 ) -> tuple[Float[Tensor, "batch time dim"], int]:
-    """The same by ceil(log2 L) steps, each over all of time at once, and how many they were.
+    """The same by ceil(log2 L) steps, each over all of time at once, and the number of steps.
 
     After k steps an element has joined the 2^k that end with it. The work is L log L.
     """
@@ -86,7 +86,7 @@ def by_loop(
     b: Float[Tensor, "batch time dim"],
     h0: Float[Tensor, "batch dim"],
 ) -> Float[Tensor, "batch time dim"]:
-    """The same step by step, differentiated by torch: what the others are compared to."""
+    """The same step by step, differentiated by torch: the reference of the tests."""
     h, states = h0, []
     for now, more in zip(a.unbind(1), b.unbind(1), strict=True):
         h = now * h + more
@@ -100,7 +100,7 @@ class _Recurrence(torch.autograd.Function):
         a, b, h0 = (part.contiguous() for part in (a, b, h0))
         h = torch.empty_like(b)
         if a.device.type == "cpu":
-            _run(_go, a, b, h0, h)
+            _run(_scan_forward, a, b, h0, h)
         else:
             _triton().forward(a, b, h0, h)
         ctx.save_for_backward(a, h, h0)
@@ -114,7 +114,7 @@ class _Recurrence(torch.autograd.Function):
         if a.device.type == "cpu":
             # The direct part becomes the whole where it lies: new memory costs as much as the sums.
             to_b = upstream.clone(memory_format=torch.contiguous_format)
-            _run(_return, a, h, h0, to_b, to_a, to_h0)
+            _run(_scan_backward, a, h, h0, to_b, to_a, to_h0)
         else:
             to_b = torch.empty_like(a)
             _triton().backward(a, h, h0, upstream.contiguous(), to_a, to_b, to_h0)
@@ -125,7 +125,7 @@ class _Recurrence(torch.autograd.Function):
 
 
 def _run(loop: Any, *given: Tensor) -> None:  # noqa: ANN401 -- a loop over arrays
-    """The loop over blocks of units, so many that every thread has some."""
+    """Run the loop over blocks of units, enough of them for every thread."""
     batch, _, dim = given[0].shape
     blocks = -(-torch.get_num_threads() // max(batch, 1))
     size = max(UNITS, -(-dim // blocks))
@@ -136,7 +136,7 @@ def _run(loop: Any, *given: Tensor) -> None:  # noqa: ANN401 -- a loop over arra
 # negative, and only then are several numbers computed at once (three times as fast).
 
 
-def _go(a: Reals, b: Reals, h0: Reals, h: Reals, size: int) -> None:
+def _scan_forward(a: Reals, b: Reals, h0: Reals, h: Reals, size: int) -> None:
     batch, time, dim = a.shape
     blocks = (dim + size - 1) // size
     for turn in prange(batch * blocks):
@@ -150,8 +150,10 @@ def _go(a: Reals, b: Reals, h0: Reals, h: Reals, size: int) -> None:
             before = now
 
 
-def _return(a: Reals, h: Reals, h0: Reals, g: Reals, to_a: Reals, to_h0: Reals, size: int) -> None:  # noqa: PLR0917 -- a compiled loop takes no names
-    """From what comes to each state directly, in g, to all of it; two short loops a step."""
+def _scan_backward(  # noqa: PLR0917 -- a compiled loop takes no names
+    a: Reals, h: Reals, h0: Reals, g: Reals, to_a: Reals, to_h0: Reals, size: int
+) -> None:
+    """Complete the direct gradients of the states in g, and write those of a and h0."""
     batch, time, dim = a.shape
     blocks = (dim + size - 1) // size
     for turn in prange(batch * blocks):

@@ -13,7 +13,7 @@ from everynet.kernels.compiled import compiled
 def cascade(
     times: NDArray[np.float64], tau: float, order: int, *, dt: float, steps: int
 ) -> NDArray[np.float64]:
-    """The last of order + 1 integrators in a row at 0, dt, 2 dt, ...; times in seconds, in order.
+    """The last of order + 1 leaky integrators in a row at 0, dt, 2 dt, ...; `times` ascend, in s.
 
     A step multiplies by the exact solution, so that no error grows with dt; a spike inside a step
     enters with the part of the step that is left.

@@ -29,7 +29,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from everynet.kernels.compiled import compiled, threaded
-from everynet.kernels.events import compiles, events, product, weight_gradient
+from everynet.kernels.events import find_nonzero, has_compiled_loop, sparse_linear, weight_gradient
 from everynet.kernels.lif import Reals
 
 BLOCK = 2**15  # membranes that stay in the cache of a core
@@ -45,15 +45,15 @@ KINDS = {name: number for number, name in enumerate(SLOPES)}
 
 
 class Unit(NamedTuple):
-    """How one unit of a layer behaves."""
+    """The constants of a unit: its decay and its surrogate gradient."""
 
     beta: float = 0.9
-    """What a step leaves of the membrane."""
+    """The factor by which the membrane decays in a step."""
     surrogate: str = "fast-sigmoid"
     sharpness: float = 5.0
 
     def slope(self, membrane: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """The slope of a spike at each membrane."""
+        """The surrogate derivative of a spike at each membrane."""
         return SLOPES[self.surrogate](membrane - 1, self.sharpness)
 
 
@@ -80,7 +80,7 @@ def weighed(
     them: what is linear in spikes asks for no more.
     """
     _require_rows(x, len(shares))
-    if compiles(x, weight):
+    if has_compiled_loop(x, weight):
         made: Tensor = _Weighed.apply(x, weight, bias, shares, unit)  # type: ignore[no-untyped-call]  # torch's
         return made
     current = linear(x, weight, bias)
@@ -95,34 +95,21 @@ def _require_rows(given: Tensor, steps: int) -> None:
         )
 
 
-def spikes_by_autograd(
-    current: Float[Tensor, "rows units"], steps: int, unit: Unit
-) -> Float[Tensor, "steps units"]:
-    """The same by operations that torch differentiates itself: what the others are compared to."""
-    v, made = torch.zeros_like(current[0]), []
-    for t in range(steps):
-        u = unit.beta * v + (1 - unit.beta) * current[t if len(current) > 1 else 0]
-        fired = (u >= 1).to(u.dtype)
-        made.append(fired + (u - u.detach()) * unit.slope(u.detach()))  # value and slope apart
-        v = u * (1 - fired)
-    return torch.stack(made)
-
-
 class _Spikes(torch.autograd.Function):
-    """Shares of spikes, step by step, or all in one row."""
+    """Spikes times the share of their step, step by step or summed in one row."""
 
     @staticmethod
     def forward(ctx: Any, current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
         ctx.save_for_backward(current, shares)
         ctx.unit = unit
-        integrate = _forward if compiles(current) else _forward_torch
+        integrate = _forward if has_compiled_loop(current) else _forward_torch
         return integrate(current.detach(), shares, unit, rows)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         current, shares = (part.detach() for part in ctx.saved_tensors)
-        if compiles(current):
+        if has_compiled_loop(current):
             back = torch.empty_like(current, memory_format=torch.contiguous_format)
             total = _backward(current, shares, upstream, ctx.unit, back)
             back = back if len(back) > 1 else total[None]
@@ -147,8 +134,8 @@ class _Weighed(torch.autograd.Function):
         unit: Unit,
     ) -> Tensor:
         ctx.save_for_backward(x, weight, bias, shares)
-        ctx.found, ctx.unit = events(x, len(weight)), unit
-        ctx.current = product(x, ctx.found, weight, bias)
+        ctx.found, ctx.unit = find_nonzero(x, len(weight)), unit
+        ctx.current = sparse_linear(x, ctx.found, weight, bias)
         summed = _forward(ctx.current.flatten(1), shares, unit, rows=1)
         return summed.reshape(ctx.current.shape[1:])
 
@@ -156,7 +143,7 @@ class _Weighed(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight, bias, shares = (part.detach() for part in ctx.saved_tensors)
-        back = product(x, ctx.found, weight, bias) if ctx.current is None else ctx.current
+        back = sparse_linear(x, ctx.found, weight, bias) if ctx.current is None else ctx.current
         ctx.current = None
         rows = back.flatten(1)
         total = _backward(rows, shares, upstream.reshape(1, -1), ctx.unit, rows)
@@ -188,7 +175,7 @@ def _forward(current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:
 def _backward(
     current: Tensor, shares: Tensor, upstream: Tensor, unit: Unit, back: Tensor
 ) -> Tensor:
-    """Write the gradient into `back`, which may be the current; its sum over time."""
+    """Write the gradient into `back`, which may be the current; returns its sum over time."""
     total = current.new_empty(current.shape[1])
     number = current.numpy().dtype.type
     threaded(_differentiate)(
@@ -201,7 +188,7 @@ def _backward(
 
 
 def _size(shares: Tensor) -> int:
-    """Units to take through all steps at once."""
+    """The number of units that go through all steps at once."""
     return max(SMALLEST, BLOCK // len(shares))
 
 
@@ -276,7 +263,7 @@ def _differentiate(  # noqa: PLR0917
 
 @compiled()
 def _advance(given: Reals, beta: float, gain: float, u: Reals, v: Reals) -> None:
-    """One step of all units: the membranes before a spike, and what the spike leaves of them."""
+    """Advance all units by one step: u before a spike, v after its reset."""
     one, none = u.dtype.type(1), u.dtype.type(0)
     for i in range(len(u)):
         now = beta * v[i] + gain * given[i]

@@ -6,7 +6,7 @@ noise for each pair would fetch thirty. The gradient of a window is taken at one
 the rows. Threads write to the same matrices without locks: an update that is lost now and then is
 noise. Random numbers are a function of the state given, so that one thread repeats bit by bit.
 
-On other devices the windows of many centre words are one batch (`descend`). There a row that
+On other devices the windows of many centre words are one batch (`update_batch`). There a row that
 occurs in several of them moves by the sum of its gradients, all taken at one place.
 """
 
@@ -26,6 +26,10 @@ from everynet.kernels.compiled import compiled
 Rows = NDArray[np.float32]
 Ids = NDArray[np.int32]
 Bits = NDArray[np.uint32]
+Words = tuple[Ids, int, Ids, int]
+"""The words around a centre and their number; the centre with its noise, and their number."""
+Buffers = tuple[Rows, Rows, Rows]
+"""Rows of the input words, of the targets, and the scores of their pairs."""
 
 WATCHED = 16
 """The loss is added up at one in so many centre words."""
@@ -50,16 +54,16 @@ class Noise(NamedTuple):
             share[high] -= 1 - share[low]
             if share[high] < 1:
                 small.append(large.pop())
-        return Noise(shares(accept), alias)
+        return Noise(to_uint32(accept), alias)
 
 
-def shares(probabilities: NDArray[np.float64]) -> Bits:
+def to_uint32(probabilities: NDArray[np.float64]) -> Bits:
     """Probabilities as whole numbers out of 2^32, to compare 32 random bits with."""
     return np.minimum(probabilities * 2.0**32, 2.0**32 - 1).astype(np.uint32)
 
 
 class Rule(NamedTuple):
-    """How a text is read."""
+    """The settings of a pass over a text."""
 
     window: int
     """Most words on each side; the reach of a centre word is drawn from 1 to this."""
@@ -72,7 +76,7 @@ class Rule(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """What a pass over a stretch of text leaves."""
+    """The random state and the loss after a pass over a stretch of text."""
 
     state: int
     """Of the random numbers; it goes into the next pass."""
@@ -84,7 +88,7 @@ class Passed(NamedTuple):
 def read_text(
     v: Rows, u: Rows, text: Ids, rule: Rule, *, rates: tuple[float, float], state: int
 ) -> Passed:
-    """Learn from a stretch of text in place; a negative number ends a sentence.
+    """Train both tables on a stretch of text in place; a negative number ends a sentence.
 
     The learning rate goes from the first of `rates` to the second, sentence by sentence.
     """
@@ -97,7 +101,7 @@ def read_text(
 
 @compiled(inline="always")
 def _next(state: np.uint64) -> np.uint64:
-    """64 random bits (xorshift), which are the state for the next."""
+    """64 random bits (xorshift), which are also the next state."""
     state ^= state << np.uint64(13)
     state ^= state >> np.uint64(7)
     state ^= state << np.uint64(17)
@@ -161,33 +165,29 @@ def _read(  # noqa: PLR0917 -- one pass; compiled code takes its arrays one by o
                     outputs += 1
             watch = centres % WATCHED == 0
             centres += 1
+            words, buffers = (inputs, width, targets, outputs), (vs, us, g)
             if bag:
-                loss += _bag(v, u, inputs, width, targets, outputs, rate, watch, vs, us, g)
+                loss += _update_bag(v, u, words, rate, watch, buffers)
                 watched += watch
             else:
-                loss += _pairs(v, u, inputs, width, targets, outputs, rate, watch, vs, us, g)
+                loss += _update_pairs(v, u, words, rate, watch, buffers)
                 watched += watch * width
     return state, loss, watched
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _pairs(  # noqa: PLR0917
-    v: Rows,
-    u: Rows,
-    inputs: Ids,
-    width: int,
-    targets: Ids,
-    outputs: int,
-    rate: np.float32,
-    watch: bool,
-    vs: Rows,
-    us: Rows,
-    g: Rows,
+def _update_pairs(  # noqa: PLR0917 -- a compiled loop takes no names
+    v: Rows, u: Rows, words: Words, rate: np.float32, watch: bool, buffers: Buffers
 ) -> float:
-    """Each word of a window predicts the centre word, against noise that all of them share."""
+    """Update the vectors of a window whose words each predict its centre; returns the loss.
+
+    The noise is shared by all words of the window.
+    """
+    inputs, width, targets, outputs = words
+    vs, us, g = buffers
     size = vs.shape[1]
-    _fetch(v, inputs, width, vs)
-    _fetch(u, targets, outputs, us)
+    _copy_rows(v, inputs, width, vs)
+    _copy_rows(u, targets, outputs, us)
     for j in range(0, width, 2):  # in blocks, so that a number that was loaded serves thrice
         for t in range(0, outputs, 3):
             a = b = c = p = q = r = np.float32(0.0)
@@ -201,7 +201,7 @@ def _pairs(  # noqa: PLR0917
                 r += y * us[t + 2, d]
             g[j, t], g[j, t + 1], g[j, t + 2] = a, b, c
             g[j + 1, t], g[j + 1, t + 1], g[j + 1, t + 2] = p, q, r
-    loss = _slopes(g, width, outputs, rate, watch)
+    loss = _scores_to_gradients(g, width, outputs, rate, watch)
     for j in range(width):
         row = inputs[j]
         for t in range(0, outputs, 3):
@@ -218,23 +218,15 @@ def _pairs(  # noqa: PLR0917
 
 
 @compiled(fastmath={"reassoc", "contract", "nsz", "arcp"})
-def _bag(  # noqa: PLR0917
-    v: Rows,
-    u: Rows,
-    inputs: Ids,
-    width: int,
-    targets: Ids,
-    outputs: int,
-    rate: np.float32,
-    watch: bool,
-    vs: Rows,
-    us: Rows,
-    g: Rows,
+def _update_bag(  # noqa: PLR0917 -- a compiled loop takes no names
+    v: Rows, u: Rows, words: Words, rate: np.float32, watch: bool, buffers: Buffers
 ) -> float:
-    """The mean of a window predicts the centre word."""
+    """Update the vectors of a window whose mean predicts its centre; returns the loss."""
+    inputs, width, targets, outputs = words
+    vs, us, g = buffers
     size = vs.shape[1]
     part = np.float32(1.0) / np.float32(width)
-    _fetch(u, targets, outputs, us)
+    _copy_rows(u, targets, outputs, us)
     vs[0] = np.float32(0.0)
     for j in range(width):
         row = inputs[j]
@@ -247,7 +239,7 @@ def _bag(  # noqa: PLR0917
             b += vs[0, d] * us[t + 1, d]
             c += vs[0, d] * us[t + 2, d]
         g[0, t], g[0, t + 1], g[0, t + 2] = a, b, c
-    loss = _slopes(g, 1, outputs, rate, watch)
+    loss = _scores_to_gradients(g, 1, outputs, rate, watch)
     vs[1] = np.float32(0.0)
     for t in range(outputs):
         row, a = targets[t], g[0, t]
@@ -262,7 +254,7 @@ def _bag(  # noqa: PLR0917
 
 
 @compiled()
-def _fetch(table: Rows, words: Ids, count: int, to: Rows) -> None:
+def _copy_rows(table: Rows, words: Ids, count: int, to: Rows) -> None:
     for j in range(count):
         row = words[j]
         for d in range(to.shape[1]):
@@ -270,10 +262,10 @@ def _fetch(table: Rows, words: Ids, count: int, to: Rows) -> None:
 
 
 @compiled()
-def _slopes(g: Rows, width: int, outputs: int, rate: np.float32, watch: bool) -> float:
-    """Scores become the rate times the slopes of the log-likelihood; 0 where a block is filled up.
+def _scores_to_gradients(g: Rows, width: int, outputs: int, rate: np.float32, watch: bool) -> float:
+    """Replace scores by the rate times the gradient of the log-likelihood, padding by 0.
 
-    Gives the loss, if it is watched.
+    Returns the loss if it is watched, else 0.
     """
     loss = 0.0
     one = np.float32(1.0)
@@ -308,7 +300,7 @@ class Windows(NamedTuple):
     """False for noise that happens to be the centre word."""
 
 
-def windows(  # noqa: PLR0917
+def draw_windows(  # noqa: PLR0917
     text: Int[Tensor, " words"],
     sentence: Int[Tensor, " words"],
     centres: Int[Tensor, " batch"],
@@ -316,7 +308,7 @@ def windows(  # noqa: PLR0917
     noise: tuple[Int[Tensor, " vocab"], Int[Tensor, " vocab"]],
     generator: torch.Generator,
 ) -> Windows:
-    """What is around some places of a text, and noise for each; `noise` is the rule's, here."""
+    """Draw windows around `centres`, with noise from the tables `noise`, on the text's device."""
     device, n = text.device, len(centres)
     far = torch.arange(1, rule.window + 1, device=device)
     offsets = torch.cat([-far.flip(0), far])
@@ -336,7 +328,7 @@ def windows(  # noqa: PLR0917
     return Windows(text[inside], there, targets, counts)
 
 
-def descend(
+def update_batch(
     v: Float[Tensor, "vocab size"],
     u: Float[Tensor, "vocab size"],
     given: Windows,
@@ -344,7 +336,7 @@ def descend(
     *,
     bag: bool,
 ) -> tuple[Float[Tensor, ""], Int[Tensor, ""]]:
-    """Move the rows of a batch down its gradient; the loss before, and of how many predictions."""
+    """One step of SGD on a batch, in place; returns its loss and the number of predictions."""
     vs, us = v[given.inputs], u[given.targets]
     there = given.there.to(v.dtype)
     known = there.any(1, keepdim=True) if bag else given.there

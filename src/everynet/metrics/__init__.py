@@ -2,17 +2,17 @@
 
 from everynet.metrics.classification import accuracy as accuracy
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy
-from everynet.metrics.classification import by_class as by_class
-from everynet.metrics.classification import chosen as chosen
 from everynet.metrics.classification import confusion as confusion
 from everynet.metrics.classification import macro_f1 as macro_f1
-from everynet.metrics.classification import majority as majority
+from everynet.metrics.classification import majority_accuracy as majority_accuracy
+from everynet.metrics.classification import precision_recall_f1 as precision_recall_f1
+from everynet.metrics.classification import predict_class as predict_class
 from everynet.metrics.distances import energy_distance as energy_distance
 from everynet.metrics.ranking import auc as auc
 from everynet.metrics.regression import mae as mae
 from everynet.metrics.regression import r2 as r2
 from everynet.metrics.regression import rmse as rmse
+from everynet.metrics.summary import class_report as class_report
 from everynet.metrics.summary import classified as classified
-from everynet.metrics.summary import each_class as each_class
 from everynet.metrics.summary import regressed as regressed
-from everynet.metrics.summary import summarised as summarised
+from everynet.metrics.summary import summarise_outputs as summarise_outputs

@@ -1,4 +1,4 @@
-"""How often a classifier is right, and what it takes for what.
+"""Metrics of a classifier, from its logits or its confusion matrix.
 
     precision_k = right_k / said_k                         of those it called k, the share that are
     recall_k    = right_k / there_k                        of those that are k, the share it found
@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int
 from torch import Tensor
 
 
-def chosen(logits: Float[Tensor, "batch outputs"]) -> Int[Tensor, " batch"]:
+def predict_class(logits: Float[Tensor, "batch outputs"]) -> Int[Tensor, " batch"]:
     """The class of each sample: the largest logit, or the sign of a single one."""
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
 
@@ -22,14 +22,14 @@ def chosen(logits: Float[Tensor, "batch outputs"]) -> Int[Tensor, " batch"]:
 def accuracy(
     logits: Float[Tensor, "batch outputs"], targets: Int[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:
-    """1 for each sample whose class was chosen, 0 for the others."""
-    return (chosen(logits) == targets).to(logits.dtype)
+    """1 for each sample that is classified correctly, 0 for the others."""
+    return (predict_class(logits) == targets).to(logits.dtype)
 
 
 def confusion(
     predicted: Int[Tensor, " batch"], targets: Int[Tensor, " batch"], classes: int
 ) -> Int[Tensor, "classes classes"]:
-    """How many samples of each true class (rows) were given each class (columns)."""
+    """The confusion matrix: samples of each true class (rows) by predicted class (columns)."""
     for name, labels in (("predicted", predicted), ("targets", targets)):
         if len(labels) and (labels.min() < 0 or labels.max() >= classes):
             raise ValueError(
@@ -40,8 +40,10 @@ def confusion(
     return counts.reshape(classes, classes)
 
 
-def by_class(counts: Int[Tensor, "classes classes"]) -> dict[str, Float64[Tensor, " classes"]]:
-    """Precision, recall and F1 of each class, from what was taken for what; 0 for 0 / 0."""
+def precision_recall_f1(
+    counts: Int[Tensor, "classes classes"],
+) -> dict[str, Float64[Tensor, " classes"]]:
+    """Precision, recall and F1 of each class, from the confusion matrix; 0 for 0 / 0."""
     right, there, said = counts.diag().double(), counts.sum(1).double(), counts.sum(0).double()
     return {
         "precision": right / said.clamp(min=1),
@@ -51,15 +53,15 @@ def by_class(counts: Int[Tensor, "classes classes"]) -> dict[str, Float64[Tensor
 
 
 def balanced_accuracy(counts: Int[Tensor, "classes classes"]) -> float:
-    """The mean recall of the classes that are there."""
-    return by_class(counts)["recall"][counts.sum(1) > 0].mean().item()
+    """The mean recall of the classes that occur."""
+    return precision_recall_f1(counts)["recall"][counts.sum(1) > 0].mean().item()
 
 
 def macro_f1(counts: Int[Tensor, "classes classes"]) -> float:
-    """The mean F1 of the classes that are there or were named."""
-    return by_class(counts)["f1"][counts.sum(0) + counts.sum(1) > 0].mean().item()
+    """The mean F1 of the classes that occur or were predicted."""
+    return precision_recall_f1(counts)["f1"][counts.sum(0) + counts.sum(1) > 0].mean().item()
 
 
-def majority(counts: Int[Tensor, "classes classes"]) -> float:
-    """How often always naming the commonest class is right."""
+def majority_accuracy(counts: Int[Tensor, "classes classes"]) -> float:
+    """The accuracy of always predicting the commonest class."""
     return counts.sum(1).max().item() / max(1, int(counts.sum()))

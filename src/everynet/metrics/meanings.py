@@ -1,4 +1,4 @@
-"""What the metrics that many recipes share mean, each in one line.
+"""Explanations of the metrics that many recipes share, a line each.
 
 A recipe explains all of its metrics in `meanings`: these by `meanings(...)`, its own in words of
 its own. A star in a name stands for what depends on a setting. `everynet show`, the card and
@@ -36,8 +36,8 @@ def meanings(*names: str) -> dict[str, str]:
     return {name: MEANINGS[name] for name in names}
 
 
-def meaning(known: Mapping[str, str], name: str) -> str:
-    """What a metric of a recipe means; of one that it does not explain, what it means elsewhere."""
+def explain_metric(known: Mapping[str, str], name: str) -> str:
+    """The explanation of a metric by the recipe, or else the shared one."""
     if name in known:
         return known[name]
     starred = (text for like, text in known.items() if "*" in like and fnmatchcase(name, like))

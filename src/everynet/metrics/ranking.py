@@ -1,4 +1,4 @@
-"""How well scores put one class above another."""
+"""The area under the ROC curve."""
 
 from __future__ import annotations
 

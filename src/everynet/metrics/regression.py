@@ -1,8 +1,8 @@
-"""How far predicted numbers are from the true ones.
+"""Metrics of a regression.
 
 RMSE = sqrt(mean (p - t)^2)                        in the units of the target
 MAE  = mean |p - t|                                likewise; a few large errors count less
-R2   = 1 - sum (p - t)^2 / sum (t - mean t)^2      0 for always saying the mean, 1 for no error
+R2   = 1 - sum (p - t)^2 / sum (t - mean t)^2      0 for always predicting the mean, 1 for no error
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ def rmse(predicted: Numbers, targets: Numbers) -> float:
 
 
 def mae(predicted: Numbers, targets: Numbers) -> float:
-    """The mean size of the error."""
+    """The mean absolute error."""
     return (predicted.double() - targets.double()).abs().mean().item()
 
 
 def r2(predicted: Numbers, targets: Numbers) -> float:
-    """The share of the variance that is explained; of targets all alike 1 or 0, as in sklearn."""
+    """The coefficient of determination; of equal targets 1 or 0, as in scikit-learn."""
     targets = targets.double()
     left = (predicted.double() - targets).square().sum()
     there = (targets - targets.mean()).square().sum()

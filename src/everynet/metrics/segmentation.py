@@ -1,4 +1,4 @@
-"""How well predicted masks cover true ones, from counts pooled over all images.
+"""Dice coefficient and IoU of predicted masks, from counts pooled over all images.
 
 With n_jk the pixels of class j that were taken for k,
 
@@ -20,7 +20,7 @@ def pixel_confusion(
     targets: Int[Tensor, "batch height width"],
     classes: int,
 ) -> Int[Tensor, "batch classes classes"]:
-    """How many pixels of each true class (rows) were given each class (columns), by image."""
+    """The confusion matrix of the pixels of each image; rows are true classes."""
     cell = (targets * classes + predicted).flatten(1)
     counts = cell.new_zeros(len(cell), classes**2)
     counts.scatter_add_(1, cell, torch.ones_like(cell))

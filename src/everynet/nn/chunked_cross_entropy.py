@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 from everynet.nn.losses import IGNORED
 
 LOGITS = 1 << 21
-"""So many logits are held at once where `chunk` does not say otherwise."""
+"""Logits of a chunk where `chunk` does not say otherwise."""
 LEAST = 64
 """Tokens of a chunk at least, because dL/dw is read and written for each chunk."""
 
@@ -40,7 +40,7 @@ def chunked_cross_entropy(
     bias: Float[Tensor, " vocab"] | None = None,
     chunk: int = 0,
 ) -> Float[Tensor, ""]:
-    """What `cross_entropy(x @ weight.T + bias, target)` gives, `chunk` tokens at a time.
+    """The value of `cross_entropy(x @ weight.T + bias, target)`, `chunk` tokens at a time.
 
     Tokens whose target is IGNORED are left out. 0 chooses a chunk of two million logits, or of 64
     tokens where those are more.
@@ -59,7 +59,7 @@ def chunked_cross_entropy(
 
 
 class _Chunked(torch.autograd.Function):
-    """The loss, with its gradients computed beside it."""
+    """The loss, with its gradients computed beside it; products in half precision if autocast."""
 
     @staticmethod
     def forward(  # noqa: PLR0917 -- as apply has them
@@ -71,11 +71,40 @@ class _Chunked(torch.autograd.Function):
         chunk: int,
         wanted: bool,
     ) -> Tensor:
-        kind = x.device.type
-        half = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        kind, x_, w_ = x.device.type, x, weight
+        if torch.is_autocast_enabled(kind):
+            x_, w_ = (t.to(torch.get_autocast_dtype(kind)) for t in (x, weight))
+        dtype = torch.promote_types(x.dtype, torch.float32)  # that of the softmax, as torch has it
+        counted = target != IGNORED
+        share = counted.to(dtype) / counted.sum()
+        y = target.clamp(min=0)[:, None]
+        loss = torch.zeros((), dtype=dtype, device=x.device)
+        dx = torch.empty_like(x) if wanted else None
+        dw = torch.zeros_like(weight) if wanted else None
+        db = torch.zeros_like(bias) if wanted and bias is not None else None
+        held = x_.new_empty(min(chunk, len(x)), len(weight))
         with torch.autocast(kind, enabled=False):
-            loss, *gradients = _computed(x, weight, bias, target, chunk, wanted, half)
-        ctx.save_for_backward(*gradients)
+            for i in range(0, len(x), chunk):
+                part = slice(i, i + chunk)
+                z = held[: len(x_[part])]
+                if bias is None:
+                    torch.mm(x_[part], w_.T, out=z)  # (1)
+                else:
+                    torch.addmm(bias.to(z.dtype), x_[part], w_.T, out=z)  # (1)
+                e = z.to(dtype)  # z itself, but under autocast
+                e -= e.amax(1, keepdim=True)
+                chosen = e.gather(1, y[part])[:, 0]
+                s = e.exp_().sum(1)  # (2)
+                loss += (share[part] * (s.log() - chosen)).sum()  # (3)
+                if dx is None or dw is None:
+                    continue
+                e.scatter_add_(1, y[part], -s[:, None])  # (4)
+                g, scale = e.to(z.dtype), (share[part] / s).to(z.dtype)
+                dx[part] = (g @ w_).mul_(scale[:, None])  # (5)
+                _add_product(dw, g.T, x_[part] * scale[:, None])  # (5)
+                if db is not None:
+                    _add_product(db, g.T, scale)  # (5)
+        ctx.save_for_backward(dx, dw, db)
         return loss
 
     @staticmethod
@@ -83,49 +112,6 @@ class _Chunked(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 -- torch's own
         dx, dw, db = [None if g is None else g * slope.to(g.dtype) for g in ctx.saved_tensors]
         return dx, dw, db, None, None, None
-
-
-def _computed(  # noqa: PLR0917 -- as forward has them
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    target: Tensor,
-    chunk: int,
-    wanted: bool,
-    half: torch.dtype | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None, Tensor | None]:
-    """The loss and, where they are wanted, its gradients; products in `half` where that is set."""
-    dtype = torch.promote_types(x.dtype, torch.float32)  # that of the softmax, as torch has it
-    x_, w_ = (t if half is None else t.to(half) for t in (x, weight))
-    counted = target != IGNORED
-    share = counted.to(dtype) / counted.sum()
-    y = target.clamp(min=0)[:, None]
-    loss = torch.zeros((), dtype=dtype, device=x.device)
-    dx = torch.empty_like(x) if wanted else None
-    dw = torch.zeros_like(weight) if wanted else None
-    db = torch.zeros_like(bias) if wanted and bias is not None else None
-    held = x_.new_empty(min(chunk, len(x)), len(weight))
-    for i in range(0, len(x), chunk):
-        part = slice(i, i + chunk)
-        z = held[: len(x_[part])]
-        if bias is None:
-            torch.mm(x_[part], w_.T, out=z)  # (1)
-        else:
-            torch.addmm(bias.to(z.dtype), x_[part], w_.T, out=z)  # (1)
-        e = z.to(dtype)  # z itself, but under autocast
-        e -= e.amax(1, keepdim=True)
-        chosen = e.gather(1, y[part])[:, 0]
-        s = e.exp_().sum(1)  # (2)
-        loss += (share[part] * (s.log() - chosen)).sum()  # (3)
-        if dx is None or dw is None:
-            continue
-        e.scatter_add_(1, y[part], -s[:, None])  # (4)
-        g, scale = e.to(z.dtype), (share[part] / s).to(z.dtype)
-        dx[part] = (g @ w_).mul_(scale[:, None])  # (5)
-        _add_product(dw, g.T, x_[part] * scale[:, None])  # (5)
-        if db is not None:
-            _add_product(db, g.T, scale)  # (5)
-    return loss, dx, dw, db
 
 
 def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:

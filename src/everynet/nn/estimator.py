@@ -43,7 +43,7 @@ Estimator: TypeAlias = Any
 
 @dataclass(frozen=True)
 class Caller:
-    """How the caller speaks: tensors on a device, or arrays (None)."""
+    """The form of the caller's data: tensors on a device, or arrays (None)."""
 
     device: torch.device | None
 
@@ -59,7 +59,7 @@ class Caller:
         return tensor.to(self.device if on_device else torch.device("cpu"))
 
     def give(self, value: Tensor | NDArray[Any]) -> Array:
-        """The result as the caller speaks; labels that are no numbers stay an array."""
+        """The result in the caller's form; labels that are no numbers stay an array."""
         if self.device is None:
             return value.detach().cpu().numpy() if isinstance(value, Tensor) else value
         if not isinstance(value, Tensor) and value.dtype.kind not in "biuf":
@@ -72,7 +72,7 @@ class Caller:
 def regression(
     estimator: Estimator, X: Array, y: Array
 ) -> tuple[Float[Tensor, "samples features"], Float[Tensor, " samples"], Caller]:
-    """Checked rows and targets to learn from, and the form to give results in."""
+    """Validated inputs and targets to fit, and the form of results."""
     form = Caller.of(X)
     rows, targets = validate_data(
         estimator, _array(X), _array(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
@@ -83,7 +83,7 @@ def regression(
 def classification(
     estimator: Estimator, X: Array, y: Array
 ) -> tuple[Float[Tensor, "samples features"], Int[Tensor, " samples"], Caller]:
-    """Checked rows and the number of each row's class in `classes_`, which is set here."""
+    """Validated inputs and the index of each class in `classes_`, which is set here."""
     form = Caller.of(X)
     rows, targets = validate_data(
         estimator, _array(X), _array(y), dtype=np.float64, ensure_min_samples=2
@@ -100,7 +100,7 @@ def classification(
 
 
 def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples features"], Caller]:
-    """Checked rows for an estimator that was fitted; before that, an error that names `fit`."""
+    """Validated inputs of a fitted estimator; before `fit`, NotFittedError."""
     check_is_fitted(estimator)
     rows = validate_data(estimator, _array(X), dtype=np.float64, reset=False)
     form = Caller.of(X)
@@ -108,7 +108,7 @@ def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples featu
 
 
 def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Caller) -> Array:
-    """The classes that go by these numbers."""
+    """The labels in `classes_` at these indices."""
     classes = np.asarray(_array(estimator.classes_))
     return form.give(classes[index.cpu().numpy()])
 

@@ -21,32 +21,31 @@ from typing import NamedTuple
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
-from torch.nn.functional import (
-    binary_cross_entropy_with_logits,
-    cross_entropy,
-    mse_loss,
-    softplus,
-)
+from torch.nn import functional
 
 from everynet.system.wording import nearest
 
 
 class Head(NamedTuple):
-    """What becomes of the last layer's outputs z."""
+    """The output activation and the loss of the last layer's outputs z."""
 
     activation: Callable[[Float[Tensor, "*shape"]], Float[Tensor, "*shape"]]
     """From z to the prediction."""
     loss: Callable[[Float[Tensor, "*shape"], Shaped[Tensor, "*targets"]], Float[Tensor, ""]]
     """Of z itself, before the activation, and of the targets."""
     target: torch.dtype
-    """What the targets must be; where it is a float, as precise as z."""
+    """The dtype of the targets; where it is a float, as precise as z."""
 
 
 HEADS = {
-    "binary": Head(torch.sigmoid, binary_cross_entropy_with_logits, torch.float32),
-    "classification": Head(lambda z: z.softmax(-1), cross_entropy, torch.int64),
-    "regression": Head(lambda z: z, mse_loss, torch.float32),
-    "positive": Head(softplus, lambda z, t: mse_loss(softplus(z), t), torch.float32),
+    "binary": Head(torch.sigmoid, functional.binary_cross_entropy_with_logits, torch.float32),
+    "classification": Head(lambda z: z.softmax(-1), functional.cross_entropy, torch.int64),
+    "regression": Head(lambda z: z, functional.mse_loss, torch.float32),
+    "positive": Head(
+        functional.softplus,
+        lambda z, t: functional.mse_loss(functional.softplus(z), t),
+        torch.float32,
+    ),
 }
 
 

@@ -1,4 +1,4 @@
-"""What a network says of an input that does not fit: the shape it wants, and how to make it so.
+"""Error messages of a network for an input that does not fit: the shape it wants, and a remedy.
 
 Only shapes and types are looked at, once a call: nothing waits for the device, and a compiled or
 captured network is the same without.
@@ -38,7 +38,7 @@ def require_images(network: nn.Module, x: Tensor, *, side: int = 0, least: int =
 
 
 def _advice(shape: Shape, channels: int, side: int, least: int) -> str:
-    """How to mend the shape of images, as far as it tells what is wrong."""
+    """A hint how to mend the shape of images, or nothing."""
     given = shape[1] if len(shape) == 4 else 0
     n, odd = divmod(side - shape[-1], 2)
     match len(shape):
@@ -104,14 +104,14 @@ def require_samples(name: str, x: Tensor, weight: Tensor, features: int) -> None
 
 
 def _is_real(x: Tensor, weight: Tensor) -> bool:
-    """Whether the numbers fit; half precision does, because autocast makes of it what it needs."""
+    """Whether the dtype fits that of the weights; half precision does, by autocast."""
     if x.dtype == weight.dtype:
         return True
     return x.is_floating_point() and torch.float64 not in (x.dtype, weight.dtype)
 
 
 def _require_tensor(name: str, x: object, weight: Tensor, what: str) -> None:
-    """Refuse what is no tensor, or has numbers of another type."""
+    """Refuse all but tensors of the dtype of the weights."""
     if not isinstance(x, Tensor):
         raise TypeError(
             f"{name} must be given {what} as a tensor, not {with_article(type(x).__name__)}; "
@@ -119,7 +119,7 @@ def _require_tensor(name: str, x: object, weight: Tensor, what: str) -> None:
         )
     if _is_real(x, weight):
         return
-    wanted, given = _named(weight), _named(x)
+    wanted, given = _dtype_name(weight), _dtype_name(x)
     scale = " / 255" if x.dtype == torch.uint8 else ""
     mend = f"x.to(torch.{wanted}){scale}"
     raise TypeError(
@@ -127,7 +127,7 @@ def _require_tensor(name: str, x: object, weight: Tensor, what: str) -> None:
     )
 
 
-def _named(x: Tensor) -> str:
+def _dtype_name(x: Tensor) -> str:
     return str(x.dtype).removeprefix("torch.")
 
 

@@ -13,7 +13,7 @@ ACTIVATIONS = (
     *(nn.ReLU, nn.LeakyReLU, nn.PReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Mish),
     *(nn.Softplus, nn.Tanh, nn.Sigmoid, nn.Hardtanh, nn.Hardswish),
 )
-"""Modules behind which a feature map is looked at."""
+"""Modules whose outputs are feature maps."""
 
 
 class _Enough(Exception):
@@ -49,7 +49,9 @@ class LayerOutputs(nn.Module):
         return [found[name][0].flatten(1).to(x.dtype) for name in self.layers]
 
 
-def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> list[list[str]]:
+def group_by_size(
+    network: nn.Module, x: Float[Tensor, "1 channels height width"]
+) -> list[list[str]]:
     """Layers behind an activation function in the order they run, those of one size together.
 
     A head that takes images of another size does not matter: all that stands before it has run by
@@ -74,12 +76,11 @@ def sizes(network: nn.Module, x: Float[Tensor, "1 channels height width"]) -> li
 def _hooked(
     network: nn.Module, names: Sequence[str], keep: Callable[[str, Tensor], None]
 ) -> Iterator[None]:
-    """Within it `keep` is called with the output of each named layer."""
-
-    def hook(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        return lambda _module, _given, made: keep(name, made)
-
-    handles = [network.get_submodule(n).register_forward_hook(hook(n)) for n in {*names}]
+    """Call `keep` with the name and the output of each named layer that runs."""
+    handles = [
+        network.get_submodule(n).register_forward_hook(lambda _m, _x, y, n=n: keep(n, y))
+        for n in {*names}
+    ]
     try:
         yield
     finally:

@@ -1,4 +1,4 @@
-"""What the layers of a network are, cost and see, found by sending shapes without numbers through.
+"""Shapes, costs and receptive fields of the layers of a network, found on the device "meta".
 
     n_l = floor((n_{l-1} + 2 p_l - d_l (k_l - 1) - 1) / s_l) + 1            output size
     r_l = r_{l-1} + (k_l - 1) d_l j_{l-1},    r_0 = 1                       receptive field
@@ -43,13 +43,13 @@ class Layer(NamedTuple):
     """Of the output, for one sample."""
     parameters: int
     """Its own; 0 where an earlier row has counted them."""
-    multiplications: int | None
+    multiplications: int | None = None
     """None where there is no formula for the layer here."""
-    receptive_field: tuple[int, ...] | None
+    receptive_field: tuple[int, ...] | None = None
     """Pixels that one output sees, by axis; None without axes or where no formula is known."""
-    memory: int
+    memory: int = 0
     """Bytes of the output; 0 where an earlier row has counted them."""
-    kernel: tuple[int, ...] | None
+    kernel: tuple[int, ...] | None = None
     """Pixels of the window that slides over its input; None where none does."""
 
 
@@ -61,7 +61,7 @@ class LayerTable(list[Layer]):
         self.parameters = parameters
         """Of the whole network, also of layers that were not called."""
         self.functions = functions
-        """What was called as a function and has no row: `conv2d in head`."""
+        """Functions that were called and have no row: `conv2d in head`."""
 
     @property
     def multiplications(self) -> int:
@@ -87,7 +87,7 @@ class LayerTable(list[Layer]):
         return "\n".join([*lines, *self.foot()])
 
     def foot(self) -> Iterator[str]:
-        """The totals, and what they leave out."""
+        """The lines below the table: the totals, and what they do not count."""
         uncalled = self.parameters - sum(row.parameters for row in self)
         yield f"{self.parameters:,} parameters" + (
             f", {uncalled:,} of them in layers that were not called" if uncalled else ""
@@ -166,11 +166,11 @@ def layer_table(
 
 
 def layers_called(model: nn.Module, call: Callable[[], object], samples: int = 0) -> list[Layer]:
-    """What the first layer is given, then every layer with what it made when it was first called.
+    """The input of the first layer, then every layer with the shape of its first output.
 
-    For networks that are asked in ways of their own: `call` asks, about so many samples, by which
-    their axis is known where time comes first. A layer that was not called, only
-    its numbers used, has no shape, or is counted with the module that used them.
+    For networks with a forward of their own: `call` runs it on so many samples, by which the batch
+    axis is known where time comes first. A layer that was not called, only its parameters used, has
+    no shape, or is counted with the module that used them.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     first: list[tuple[int, ...]] = []
@@ -187,7 +187,7 @@ def layers_called(model: nn.Module, call: Callable[[], object], samples: int = 0
 
     with _hooked(model, keep), torch.no_grad():
         call()
-    rows = [Layer("input", "input", first[0] if first else (), 0, None, None, 0, None)]
+    rows = [Layer("input", "input", first[0] if first else (), 0)]
     counted: set[Tensor] = set()
     order = {name: number for number, name in enumerate(shapes)}
     places, place = {}, -1.0
@@ -199,18 +199,8 @@ def layers_called(model: nn.Module, call: Callable[[], object], samples: int = 0
         counted.update(own)
         leaf = next(module.children(), None) is None
         if own or (leaf and name in shapes):
-            rows.append(
-                Layer(
-                    name=name or type(module).__name__,
-                    kind=type(module).__name__,
-                    shape=shapes.get(name, ()),
-                    parameters=sum(p.numel() for p in own),
-                    multiplications=None,
-                    receptive_field=None,
-                    memory=0,
-                    kernel=None,
-                )
-            )
+            kind, parameters = type(module).__name__, sum(p.numel() for p in own)
+            rows.append(Layer(name or kind, kind, shapes.get(name, ()), parameters))
     return rows
 
 
@@ -460,17 +450,12 @@ def _hooked(
     before: Callable[[str, nn.Module], None] = lambda _name, _module: None,
 ) -> Iterator[None]:
     """Call `before`, then `after` with inputs and output, around each module that is called."""
-
-    def hook(name: str) -> Callable[[nn.Module, object, object], None]:
-        return lambda module, given, output: after(name, module, given, output)
-
-    def pre_hook(name: str) -> Callable[[nn.Module, object], None]:
-        return lambda module, given: before(name, module)
-
     handles: list[RemovableHandle] = []
     for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(pre_hook(name)))
-        handles.append(module.register_forward_hook(hook(name)))
+        handles += [
+            module.register_forward_pre_hook(lambda m, _x, name=name: before(name, m)),
+            module.register_forward_hook(lambda m, x, y, name=name: after(name, m, x, y)),
+        ]
     try:
         yield
     finally:

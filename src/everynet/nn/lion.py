@@ -69,15 +69,15 @@ class Lion(Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            for (way, _, _), rows in self._sorted(group).items():
+            for (way, _, _), rows in self._group_tensors(group).items():
                 way(rows, group["lr"], group["betas"], group["weight_decay"])
         return loss
 
-    def _sorted(
+    def _group_tensors(
         self,
         group: dict[str, Any],  # Any: torch's own type of a group
     ) -> dict[tuple[Way, torch.dtype, torch.device], Rows]:
-        """Parameters with a gradient, their gradients and their moments, by who updates them."""
+        """Parameters with their gradients and moments, by the function that updates them."""
         found: dict[tuple[Way, torch.dtype, torch.device], Rows] = {}
         foreach = group["foreach"]
         compiled = foreach is None and not torch.compiler.is_compiling()
@@ -96,11 +96,11 @@ class Lion(Optimizer):
             m = state["exp_avg"]
             if p.is_complex():
                 p, g, m = map(torch.view_as_real, (p, g, m))  # noqa: PLW2901 -- as torch does
-            way: Way = _plain
+            way: Way = _step_each
             if compiled and p.is_cpu:
-                way = _compiled if _alike(p, g, m) else _plain
+                way = _step_compiled if _is_plain_memory(p, g, m) else _step_each
             elif foreach or (foreach is None and p.is_cuda):
-                way = _listed
+                way = _step_foreach
             key = (way, p.dtype, p.device)
             rows = found.get(key)
             if rows is None:
@@ -111,7 +111,7 @@ class Lion(Optimizer):
         return found
 
 
-def _alike(p: Tensor, g: Tensor, m: Tensor) -> bool:
+def _is_plain_memory(p: Tensor, g: Tensor, m: Tensor) -> bool:
     """Whether the compiled loop may run over the three as over three plain rows of numbers."""
     dtype = p.dtype
     return (
@@ -128,8 +128,8 @@ def _alike(p: Tensor, g: Tensor, m: Tensor) -> bool:
     )
 
 
-def _plain(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
-    """One tensor after another."""
+def _step_each(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
+    """Update one tensor after another."""
     b1, b2 = betas
     for p, g, m in zip(*rows, strict=True):
         c = m * b1 + g * (1 - b1)  # (1)
@@ -137,8 +137,8 @@ def _plain(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
         m.mul_(b2).add_(g, alpha=1 - b2)  # (3)
 
 
-def _listed(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
-    """All tensors in each of five or six operations; lerp(m, g, w) is m + w (g - m)."""
+def _step_foreach(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
+    """Update all tensors by operations on lists; lerp(m, g, w) is m + w (g - m)."""
     (params, grads, moments), (b1, b2) = rows, betas
     c = torch._foreach_lerp(moments, grads, 1 - b1)
     torch._foreach_sign_(c)
@@ -149,8 +149,8 @@ def _listed(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
     torch._foreach_lerp_(moments, grads, 1 - b2)
 
 
-def _compiled(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
-    """All tensors in one pass through memory."""
+def _step_compiled(rows: Rows, lr: Rate, betas: Betas, weight_decay: float) -> None:
+    """Update all tensors in one pass through memory."""
     from everynet.kernels.lion import lion  # noqa: PLC0415 -- numba is slow to import
 
     lion(*rows, lr=float(lr), betas=betas, weight_decay=weight_decay)

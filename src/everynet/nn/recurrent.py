@@ -1,4 +1,4 @@
-"""The one loop that takes every recurrent cell of our own through time, and unequal lengths.
+"""The one loop that takes every recurrent cell of our own through time, and padded sequences.
 
 A cell's sums are W x_t + b and products with its state. What the input gives is one product over
 all time, before the loop. In the loop gates and states are written into buffers made once. Going
@@ -11,7 +11,7 @@ through here can be captured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,19 +19,16 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import pad
 
 from everynet.nn.input_checks import require_sequences
 
 Tensors = Sequence[Tensor]
 Pairs = Iterable[tuple[Tensor, Tensor]]
-Layer = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
-"""From (batch, time, input) and a state of (1, batch, state) to what it gives, and the state."""
 
 
 @runtime_checkable
 class Step(Protocol):
-    """What a cell does from one time to the next. The first tensor of its state is given out.
+    """One time step of a cell, forward and backward. The first tensor of its state is its output.
 
     What `views` and `slopes` give has time first; `forward` and `backward` get one time of each.
     `before` and `after` are the states, one step apart.
@@ -43,7 +40,7 @@ class Step(Protocol):
     """Further tensors of their size that a step writes down for the way back."""
 
     def views(self, z: Tensor, before: Tensors, after: Tensors, kept: Tensors) -> Tensors:
-        """What `forward` reads and writes; z comes with what the sums have from the input."""
+        """The tensors that `forward` reads and writes; z starts as the product with the input."""
         ...
 
     def forward(self, weights: Tensors, *now: Tensor) -> None:
@@ -56,7 +53,7 @@ class Step(Protocol):
     def slopes(
         self, z: Tensor, dz: Tensor, before: Tensors, after: Tensors, kept: Tensors
     ) -> Tensors:
-        """What `backward` reads and writes; z holds the gates, dz becomes the sums' gradient."""
+        """The tensors that `backward` reads and writes; z holds the gates, dz becomes dL/dz."""
         ...
 
     def backward(self, weights: Tensors, d: Tensors, *now: Tensor) -> None:
@@ -69,12 +66,12 @@ class Step(Protocol):
 
 
 def sigmoid_slope(times: Tensor, value: Tensor, out: Tensor) -> None:
-    """The slope of a sigmoid whose value is known, times something."""
+    """Write times * sigmoid', from the value of the sigmoid, into `out`."""
     torch.ops.aten.sigmoid_backward.grad_input(times, value, grad_input=out)
 
 
 def tanh_slope(times: Tensor, value: Tensor, out: Tensor) -> None:
-    """The slope of a tanh whose value is known, times something."""
+    """Write times * tanh', from the value of the tanh, into `out`."""
     torch.ops.aten.tanh_backward.grad_input(times, value, grad_input=out)
 
 
@@ -136,7 +133,7 @@ class _Unrolled(torch.autograd.Function):
         return None, dx, flat.t() @ x.flatten(0, 1), flat.sum(0), *d, *found
 
 
-def unrolled(
+def unroll(
     step: Step,
     x: Float[Tensor, "batch time input"],
     state: Float[Tensor, "1 batch state"] | None,
@@ -144,7 +141,7 @@ def unrolled(
     bias: Float[Tensor, " sums"],
     *weights: Float[Tensor, "_ _"],
 ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
-    """What a cell gives at every time, and its state after the last; without a state it is zero.
+    """The outputs of a cell at every time step, and its last state; it starts from zeros.
 
     Under autocast all is computed in the precision of the weights.
     """
@@ -166,70 +163,39 @@ def unrolled(
 
 
 def set_uniform(cell: nn.Module, hidden_size: int) -> None:
-    """Begin with every weight within 1 / sqrt(its inputs) of zero, as torch's linear maps do.
+    """Initialise every weight uniformly within 1 / sqrt(its inputs) of zero, as nn.Linear does.
 
     Torch's recurrent layers take 1 / sqrt(hidden_size) for all, which is the same where input and
-    state are of one size; of an input of two numbers they hear next to nothing at first.
+    state are of one size, but far too little for an input of two numbers.
     """
     for parameter in cell.parameters():
         inputs = parameter.shape[1] if parameter.dim() > 1 else hidden_size
         nn.init.uniform_(parameter, -(inputs**-0.5), inputs**-0.5)
 
 
-# ------------------------------------------------------------------------------- unequal lengths
+# ------------------------------------------------------------------------------ padded sequences
 
 
-def reversed_within(
+def reverse_sequences(
     x: Shaped[Tensor, "batch time *rest"], lengths: Int64[Tensor, " batch"]
 ) -> Shaped[Tensor, "batch time *rest"]:
-    """Each row turned round within its length; what fills it up stays where it is."""
-    _check(lengths, x.shape[1])
+    """Each sequence reversed within its length; the padding stays where it is."""
+    _require_lengths(lengths, x.shape[1])
     t = torch.arange(x.shape[1], device=x.device)
     place = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     return x[torch.arange(len(x), device=x.device)[:, None], place]
 
 
-def last_of(
+def last_states(
     states: Float[Tensor, "batch time hidden"], lengths: Int64[Tensor, " batch"]
 ) -> Float[Tensor, "batch hidden"]:
-    """What was given at the last time of each row, whatever follows it."""
-    _check(lengths, states.shape[1])
+    """The state at the last time step of each sequence, whatever padding follows it."""
+    _require_lengths(lengths, states.shape[1])
     return states[torch.arange(len(states), device=states.device), lengths - 1]
 
 
-def unequal(
-    layer: Layer,
-    x: Float[Tensor, "batch time input"],
-    lengths: Int64[Tensor, " batch"],
-    state: Float[Tensor, "1 batch state"] | None = None,
-) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
-    """A layer on rows of unequal length, each as if it were alone.
-
-    What it gives past the end of a row is zero, and the state of a row is that after its last time.
-    The layer goes from one end to the next with the rows that go on. Lengths are read here: where
-    an update is to be captured, take `last_of` what the layer gives.
-    """
-    batch, time = x.shape[:2]
-    lengths = lengths.cpu()
-    _check(lengths, time)
-    order = lengths.argsort(descending=True, stable=True)
-    back = order.argsort().to(x.device)
-    x = x[order.to(x.device)]
-    going = None if state is None else state[:, order.to(x.device)]
-    pieces, start = [], 0
-    for end in lengths.unique().tolist():
-        rows = int((lengths > start).sum())
-        y, after = layer(x[:rows, start:end], None if going is None else going[:, :rows])
-        pieces.append(pad(y, (0, 0, 0, 0, 0, batch - rows)))
-        going = after if going is None else torch.cat([after, going[:, rows:]], 1)
-        start = end
-    assert going is not None  # there is a row, and it has a length
-    whole = pad(torch.cat(pieces, 1), (0, 0, 0, time - start))
-    return whole[back], going[:, back]
-
-
-def _check(lengths: Tensor, time: int) -> None:
-    """Refuse what is no length, where that can be seen without waiting for a device."""
+def _require_lengths(lengths: Tensor, time: int) -> None:
+    """Refuse lengths below 1 or above `time`; on a GPU they are not looked at."""
     if not lengths.is_cpu:
         return
     least, most = (int(n) for n in lengths.aminmax())

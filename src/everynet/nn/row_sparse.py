@@ -28,7 +28,7 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 
 def rows(table: Float[Tensor, vocab * _], index: Int64[Tensor, " rows"]) -> Float[Tensor, rows * _]:
-    """Those rows of a table (or entries of a vector); its gradient is sparse."""
+    """The rows of a table (or entries of a vector) at `index`; the gradient is sparse."""
     read: Tensor = _Rows.apply(table, index)  # type: ignore[no-untyped-call]  # torch's
     return read
 
@@ -48,8 +48,8 @@ class _Rows(torch.autograd.Function):
         return made, None
 
 
-def summed(gradient: Tensor) -> tuple[Int64[Tensor, " rows"], Float[Tensor, rows * _]]:
-    """The rows of a sparse gradient, each once, and what each adds up to.
+def coalesce_rows(gradient: Tensor) -> tuple[Int64[Tensor, " rows"], Float[Tensor, rows * _]]:
+    """The rows of a sparse gradient, each once, and the sum of each.
 
     As many as were read: what is left over at the end is row 0 with a gradient of 0, because how
     many there are would have to be asked of the device.
@@ -92,19 +92,19 @@ class RowAdagrad(Optimizer):
                 if not state:
                     state["sum"] = torch.zeros_like(p, memory_format=torch.preserve_format)
                 if p.grad.is_sparse:
-                    _some(p, p.grad, state["sum"], group["lr"], group["eps"])
+                    _update_rows(p, p.grad, state["sum"], group["lr"], group["eps"])
                 else:
-                    _all(p, p.grad, state["sum"], group["lr"], group["eps"])
+                    _update_all(p, p.grad, state["sum"], group["lr"], group["eps"])
         return loss
 
 
-def _all(w: Tensor, g: Tensor, s: Tensor, lr: float | Tensor, eps: float) -> None:
+def _update_all(w: Tensor, g: Tensor, s: Tensor, lr: float | Tensor, eps: float) -> None:
     s.addcmul_(g, g)  # (3)
     w.sub_(g / s.sqrt().add_(eps) * lr)  # (4)
 
 
-def _some(w: Tensor, sparse: Tensor, s: Tensor, lr: float | Tensor, eps: float) -> None:
-    index, g = summed(sparse)
+def _update_rows(w: Tensor, sparse: Tensor, s: Tensor, lr: float | Tensor, eps: float) -> None:
+    index, g = coalesce_rows(sparse)
     s.index_add_(0, index, g * g)  # (3)
     root = s.index_select(0, index).sqrt_().add_(eps)
     w.index_add_(0, index, g.div_(root).mul_(-lr))  # (4)

@@ -57,24 +57,24 @@ SIGMAS = 6
 
 
 def uniform(vocabulary: int) -> Float[Tensor, " vocab"]:
-    """Every word alike."""
+    """The uniform distribution."""
     return torch.full((vocabulary,), 1 / vocabulary, dtype=torch.float64)
 
 
 def log_uniform(vocabulary: int) -> Float[Tensor, " vocab"]:
-    """Zipf's law, for words in the order of their frequency, the commonest first."""
+    """The log-uniform distribution (Zipf's law), for words sorted by falling frequency."""
     y = torch.arange(vocabulary, dtype=torch.float64)
     return ((y + 2) / (y + 1)).log() / math.log(vocabulary + 1)  # (2)
 
 
 def unigram(counts: Int[Tensor, " vocab"], power: float = 1.0) -> Float[Tensor, " vocab"]:
-    """By how often each word was counted, to a power; a word that was never seen counts as one."""
+    """The distribution of counts to a power; a word that was never seen counts as one."""
     seen = counts.double().clamp(min=1) ** power
     return seen / seen.sum()
 
 
 def expected_counts(q: Float[Tensor, " vocab"], samples: int) -> Float[Tensor, " vocab"]:
-    """How often each word is among `samples` candidates on average: c q, but 1 at most."""
+    """The expected count of each word among `samples` candidates: c q, but 1 at most."""
     if not 1 <= samples <= len(q):
         raise ValueError(
             f"samples ({samples}) must be from 1 to the {len(q)} words of the vocabulary, because "
@@ -165,7 +165,7 @@ def scores(
     target: Int64[Tensor, " tokens"],
     words: Int64[Tensor, " candidates"],
 ) -> tuple[Float[Tensor, " tokens"], Float[Tensor, "tokens candidates"]]:
-    """Scores of the target of each token, and of all candidates for it, by a row-sparse look."""
+    """Scores of the target of each token, and of all candidates for it, by row-sparse lookup."""
     both = torch.cat([words, target])
     w, b = rows(weight, both), rows(bias, both)
     n = len(words)
@@ -197,8 +197,8 @@ def noise_contrastive(
 ) -> Float[Tensor, ""]:
     """Mean of (6) over tokens: tell each target from noise, which may be the same word."""
     right, noise = scores(x, weight, bias, target, drawn.words)
-    told = softplus(drawn.vocabulary[target] - right)
-    return (told + softplus(noise - drawn.log_expected).sum(1)).mean()  # (6)
+    of_target = softplus(drawn.vocabulary[target] - right)
+    return (of_target + softplus(noise - drawn.log_expected).sum(1)).mean()  # (6)
 
 
 def importance_softmax(

@@ -1,7 +1,7 @@
 """Pure functions from tensors to pictures; one file a kind of picture, one look for all."""
 
 from everynet.plot.curves import learning_curve as learning_curve
-from everynet.plot.curves import logged as logged
+from everynet.plot.curves import logged_curves as logged_curves
 from everynet.plot.curves import moving_mean as moving_mean
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
@@ -12,8 +12,8 @@ from everynet.plot.matrix import confusion_matrix as confusion_matrix
 from everynet.plot.matrix import heatmap as heatmap
 from everynet.plot.panels import Panel as Panel
 from everynet.plot.panels import panels as panels
-from everynet.plot.paths import decay as decay
 from everynet.plot.paths import descent_paths as descent_paths
+from everynet.plot.paths import error_decay as error_decay
 from everynet.plot.paths import landscapes as landscapes
 from everynet.plot.paths import step_sizes as step_sizes
 from everynet.plot.points import scatter as scatter

@@ -19,27 +19,25 @@ Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
 _WIDE = 30.0  # a ratio of largest to smallest value from which a log axis shows more
 _MANY = 100  # points from which a line is drawn through their moving mean
 _BESIDE = ("balanced_accuracy", "macro_f1", "majority", "auc")
-"""Figures that go with the accuracy or never change: the log has them, and the card the last."""
+"""Metrics that go with the accuracy or never change: the log has them, and the card the last."""
 
 
 def learning_curve(history: LoggedRows) -> Figure:
     """One panel for each name that was logged: its training curve, its validation, or both."""
-    train, valid = logged(history, "train"), logged(history, "valid")
+    train, valid = logged_curves(history, "train"), logged_curves(history, "valid")
     if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
         del valid["loss"]  # the sum of one term: that term has its panel
     names = list(dict.fromkeys([*train, *valid]))
     if "accuracy" in names:
         names = [name for name in names if name not in _BESIDE]
     if not names:
-        return _nothing()
+        return _say_nothing_logged()
     columns = {1: 1, 2: 2, 4: 2}.get(len(names), 3)
     rows = math.ceil(len(names) / columns)
     drawn = figure(4.8 if columns == 1 else WIDTH, {1: 3.2, 2: 2.5, 3: 2.0}[columns] * rows + 0.2,
-                   rows, columns)  # fmt: skip
-    for axes, name in zip(drawn.axes, names, strict=False):
+                   rows, columns, count=len(names))  # fmt: skip
+    for axes, name in zip(drawn.axes, names, strict=True):
         _panel(axes, name, train.get(name), valid.get(name))
-    for axes in drawn.axes[len(names) :]:
-        axes.remove()
     lines = {
         name: line
         for axes in drawn.axes
@@ -52,7 +50,7 @@ def learning_curve(history: LoggedRows) -> Figure:
     return drawn
 
 
-def logged(history: LoggedRows, split: str) -> dict[str, Curve]:
+def logged_curves(history: LoggedRows, split: str) -> dict[str, Curve]:
     """The finite values of a split of the history, by name, in the order the names appeared."""
     points: dict[str, tuple[list[float], list[float]]] = {}
     for row in history:
@@ -97,19 +95,18 @@ def _panel(axes: Axes, name: str, train: Curve | None, valid: Curve | None) -> N
         axes.plot(steps, values, "o-", color=CYCLE[1], ms=3.5, markevery=every, label="validation")
         axes.plot(steps[-1:], values[-1:], "o", color=CYCLE[1], ms=3.5)
         shown.append(values)
-    scale(axes, shown)
-    axes.set_xlabel("step")
-    axes.set_ylabel(name.lstrip("_").replace("_", " "))
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
+    label_steps(axes, name.lstrip("_").replace("_", " "), shown)
     last = valid or train
     if last is not None:
         axes.set_title(f"at the end {_short(float(last[1][-1]))}", color=INK, fontsize="medium")
+
+
+def label_steps(axes: Axes, ylabel: str, shown: list[Float[Tensor, " _"]]) -> None:
+    """Label axes of curves by step; the y axis is logarithmic if values span a factor of 30."""
+    axes.set(xlabel="step", ylabel=ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda step, _: f"{step:,.0f}"))
     grid(axes)
-
-
-def scale(axes: Axes, shown: list[Float[Tensor, " _"]]) -> None:
-    """A log axis where the values are positive and span more than a factor of 30."""
     values = torch.cat(shown)
     low, high = float(values.min()), float(values.max())
     bottom, top = axes.get_ylim()
@@ -125,8 +122,8 @@ def _short(value: float) -> str:
     return f"{value:.4f}" if 1e-3 <= abs(value) < 10 else f"{value:.4g}"
 
 
-def _nothing() -> Figure:
-    """What is drawn for a recipe that learned without steps: a line that says so."""
+def _say_nothing_logged() -> Figure:
+    """A figure that says that no steps were logged."""
     drawn = figure(4.4, 1.2)
     drawn.axes[0].set_axis_off()
     drawn.text(0.5, 0.5, "learned in one go: no steps were logged", ha="center", va="center")

@@ -140,7 +140,7 @@ def activation_maps(
     most: int = 32,
     title: str = "input",
 ) -> Figure:
-    """What each layer makes of one image: rows of maps for each, a strip for a vector.
+    """The activations of each layer for one image: rows of maps, a strip for a vector.
 
     At most `most` maps of a layer are drawn, as large as the page allows. The scale of a layer is
     its own: its limits stand beside its name. A vector of as many units as there are `classes`
@@ -217,7 +217,7 @@ def _brightness(images: Tensor) -> Tensor:
 
 
 def _drawable(pixels: Tensor) -> Tensor:
-    """What imshow draws: one channel without its axis, three with gaps made transparent."""
+    """The pixels for imshow: one channel without its axis, three with transparent gaps."""
     if pixels.shape[-1] == 1:
         return pixels[..., 0]
     opaque = pixels.isfinite().all(-1, keepdim=True)

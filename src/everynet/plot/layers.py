@@ -25,32 +25,24 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 
 @runtime_checkable
 class Row(Protocol):
-    """What is said of a layer."""
+    """A layer: its path in the network, its class, the shape of its output (() if unknown)."""
 
     @property
-    def name(self) -> str:
-        """Its path in the network."""
-        ...
+    def name(self) -> str: ...
 
     @property
-    def kind(self) -> str:
-        """Its class."""
-        ...
+    def kind(self) -> str: ...
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Of the output for one sample; () where it is not known."""
-        ...
+    def shape(self) -> tuple[int, ...]: ...
 
     @property
-    def parameters(self) -> int:
-        """Its own."""
-        ...
+    def parameters(self) -> int: ...
 
 
 @dataclass(frozen=True)
 class Group:
-    """Layers that follow each other, so many times over."""
+    """Consecutive layers that repeat `count` times."""
 
     rows: Sequence[Row]
     count: int = 1
@@ -58,7 +50,7 @@ class Group:
 
 @dataclass(frozen=True)
 class Rest:
-    """What a page has no room for."""
+    """The layers that a page has no room for."""
 
     name: str
     parameters: int

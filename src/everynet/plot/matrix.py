@@ -37,13 +37,9 @@ def heatmap(
     axes = drawn.axes[0]
     low, high = symmetric(values) if signed else (float(values.min()), float(values.max()))
     image = axes.imshow(
-        array(values),
-        cmap=SIGNED if signed else MAGNITUDE,
-        vmin=low,
-        vmax=high,
-        aspect="auto",
+        array(values), cmap=SIGNED if signed else MAGNITUDE, vmin=low, vmax=high, aspect="auto",
         interpolation="nearest",
-    )
+    )  # fmt: skip
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(8, integer=True))

@@ -50,7 +50,7 @@ class Panel:
     guides: Mapping[str, Curve] = field(default_factory=dict)
     """Predictions: thin dashes in ink, each of its own; one named as a curve takes its colour."""
     dashes: str = "predicted"
-    """What the dashes in the colours of curves are, in the legend; "" says nothing."""
+    """The legend of dashes in the colours of curves; "" for none."""
     bands: Mapping[str, Curve] = field(default_factory=dict)
     """Lowest and highest value at each point of a curve, shaded: the spread over seeds."""
     log: str = ""
@@ -84,11 +84,9 @@ def panels(*given: Panel, columns: int = 0, width: float = 0.0, height: float = 
     rows = -(-len(given) // columns)
     width = min(width or (5.0 if columns == 1 else WIDTH), WIDTH / columns)
     height = height or HEIGHTS.get(columns, 2.0)
-    made = figure(width * columns, height * rows, rows, columns)
-    for axes, panel in zip(made.axes, given, strict=False):
+    made = figure(width * columns, height * rows, rows, columns, count=len(given))
+    for axes, panel in zip(made.axes, given, strict=True):
         _draw(axes, panel, width, height)
-    for axes in made.axes[len(given) :]:
-        axes.remove()
     below = _name(made, given, columns, width)
     made.set_size_inches(width * columns, (height + 0.14 * below) * rows)
     return made
@@ -110,9 +108,7 @@ def _name(made: Figure, given: Sequence[Panel], columns: int, width: float) -> i
         )
         below = 1
     for axes, (handles, names), panel, same in zip(made.axes, known, given, alike, strict=True):
-        if shared and same:
-            continue
-        if not names or panel.legend == "none":
+        if (shared and same) or not names or panel.legend == "none":
             continue
         crowded = columns > 2 or (columns == 2 and len(names) > MANY)
         if panel.legend == "below" or (panel.legend == "best" and crowded):

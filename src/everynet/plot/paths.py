@@ -58,9 +58,7 @@ def descent_paths(
     rows = -(-len(paths) // columns)
     across = min(3.2, (WIDTH - 0.5) / columns - 0.2)
     tall = across * (top - bottom) / (right - left)
-    made = figure(WIDTH, (tall + 0.9) * rows, rows, columns)
-    for axes in made.axes[len(paths) :]:
-        axes.remove()
+    made = figure(WIDTH, (tall + 0.9) * rows, rows, columns, count=len(paths))
     for number, (axes, (name, path)) in enumerate(zip(made.axes, paths.items(), strict=True)):
         _contours(axes, height, window)
         line = array(_inside(path, window))
@@ -92,17 +90,14 @@ def landscapes(heights: Mapping[str, Height], *, span: float = 1.0) -> Figure:
         axes.contour(*side, array(z), levels=levels, colors=INK, linewidths=0.4, linestyles="solid")
         axes.plot(0, 0, "o", color=INK, ms=4)
         axes.set_title(name, color=INK, fontsize="medium")
-        axes.set_aspect("equal")
-        axes.set_xlabel("x")
-        axes.set_xticks([-span, 0, span])
-        axes.set_yticks([-span, 0, span])
+        axes.set(aspect="equal", xlabel="x", xticks=[-span, 0, span], yticks=[-span, 0, span])
     made.axes[0].set_ylabel("y")
     bar = made.colorbar(filled, ax=made.axes, shrink=0.8, ticks=[low, 0, high], pad=0.01)
     bar.ax.set_yticklabels(["below", "level", "above"], fontsize="small")
     return made
 
 
-def decay(
+def error_decay(
     curves: Mapping[str, Float[Tensor, " steps"]],
     *,
     factors: Mapping[str, float] | None = None,
@@ -130,8 +125,7 @@ def decay(
         label = ""
     if log_steps:
         axes.set_xscale("log")
-    axes.set_xlabel(xlabel)
-    axes.set_ylabel(ylabel)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     made.legend(loc="outside lower center", ncols=2, frameon=False, fontsize="small")
     log_ticks(axes)
     grid(axes)
@@ -165,8 +159,7 @@ def step_sizes(
     axes.plot(array(rates), array(measured), "o", color=OURS, ms=4, label="measured")
     axes.axvline(best, color=INK, linewidth=0.8, linestyle=":")
     axes.annotate("fastest ", (best, bottom), ha="right", va="bottom", fontsize="small")
-    axes.set_xlim(0, last)
-    axes.set_ylim(bottom, top)
+    axes.set(xlim=(0, last), ylim=(bottom, top))
     axes.set_xlabel(r"step size $k$ in units of $1 / \lambda_{\mathrm{max}}$")
     axes.set_ylabel("error after / error before a step")
     axes.legend(frameon=False, fontsize="small", loc="lower left")
@@ -198,7 +191,6 @@ def _contours(axes: Axes, height: Height, window: Window) -> None:
     depth = z - z.min()
     levels = float(depth.max()) * np.linspace(0.02, 1, 12) ** 2
     axes.contour(*side, array(depth), levels=levels, colors=FAINT, linewidths=0.9)
-    axes.set_xlim(*window[:2])
-    axes.set_ylim(*window[2:])
+    axes.set(xlim=window[:2], ylim=window[2:])
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(4))

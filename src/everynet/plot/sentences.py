@@ -18,7 +18,7 @@ from everynet.plot.style import FAINT, INK, MAGNITUDE, SIGNED, array, colour, fi
 NAMED = 8  # groups that get a colour of their own
 
 
-def handover(
+def encoder_decoder_states(
     encoder: Float[Tensor, "read units"],
     decoder: Float[Tensor, "said units"],
     source: Sequence[str],
@@ -35,17 +35,9 @@ def handover(
     made.clear()
     given = made.subplots(1, 2, sharey=True, width_ratios=[len(encoder), len(decoder) + 1])
     after = torch.cat([encoder[-1:], decoder])
-    parts = (
-        (
-            given[0],
-            encoder,
-            list(source),
-            len(encoder) - 1,
-            "read; $c$ is its last state",
-        ),
-        (given[1], after, ["$c$", *output], 0, "said, beginning with $c$"),
-    )
-    for axes, states, labels, framed, title in parts:
+    left = (given[0], encoder, list(source), len(encoder) - 1, "read; $c$ is its last state")
+    right = (given[1], after, ["$c$", *output], 0, "said, beginning with $c$")
+    for axes, states, labels, framed, title in (left, right):
         image = axes.imshow(
             array(states[:, order].T), cmap=SIGNED, vmin=low, vmax=high, aspect="auto",
             interpolation="nearest",
@@ -56,11 +48,8 @@ def handover(
         axes.set_xlabel("token")
         axes.tick_params(labelsize="small")
         axes.set_title(title, color=INK, fontsize="medium")
-        axes.add_patch(
-            Rectangle(
-                (framed - 0.5, -0.5), 1, states.shape[1], fill=False, ec=INK, lw=2, clip_on=False
-            )
-        )
+        corner, units = (framed - 0.5, -0.5), states.shape[1]
+        axes.add_patch(Rectangle(corner, 1, units, fill=False, ec=INK, lw=2, clip_on=False))
     given[0].set_ylabel("unit, by its value in the last state $c$")
     made.colorbar(image, ax=given, label="state", shrink=0.9, pad=0.02)
     return made

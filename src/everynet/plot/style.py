@@ -35,16 +35,8 @@ SIGNED: Colormap = colormaps["RdBu_r"]
 MAGNITUDE: Colormap = colormaps["viridis"]
 """For values without one: counts, probabilities, activations, energies."""
 CYCLE: tuple[str, ...] = (
-    "#0072b2",
-    "#d55e00",
-    "#009e73",
-    "#cc79a7",
-    "#e69f00",
-    "#56b4e9",
-    "#7f5539",
-    "#6a4c93",
-    "#8a9a00",
-    "#5c5c5c",
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00"),
+    *("#56b4e9", "#7f5539", "#6a4c93", "#8a9a00", "#5c5c5c"),
 )
 """The colours of lines and classes, in this order."""
 INK = "#222222"
@@ -72,31 +64,42 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def drawn(spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A description of data for pictures: no name of a class or column is read as a formula."""
+def escape_names(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The spec of a dataset with classes and features escaped: none is read as a formula."""
     names = {
-        key: [plain(str(n)) for n in spec[key]] for key in ("classes", "features") if key in spec
+        key: [escape_dollars(str(n)) for n in spec[key]]
+        for key in ("classes", "features")
+        if key in spec
     }
     return {**spec, **names}
 
 
-def plain(name: str) -> str:
-    """A name from data as matplotlib draws it letter by letter, a dollar sign and all."""
+def escape_dollars(name: str) -> str:
+    """The name with dollar signs escaped, which would begin a formula of matplotlib's."""
     return name.replace("$", r"\$")
 
 
 def figure(
-    width: float, height: float, rows: int = 1, columns: int = 1, *, projection: str | None = None
+    width: float,
+    height: float,
+    rows: int = 1,
+    columns: int = 1,
+    *,
+    count: int = 0,
+    projection: str | None = None,
 ) -> Figure:
-    """A figure with rows x columns axes, in `figure.axes` by rows; at most as wide as a page."""
+    """A figure with rows x columns axes, or the first `count` of them, in `figure.axes` by rows.
+
+    It is at most as wide as a page.
+    """
     made = Figure(figsize=(min(width, WIDTH), height), layout="constrained")
-    for index in range(rows * columns):
+    for index in range(count or rows * columns):
         dress(made.add_subplot(rows, columns, index + 1, projection=projection))
     return made
 
 
 def dress(axes: Axes) -> Axes:
-    """The house look on axes made elsewhere: no box, outward ticks, the cycle of colours."""
+    """Style axes as all of ours are: no box, outward ticks, the cycle of colours; returns them."""
     axes.set_prop_cycle(color=CYCLE)
     axes.set_axisbelow(True)
     axes.tick_params(which="both", color=INK, labelcolor=INK, labelsize="small")
@@ -109,12 +112,12 @@ def dress(axes: Axes) -> Axes:
 
 
 def grid(axes: Axes) -> None:
-    """Faint lines at the ticks, behind the data; for curves, not for images."""
+    """Draw faint lines at the ticks, behind the data; for curves, not for images."""
     axes.grid(visible=True, color=FAINT, linewidth=0.5, alpha=0.6)
 
 
 def log_ticks(axes: Axes) -> None:
-    """Ticks that can be read on logarithmic axes whose limits are final.
+    """Set readable ticks on logarithmic axes whose limits are final.
 
     Over three decades powers of ten say enough; below that their doubles and fives are named too,
     and below half a decade a few round numbers.
@@ -138,15 +141,14 @@ def log_ticks(axes: Axes) -> None:
 
 
 def bare(axes: Axes) -> None:
-    """No ticks and no frame: the axes of a picture whose pixels are no scale."""
-    axes.set_xticks([])
-    axes.set_yticks([])
+    """Remove ticks and frame, for an image whose pixels are no scale."""
+    axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)
 
 
 def colour(index: int) -> str:
-    """The colour of line or class `index`, round and round."""
+    """The colour of line or class `index`; the cycle repeats."""
     return CYCLE[index % len(CYCLE)]
 
 
@@ -182,7 +184,7 @@ def symmetric(values: Tensor) -> tuple[float, float]:
 
 
 def array(values: Tensor) -> NDArray[np.float64]:
-    """The values as matplotlib wants them: off the graph, off the device, in float64."""
+    """The values as a float64 array of numpy, detached and on the CPU."""
     return values.detach().cpu().double().numpy()
 
 
@@ -195,16 +197,16 @@ FORMS: dict[str, dict[str, str | None]] = {
     "svg": {"Date": None},
     "pdf": {"CreationDate": None},
 }
-"""What a picture is written as, and what is left out so that equal pictures are equal files."""
+"""File formats, each with the metadata left out so that equal pictures are equal files."""
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as the bytes of a PNG file."""
-    return saved(figure, "png")
+    """The figure as the bytes of a PNG file."""
+    return render(figure, "png")
 
 
-def saved(figure: Figure, form: str) -> bytes:
-    """A figure as the bytes of a file; text that is no formula is drawn letter by letter."""
+def render(figure: Figure, form: str) -> bytes:
+    """The figure as the bytes of a file; text that is no formula is drawn letter by letter."""
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         if text.get_parse_math() and not _is_formula(text.get_text()):

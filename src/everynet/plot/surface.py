@@ -41,7 +41,7 @@ HEADS: dict[str, Callable[[Tensor], Tensor]] = {
     "step": lambda z: (z > 0).to(z.dtype),
     "sigmoid": torch.sigmoid,
 }
-"""What is made of the score z of the last unit."""
+"""The output for the score z of the last unit."""
 
 SIDES = LinearSegmentedColormap.from_list("sides", [CYCLE[0], "#f4f4f4", CYCLE[1]])
 """From the colour of the first class to that of the second, pale where the network is unsure."""
@@ -170,15 +170,9 @@ def scatter(
     for index in targets.unique().tolist():
         of_class = array(inputs[targets == index])
         axes.scatter(
-            of_class[:, 0],
-            of_class[:, 1],
-            s=18 if len(inputs) < 400 else 7,
-            color=colour(index),
-            edgecolor="white",
-            linewidth=0.5,
-            label=_class_name(classes, index),
-            zorder=3,
-        )
+            of_class[:, 0], of_class[:, 1], s=18 if len(inputs) < 400 else 7, color=colour(index),
+            edgecolor="white", linewidth=0.5, label=_class_name(classes, index), zorder=3,
+        )  # fmt: skip
 
 
 def _class_name(classes: Sequence[str], index: int) -> str:

@@ -1,4 +1,4 @@
-"""Pictures along a text: values above its characters, and what was expected at each of them."""
+"""Pictures along a text: values above its characters, and the tokens predicted at each of them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def drawable(token: str) -> str:
     return "".join(c if font.get_char_index(ord(c)) else "\N{WHITE SQUARE}" for c in signs)
 
 
-def over_text(
+def values_over_text(
     values: Float[Tensor, "rows tokens"],
     text: Sequence[str],
     *,
@@ -50,13 +50,13 @@ def over_text(
     axes.set_yticks(range(len(rows)), rows, fontsize=SMALL)
     for edge in range(1, len(rows)):
         axes.axhline(edge - 0.5, color="white", linewidth=2)
-    write(axes, text)
+    label_tokens(axes, text)
     bar = drawn.colorbar(image, label=unit, pad=0.01, aspect=20)
     bar.ax.tick_params(labelsize=SMALL)
     return drawn
 
 
-def expected(
+def predicted_tokens(
     text: Sequence[str],
     given: Float[Tensor, " tokens"],
     candidates: Sequence[Sequence[str]],
@@ -75,33 +75,27 @@ def expected(
     image = below.imshow(shares.T, cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto")
     for column, (came, ranked) in enumerate(zip(text, candidates, strict=True)):
         for row, token in enumerate(ranked):
+            ink = INK if shares[column, row] > 0.6 else "white"
             below.text(
-                column,
-                row,
-                drawable(token),
-                parse_math=False,
-                ha="center",
-                va="center",
-                fontsize=SMALL,
-                color=INK if shares[column, row] > 0.6 else "white",
-            )
+                column, row, drawable(token), parse_math=False, ha="center", va="center",
+                fontsize=SMALL, color=ink,
+            )  # fmt: skip
             if token == came:
-                corner, ink = (column - 0.5, row - 0.5), CONTRAST
-                below.add_patch(
-                    Rectangle(corner, 1, 1, fill=False, edgecolor=ink, linewidth=1.6, clip_on=False)
-                )
+                frame = Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, clip_on=False)
+                frame.set(edgecolor=CONTRAST, linewidth=1.6)
+                below.add_patch(frame)
     ranks = range(shares.shape[1])
     below.set_yticks(ranks, [str(rank + 1) for rank in ranks])
     below.set_ylabel("likeliest, by rank")
     below.tick_params(labelsize=SMALL)
     top.tick_params(labelsize=SMALL, labelbottom=False)
-    write(below, text)
+    label_tokens(below, text)
     bar = drawn.colorbar(image, ax=[top, below], label="probability", pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=SMALL)
     return drawn
 
 
-def write(axes: Axes, tokens: Sequence[str]) -> None:
+def label_tokens(axes: Axes, tokens: Sequence[str]) -> None:
     """The text on the axis across; words are turned."""
     axes.set_xticks(range(len(tokens)), [drawable(token) for token in tokens], parse_math=False)
     axes.tick_params(axis="x", length=0, labelsize=SMALL, pad=2)

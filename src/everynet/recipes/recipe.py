@@ -23,7 +23,7 @@ from typing_extensions import TypeVar
 
 from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, Spec
-from everynet.metrics.summary import summarised
+from everynet.metrics.summary import summarise_outputs
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
 
@@ -245,7 +245,7 @@ class Fitting(Recipe, Generic[E]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics from the values of all samples."""
-        return summarised(outputs)
+        return summarise_outputs(outputs)
 
     def predict(self, model: E, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from everynet.plot.swept import swept
+from everynet.plot.sweep import metric_by_setting
 from everynet.recipes.experiment import NAME, Cell, Experiment, Table
 from everynet.recipes.recipe import Goal, Pictures, Recipe
 from everynet.recipes.settings import override, setting_types
@@ -262,7 +262,8 @@ class Sweep(Experiment):
                 settings.append(combination.settings or {"seed": seed})
                 values.append(math.nan if cell.diverged is not None else self.judged(cell))
         label = f"{self.monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
-        return {"settings": swept(settings, torch.tensor(values, dtype=torch.float64), label)}
+        figures = torch.tensor(values, dtype=torch.float64)
+        return {"settings": metric_by_setting(settings, figures, label)}
 
     def table(self, table: Table) -> list[list[str]]:
         """The rows as text, under their headings."""

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.metrics.summary import summarised
+from everynet.metrics.summary import summarise_outputs
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
 from everynet.recipes.plateau import Plateau
@@ -196,7 +196,7 @@ class Training(Recipe, Generic[M, X]):
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Figures from the values of all samples."""
-        return summarised(outputs)
+        return summarise_outputs(outputs)
 
     def monitor(self) -> Goal | None:
         """The clause whose metric picks the best weights; None keeps the last ones."""

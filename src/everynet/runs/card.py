@@ -13,7 +13,7 @@ from typing import Any
 
 import everynet
 from everynet.data.dataset import Spec
-from everynet.metrics.meanings import meaning
+from everynet.metrics.meanings import explain_metric
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.sweep import Sweep
@@ -145,7 +145,7 @@ def card(
     of = "" if recipe.kind == "experiment" else " on the test split"
     lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
     lines += [
-        f"| {cell(name)} | {value:.6g} | {cell(meaning(recipe.meanings, name))} |"
+        f"| {cell(name)} | {value:.6g} | {cell(explain_metric(recipe.meanings, name))} |"
         for name, value in metrics.items()
     ]
     if each_class:

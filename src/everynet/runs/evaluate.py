@@ -15,8 +15,13 @@ from typing import Any
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
+<<<<<<< HEAD
 from everynet.data.loading import Like
 from everynet.metrics.summary import each_class
+=======
+from everynet.data.loading import judging
+from everynet.metrics.summary import class_report
+>>>>>>> t1
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
@@ -78,7 +83,7 @@ def judge(
         with fitting(recipe, folder):
             outputs = measured(recipe, model, found.test, setup)
             figures = recipe.summarise(outputs)
-            classes = each_class(outputs, found.spec.get("classes", ()))
+            classes = class_report(outputs, found.spec.get("classes", ()))
     check_figures(figures, recipe.steps if isinstance(recipe, Training) else 1)
     name, rows = str(found.spec.get("name", "none")), found.rows("test")
     return Judgement(figures, name, rows, own, classes)

@@ -17,10 +17,10 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from everynet.data.dataset import Data
-from everynet.metrics.summary import each_class
+from everynet.metrics.summary import class_report
 from everynet.nn.layers import layers_called
 from everynet.plot import layer_lines, learning_curve
-from everynet.plot.style import drawn, saved
+from everynet.plot.style import escape_names, render
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.recipe import Drawn, Fitting, Simulation
 from everynet.recipes.settings import override, settings
@@ -307,7 +307,7 @@ class Job:
     def figures(self, model: object) -> dict[str, float]:
         """The figures on the test split; those of each class are for the card."""
         outputs = measured(self.recipe, model, self.data.test, self.setup)
-        self.each_class = each_class(outputs, self.data.spec.get("classes", ()))
+        self.each_class = class_report(outputs, self.data.spec.get("classes", ()))
         found: dict[str, float] = self.recipe.summarise(outputs)
         return found
 
@@ -655,7 +655,7 @@ class Job:
         seeds.seed_all(self.setup.device, recipe.seed, PICTURES)
         if isinstance(recipe, Simulation | Experiment):
             return self.write_pictures(recipe.draw(model))
-        data = replace(self.data, spec=drawn(self.data.spec))
+        data = replace(self.data, spec=escape_names(self.data.spec))
         with evaluating(model):
             pictures = recipe.draw(model, data, self.log.rows)
         if isinstance(recipe, Training):
@@ -681,7 +681,7 @@ class Job:
         for name, drawn in pictures.items():
             for form in self.forms:
                 paths.append(self.folder / "pictures" / f"{name}.{form}")
-                files.write(paths[-1], saved(drawn.figure, form))
+                files.write(paths[-1], render(drawn.figure, form))
         return tuple(paths)
 
 

@@ -15,7 +15,7 @@ from torch.func import functional_call, stack_module_state, vmap
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
 from everynet.data.dataset import Data
-from everynet.metrics import chosen
+from everynet.metrics import predict_class
 from everynet.plot.surface import boundary, square
 from everynet.runs.verbs import load, run
 from everynet.system.errors import UserError
@@ -156,7 +156,7 @@ def test_figures_of_classes(outputs):
     net = MLP((4, outputs))
     with torch.no_grad():
         made, z = recipe.summarise(recipe.metrics(net, (x, t))), net(x)
-    said = chosen(z)
+    said = predict_class(z)
     assert made["accuracy"] == pytest.approx(sk.accuracy_score(t, said))
     assert made["balanced_accuracy"] == pytest.approx(sk.balanced_accuracy_score(t, said))
     assert made["macro_f1"] == pytest.approx(sk.f1_score(t, said, average="macro"))

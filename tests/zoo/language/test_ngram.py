@@ -20,7 +20,7 @@ from torch.nn.functional import nll_loss
 
 from everynet.data import load
 from everynet.data.kinds import named
-from everynet.kernels.ngrams import counted, scored, since_start
+from everynet.kernels.ngrams import count_ngrams, score_tokens, words_before
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.zoo.language.ngram_model import NGram
@@ -80,7 +80,7 @@ def spelled(levels, names):
 def test_counts_are_those_of_a_loop(sentences):
     names = ["a", "b", "c", "</s>", "<s>"]
     stream = np.array([names.index(w) for s in sentences for w in [*s, "</s>"]])
-    levels = counted(stream, since_start(stream, 3), 4, 4)
+    levels = count_ngrams(stream, words_before(stream, 3), 4, 4)
     wanted = by_hand(sentences, 4)
     for n, (level, grams) in enumerate(zip(levels, spelled(levels, names), strict=True), 1):
         found = {g: c for g, c in zip(grams, level.count.tolist(), strict=True) if c}
@@ -419,10 +419,10 @@ def test_it_has_the_perplexities_of_kenlm_on_the_penn_treebank():
     train, test = (data.splits[part][0].numpy().astype(np.int64) for part in ("train", "test"))
     vocabulary = data.spec["tokens"]["vocabulary"]
     end, levels = vocabulary.index("\n"), None
-    levels = counted(train, since_start(train, end), 5, len(vocabulary))
+    levels = count_ngrams(train, words_before(train, end), 5, len(vocabulary))
     for order, wanted in ((2, 185.70), (3, 148.28), (5, 141.19)):
         weighed = SMOOTHINGS["modified-kneser-ney"](levels[:order], SmoothingSettings())
-        logp, _ = scored(test, since_start(test, end), weighed.grams(levels[:order]), 0.0)
+        logp, _ = score_tokens(test, words_before(test, end), weighed.grams(levels[:order]), 0.0)
         assert round(math.exp(-logp.mean()), 2) == wanted
     model = recipe.fit(recipe.model(data), data)
     random = np.random.default_rng(0)

@@ -11,9 +11,15 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch.nn.functional import normalize
 
+<<<<<<< HEAD
 from everynet.data.sets import judgements
 from everynet.data.sets.judgements import Judgements
 from everynet.kernels.word2vec import descend
+=======
+from everynet.data import judgements
+from everynet.data.judgements import Judgements
+from everynet.kernels.word2vec import update_batch
+>>>>>>> t1
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.training.loop import evaluate
@@ -183,9 +189,9 @@ def test_a_word_that_is_everywhere_makes_batches_small(monkeypatch):
 
     def counted(v, u, given, rate, *, bag):
         sizes.append(len(given.targets))
-        return descend(v, u, given, rate, bag=bag)
+        return update_batch(v, u, given, rate, bag=bag)
 
-    monkeypatch.setattr("everynet.zoo.language.word2vec.descend", counted)
+    monkeypatch.setattr("everynet.zoo.language.word2vec.update_batch", counted)
     monkeypatch.setattr(Word2Vec, "_fit_blocks", Word2Vec._fit_batches)
     given = [["the", word, "the", "the"] for sentence in chatter(300) for word in sentence]
     model = small(Word2Vec, epochs=2).fit(given)

@@ -13,7 +13,7 @@ from everynet import runs
 from everynet.data.kinds import named
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.losses import IGNORED
-from everynet.nn.recurrent import last_of
+from everynet.nn.recurrent import last_states
 from everynet.recipes.catalog import find
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
@@ -151,7 +151,7 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
     lengths = torch.tensor([4, 9, 1])
     x = torch.randn(3, 9, 3).double()
     for net, read in ((form, lambda h: h), (sums, torch.tanh), (joined, lambda h: h)):
-        ends = last_of(net(x)[0], lengths)
+        ends = last_states(net(x)[0], lengths)
         alone = torch.cat([net(row[None, :n])[1] for row, n in zip(x, lengths, strict=True)])
         torch.testing.assert_close(ends, alone, rtol=1e-12, atol=1e-12)
         both = [torch.autograd.grad(read(end).square().sum(), [*net.parameters()])
@@ -163,7 +163,7 @@ def test_unequal_lengths_in_a_batch_are_as_one_by_one():
 @pytest.mark.parametrize("lengths", [[0, 2], [1, 4]])
 def test_lengths_it_refuses(lengths):
     with pytest.raises(ValueError, match=r"lengths \(.*\) must be from 1 to 3, because a row"):
-        last_of(torch.zeros(2, 3, 5), torch.tensor(lengths))
+        last_states(torch.zeros(2, 3, 5), torch.tensor(lengths))
 
 
 @pytest.mark.covers("R1")

@@ -14,7 +14,7 @@ import everynet
 from everynet.cli import main
 from everynet.data.dataset import Data
 from everynet.data.images import decode as picture
-from everynet.nn.layer_outputs import LayerOutputs, sizes
+from everynet.nn.layer_outputs import LayerOutputs, group_by_size
 from everynet.plot.style import png
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
@@ -117,7 +117,7 @@ def test_the_loss_of_a_layer_does_not_depend_on_how_often_a_picture_is_repeated(
 
 
 def test_of_vgg_the_layers_of_the_paper_are_chosen():
-    found = choose_layers(sizes(blocks(3, VGG), torch.zeros(1, 3, 40, 48)))
+    found = choose_layers(group_by_size(blocks(3, VGG), torch.zeros(1, 3, 40, 48)))
     assert found == [*(f"relu{block}_1" for block in range(1, 6)), "relu4_2"]
 
 

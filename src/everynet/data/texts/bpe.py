@@ -72,7 +72,7 @@ def learn(texts: Iterable[str], most: int) -> list[tuple[int, int]]:
 
     A number below 256 is a byte in the order of `ORDER`, and 256 + n the n-th pair.
     """
-    from everynet.kernels.byte_pairs import learn as learned  # noqa: PLC0415 -- numba
+    from everynet.kernels.byte_pairs import learn_merges  # noqa: PLC0415 -- numba
 
     counts: Counter[str] = Counter()
     for text in texts:
@@ -81,7 +81,7 @@ def learn(texts: Iterable[str], most: int) -> list[tuple[int, int]]:
     symbols, ends = _laid(list(counts))
     held = np.fromiter(counts.values(), np.int64, len(counts))
     most = len(symbols) if most < 0 else min(most, len(symbols))
-    found = learned(symbols, ends, held, most, LEAST)
+    found = learn_merges(symbols, ends, held, most, LEAST)
     return [(int(first), int(second)) for first, second in found]
 
 
@@ -125,14 +125,14 @@ class BytePairs:
         return found
 
     def _learn(self, new: list[str]) -> None:
-        from everynet.kernels.byte_pairs import join, table  # noqa: PLC0415 -- numba
+        from everynet.kernels.byte_pairs import apply_merges, merge_table  # noqa: PLC0415 -- numba
 
         if not new:
             return
         if self._table is None:
-            self._table = table(self._pairs)
+            self._table = merge_table(self._pairs)
         symbols, ends = _laid(new)
-        ends = join(symbols, ends, *self._table)
+        ends = apply_merges(symbols, ends, *self._table)
         self._number |= {piece: n for n, piece in enumerate(new, len(self._number))}
         self._ends.add(self._symbols.used + ends)
         self._symbols.add(symbols[: ends[-1]])

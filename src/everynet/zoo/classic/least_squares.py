@@ -28,7 +28,7 @@ from torch import Tensor
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
-from everynet.metrics import regressed, summarised
+from everynet.metrics import regressed, summarise_outputs
 from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.nn.estimator import Array, inputs, regression
 from everynet.recipes.recipe import Fitting
@@ -102,7 +102,7 @@ class Regression(Fitting[LeastSquares]):
         error, target = outputs["squared_error"].double(), outputs["_target"].double()
         r2 = 1 - error.mean() / (target - target.mean()).square().mean()  # (5)
         shared = {name: values for name, values in outputs.items() if name[0] == "_"}
-        return summarised(shared) | {"r2": r2.item()}
+        return summarise_outputs(shared) | {"r2": r2.item()}
 
     def picture_fit(self, model: LeastSquares, data: Data, history: History) -> Figure:
         """Predicted values (across) and measured ones (up), a point for each sample.

@@ -40,7 +40,7 @@ from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
-from everynet.plot.paths import decay
+from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
@@ -244,7 +244,7 @@ class TwoClasses(Fitting[LogisticRegression]):
         first = torch.stack([g.abs().max() for _, g in islice(newton(objective), 10)])
         second = torch.stack([g.abs().max() for _, g in islice(descend(objective), 3_000)])
         curves = {"Newton's method": first, "gradient descent": second}
-        return decay(curves, ylabel="largest entry of the gradient", log_steps=True), {
+        return error_decay(curves, ylabel="largest entry of the gradient", log_steps=True), {
             **{"newton": float(first[-1]), "newton_steps": len(first) - 1},
             **{"descent": float(second[-1]), "descent_steps": len(second) - 1},
         }

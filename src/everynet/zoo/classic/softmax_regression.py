@@ -37,7 +37,7 @@ from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
 from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
-from everynet.plot.paths import decay
+from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import class_images, class_table
@@ -250,7 +250,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         It falls faster the nearer it is to the minimum.
         """
         curve = torch.as_tensor(model.gradient_curve_)
-        return decay({"Newton's method": curve}, ylabel="largest entry of the gradient")
+        return error_decay({"Newton's method": curve}, ylabel="largest entry of the gradient")
 
     def picture_confusion(self, model: SoftmaxRegression, data: Data, history: History) -> Figure:
         """Validation samples by their true class (rows) and the predicted one (columns).

@@ -34,7 +34,7 @@ from everynet import plot
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.transfer import constant
-from everynet.metrics import chosen, classified, confusion, regressed
+from everynet.metrics import classified, confusion, predict_class, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, later
@@ -257,7 +257,7 @@ class Supervised(Training[MLP]):
         if not _plane(data) or z.shape[1] <= 2:
             return None
         places, look = _square(x, data.spec)
-        return plot.decision_regions(chosen(model(places)), x, t, **look)
+        return plot.decision_regions(predict_class(model(places)), x, t, **look)
 
     def picture_hidden(self, model: MLP, data: Data, history: History) -> Figure | None:
         """Samples as they are (left) and as values of the last hidden layer (right).
@@ -303,7 +303,7 @@ class Supervised(Training[MLP]):
             return None
         x, t, z = _answers(model, data)
         p = probabilities(z).amax(1)
-        return plot.misclassified(x, chosen(z), t, p, classes=data.spec["classes"])
+        return plot.misclassified(x, predict_class(z), t, p, classes=data.spec["classes"])
 
     def picture_fit(self, model: MLP, data: Data, history: History) -> Figure | None:
         """Predicted (across) and measured values (up) of the validation samples.
@@ -324,7 +324,7 @@ class Supervised(Training[MLP]):
         if data.spec["task"] == "regression":
             return None
         classes, (_, t, z) = data.spec["classes"], _answers(model, data)
-        return plot.confusion_matrix(confusion(chosen(z), t, len(classes)), classes)
+        return plot.confusion_matrix(confusion(predict_class(z), t, len(classes)), classes)
 
     def predict(
         self, model: MLP, inputs: Float[Tensor, "batch ..."], spec: Spec
@@ -332,7 +332,7 @@ class Supervised(Training[MLP]):
         z = model(inputs)
         if spec["task"] == "regression":
             return [{"value": value} for value in _in_target_units(z[:, 0], spec).tolist()]
-        best = zip(chosen(z).tolist(), probabilities(z).amax(1).tolist(), strict=True)
+        best = zip(predict_class(z).tolist(), probabilities(z).amax(1).tolist(), strict=True)
         return [{"class": spec["classes"][k], "probability": p} for k, p in best]
 
     def tiny(self) -> Self:

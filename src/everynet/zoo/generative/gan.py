@@ -292,7 +292,7 @@ class GaussianRing(Training[GAN]):
 
         Losses that settle at 2 log 2 and log 2 mean that neither player wins.
         """
-        train, valid = plot.logged(history, "train"), plot.logged(history, "valid")
+        train, valid = plot.logged_curves(history, "train"), plot.logged_curves(history, "valid")
         losses, guides = {}, {}
         for name, level in (("discriminator", 2 * math.log(2)), ("generator", math.log(2))):
             steps, values = train[name]

@@ -23,7 +23,7 @@ from typing import NoReturn
 import numpy as np
 
 from everynet.data.texts.lines import read as read_text
-from everynet.kernels.ngrams import Grams, Ints, Reals, begins
+from everynet.kernels.ngrams import Grams, Ints, Reals, prefix_starts
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -109,7 +109,7 @@ def read_arpa(path: Path) -> tuple[list[str], list[Grams]]:
         keys.append(key[by_key])
         if (keys[-1][1:] == keys[-1][:-1]).any():
             lines.refuse(f"ends the {n}-grams, one of which is there twice")
-        starts = begins(prefix, len(grams[-1].words) if grams else 1)
+        starts = prefix_starts(prefix, len(grams[-1].words) if grams else 1)
         weights = weights[:0] if n == len(counts) else weights[by_key]
         grams.append(Grams(last[by_key].astype(np.int32), starts, logp[by_key], weights))
     if next(iter(lines), "") != "\\end\\":

@@ -29,7 +29,7 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
-from everynet.kernels.ngrams import Counted, Ints, counted, scored, since_start
+from everynet.kernels.ngrams import Counted, Ints, count_ngrams, score_tokens, words_before
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
@@ -172,7 +172,7 @@ class NGramNextWord(Fitting[NGram]):
                 except UserError:  # too little text for its discounts
                     perplexities.append(math.nan)
                     continue
-                logp, _ = scored(valid, since, smoothed.grams(levels[:order]), 0.0)
+                logp, _ = score_tokens(valid, since, smoothed.grams(levels[:order]), 0.0)
                 perplexities.append(float(np.exp(-logp.mean())))
             values = torch.tensor(perplexities)
             curves[name] = torch.where(values.isfinite(), values, math.nan)
@@ -219,9 +219,9 @@ class NGramNextWord(Fitting[NGram]):
         train, valid = (
             data.splits[part][0].cpu().numpy().astype(np.int64) for part in ("train", "valid")
         )
-        since = since_start(train, model.end_)
-        levels = counted(train, since, self.order, len(model.vocabulary_))
-        return levels, valid, since_start(valid, model.end_)
+        since = words_before(train, model.end_)
+        levels = count_ngrams(train, since, self.order, len(model.vocabulary_))
+        return levels, valid, words_before(valid, model.end_)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), vocabulary=0, order=2)

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN
-from everynet.kernels.ngrams import Grams, Ints, counted, scored, since_start
+from everynet.kernels.ngrams import Grams, Ints, count_ngrams, score_tokens, words_before
 from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
@@ -101,7 +101,7 @@ class NGram(BaseEstimator):
                 "the text must hold at least 2 different words, because one alone leaves "
                 "nothing to predict; give more text"
             )
-        levels = counted(flat, since, self.order, len(self.vocabulary_))
+        levels = count_ngrams(flat, since, self.order, len(self.vocabulary_))
         weighed = SMOOTHINGS[self.smoothing](levels, settings)
         self._store(weighed.grams(levels))
         self.missing_ = math.log(weighed.missing) if weighed.missing else -math.inf
@@ -133,7 +133,7 @@ class NGram(BaseEstimator):
     def score_words(self, X: Array) -> tuple[np.ndarray, np.ndarray]:
         """Log P of every word, and the length of the longest known n-gram that ends there."""
         grams = self.grams()
-        return scored(*self._encode(X), grams, self.missing_)  # (1)
+        return score_tokens(*self._encode(X), grams, self.missing_)  # (1)
 
     def score_samples(self, X: Array) -> Array:
         """Log P of every sentence."""
@@ -180,7 +180,7 @@ class NGram(BaseEstimator):
         tries = np.setdiff1d(np.arange(len(self.vocabulary_)), [self.end_, self.unknown_])
         lines = np.where(row == BLANK, tries[:, None], row)  # words line
         since = np.tile(np.arange(len(row)), len(tries))
-        logp, _ = scored(lines.reshape(-1), since, self.grams(), self.missing_)
+        logp, _ = score_tokens(lines.reshape(-1), since, self.grams(), self.missing_)
         total = logp.reshape(len(tries), -1).sum(1)
         if not np.isfinite(total).any():
             raise UserError(
@@ -252,7 +252,7 @@ class NGram(BaseEstimator):
                 "a row of word numbers; give their vocabulary to fit"
             )
         flat = flat.astype(np.int64)
-        return flat, since_start(flat, self.end_)
+        return flat, words_before(flat, self.end_)
 
     def _word_index(self) -> Callable[[str], int]:
         """A function from a word, known or not, to its number."""

@@ -40,7 +40,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from everynet.kernels.ngrams import Counted, Grams, Ints, Reals, begins
+from everynet.kernels.ngrams import Counted, Grams, Ints, Reals, prefix_starts
 from everynet.system.errors import UserError
 
 LARGEST = 5
@@ -72,7 +72,7 @@ class BackoffModel:
         none = np.zeros(0)
         with np.errstate(divide="ignore"):
             return [
-                Grams(level.words, begins(level.prefix, shorter), np.log(p), np.log(weight))
+                Grams(level.words, prefix_starts(level.prefix, shorter), np.log(p), np.log(weight))
                 for level, shorter, p, weight in zip(
                     levels, lengths, self.p, [*self.backoff, none], strict=False
                 )

@@ -34,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
-from everynet.kernels.word2vec import Noise, Rule, descend, read_text, shares, windows
+from everynet.kernels.word2vec import Noise, Rule, draw_windows, read_text, to_uint32, update_batch
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.language.corpus import Corpus, Sentences
@@ -111,7 +111,7 @@ class Word2Vec(LearnedWordVectors):
         f, t = n / n.sum(), self.subsample
         keep = np.minimum(1, np.sqrt(t / f) + t / f)  # (5)
         noise = Noise.of(n**0.75)  # (4)
-        return Rule(self.window, self.negatives, shares(keep), noise, self.bag)
+        return Rule(self.window, self.negatives, to_uint32(keep), noise, self.bag)
 
     def _rate(self, r: float) -> float:
         return self.rate * (1 - r) + self.rate / 250 * r  # (6)
@@ -170,8 +170,8 @@ class Word2Vec(LearnedWordVectors):
             total = torch.zeros((), device=device)
             for step, centres in enumerate(batches):
                 rate = self._rate((epoch + step / len(batches)) / self.epochs)
-                given = windows(read, number, centres, rule, (accept, alias), numbers)
-                loss, count = descend(v, u, given, rate, bag=self.bag)
+                given = draw_windows(read, number, centres, rule, (accept, alias), numbers)
+                loss, count = update_batch(v, u, given, rate, bag=self.bag)
                 total += loss / count.clamp(min=1) / len(batches)
             curve.append(total.item())
         return curve

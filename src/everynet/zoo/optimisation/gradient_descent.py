@@ -32,7 +32,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.paths import decay, descent_paths, landscapes, step_sizes
+from everynet.plot.paths import descent_paths, error_decay, landscapes, step_sizes
 from everynet.recipes.recipe import Simulation
 
 Energy = Callable[[Float[Tensor, "*batch dim"]], Float[Tensor, "*batch"]]
@@ -278,7 +278,7 @@ class Quadratic(Simulation):
         """
         paths = self.named_paths(result)
         factors = factor(result["rates"], self.eigenvalues()).tolist()
-        return decay(
+        return error_decay(
             {name: path.norm(dim=-1) for name, path in paths.items()},
             factors=dict(zip(paths, factors, strict=True)),
             ylabel="distance from the minimum",

@@ -35,7 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import UNKNOWN, Tokens
-from everynet.nn.recurrent import reversed_within
+from everynet.nn.recurrent import reverse_sequences
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
@@ -85,7 +85,7 @@ class Backward(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch time hidden"]:
-        b = reversed_within(self.layer(reversed_within(x, lengths))[0], lengths)  # (2)
+        b = reverse_sequences(self.layer(reverse_sequences(x, lengths))[0], lengths)  # (2)
         return b * inside(lengths, x.shape[1])[:, :, None]
 
 

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import linear
 
 from everynet.data.dataset import Data, History
-from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unrolled
+from everynet.nn.recurrent import Pairs, Tensors, set_uniform, sigmoid_slope, tanh_slope, unroll
 from everynet.zoo.recurrent.adding import Adder, Adding, draw_gates
 from everynet.zoo.recurrent.pictures.gated_cell import gru_cell
 
@@ -52,7 +52,7 @@ class GRU(nn.Module):
     ) -> Outputs:
         """A loop with gradients written by hand; `by_loop` is the same, step by step."""
         weights = self.state.weight, self.reset.weight
-        return unrolled(_GRUStep(), x, h, self.input.weight, self.input.bias, *weights)
+        return unroll(_GRUStep(), x, h, self.input.weight, self.input.bias, *weights)
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
@@ -85,7 +85,7 @@ class SimplifiedGRU(nn.Module):
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
         weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(_SimplifiedStep(), x, h, *weights)
+        return unroll(_SimplifiedStep(), x, h, *weights)
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"]
@@ -123,7 +123,7 @@ class ResetAfterGRU(nn.GRU):
         return torch.stack(states, 1)
 
 
-# The same steps in place for `unrolled`, each with its gradient.
+# The same steps in place for `unroll`, each with its gradient.
 
 
 class _GRUStep:

@@ -28,9 +28,9 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from everynet.data.dataset import Batch, Data, History, Terms
-from everynet.kernels import linear_recurrence
+from everynet.kernels.recurrence import linear_recurrence
 from everynet.metrics.meanings import meanings
-from everynet.plot import Panel, logged, panels
+from everynet.plot import Panel, logged_curves, panels
 from everynet.recipes.training import Training
 from everynet.zoo.recurrent.sequences import generate_data
 
@@ -151,7 +151,7 @@ class TimeConstants(Training[LeakyUnits]):
         """
         begin, curves = torch.tensor([self.start_tau]).double(), {}
         for n, tau in enumerate(self.taus, 1):
-            steps, values = logged(history, "train")[f"_tau_{n}"]
+            steps, values = logged_curves(history, "train")[f"_tau_{n}"]
             curves[f"tau = {tau:g}"] = (torch.cat([0 * begin, steps]), torch.cat([begin, values]))
         return panels(
             Panel(

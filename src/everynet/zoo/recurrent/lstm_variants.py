@@ -41,7 +41,7 @@ from everynet.nn.recurrent import (
     set_uniform,
     sigmoid_slope,
     tanh_slope,
-    unrolled,
+    unroll,
 )
 
 Outputs = tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]
@@ -109,7 +109,7 @@ class HandLSTM(nn.Module):
         state: Float[Tensor, "1 batch state"] | None = None,
     ) -> Outputs:
         weights = self.input.weight, self.input.bias, self.state.weight
-        return unrolled(self.fused(), x, state, *weights)
+        return unroll(self.fused(), x, state, *weights)
 
 
 class BareLSTM(HandLSTM):
@@ -144,7 +144,7 @@ class PeepholeLSTM(HandLSTM):
     def forward(self, x: Tensor, state: Tensor | None = None) -> Outputs:
         no_input = pad(self.input.weight, (0, 0, self.memory.in_features, 0))  # for o
         weights = self.state.weight, self.memory.weight
-        return unrolled(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
+        return unroll(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
 
 
 class NoForgetLSTM(HandLSTM):
@@ -192,7 +192,7 @@ class SigmoidLSTM(HandLSTM):
         return _SigmoidStep()
 
 
-# The same steps in place for `unrolled`, each with its gradient. `now` is one time step of what
+# The same steps in place for `unroll`, each with its gradient. `now` is one time step of what
 # `views` or `slopes` give.
 
 

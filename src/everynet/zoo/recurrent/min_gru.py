@@ -31,7 +31,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.texts.tokens import Tokens
-from everynet.kernels import linear_recurrence
+from everynet.kernels.recurrence import linear_recurrence
 from everynet.nn.input_checks import require_sequences
 from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels

@@ -33,7 +33,7 @@ from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
-from everynet.plot.text import expected, over_text
+from everynet.plot.text import predicted_tokens, values_over_text
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -240,7 +240,7 @@ class NextToken(Training[Reader, Carried]):
         p = model(s[:1, : span.stop])[0][0, span].softmax(1).cpu()
         true = targets[0, span].cpu().clamp(min=0)
         best, ranked = p.topk(min(5, len(tokens)))
-        return expected(
+        return predicted_tokens(
             [tokens.vocabulary[token] for token in true.tolist()],
             p.gather(1, true[:, None])[:, 0],
             [[tokens.vocabulary[token] for token in row] for row in ranked.tolist()],
@@ -265,7 +265,7 @@ class NextToken(Training[Reader, Carried]):
         names = zip(_facts(lanes[0]), size.tolist(), strict=True)
         labels = [f"{name}, r = {value:.2f}" for name, value in names]
         span = _span(s, 66)
-        return over_text(
+        return values_over_text(
             rows[order, span],
             lanes[0][span],
             rows=[labels[n] for n in order],

@@ -34,7 +34,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
-from everynet.nn.recurrent import last_of
+from everynet.nn.recurrent import last_states
 from everynet.plot.sentences import sentence_map
 from everynet.zoo.recurrent.bidirectional import BothWays, inside
 from everynet.zoo.recurrent.classified import TextClassification, Words
@@ -77,7 +77,7 @@ class LastStates(nn.Module):
         self, states: Float[Tensor, "batch time both"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch both"]:
         a, b = states.chunk(2, 2)
-        return torch.cat([last_of(a, lengths), b[:, 0]], 1)  # (2)
+        return torch.cat([last_states(a, lengths), b[:, 0]], 1)  # (2)
 
 
 class MeanState(nn.Module):

@@ -354,7 +354,7 @@ class PlayCatch(Training[QNetwork, Playing]):
         ends = torch.tensor([exact.min(), exact.max()])
         figure = plot.panels(
             plot.Panel(
-                {"greedy play": plot.logged(history, "valid")["mean_return"]},
+                {"greedy play": plot.logged_curves(history, "valid")["mean_return"]},
                 xlabel="step",
                 ylabel="mean return over all starts",
                 title="greedy play",

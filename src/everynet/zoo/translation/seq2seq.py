@@ -37,7 +37,7 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
-from everynet.plot.sentences import handover, sentence_map
+from everynet.plot.sentences import encoder_decoder_states, sentence_map
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -213,7 +213,7 @@ class Translation(Training[Seq2Seq]):
         c = states[:, -1]
         outputs, _ = model.greedy(c, 2 * one.shape[1] + 10)
         before = torch.cat([torch.full_like(outputs[:, :1], _START), outputs[:, :-1]], 1)
-        return handover(
+        return encoder_decoder_states(
             states[0],
             model.decode(before, c)[0],
             [source.vocabulary[token] for token in one[0].tolist()],

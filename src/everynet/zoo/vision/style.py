@@ -43,7 +43,7 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.data.sets import vgg19
 from everynet.nn.frozen import Given
-from everynet.nn.layer_outputs import LayerOutputs, sizes
+from everynet.nn.layer_outputs import LayerOutputs, group_by_size
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.trained import Trained
@@ -286,7 +286,7 @@ class StyleTransfer(Training[Picture]):
             network = deepcopy(network)
         network = network.to(device=x.device, dtype=x.dtype).requires_grad_(False).eval()
         network = network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
-        *styles, content = choose_layers(sizes(network, x)) or [""]
+        *styles, content = choose_layers(group_by_size(network, x)) or [""]
         if not styles:
             raise UserError(
                 f"of ({self.of}) must be the run of a network with feature maps behind activation "
@@ -406,7 +406,7 @@ class StyleTransfer(Training[Picture]):
 
         The two parts pull against each other, and their sum is what is minimised.
         """
-        logged = plot.logged(history, "train")
+        logged = plot.logged_curves(history, "train")
         names = {f"_layer_{i}": name for i, name in enumerate(_style_layers(model), 1)}
         each = {name: logged[key] for key, name in names.items() if key in logged}
         parts = {name: values for name, values in logged.items() if name in ("content", "style")}

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.style import CYCLE, FAINT, MAGNITUDE, SIGNED, array, dress, symmetric
-from everynet.plot.text import SMALL, WIDTH, write
+from everynet.plot.text import SMALL, WIDTH, label_tokens
 
 Maps = Mapping[str, Float[Tensor, "units time"]]
 
@@ -30,7 +30,7 @@ def gates_over_text(
         axes.set_ylabel("unit", fontsize=SMALL)
         axes.tick_params(axis="x", length=0, labelbottom=False)
     every[-1].tick_params(axis="x", labelbottom=True)
-    write(every[-1], text)
+    label_tokens(every[-1], text)
     if title:
         made.suptitle(title, fontsize="medium")
     return made

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import INK, MAGNITUDE, array, bare, figure, plain
+from everynet.plot.style import INK, MAGNITUDE, array, bare, escape_dollars, figure
 
 WIDTH = 6.5  # inches of a whole picture
 LINE, GAP = 0.24, 0.06  # inches that a line of text takes, and the space between rows
@@ -37,9 +37,9 @@ def picture_table(
             name_above, image = row[place]
             pixels = array(image.clamp(0, 1).permute(1, 2, 0))
             axes.imshow(pixels[..., 0] if len(image) == 1 else pixels, cmap="gray", vmin=0, vmax=1)
-            axes.set_title(plain(name_above), fontsize=8, color=INK)
+            axes.set_title(escape_dollars(name_above), fontsize=8, color=INK)
             if place == 0:
-                axes.set_ylabel(plain(name), fontsize=8, color=INK)
+                axes.set_ylabel(escape_dollars(name), fontsize=8, color=INK)
     if title:
         made.suptitle(title, fontsize="medium", color=INK)
     return made

@@ -12,30 +12,27 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 from torch import Tensor
 
-from everynet.plot.style import INK, array, colour, figure, grid
+from everynet.plot.style import INK, WIDTH, array, colour, figure, grid
 from everynet.system.wording import written
 
-WIDTH = 6.5  # inches, a page's
 LINES = 6  # combinations of the other settings that have a line of their own
 DECADE = 10.0  # a ratio of the largest to the smallest setting above which its axis is logarithmic
-DECADES = 100.0  # the same of the figure, of which a decade reads well without
+DECADES = 100.0  # the same of the metric, of which a decade reads well without
 
 
-def swept(
+def metric_by_setting(
     settings: Sequence[Mapping[str, Any]], values: Float[Tensor, " cells"], label: str
 ) -> Figure:
-    """A panel for each setting; `values` has one figure a cell, which is NaN where it diverged."""
+    """A panel for each setting; `values` has the metric of each cell, NaN where it diverged."""
     keys = [*settings[0]]
     columns = min(len(keys), 2)
     rows = -(-len(keys) // columns)
-    made = figure(WIDTH, 2.9 * rows, rows, columns)
-    for axes, key in zip(made.axes, keys, strict=False):
+    made = figure(WIDTH, 2.9 * rows, rows, columns, count=len(keys))
+    for axes, key in zip(made.axes, keys, strict=True):
         _panel(axes, key, settings, values)
         axes.set_ylabel(label)
         if _wide(values[values.isfinite()], DECADES):
             axes.set_yscale("log")
-    for axes in made.axes[len(keys) :]:
-        axes.remove()
     return made
 
 
@@ -65,12 +62,12 @@ def _panel(
     if len(names) > 1 or len(lost) or names[0]:
         axes.legend(
             loc="lower center",
-            bbox_to_anchor=(0.5, 1.0),  # above the panel, where it hides no point
+            bbox_to_anchor=(0.5, 1.0),
             ncols=2,
             frameon=False,
             fontsize=7.5,
             handlelength=1.2,
-        )
+        )  # fmt: skip -- above the panel, where it hides no point
     grid(axes)
 
 

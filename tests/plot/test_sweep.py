@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from everynet.plot.style import colour
-from everynet.plot.swept import LINES, swept
+from everynet.plot.sweep import LINES, metric_by_setting
 from tests.plot.test_panels import drawn, names
 
 
@@ -19,7 +19,7 @@ def grid(**values):
 
 def figure(settings, values=None):
     given = values if values is not None else torch.arange(len(settings), dtype=torch.float64)
-    return drawn(swept(settings, given, "loss (validation)"))
+    return drawn(metric_by_setting(settings, given, "loss (validation)"))
 
 
 def test_points_are_seeds_and_the_line_joins_their_means():
