@@ -82,7 +82,7 @@ def test_the_last_weights_are_kept_and_the_card_says_so(tmp_path):
     assert "| weights | of step 20, the last, because holdout=false leaves no rows that" in card
     assert "holdout=false: the rows for validation are trained on as well" in card
     assert not list((folder / "checkpoints").glob("best-*"))
-    assert everynet.runs.loading.spec_of(folder)["split"].startswith("as published; holdout=false")
+    assert everynet.trained(folder).spec["split"].startswith("as published; holdout=false")
 
 
 def test_a_test_part_of_our_own_choice_is_refused(levels):
