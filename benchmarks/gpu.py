@@ -32,7 +32,8 @@ import everynet
 from everynet.data.dataset import Data
 from everynet.runs.verbs import run
 from everynet.training.device import Setup, choose, computing
-from everynet.training.loop import begin, evaluate, has_images, train
+from everynet.training.graph import Update, has_images
+from everynet.training.loop import begin, evaluate, train
 from side_by_side import write
 
 IMAGES = {"mnist": (70_000, 1, 28), "cifar": (12_000, 3, 32), "cifar10": (60_000, 3, 32)}
@@ -78,10 +79,11 @@ def ours(recipe, data: Data, setup: Setup, captured: bool) -> Turn:
     setup = replace(setup, capture=captured)
     endless = replace(recipe, steps=10**9, schedule="constant")
     state = begin(endless, data, setup)
-    records = train(endless, state, data, setup=setup)
+    update = Update(endless, state, data, setup)
+    records = train(endless, state, data, update=update)
     for _ in range(20):
         next(records)
-    assert bool(state.eager) != captured, state.eager
+    assert bool(update.eager) != captured, update.eager
 
     def turn(count: int) -> float:
         return clocked(lambda: [next(records) for _ in range(count)] and None)

@@ -10,8 +10,16 @@ import pytest
 
 import everynet
 from everynet import cli
-from everynet.cli import VERBS, explained, main, nearest, table
-from everynet.system.errors import CannotWrite, Failure, NoCheckpoint, NonFinite, Stopped, UserError
+from everynet.cli import VERBS, main, nearest, table
+from everynet.system.errors import (
+    CannotWrite,
+    Failure,
+    NoCheckpoint,
+    NonFinite,
+    Stopped,
+    UserError,
+    explain,
+)
 
 MINE = Path(__file__).parent / "mine.py"
 
@@ -151,8 +159,8 @@ def test_options_and_settings_stand_in_any_order(call):
         (NoCheckpoint("none"), 5, "none"),
         (Stopped("asked", 2), 130, "asked"),
         (Stopped("asked", 15), 143, "asked"),
-        (KeyError("x"), 1, "a fault of ours: KeyError: 'x' (--debug shows where)"),
-        (OSError("y"), 1, "a fault of ours: OSError: y (--debug shows where)"),
+        (KeyError("x"), 1, "internal error: KeyError: 'x' (--debug shows where)"),
+        (OSError("y"), 1, "internal error: OSError: y (--debug shows where)"),
         (
             MemoryError(),
             2,
@@ -161,7 +169,7 @@ def test_options_and_settings_stand_in_any_order(call):
     ],
 )
 def test_every_error_has_its_code_and_line(error, code, line):
-    assert explained(error) == (code, line)
+    assert explain(error) == (code, line)
 
 
 @pytest.mark.parametrize(

@@ -267,24 +267,26 @@ def everything(state: State) -> dict[str, Tensor]:
     return {name: value.detach().cpu().clone() for name, value in found.items()}
 
 
-def trained(recipe: Training, precision: str, captured: bool) -> tuple[list[Terms], State]:
+def trained(recipe: Training, precision: str, captured: bool) -> tuple[list[Terms], State, str]:
+    """The terms of every update, the state at the end, and why updates were no graph."""
     setup = replace(choose("cuda", precision), capture=captured)
     with computing(setup), deterministic():
         torch.backends.cudnn.benchmark = False  # it would choose by the clock
         data = recipe.dataset().to(setup.device, setup.dtype)
         state = begin(recipe, data, setup)
+        update = capture.Update(recipe, state, data, setup)
         terms = []
-        for record in train(recipe, state, data, setup=setup):
+        for record in train(recipe, state, data, update=update):
             terms.append(record.terms)
             if record.step in (60, 120):  # what a run does in between
                 evaluate(recipe, recipe.deployed(state), data.valid, setup)
-        return [{n: t.cpu() for n, t in one.items()} for one in terms], state
+        return [{n: t.cpu() for n, t in one.items()} for one in terms], state, update.eager
 
 
 def compare(recipe: Training, precision: str, eager: str = "") -> None:
     """Captured (or, where `eager` is said, fallen back) and eager: the same terms and state."""
-    (terms, state), (wanted, plain) = (trained(recipe, precision, c) for c in (True, False))
-    assert eager in state.eager if eager else not state.eager, f"eager: {state.eager!r}"
+    (terms, state, why), (wanted, plain, _) = (trained(recipe, precision, c) for c in (True, False))
+    assert eager in why if eager else not why, f"eager: {why!r}"
     assert len(terms) == len(wanted) == recipe.steps
     for step, (one, other) in enumerate(zip(terms, wanted, strict=True), 1):
         assert [*one] == [*other]
@@ -360,10 +362,11 @@ def waits_for_nothing(recipe: Training, captured: bool) -> None:
     with computing(setup):
         data = recipe.dataset().to(setup.device, setup.dtype)
         state = begin(recipe, data, setup)
-        records = train(recipe, state, data, setup=setup)
+        update = capture.Update(recipe, state, data, setup)
+        records = train(recipe, state, data, update=update)
         for _ in range(5):
             next(records)
-        assert bool(state.eager) != captured, state.eager
+        assert bool(update.eager) != captured, update.eager
         torch.cuda.set_sync_debug_mode("error")
         try:
             for _ in range(STEPS - 5):
@@ -375,9 +378,11 @@ def waits_for_nothing(recipe: Training, captured: bool) -> None:
 def fed_from_outside(precision: str) -> None:
     """A set that stays outside the GPU gives the terms and the state of one that is on it."""
     outside, inside = (replace(Convolved(), mapped=mapped) for mapped in (True, False))
-    (terms, state), (wanted, plain) = (trained(r, precision, True) for r in (outside, inside))
-    assert not state.eager, state.eager
-    assert not plain.eager, plain.eager
+    (terms, state, why), (wanted, plain, too) = (
+        trained(r, precision, True) for r in (outside, inside)
+    )
+    assert not why, why
+    assert not too, too
     assert terms == wanted
     found, right = everything(state), everything(plain)
     assert all(torch.equal(value, right[name]) for name, value in found.items())
@@ -386,10 +391,10 @@ def fed_from_outside(precision: str) -> None:
 def late() -> None:
     """A capture that fails half-way leaves a state and generators with which it goes on."""
     CALLS[0] = 0
-    (terms, state) = trained(Late(), "fp32", True)
+    terms, state, why = trained(Late(), "fp32", True)
     CALLS[0] = -10 * STEPS
-    (wanted, plain) = trained(Late(), "fp32", False)
-    assert "capturing failed" in state.eager, state.eager
+    wanted, plain, _ = trained(Late(), "fp32", False)
+    assert "capturing failed" in why, why
     found, right = everything(state), everything(plain)
     differ = [name for name, value in found.items() if not torch.equal(value, right[name])]
     assert not differ, differ

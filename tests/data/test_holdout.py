@@ -1,6 +1,5 @@
 """`holdout=false`: all rows but those of a published test are trained on, and nothing chooses."""
 
-import json
 from dataclasses import replace
 
 import pytest
@@ -82,9 +81,7 @@ def test_the_last_weights_are_kept_and_the_card_says_so(tmp_path):
     assert "| weights | of step 20, the last, because holdout=false leaves no rows that" in card
     assert "holdout=false: the rows for validation are trained on as well" in card
     assert not list((folder / "checkpoints").glob("best-*"))
-    assert json.loads((folder / "spec.json").read_text())["spec"]["split"].startswith(
-        "as published; holdout=false"
-    )
+    assert everynet.trained(folder).spec["split"].startswith("as published; holdout=false")
 
 
 def test_a_test_part_of_our_own_choice_is_refused(levels):

@@ -30,8 +30,9 @@ from safetensors.torch import load, save
 
 import everynet
 from everynet import runs
-from everynet.cli import explained, main
-from everynet.runs import job
+from everynet.cli import main
+from everynet.runs import training_job
+from everynet.system.errors import explain
 from tests.hostile.recipes import RECIPES
 from tests.runs.sealed import reseal, reseal_bundle
 
@@ -284,7 +285,7 @@ def load_it(folder):
     try:
         everynet.load(folder, FILE)
     except Exception as error:  # every one has a code
-        code, line = explained(error)
+        code, line = explain(error)
         print(f"everynet: {line}", file=sys.stderr)
         return code
     return 0
@@ -324,7 +325,7 @@ def try_all(out, first, count):
     """Print how each verb ended on each of so many folders."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    job.learning_curve = lambda _rows: Figure(figsize=(1, 1))  # slow, and drawn by us
+    training_job.learning_curve = lambda _rows: Figure(figsize=(1, 1))  # slow, and drawn by us
     signal.signal(signal.SIGALRM, late)
     out.mkdir(parents=True, exist_ok=True)
     good = seed_runs(out / "good")

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from everynet.cli import explained
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
-from everynet.system.errors import UserError
-from everynet.training.loop import check_room
+from everynet.system.errors import UserError, explain
+from everynet.training.preflight import check_memory
 
 LONG = "x" * 5000
 HUGE = 10**12
@@ -64,7 +63,7 @@ def test_recipes_that_have_no_names(refused, tmp_path):
 
 def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
     """By its settings, before any is taken: the system would give it, and kill us later."""
-    monkeypatch.setattr("everynet.training.loop.free", lambda: 7.5e6)
+    monkeypatch.setattr("everynet.training.preflight.free", lambda: 7.5e6)
     line = refused("run", "mlp", "hidden=900,1000", "seed=2000", "data=digits")
     assert line == (
         "hidden (900,1000) must be smaller, because the weights and gradients of mlp would take "
@@ -72,10 +71,10 @@ def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
     )
     recipe = override(find("mlp"), {"hidden": (900, 1000), "data": "digits"})
     data, weights = recipe.dataset(), 64 * 900 + 900 + 900 * 1000 + 1000 + 1000 * 10 + 10
-    monkeypatch.setattr("everynet.training.loop.free", lambda: 2 * 4 * weights)
-    check_room(recipe, data, copies=2)
+    monkeypatch.setattr("everynet.training.preflight.free", lambda: 2 * 4 * weights)
+    check_memory(recipe, data, copies=2)
     with pytest.raises(UserError, match=r"because the weights and gradients of mlp"):
-        check_room(recipe, data, copies=3)
+        check_memory(recipe, data, copies=3)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +90,7 @@ def test_22_a_network_larger_than_the_memory_that_is_free(refused, monkeypatch):
 def test_however_memory_runs_out_it_is_said_so(fails):
     with pytest.raises((RuntimeError, MemoryError)) as caught:
         fails()
-    code, line = explained(caught.value, ["run", "mlp", "hidden=2,4000", "lr=0.1"])
+    code, line = explain(caught.value, ["run", "mlp", "hidden=2,4000", "lr=0.1"])
     assert (code, line) == (
         2,
         "there is not enough memory for this: hidden (2,4000) must be smaller",
@@ -101,11 +100,11 @@ def test_however_memory_runs_out_it_is_said_so(fails):
 def test_a_file_that_was_named_and_cannot_be_read_is_the_users_affair_and_no_other():
     error = PermissionError(errno.EACCES, "Permission denied", "/data/mine.csv")
     named = ["run", "mlp", "data=/data/mine.csv"]
-    assert explained(error, named) == (2, "/data/mine.csv cannot be read: Permission denied")
-    assert explained(error, ["run", "mlp"])[0] == 1
+    assert explain(error, named) == (2, "/data/mine.csv cannot be read: Permission denied")
+    assert explain(error, ["run", "mlp"])[0] == 1
     full = OSError(errno.ENOSPC, "No space left on device", "/tmp/x")
     line = "cannot write: No space left on device; free some space or choose another folder"
-    assert explained(full) == (4, line)
+    assert explain(full) == (4, line)
 
 
 def test_whole_numbers_of_more_than_64_bits_are_refused_by_their_name():

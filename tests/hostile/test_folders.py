@@ -24,7 +24,7 @@ from torch import nn
 import everynet
 from everynet import runs
 from everynet.cli import main
-from everynet.runs import checkpoint, job
+from everynet.runs import checkpoint, training_job
 from everynet.system import files, manifest
 from everynet.system.errors import CannotWrite, Missing, NoCheckpoint, UserError
 from tests.hostile.generator import FILE, ROWS, make_canary, state_of
@@ -96,9 +96,8 @@ def received(good, tmp_path):
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Small pictures; and folders are reached by handles again, whatever a test said."""
-    monkeypatch.setattr(job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
-    monkeypatch.setattr(files, "HANDLES", files.HANDLES)
+    """Small pictures."""
+    monkeypatch.setattr(training_job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture
@@ -284,10 +283,7 @@ def test_2_a_file_that_is_a_link(name, received, around, call):
 
 
 @pytest.mark.parametrize("name", ["checkpoints", "pictures", "cells", "checkpoints/6"])
-@pytest.mark.parametrize("handles", [True, False])
-def test_2_a_folder_that_is_a_link(name, handles, received, around, call):
-    """With handles of folders, and by the names of them where the system has no handles."""
-    files.HANDLES = handles
+def test_2_a_folder_that_is_a_link(name, received, around, call):
     folder = received("rates" if name == "cells" else "flowers")
     shutil.rmtree(folder / name)
     (folder / name).symlink_to(around / "canary" / "checkpoints")
@@ -668,7 +664,7 @@ def test_22_a_network_larger_than_memory_is_refused_before_any_is_taken(
     about["settings"]["hidden"] = 10**9  # 28 GB of weights
     (folder / "recipe.json").write_text(json.dumps(about))
     reseal(folder)
-    monkeypatch.setattr("everynet.training.loop.free", lambda: 8e9)
+    monkeypatch.setattr("everynet.training.preflight.free", lambda: 8e9)
     monkeypatch.setattr(nn.Linear, "__init__", small_only(nn.Linear.__init__))
     much = ("weights and gradients", "64.0") if verb == "resume" else ("weights", "32.0")
     said = (

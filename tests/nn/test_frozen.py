@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from everynet.nn.frozen import Given
+from everynet.nn.frozen import Frozen
 from everynet.recipes.state import State
 from everynet.runs import checkpoint
 
@@ -13,7 +13,7 @@ class Holder(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.own = nn.Linear(3, 2)
-        self.given = Given(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)))
+        self.given = Frozen(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Dropout(0.5)))
 
     def forward(self, x):
         return self.given(self.own(x))
@@ -62,7 +62,7 @@ def test_gradients_go_through_it_and_stay_off_its_weights():
 def test_it_answers_as_the_network_does():
     network = nn.Linear(2, 4)
     x = torch.randn(3, 2)
-    assert torch.equal(Given(network)(x), network(x))
+    assert torch.equal(Frozen(network)(x), network(x))
 
 
 def test_a_checkpoint_of_what_holds_it_does_not_store_it(tmp_path):

@@ -19,8 +19,8 @@ from everynet.recipes.settings import override
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, verbs
 from everynet.runs.job import Job
-from everynet.runs.progress import Stop
 from everynet.system.errors import Stopped, UserError
+from everynet.system.signals import Stop
 from everynet.system.wording import written
 from everynet.training.loop import begin, trained
 from tests.runs import recipes
@@ -242,7 +242,7 @@ def stopped(recipe, out, monkeypatch):
         yield Stop(signal=15)
 
     with monkeypatch.context() as patch:
-        patch.setattr(verbs, "signals", soon)
+        patch.setattr(verbs, "catching_signals", soon)
         with pytest.raises(Stopped):
             runs.run(recipe, out, device="cpu")
     return next(out.iterdir())

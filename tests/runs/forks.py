@@ -26,7 +26,7 @@ from matplotlib.figure import Figure
 from everynet import runs
 from everynet.cli import main
 from everynet.recipes.catalog import find
-from everynet.runs import job
+from everynet.runs import training_job
 from everynet.system import files
 from tests.hostile.recipes import RECIPES as SMALL
 from tests.runs.laws import Law
@@ -229,8 +229,7 @@ def stop(out, draw):
 
 def small_pictures():
     """Drawing is for other tests: here a picture is a file to be written."""
-    job.learning_curve = lambda _rows: Figure(figsize=(1, 1))
-    job.png = lambda _figure: b"\x89PNG"
+    training_job.learning_curve = lambda _rows: Figure(figsize=(1, 1))
     for name in ("catch", "char-rnn"):
         type(find(name)).pictures = lambda *_: {"empty": Figure(figsize=(1, 1))}
 

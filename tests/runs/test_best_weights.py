@@ -1,4 +1,4 @@
-"""Which weights are kept, what is said of them, and when patience ends a run."""
+"""Which weights are kept, what is told of them, and when patience ends a run."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import pytest
 
 from everynet import runs
-from everynet.cli.run import ending
+from everynet.cli.run import summarize
 from everynet.data.dataset import Data
 from everynet.recipes.stored import of_run
 from everynet.recipes.sweep import sweep_of
 from everynet.runs import checkpoint
-from everynet.runs.best_weights import Keeping
+from everynet.runs.best_weights import BestWeights
 from everynet.system.errors import UserError
 from tests.runs.recipes import RECIPES, Small
 from tests.runs.sealed import reseal
@@ -25,13 +25,13 @@ FALLS = replace(RECIPES["small"], name="falls", schedule="cosine")
 class KeepsLast(Small):
     """As recipes whose rate falls do."""
 
-    def judge(self):
+    def monitor(self):
         return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measured(Small):
-    """Figures that are not its objective, and no goal."""
+    """Metrics that are not its objective, and no goal."""
 
     goal: str = ""
 
@@ -44,33 +44,33 @@ def rows(*values, name="cross_entropy"):
 
 
 def weighed(recipe, data, *values):
-    keeping = Keeping.of(recipe, data)
-    keeping.replay(rows(*values))
-    return keeping
+    best = BestWeights.of(recipe, data)
+    best.replay(rows(*values))
+    return best
 
 
 def test_the_goal_decides_and_says_so():
-    keeping = weighed(RECIPES["small"], KNOWN, 0.5, 0.25, 0.3)
-    assert keeping.merits == [-0.5, -0.25, -0.3]
-    assert not keeping.later
-    told = keeping.told(rows(0.5, 0.25, 0.3), 4, 6, 6)
-    assert told == "of step 4 of 6: best valid cross_entropy 0.25"
+    best = weighed(RECIPES["small"], KNOWN, 0.5, 0.25, 0.3)
+    assert (best.streak.best, best.streak.length) == (-0.25, 1)
+    assert not best.prefers_later
+    line = best.describe(rows(0.5, 0.25, 0.3), 4, 6, 6)
+    assert line == "of step 4 of 6: best valid cross_entropy 0.25"
 
 
 @pytest.mark.parametrize(
     ("recipe", "data", "why"),
     [
         (KeepsLast(schedule="cosine"), KNOWN, r"the rate falls to its end (schedule=cosine)"),
-        (KeepsLast(), KNOWN, "the recipe does not choose by its figures"),
-        (replace(FALLS, goal=""), KNOWN, "no goal of the recipe says which figure is the better"),
-        (Measured(), OWN, "no goal of the recipe says which figure is the better"),
+        (KeepsLast(), KNOWN, "the recipe does not choose by its metrics"),
+        (replace(FALLS, goal=""), KNOWN, "no goal of the recipe says which metric is the better"),
+        (Measured(), OWN, "no goal of the recipe says which metric is the better"),
         (FALLS, replace(OWN, chooses=False), "holdout=false leaves no rows that could choose"),
     ],
 )
 def test_the_last_are_kept_and_the_reason_is_said(recipe, data, why):
-    keeping = weighed(recipe, data, 0.5, 0.25)
-    assert keeping.judge is None
-    assert keeping.told(rows(0.5, 0.25), -1, 12, 12).startswith(
+    best = weighed(recipe, data, 0.5, 0.25)
+    assert best.monitor is None
+    assert best.describe(rows(0.5, 0.25), -1, 12, 12).startswith(
         f"of step 12, the last, because {why}"
     )
 
@@ -78,24 +78,24 @@ def test_the_last_are_kept_and_the_reason_is_said(recipe, data, why):
 @pytest.mark.parametrize("recipe", [KeepsLast(schedule="cosine"), KeepsLast(schedule="one-cycle")])
 def test_on_ones_own_data_and_with_patience_the_best_are_kept(recipe):
     for patient, data in ((recipe, OWN), (replace(recipe, patience=2), KNOWN)):
-        keeping = Keeping.of(patient, data)
-        assert keeping.judge.metric == "cross_entropy"
-        assert keeping.later
+        best = BestWeights.of(patient, data)
+        assert best.monitor.metric == "cross_entropy"
+        assert best.prefers_later
 
 
 def test_without_a_goal_the_objective_decides_on_ones_own_data():
-    keeping = weighed(replace(FALLS, goal=""), OWN, 0.5, 0.25)
-    assert keeping.merits == [-0.5, -0.25]
-    assert keeping.told(rows(0.5, 0.25), 4, 4, 4) == "of step 4 of 4: best valid objective 0.25"
+    best = weighed(replace(FALLS, goal=""), OWN, 0.5, 0.25)
+    assert (best.streak.best, best.streak.length) == (-0.25, 0)
+    assert best.describe(rows(0.5, 0.25), 4, 4, 4) == "of step 4 of 4: best valid objective 0.25"
 
 
 def test_patience_counts_evaluations_since_the_best():
     patient = replace(RECIPES["small"], patience=2)
-    assert not weighed(patient, KNOWN).tired
-    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5).tired
-    assert weighed(patient, KNOWN, 3.0, 2.0, 2.5, 2.0).tired  # as good is no better
-    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5, 1.0).tired
-    assert not weighed(replace(patient, patience=0), KNOWN, 1.0, 2.0, 3.0, 4.0, 5.0).tired
+    assert not weighed(patient, KNOWN).out_of_patience
+    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5).out_of_patience
+    assert weighed(patient, KNOWN, 3.0, 2.0, 2.5, 2.0).out_of_patience  # as good is no better
+    assert not weighed(patient, KNOWN, 3.0, 2.0, 2.5, 1.0).out_of_patience
+    assert not weighed(replace(patient, patience=0), KNOWN, 1.0, 2.0, 3.0, 4.0).out_of_patience
 
 
 @pytest.mark.parametrize(
@@ -108,15 +108,15 @@ def test_patience_counts_evaluations_since_the_best():
 )  # fmt: skip
 def test_patience_with_nothing_to_wait_for_is_refused(recipe, data, match):
     with pytest.raises(UserError, match=match):
-        Keeping.of(recipe, data)
+        BestWeights.of(recipe, data)
 
 
 def test_a_patience_that_cannot_come_to_its_end_is_told(tmp_path, capsys):
     line = r"patience \(3\) cannot end this run, which is evaluated 3 times: do more steps, or a s"
     runs.run(replace(RECIPES["small"], patience=3), tmp_path, device="cpu", show=True)
     assert re.search(line, capsys.readouterr().err)
-    assert not Keeping(None, patience=3).idle(4)
-    assert not Keeping(None).idle(0)
+    assert not BestWeights(None, patience=3).describe_idle_patience(4)
+    assert not BestWeights(None).describe_idle_patience(0)
 
 
 def test_a_patience_below_0_is_refused():
@@ -124,10 +124,10 @@ def test_a_patience_below_0_is_refused():
         Small(patience=-1)
 
 
-def test_a_goal_that_names_no_figure_is_one_line(tmp_path):
+def test_a_goal_that_names_no_metric_is_one_line(tmp_path):
     wrong = replace(RECIPES["small"], goal="accuracy >= 0.5")
     with pytest.raises(
-        UserError, match=r"goal \(accuracy >= 0.5\) must name a figure that small gives: cross_ent"
+        UserError, match=r"goal \(accuracy >= 0.5\) must name a metric that small gives: cross_ent"
     ):
         runs.run(wrong, tmp_path, device="cpu")
 
@@ -161,7 +161,7 @@ def test_a_run_ends_when_patience_does(patient):
     )
     assert result.weights == told
     assert f"| weights | {told} |" in (result.folder / "card.md").read_text()
-    assert f"weights {told}" in [*ending(recipe, result, "patient")]
+    assert f"weights {told}" in [*summarize(recipe, result, "patient")]
 
 
 def test_gone_on_with_it_does_no_further_step(patient, tmp_path):
@@ -182,10 +182,10 @@ def test_a_run_folder_older_than_patience_is_read(tmp_path):
     del about["settings"]["patience"]
     path.write_text(json.dumps(about))
     reseal(folder)
-    found = of_run(folder, "tests/core/recipes.py")
+    found = of_run(folder, "tests/runs/recipes.py")
     assert (found.steps, found.patience) == (12, 0)
     del about["settings"]["lr"]
     path.write_text(json.dumps(about))
     reseal(folder)
     with pytest.raises(UserError, match="has no setting lr"):
-        of_run(folder, "tests/core/recipes.py")
+        of_run(folder, "tests/runs/recipes.py")

@@ -71,7 +71,9 @@ def test_what_learns_from_its_data_otherwise_is_not_judged_by_files(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("the cat saw the dog and the dog saw the cat in the old house\n" * 200)
     done = everynet.run(find("word2vec").tiny(), tmp_path / "runs", device="cpu")
-    with pytest.raises(UserError, match="word2vec takes more from its data than files to judge by"):
+    with pytest.raises(
+        UserError, match="word2vec takes more from its data than files to test it on"
+    ):
         everynet.evaluate(done.folder, path)
 
 

@@ -17,15 +17,15 @@ import torch
 import everynet
 from everynet import runs
 from everynet.cli import main
-from everynet.recipes import catalog
 from everynet.recipes.experiment import stacked
 from everynet.recipes.settings import settings
+from everynet.recipes.stored import of_run
 from everynet.runs import cell_job as cells
 from everynet.runs import checkpoint
+from everynet.runs.experiment_job import CellFailed
 from everynet.runs.log import Log
 from everynet.runs.workers import Worker
 from everynet.system.errors import Stopped, UserError
-from everynet.system.explain import CellFailed
 from everynet.system.sources import note
 from everynet.training.loop import begin, train
 from tests.runs import laws
@@ -129,7 +129,7 @@ def test_a_cell_that_diverges_is_a_result(whole, table):
 
 
 def test_a_network_of_a_cell_that_is_larger_than_memory_is_refused(table, monkeypatch):
-    monkeypatch.setattr("everynet.training.loop.free", lambda: 0)
+    monkeypatch.setattr("everynet.training.preflight.free", lambda: 0)
     with pytest.raises(
         UserError, match=r"the network must be smaller, because the weights of Steep"
     ):
@@ -385,7 +385,7 @@ def test_a_cell_is_a_run_folder(whole, table, capsys):
     folder = whole.folder / "cells" / GOOD
     loaded = everynet.load(folder, FILE)
     same(dict(table.cells[GOOD].network().state_dict()), dict(loaded.state_dict()))
-    found = catalog.of_run(folder, FILE)
+    found = of_run(folder, FILE)
     assert settings(found) == settings(table.cells[GOOD].recipe)
     assert type(found).__name__ == "Steep"
     assert main(["runs", "--out", str(whole.folder / "cells")]) == 0
@@ -442,7 +442,7 @@ def test_data_that_changed_under_a_cell_is_refused(tmp_path, monkeypatch):
 
 def test_the_card_and_the_listing(whole):
     page = (whole.folder / "card.md").read_text()
-    assert "## Figures\n" in page
+    assert "## Metrics\n" in page
     assert "| diverged | 2 |" in page
     assert "## Cells\n\n| cell | steps | valid cross_entropy |\n| --- | --- | --- |\n" in page
     assert "| lr-0.1-0 | 12 | 0.629283 |\n" in page

@@ -11,9 +11,9 @@ import pytest
 
 from everynet import runs
 from everynet.runs import checkpoint
+from everynet.runs.experiment_job import CellFailed
 from everynet.system import files
 from everynet.system.errors import CannotWrite, UserError
-from everynet.system.explain import CellFailed
 from tests.runs.laws import Law
 from tests.runs.recipes import RECIPES
 from tests.runs.test_resume import contents
@@ -162,9 +162,9 @@ def test_a_second_process_on_one_run_is_refused(unbroken):
 HOLD = """
 import sys, time
 from pathlib import Path
-from everynet import files
+from everynet.system import files
 with files.locked(Path(sys.argv[1])):
-    print("held", flush=True)
+    print("locked", flush=True)
     time.sleep(60)
 """
 
@@ -173,7 +173,7 @@ def test_the_lock_of_a_killed_process_is_taken_over(unbroken):
     holder = subprocess.Popen(
         [sys.executable, "-c", HOLD, str(unbroken)], stdout=subprocess.PIPE, text=True
     )
-    assert holder.stdout.readline() == "held\n"
+    assert holder.stdout.readline() == "locked\n"
     with pytest.raises(UserError, match="in use by another process"):
         runs.resume(RECIPE, unbroken)
     holder.kill()

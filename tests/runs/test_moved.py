@@ -12,10 +12,10 @@ from everynet.data.paths import absolute
 from everynet.recipes.settings import override
 from everynet.runs import checkpoint
 from everynet.runs.cell_job import CellJob
-from everynet.runs.folder import resolved
+from everynet.runs.experiment_job import CellFailed
+from everynet.runs.folder import resolve
 from everynet.runs.job import Job
 from everynet.system.errors import UserError
-from everynet.system.explain import CellFailed
 from everynet.system.manifest import put
 
 
@@ -80,9 +80,9 @@ def test_known_names_stay_names_and_others_are_made_absolute(here):
 
 def test_files_and_runs_that_settings_name_are_absolute_too(here):
     folder = everynet.run(small(), "runs", device="cpu").folder
-    begun = resolved(override(small(), {"start": str(folder)}))
+    begun = resolve(override(small(), {"start": str(folder)}))
     assert begun.start.path == str(here / folder)
-    style = resolved(override(everynet.recipe("style"), {"content": "a.png", "style": "b.png"}))
+    style = resolve(override(everynet.recipe("style"), {"content": "a.png", "style": "b.png"}))
     assert (style.content, style.style) == (here / "a.png", here / "b.png")
 
 

@@ -9,7 +9,7 @@ from everynet.data.dataset import Data
 from everynet.data.report import rare
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
-from everynet.runs import notes as remarks
+from everynet.runs import notes
 
 
 def data(counts, **options):
@@ -22,11 +22,11 @@ RECIPE = find("mlp")
 
 
 def test_a_class_rarer_than_one_in_twenty_is_named():
-    (line,) = remarks.of_data(data([190, 9]), override(RECIPE, {"steps": 1000}))
+    (line,) = notes.on_data(data([190, 9]), override(RECIPE, {"steps": 1000}))
     assert line.startswith("mine.csv: rare among 199 training samples: c1 (9); accuracy says")
     assert "class_weight=balanced" in line
-    assert not [*remarks.of_data(data([190, 10]), RECIPE)]
-    assert not [*remarks.of_data(replace(data([190, 9]), own=False), RECIPE)]
+    assert not [*notes.on_data(data([190, 10]), RECIPE)]
+    assert not [*notes.on_data(replace(data([190, 9]), own=False), RECIPE)]
 
 
 def test_of_many_classes_none_need_be_common():
@@ -42,20 +42,20 @@ def test_numbers_and_pixels_have_no_classes_to_count():
     pixels = replace(
         data([30, 1]), splits={"train": (torch.zeros(31, 2), torch.zeros(31, 4).long())}
     )
-    assert not [*remarks.of_data(numbers, RECIPE), *remarks.of_data(pixels, RECIPE)]
+    assert not [*notes.on_data(numbers, RECIPE), *notes.on_data(pixels, RECIPE)]
 
 
 def test_fewer_steps_than_an_epoch():
     given = override(RECIPE, {"steps": 10, "batch_size": 8})
-    (line,) = remarks.of_data(data([100, 100]), given)
+    (line,) = notes.on_data(data([100, 100]), given)
     assert line == (
         "steps (10) see 80 of 200 training samples, less than one epoch; epochs=1 sees them all"
     )
-    assert not [*remarks.of_data(data([100, 100]), override(given, {"steps": 25}))]
+    assert not [*notes.on_data(data([100, 100]), override(given, {"steps": 25}))]
 
 
 def test_notes_of_the_data_come_first():
-    lines = [*remarks.of_data(data([50, 50], notes=("column a is empty",)), RECIPE)]
+    lines = [*notes.on_data(data([50, 50], notes=("column a is empty",)), RECIPE)]
     assert lines == ["mine.csv: column a is empty"]
 
 
@@ -69,7 +69,7 @@ def test_notes_of_the_data_come_first():
         ({"loss": 1.0}, ""),
     ],
 )
-def test_figures_that_are_no_better_than_none(metrics, said):
-    lines = [*remarks.of_figures(metrics)]
+def test_metrics_that_are_no_better_than_none(metrics, said):
+    lines = [*notes.on_metrics(metrics)]
     assert len(lines) == bool(said)
     assert all(line.startswith(said) for line in lines)

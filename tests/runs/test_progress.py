@@ -1,4 +1,4 @@
-"""The line of a run: how long it takes yet, the newest figure, the last step, in any place."""
+"""The line of a run: how long it takes yet, the newest metric, the last step, in any place."""
 
 import io
 import re
@@ -10,8 +10,7 @@ import pytest
 
 from everynet import runs
 from everynet.runs import progress as module
-from everynet.runs.pace import Pace
-from everynet.runs.progress import Progress
+from everynet.runs.progress import Pace, Progress
 from tests.runs.recipes import RECIPES
 
 
@@ -22,40 +21,41 @@ def clock(monkeypatch):
     return now
 
 
-def simulated(clock, pace, *, steps, update=0.01, first=3.0, look=2.0, every=100):
+def simulated(clock, pace, *, steps, update=0.01, first=3.0, look=2.0):
     """Go through a run, and give what was thought to be left after each update."""
     pace.begin(0)
     left = []
     for step in range(1, steps + 1):
         clock[0] += first if step == 1 else update
         pace.tick(step)
-        if step % every == 0:
-            with pace.apart("look"):
+        if step % pace.every == 0:
+            with pace.pause(evaluates=True):
                 clock[0] += look
+            with pace.pause():  # a checkpoint
+                clock[0] += 1
         left.append(pace.left(step, steps))
     return left
 
 
 def test_time_left_leaves_the_first_update_out_and_counts_evaluations_to_come(clock):
-    pace = Pace(every={"look": 100}, guess={"look": 150.0}, after={"look": 0.5}, drawing=1.0)
-    left = simulated(clock, pace, steps=1000)
-    true = [(1000 - n) * 0.01 + (10 - n // 100) * 2.0 + 1 + 1 for n in range(1, 1001)]
+    left = simulated(clock, Pace(every=100), steps=1000)
+    true = [(1000 - n) * 0.01 + (10 - n // 100) * 2.0 for n in range(1, 1001)]
     assert left[0] is None  # one update, which takes longer than others
-    assert left[1] == pytest.approx(9.98 + 10 * 1.5 + 0.75 + 1)  # an evaluation is guessed yet
+    assert left[1] == pytest.approx(9.98)  # nobody knows yet how long an evaluation takes
     assert left[101:999] == pytest.approx(true[101:999], rel=1e-6)
+    assert left[999] == 0
 
 
-def test_what_comes_first_of_its_kind_may_be_slow(clock):
-    pace = Pace(every={"save": 1})
-    pace.begin(0)
-    for seconds in (5.0, 1.0, 1.0):
-        with pace.apart("save"):
+def test_the_newest_evaluation_counts(clock):
+    pace = Pace(every=1)
+    for seconds in (5.0, 1.0):
+        with pace.pause(evaluates=True):
             clock[0] += seconds
     pace.begin(0)
     for step in (1, 2):
         clock[0] += 0.5
         pace.tick(step)
-    assert pace.each(2) == pytest.approx(0.5)
+    assert pace.seconds_per_update(2) == pytest.approx(0.5)
     assert pace.left(2, 10) == pytest.approx(8 * 0.5 + 8 * 1.0)
     assert pace.left(10, 10) == 0
 
@@ -76,7 +76,7 @@ def test_without_ticks_all_that_was_done_is_the_measure(clock):
     assert pace.left(3, 9) == pytest.approx(60)
 
 
-def test_a_run_ends_at_its_last_step_and_shows_its_newest_figure(tmp_path, capsys):
+def test_a_run_ends_at_its_last_step_and_shows_its_newest_metric(tmp_path, capsys):
     recipe = replace(RECIPES["small"], name="small")
     result = runs.run(recipe, tmp_path, device="cpu", show=True)
     _, last = capsys.readouterr().err.splitlines()
@@ -98,7 +98,7 @@ def test_a_run_that_patience_ends_says_so_at_its_step(tmp_path, capsys, monkeypa
     assert all(re.search(r"at most \d+ s left\Z", line) for line in lines[5:-2])
 
 
-def test_the_newest_figure_is_the_goals_or_the_first(tmp_path, capsys):
+def test_the_newest_metric_is_the_goals_or_the_first(tmp_path, capsys):
     recipe = replace(RECIPES["gan"], name="gan", goal="")
     runs.run(recipe, tmp_path, device="cpu", show=True)
     assert "  valid distance " in capsys.readouterr().err

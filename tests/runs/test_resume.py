@@ -16,8 +16,8 @@ from everynet.cli.runs import read
 from everynet.runs import checkpoint, verbs
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.log import Log
-from everynet.runs.progress import Stop
 from everynet.system.errors import Stopped, UserError
+from everynet.system.signals import Stop
 from everynet.training.device import choose
 from everynet.training.loop import begin
 from everynet.training.processes import World
@@ -69,7 +69,7 @@ def stopped_after(stop, recipe, out, monkeypatch):
         yield StopAt(stop - 1)
 
     with monkeypatch.context() as patch:
-        patch.setattr(verbs, "signals", soon)
+        patch.setattr(verbs, "catching_signals", soon)
         with pytest.raises(Stopped, match="everynet resume") as stopped:
             runs.run(recipe, out, device="cpu")
     assert stopped.value.code == 143
@@ -276,7 +276,7 @@ APART = """
 import os, random, sys, warnings
 sys.path.append(os.getcwd())
 from everynet import runs
-from everynet.system.seeds import others
+from everynet.system.seeds import random_state
 from everynet.training.loop import evaluate
 from tests.runs.recipes import Drawing, Small
 
@@ -295,18 +295,18 @@ def run(recipe):
         runs.run(recipe, sys.argv[1], device="cpu")
     return [str(warning.message) for warning in seen]
 
-before = others()
+before = random_state()
 late, said, small, drawing = map(run, (Late(name="late"), Said(), Small(), Drawing()))
-assert others() == before, "the caller's random state"
+assert random_state() == before, "the caller's random state"
 print(*late)
 assert said == small == drawing == [], (said, small, drawing)
 
 recipe = Drawing()
 data = recipe.dataset()
 net = recipe.model(data)
-before = others()
+before = random_state()
 first = evaluate(recipe, net, data.valid)
-assert others() == before, "an evaluation has numbers of its own"
+assert random_state() == before, "an evaluation has numbers of its own"
 random.random()
 assert evaluate(recipe, net, data.valid) == first
 """

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
@@ -23,9 +22,10 @@ from everynet.data import load
 from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import override
-from everynet.runs.log import Log, note_seconds, seconds, worth_logging
-from everynet.runs.progress import Progress, duration, signals
+from everynet.runs.log import Log, note_seconds, read_seconds, worth_logging
+from everynet.runs.progress import Progress, duration
 from everynet.system.errors import Stopped, UserError
+from everynet.system.signals import catching_signals
 from everynet.system.sources import digest_of
 from everynet.zoo.optimisation.gradient_descent import Quadratic
 from tests.runs.recipes import RECIPES
@@ -92,11 +92,12 @@ def test_a_run_in_a_thread_works(tmp_path):
     assert found[0].metrics
 
 
-def test_changed_settings_claim_no_goal(tmp_path):
+def test_with_changed_settings_the_goal_is_not_checked(tmp_path):
     changed = replace(RECIPE, lr=0.01, changed=("lr",))
     result = runs.run(changed, tmp_path, device="cpu")
     assert result.reached is None
-    assert "no goal is claimed (settings changed: lr)" in (result.folder / "card.md").read_text()
+    card = (result.folder / "card.md").read_text()
+    assert "| goal | not checked: settings were changed (lr) |" in card
 
 
 def test_what_is_no_run_is_refused(tmp_path):
@@ -140,10 +141,10 @@ def test_rows_grow_thinner_as_a_run_grows_longer():
 
 
 def test_seconds_add_up_over_sessions(tmp_path):
-    assert seconds(tmp_path) == 0
+    assert read_seconds(tmp_path) == 0
     note_seconds(tmp_path, 4, 1.5)
     note_seconds(tmp_path, 8, 3.25)
-    assert seconds(tmp_path) == 3.25
+    assert read_seconds(tmp_path) == 3.25
 
 
 def test_a_terminal_gets_one_live_line_and_a_log_plain_lines(tmp_path):
@@ -187,8 +188,8 @@ def test_durations_read_well():
 
 SECOND = """
 import signal, sys
-from everynet.runs.progress import signals
-with signals() as stop:
+from everynet.system.signals import catching_signals
+with catching_signals() as stop:
     signal.raise_signal(signal.SIGINT)
     print(stop.signal, flush=True)
     signal.raise_signal(signal.SIGTERM)
@@ -204,7 +205,7 @@ def test_the_second_signal_stops_at_once():
 
 def test_signals_are_given_back():
     before = signal.getsignal(signal.SIGINT)
-    with signals():
+    with catching_signals():
         assert signal.getsignal(signal.SIGINT) != before
     assert signal.getsignal(signal.SIGINT) == before
 
@@ -336,17 +337,18 @@ def test_a_signal_ends_a_simulation_at_once_and_it_can_be_done_again(tmp_path):
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-@pytest.mark.parametrize("name", ["recipe", "run"])
-def test_an_old_import_says_what_to_write(name):
-    with pytest.raises(ImportError, match=f"everynet.{name} is a function now: write "):
-        import_module(f"everynet.{name}")
-    assert callable(getattr(everynet, name))
+def test_the_public_names_are_there():
+    verbs = ("recipe", "run", "resume", "load", "trained", "sweep", "evaluate", "draw")
+    assert all(callable(getattr(everynet, name)) for name in verbs)
+    assert {*verbs, "Training", "Data", "zoo"} <= {*dir(everynet)}
+    with pytest.raises(AttributeError, match="no attribute 'trian'; the nearest are train"):
+        _ = everynet.trian
 
 
 def test_the_words_of_a_recipe_of_ones_own():
     from everynet import Data, Training
 
-    assert Training.__module__ == "everynet.recipes"
+    assert Training.__module__ == "everynet.recipes.training"
     assert Data.none().steps_per_epoch == 0
 
 
@@ -363,9 +365,9 @@ def test_a_run_folder_of_another_format_is_refused(finished, tmp_path, found):
         runs.resume(RECIPE, folder)
 
 
-def test_what_is_said_once_is_said_once(capsys):
+def test_what_is_printed_once_is_printed_once(capsys):
     first = Progress(1, shown=True)
-    other = Progress(1, shown=True, said=first.said)
+    other = Progress(1, shown=True, once=first.once)
     for progress in (first, other, first):
         progress.say_once("why")
     assert capsys.readouterr().err == "why\n"

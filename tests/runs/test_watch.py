@@ -13,8 +13,8 @@ import torch
 
 import everynet
 from everynet import runs
-from everynet.runs import job
-from everynet.runs.history import columns, flat
+from everynet.runs import training_job
+from everynet.runs.log import flatten, to_columns
 from everynet.system.errors import UserError
 from tests.hostile.recipes import Walk
 from tests.runs.recipes import RECIPES
@@ -25,7 +25,7 @@ RECIPE = replace(RECIPES["small"], name="small")
 @pytest.fixture
 def at_once(monkeypatch):
     """Each record is told of after its own update."""
-    monkeypatch.setattr(job, "LIVE", 0.0)
+    monkeypatch.setattr(training_job, "LIVE", 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def watched(tmp_path_factory):
 
 def test_a_row_is_made_flat():
     row = {"step": 8, "valid": {"accuracy": 0.5, "_loss": 1.0}, "said": "hello"}
-    assert flat(row) == {"step": 8, "valid_accuracy": 0.5, "valid__loss": 1.0}
+    assert flatten(row) == {"step": 8, "valid_accuracy": 0.5, "valid__loss": 1.0}
 
 
 def test_columns_have_one_length_and_a_line_for_each_step():
@@ -48,13 +48,13 @@ def test_columns_have_one_length_and_a_line_for_each_step():
         {"step": 2, "valid": {"b": 3.0}},
         {"step": 4, "train": {"a": 4.0, "c": 0.5}},
     ]
-    found = columns(rows)
+    found = to_columns(rows)
     assert list(found) == ["step", "train_a", "valid_b", "train_c"]
     assert found["step"] == [1, 2, 4]
     assert found["train_a"] == [1.0, 2.0, 4.0]
     np.testing.assert_equal(found["valid_b"], [math.nan, 3.0, math.nan])
     np.testing.assert_equal(found["train_c"], [math.nan, math.nan, 0.5])
-    assert columns([]) == {}
+    assert to_columns([]) == {}
 
 
 def test_history_is_the_log_as_columns(watched):
@@ -72,7 +72,7 @@ def test_history_is_the_log_as_columns(watched):
 def test_each_record_is_given_once_and_in_order(watched):
     result, records = watched
     lines = (result.folder / "metrics.jsonl").read_text().splitlines()
-    assert records == [flat(json.loads(line)) for line in lines]
+    assert records == [flatten(json.loads(line)) for line in lines]
     assert records[0].keys() == {"step", "train_cross_entropy"}
     assert records[-1]["test_cross_entropy"] == result.metrics["cross_entropy"]
 
@@ -128,7 +128,7 @@ def test_a_simulation_tells_its_figures(tmp_path):
     assert {f"test_{name}" for name in result.metrics} == record.keys() - {"step"}
 
 
-def test_watch_must_be_a_function(tmp_path):
+def test_watch_must_be_a_function(tmp_path, unchecked):
     with pytest.raises(UserError, match=r"watch \(3\) must be a function of one record"):
         everynet.run(RECIPE, tmp_path, watch=3)
     assert not list(tmp_path.iterdir())

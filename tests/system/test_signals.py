@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.runs.progress import Stop
 from everynet.system import signals as interrupts
 from everynet.system.errors import Stopped
-from everynet.system.signals import interruptible
+from everynet.system.signals import Stop, interruptible
 from tests.runs.recipes import RECIPES, Small
 
 SWALLOWS = """
@@ -42,7 +41,8 @@ def test_ctrl_c_in_an_import_that_swallows_it_ends_the_process(tmp_path):
 @pytest.mark.parametrize(("name", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 def test_a_signal_in_an_import_of_a_run_that_has_no_steps_yet(tmp_path, name, code):
     script = (
-        "from everynet.runs.progress import signals\nwith signals() as stop, stop.ending('why'):\n"
+        "from everynet.system.signals import catching_signals\n"
+        "with catching_signals() as stop, stop.ending('why'):\n"
     )
     done = process(tmp_path, name, f"{script}    import swallows\nprint('still here')")
     assert (done.returncode, done.stdout, done.stderr) == (code, "", "everynet: why\n")
@@ -80,7 +80,8 @@ def test_an_end_that_was_passed_over_comes_later():
 
 
 def test_an_end_that_was_taken_for_an_error_is_told_as_an_end():
-    stop = Stop(raised=2)
+    stop = Stop()
+    stop.raised = 2
     with pytest.raises(Stopped, match="outer") as stopped, stop.ending("outer"):
         raise RecursionError
     assert stopped.value.code == 130
@@ -118,7 +119,7 @@ class Drawn(Small):
 
 def test_a_signal_after_the_last_step_ends_at_once_and_a_resume_draws(tmp_path):
     recipe = Drawn(name="small")
-    with pytest.raises(Stopped, match="judge and draw it with: everynet resume ") as stopped:
+    with pytest.raises(Stopped, match="test and draw it with: everynet resume ") as stopped:
         runs.run(recipe, tmp_path, device="cpu")
     assert stopped.value.code == 143
     (folder,) = tmp_path.iterdir()

@@ -23,9 +23,9 @@ from everynet.recipes.state import State
 from everynet.runs.job import Job
 from everynet.runs.log import Log
 from everynet.system.errors import UserError
-from everynet.training.processes import joined
+from everynet.training.processes import SharedState, joined
 
-RECIPES = Path(__file__).with_name("recipes.py")
+RECIPES = Path(__file__).parent.parent / "runs" / "recipes.py"
 CPU = torch.device("cpu")
 LEARNED = {"fp32": (50, 1e-6), "fp64": (300, 1e-9)}
 """Updates by precision, and how close two processes come to one."""
@@ -55,7 +55,10 @@ def state(world=None):
     torch.manual_seed(0)
     net = nn.ModuleDict({n: nn.Linear(3, 1) for n in ("all", "first", "none")}).double()
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    return State(net, nn.Module(), {"main": optimizer}, reduce=world and world.average_gradients)
+    optimizers = {"main": optimizer}
+    if world is None:
+        return State(net, nn.Module(), optimizers)
+    return SharedState(net, nn.Module(), optimizers, world=world)
 
 
 def gradients(world, mine, tokens):
@@ -81,7 +84,7 @@ def line_search(world):
     """It must not see its own loss alone."""
     x = nn.Parameter(torch.tensor([4.0], dtype=torch.float64))
     lbfgs = {"main": torch.optim.LBFGS([x], max_iter=20, line_search_fn="strong_wolfe")}
-    both = State(nn.Module(), nn.Module(), lbfgs, reduce=world.average_gradients)
+    both = SharedState(nn.Module(), nn.Module(), lbfgs, world=world)
     both.descend(lambda: (x - world.rank).square().sum())
     assert abs(x.item() - 0.5) < 1e-6, x
 

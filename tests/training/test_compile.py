@@ -14,7 +14,8 @@ from everynet.data.dataset import Batch, Data, Terms
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.training.device import choose
-from everynet.training.loop import begin, check_compiles, train
+from everynet.training.loop import begin, train
+from everynet.training.preflight import check_compiles
 from tests.runs.recipes import Ema, Gan, Small
 
 COMPILED = choose("cpu", compile=True)

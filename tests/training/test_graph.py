@@ -6,12 +6,11 @@ import pytest
 import torch
 from torch import nn
 
-from everynet.data.draws import Share
 from everynet.data.transfer import constant
 from everynet.recipes.state import State
 from everynet.recipes.training import make_optimizer
 from everynet.training.device import choose
-from everynet.training.graph import Rates, Update, hold_rates
+from everynet.training.graph import Rates, Update, hold_rates, watching_step
 from everynet.training.loop import begin, train
 from tests.runs.recipes import Augmented, Coming, Small
 
@@ -30,14 +29,25 @@ def test_rates_are_written_in_place_where_a_graph_may_read_them():
     assert held == pytest.approx(0.05)
 
 
-def test_a_state_knows_whether_its_step_was_read_and_has_a_clock():
+@pytest.mark.parametrize(("recipe", "reads"), [(Coming(steps=7), True), (Small(steps=7), False)])
+def test_that_an_update_reads_the_step_is_noticed(recipe, reads):
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    batch = data.train(0)
+    with watching_step(state) as seen:
+        recipe.step(state, batch)
+        assert state.clock == 0  # which may be read
+    assert bool(seen) == reads
+    assert type(state) is State
+    assert state.step == 0
+
+
+def test_a_state_has_a_clock():
     recipe = Coming(steps=7)
     data = recipe.dataset()
     state = begin(recipe, data)
-    assert not state.asked
     records = train(recipe, state, data)
     next(records)
-    assert state.asked
     assert state.clock == 1
     clock = state.clock
     for record in records:
@@ -49,8 +59,7 @@ def test_on_the_cpu_nothing_is_captured():
     recipe = Small(steps=1)
     data = recipe.dataset()
     state = begin(recipe, data)
-    Update(recipe, state, data, choose("cpu"), Share())
-    assert state.eager == "only cuda captures"
+    assert Update(recipe, state, data, choose("cpu")).eager == "only cuda captures"
 
 
 def test_augmentation_is_that_of_the_step():

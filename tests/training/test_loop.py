@@ -14,7 +14,7 @@ from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.training import OPTIMIZERS, make_optimizer
-from everynet.runs.card import environment
+from everynet.runs.folder import describe_environment
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator, mix, seed
 from everynet.training.device import Setup, choose, denormals_flushed, threads_for
@@ -230,12 +230,12 @@ def test_each_process_takes_its_card_and_a_resume_does_so_again(monkeypatch):
     for rank in ("2", "3"):
         monkeypatch.setenv("LOCAL_RANK", rank)
         setup = choose("cuda")
-        stored = environment(setup, 4)["device"]
+        stored = describe_environment(setup, 4)["device"]
         assert (str(setup.device), stored) == (f"cuda:{rank}", "cuda")
     monkeypatch.delenv("LOCAL_RANK")
     assert str(choose(stored).device) == "cuda:0"
     asked = choose("cuda:1")
-    assert (str(asked.device), environment(asked, 1)["device"]) == ("cuda:1", "cuda:1")
+    assert (str(asked.device), describe_environment(asked, 1)["device"]) == ("cuda:1", "cuda:1")
     with pytest.raises(UserError, match=r"device \(cuda:4\) must be among the 4 .* not number 4"):
         choose("cuda:4")
     monkeypatch.setenv("LOCAL_RANK", "4")
@@ -280,8 +280,8 @@ def test_denormals_are_seen():
         ({"eval_every": -1}, r"eval_every \(-1\) must be at least 0"),
         ({"save_every": -1}, r"save_every \(-1\) must be at least 0"),
         ({"seed": -1}, r"seed \(-1\) must be at least 0"),
-        ({"optimizer": "adm"}, r"optimizer \(adm\) must be one we have; the nearest are adam"),
-        ({"schedule": "cos"}, r"schedule \(cos\) must be one we have; the nearest are cosine"),
+        ({"optimizer": "adm"}, r"unknown optimizer \(adm\); the nearest are adam"),
+        ({"schedule": "cos"}, r"unknown schedule \(cos\); the nearest are cosine"),
         ({"schedule": "plateau", "goal": ""}, r"schedule \(plateau\) must be another"),
     ],
 )

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import everynet
 from everynet.cli.streams import doors, settle
 from everynet.recipes import synonyms
-from everynet.system.explain import explained as explained
-from everynet.system.matplotlibrc import import_with_own_settings
+from everynet.system.errors import explain
+from everynet.system.matplotlibrc import check_settings
 from everynet.system.signals import interruptible
 from everynet.system.wording import nearest as nearest
 from everynet.system.wording import shown
@@ -77,8 +77,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; what went wrong is one line on standard error."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
-    if os.path.lexists("matplotlibrc") and "matplotlib" not in sys.modules:
-        import_with_own_settings()  # it would read the file, which may be a stranger's
     with interruptible(), doors():
         code = _main(words)
     settle(sys.stdout)
@@ -103,7 +101,7 @@ def _main(words: Sequence[str]) -> int:
             import traceback
 
             traceback.print_exc()
-        code, line = explained(error, words)
+        code, line = explain(error, words)
         print(f"everynet: {line}", file=sys.stderr)
         return code
 
@@ -129,6 +127,7 @@ def _call(words: Sequence[str]) -> int:
         from everynet.recipes.run_names import run_folder
 
         arguments.run = str(run_folder(arguments.run))
+    check_settings()
     code: int = verb(name).main(arguments)
     return code
 

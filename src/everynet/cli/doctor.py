@@ -34,7 +34,7 @@ def _versions() -> Iterator[tuple[str, str]]:
 
     import everynet
     from everynet.recipes.catalog import entries
-    from everynet.runs.card import VERSIONS
+    from everynet.runs.folder import VERSIONS
 
     yield "everynet", f"{everynet.__version__}, {len(entries()[0])} recipes"
     yield "python", f"{platform.python_version()} on {platform.platform()}"

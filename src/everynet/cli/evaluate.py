@@ -1,4 +1,4 @@
-"""`everynet evaluate`: judge a trained network on labelled files, or on its test split again."""
+"""`everynet evaluate`: metrics of a trained network on labelled files, or on its test split."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 from everynet.cli import UsageError, pairs, table
 from everynet.cli.resume import add_run
 
-HELP = "judge a trained network on labelled files, or on its test split again"
+HELP = "metrics of a trained network on labelled files, or on its test split again"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,35 +27,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
     precisions = ("auto", "fp32", "tf32", "bf16", "fp64")
     parser.add_argument("--precision", choices=precisions, default="auto")
-    parser.add_argument("--json", action="store_true", help="print the figures as one JSON object")
+    parser.add_argument("--json", action="store_true", help="print the metrics as one JSON object")
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print its figures."""
+    """Print its metrics."""
     from everynet.metrics.meanings import explain_metric
-    from everynet.recipes.stored import of_run
-    from everynet.runs.evaluate import judge
+    from everynet.runs.evaluate import evaluate_run
+    from everynet.runs.folder import open_run
 
     for word in arguments.settings:
         if "=" not in word:
-            raise UsageError(f"{word} must be written data={word}: the files to judge by")
-    recipe = of_run(arguments.run, arguments.file)
-    found = judge(
-        recipe,
-        arguments.run,
+            raise UsageError(f"{word} must be written data={word}: the files to test it on")
+    run = open_run(arguments.run, arguments.file)
+    found = evaluate_run(
+        run,
         device=arguments.device,
         precision=arguments.precision,
         **{"data": "", **pairs(arguments.settings)},
     )
     if arguments.json:
-        print(json.dumps(found.figures, allow_nan=False))
+        print(json.dumps(found.metrics, allow_nan=False))
         return 0
     of = "its own test split: " if found.own else ""
-    print(f"{recipe.name} judged on {of}{found.data} ({found.rows:,} samples)")
-    rows = [
-        (f"  {n}", f"{v:.6g}", explain_metric(recipe.meanings, n)) for n, v in found.figures.items()
-    ]
-    print(table(rows))
-    if found.each_class:
-        print("\n" + table([("  " + row[0], *row[1:]) for row in found.each_class]))
+    print(f"{run.recipe.name} evaluated on {of}{found.data} ({found.rows:,} samples)")
+    meanings = run.recipe.meanings
+    print(
+        table(
+            [(f"  {n}", f"{v:.6g}", explain_metric(meanings, n)) for n, v in found.metrics.items()]
+        )
+    )
+    if found.class_table:
+        print("\n" + table([("  " + row[0], *row[1:]) for row in found.class_table]))
     return 0

@@ -1,4 +1,4 @@
-"""`everynet predict`: ask a trained network about files; one line of JSON for each input."""
+"""`everynet predict`: predictions of a trained network from files; one line of JSON an input."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from everynet.cli import pairs
-from everynet.cli.inputs import gathered, joined, pieces
 from everynet.cli.resume import add_run
 
 if TYPE_CHECKING:
-    from everynet.cli.trained import Out
-    from everynet.data import Kind
-    from everynet.runs.predict import Asked
+    from everynet.runs.predict import Predictor
 
 HELP = "ask a trained network about files; JSON lines out"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and inputs."""
-    from everynet.cli.trained import add_computing
-
     add_run(parser)
     parser.add_argument(
         "inputs",
@@ -35,37 +30,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_computing(parser, "where what is made is written, if it is no text (a new folder)")
 
 
+def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
+    """Where to compute, how, and where to write."""
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    parser.add_argument("--precision", choices=("fp32", "tf32", "bf16", "fp64"), default="fp32")
+    parser.add_argument("--out", metavar="FILE|DIR", help=out)
+
+
+def open_predictor(arguments: argparse.Namespace, moved: str = "") -> Predictor:
+    """The run that a command names, whose data may have been moved."""
+    from everynet.runs.folder import open_run
+    from everynet.runs.predict import Predictor
+
+    run, recipe = open_run(arguments.run, arguments.file), None
+    if moved:
+        from everynet.runs.verbs import with_moved_data
+
+        recipe = with_moved_data(run.recipe, run.path, moved)
+    return Predictor.of(run, recipe, arguments.device, arguments.precision)
+
+
 def main(arguments: argparse.Namespace) -> int:
-    """Print one object for each input: the answer, or what is wrong with a file."""
-    from everynet.cli.trained import Out, asked
-    from everynet.runs.predict import AT_ONCE
+    """Print one object for each input: the prediction, or what is wrong with a file."""
+    from everynet.runs.predict import Out
     from everynet.system.errors import UserError
-    from everynet.system.values import verb_arguments
 
     words = [word for word in arguments.inputs if _is_setting(word)]
-    settings = pairs(words)
-    run = asked(arguments, moved=settings.pop("data", ""))
-    out = Out(arguments.out, run.recipe.name)
-    given = verb_arguments(run.recipe.predict, settings)
-    kind = run.kind("predict")
-    run.model()  # what is wrong with it is said before the inputs are read
     paths = [word for word in arguments.inputs if word not in words]
-    if not paths:
-        raise UserError("inputs must name at least one file")
+    settings = pairs(words)
+    predictor = open_predictor(arguments, moved=settings.pop("data", ""))
+    out = Out(arguments.out, predictor.recipe.name)
     count, bad, odd = 0, [], []
-    with run.fitting():
-        for found in gathered(pieces(paths, run.spec, kind), AT_ONCE):
-            if found[0].error and not count and len(found) == 1:  # nothing else is asked
-                raise UserError(found[0].error)
-            answers = run.answers(joined(found), given)
-            for piece in found:
-                for name in piece.names:
-                    line = {"error": piece.error} if piece.error else next(answers)
-                    line = _written({"input": name, **line}, name, kind, run, out)
-                    print(json.dumps(line, allow_nan=False))
-                    count += 1
-                    bad += [piece.error] if piece.error else []
-                    odd += [f"{name}: {line['warning']}"] if "warning" in line else []
+    for line in predictor.predict_files(paths, settings, out):
+        print(json.dumps(line, allow_nan=False))
+        count += 1
+        bad += [line["error"]] if "error" in line else []
+        odd += [f"{line['input']}: {line['warning']}"] if "warning" in line else []
     if odd:
         are = "is" if len(odd) == 1 else "are"
         print(
@@ -81,17 +81,3 @@ def main(arguments: argparse.Namespace) -> int:
 def _is_setting(word: str) -> bool:
     name, equals, _ = word.partition("=")
     return bool(equals) and name.isidentifier() and not Path(word).exists()
-
-
-def _written(
-    answer: dict[str, Any], name: str, kind: Kind[Any], run: Asked, out: Out
-) -> dict[str, Any]:
-    """An answer with the names of files in the place of what is no plain value."""
-    line: dict[str, Any] = {}
-    for key, value in answer.items():
-        if hasattr(value, "shape"):
-            paths = kind.write(value[None], run.spec, out.place(f"{out.stem(name)}-{key}"))
-            line[key] = str(paths[0])
-        else:
-            line[key] = value
-    return line

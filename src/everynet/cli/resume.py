@@ -33,7 +33,7 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
     longer = [word for word in arguments.settings if not word.startswith("data=")]
     moved = pairs(arguments.settings).get("data")
-    from everynet.cli.run import ending
+    from everynet.cli.run import summarize
     from everynet.cli.sweep import report
     from everynet.recipes.stored import of_run
     from everynet.recipes.sweep import Sweep
@@ -46,8 +46,7 @@ def main(arguments: argparse.Namespace) -> int:
     result = resume(recipe, arguments.run, data=moved, jobs=arguments.jobs, show=show)
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if speaks():
-        said = (
-            report(recipe, result) if isinstance(recipe, Sweep) else ending(recipe, result, named)
-        )
-        print(result.folder if arguments.quiet else "\n".join(said))
+        lines = summarize(recipe, result, named)
+        lines = report(recipe, result) if isinstance(recipe, Sweep) else lines
+        print(result.folder if arguments.quiet else "\n".join(lines))
     return 0

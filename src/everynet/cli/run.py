@@ -58,7 +58,7 @@ def main(arguments: argparse.Namespace) -> int:
     found = find(arguments.name)
     recipe = overridden(found, arguments.settings, show=not arguments.quiet)
     if arguments.dry_run:
-        print("\n".join(dry(found, recipe, arguments)))
+        print("\n".join(list_settings(found, recipe, arguments)))
         return 0
     from everynet.runs.verbs import run
 
@@ -72,12 +72,12 @@ def main(arguments: argparse.Namespace) -> int:
         show=not arguments.quiet,
     )
     if speaks():
-        lines = ending(recipe, result, arguments.name)
+        lines = summarize(recipe, result, arguments.name)
         print(result.folder if arguments.quiet else "\n".join(lines))
     return 0
 
 
-def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
+def list_settings(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterator[str]:
     """Each setting, its value and where it came from; then how it would be computed."""
     from everynet.recipes.settings import settings
     from everynet.runs.verbs import setup_for
@@ -100,7 +100,7 @@ def dry(found: Recipe, recipe: Recipe, arguments: argparse.Namespace) -> Iterato
         ("--out", arguments.out, ""),
     ]
     yield table(rows)
-    yield f"goal: {recipe.goal or 'none'}" + (" (not claimed)" if recipe.changed else "")
+    yield f"goal: {recipe.goal or 'none'}" + (" (not checked)" if recipe.changed else "")
 
 
 def _origin(recipe: Recipe, name: str, named: str) -> str:
@@ -112,16 +112,17 @@ def _origin(recipe: Recipe, name: str, named: str) -> str:
     return f"default of {owner.__name__}"
 
 
-def ending(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
+def summarize(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     """What was reached, where the pictures are and three things to try next."""
     from everynet.cli.hints import suggestions
-    from everynet.runs.card import verdict
+    from everynet.runs.card import describe_goal
 
-    figures = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
-    yield f"{recipe.name}: {figures}"
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
+    yield f"{recipe.name}: {metrics}"
     if result.weights:
         yield f"weights {result.weights}"
-    yield f"goal: {verdict(recipe, result.reached)}"
+    goal = describe_goal(recipe, result.reached)
+    yield f"goal {goal}" if goal.startswith("not checked") else f"goal: {goal}"
     names = ", ".join(path.name for path in result.pictures)
     yield f"pictures: {result.folder / 'pictures'} ({names})" if names else "pictures: none"
     yield "try next:"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from everynet.cli import pairs
+from everynet.cli.predict import add_computing, open_predictor
 from everynet.cli.resume import add_run
 
 HELP = "images, text or rows from a generative network, written and named"
@@ -12,8 +13,6 @@ HELP = "images, text or rows from a generative network, written and named"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and settings."""
-    from everynet.cli.trained import add_computing
-
     add_run(parser)
     parser.add_argument(
         "settings", metavar="key=value", nargs="*", help="settings of `everynet show`, and seed=N"
@@ -23,14 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """Write samples and print where they are; text is printed too."""
-    from everynet.cli.trained import Out, asked
+    from everynet.runs.predict import Out
 
-    run = asked(arguments)
-    run.verb("sample")
-    kind = run.kind("sample")
-    made = run.made(pairs(arguments.settings))
-    with run.fitting():
-        paths = kind.write(made, run.spec, Out(arguments.out, run.recipe.name).place("samples"))
+    predictor = open_predictor(arguments)
+    out = Out(arguments.out, predictor.recipe.name)
+    made, paths = predictor.write_samples(pairs(arguments.settings), out)
     if isinstance(made, list):
         for one in made:
             if isinstance(one, str):

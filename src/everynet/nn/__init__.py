@@ -3,7 +3,7 @@
 from everynet.nn import schedules
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.conv import ConvNormReLU, ConvReLU, init_he_weights
-from everynet.nn.frozen import Given
+from everynet.nn.frozen import Frozen
 from everynet.nn.heads import Head, head
 from everynet.nn.layer_outputs import LayerOutputs
 from everynet.nn.layers import Layer, LayerTable, activations, layer_table
@@ -18,37 +18,11 @@ from everynet.nn.sampled_softmax import (
 )
 
 __all__ = [
-<<<<<<< HEAD
-    "Candidates",
-    "ConvNormReLU",
-    "ConvReLU",
-    "Given",
-    "Head",
-    "Layer",
-    "LayerOutputs",
-    "LayerTable",
-    "Lion",
-    "RowAdagrad",
-    "activations",
-    "chunked_cross_entropy",
-    "head",
-    "importance_softmax",
-    "init_he_weights",
-    "last_of",
-    "layer_table",
-    "noise_contrastive",
-    "reversed_within",
-    "sampled_softmax",
-    "schedules",
-    "unrolled",
-]
-=======
-    "Candidates", "ConvNormReLU", "ConvReLU", "Given", "Head", "Layer", "LayerOutputs",
+    "Candidates", "ConvNormReLU", "ConvReLU", "Frozen", "Head", "Layer", "LayerOutputs",
     "LayerTable", "Lion", "RowAdagrad", "activations", "chunked_cross_entropy", "head",
     "importance_softmax", "init_he_weights", "last_states", "layer_table", "noise_contrastive",
     "reverse_sequences", "sampled_softmax", "schedules", "unroll",
 ]  # fmt: skip
->>>>>>> t1
 
 
 def __dir__() -> list[str]:

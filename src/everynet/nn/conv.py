@@ -3,11 +3,7 @@
     a_k = b_k + sum_c w_kc * x_c                  (1)  convolution; c runs over the maps of x
     n_k = g_k (a_k - mean(a_k)) / std(a_k) + b_k  (2)  batch normalisation; (1) has no b_k then
     h_k = max(0, a_k) or max(0, n_k)              (3)  rectifier
-<<<<<<< HEAD
     w ~ N(0, 2 / n)                               (4)  initialisation; n inputs of each sum (1)
-=======
-    w ~ N(0, 2 / n)                               (4)  initialisation; n inputs of one output
->>>>>>> t1
 
 With (4) the mean of squares stays the same from layer to layer: a rectifier halves it. Mean and
 standard deviation of (2) are those of a batch while training, and running averages afterwards.

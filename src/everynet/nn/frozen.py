@@ -8,7 +8,7 @@ from typing import Any, Self
 from torch import Tensor, nn
 
 
-class Given(nn.Module):
+class Frozen(nn.Module):
     """Holds a network in eval mode with its gradients off, outside of parameters and state.
 
     It moves with whatever holds it (`to`, `double`, `cuda`), answers as the network does, and lets

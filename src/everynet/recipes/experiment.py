@@ -3,7 +3,7 @@
     cells()          named trainings: a grid of settings and seeds
     measure(...)     what is looked at in each, at step 0 and at every evaluation
     simulate(...)    what needs no training
-    metrics(table)   figures of all that was measured; so pictures(table)
+    metrics(table)   metrics of all that was measured; so pictures(table)
 
 Every cell goes through the one trainer, in a folder of its own inside that of the run. A cell whose
 numbers cease to be finite has diverged, which is a result: it ends there and the others go on.
@@ -40,19 +40,19 @@ class Cell:
     measured: Mapping[str, Tensor]
     """What `measure` gave, stacked over the looks; numbers are float64."""
     valid: Mapping[str, Tensor]
-    """Figures on the validation split, one a look, float64."""
+    """Metrics on the validation split, one a look, float64."""
     terms: Mapping[str, tuple[Tensor, Tensor]]
     """What training logged of each term: updates done, and values in float64."""
     diverged: int | None
     """The step at which a value was first seen that is not finite; later looks are absent."""
     test: Mapping[str, float]
-    """Figures on the test split at the end, where the experiment asks for them."""
+    """Metrics on the test split at the end, where the experiment asks for them."""
     network: Callable[[], nn.Module]
     """Gives the network with the last weights, in eval mode; a diverged cell has none."""
 
     @property
     def last(self) -> dict[str, float]:
-        """The figures on the validation split at the last look."""
+        """The metrics on the validation split at the last look."""
         return {name: float(values[-1]) for name, values in self.valid.items()}
 
 
@@ -71,7 +71,7 @@ class Experiment(Recipe):
     kind: ClassVar[str] = "experiment"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
-    tests: ClassVar[bool] = False  # whether cells that have ended are judged on the test split
+    tests: ClassVar[bool] = False  # whether cells that have ended are evaluated on the test split
 
     def cells(self) -> dict[str, Training[Any, Any]]:
         """The trainings by name; a name is the folder of its cell."""
@@ -92,7 +92,7 @@ class Experiment(Recipe):
         return {}
 
     def metrics(self, table: Table) -> dict[str, float]:
-        """Figures of all that was found."""
+        """Metrics of all that was found."""
         raise NotImplementedError  # every recipe says it
 
     def wanted(self, cells: Mapping[str, Training], ended: Mapping[str, Cell]) -> Mapping[str, int]:
@@ -108,7 +108,7 @@ class Experiment(Recipe):
         return self
 
     def page(self, table: Table) -> list[str]:
-        """Lines of Markdown that the card shows besides the figures: what each cell came to."""
+        """Lines of Markdown that the card shows besides the metrics: what each cell came to."""
         names = [*dict.fromkeys(name for cell in table.cells.values() for name in cell.valid)]
         heading = ["cell", "steps", *(f"valid {name}" for name in names)]
         lines = [heading, ["---"] * len(heading)]

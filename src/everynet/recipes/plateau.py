@@ -1,4 +1,9 @@
-"""The schedule `plateau`: a tenth of the learning rate where evaluations no longer get better."""
+"""Which of two evaluations is better, and the schedule `plateau` that follows from it.
+
+An evaluation is judged by the metric of a goal, or by the summed objective where there is none. The
+one place that says so: weights are chosen, runs are ended early, learning rates are lowered and
+sweeps are ordered by it.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +15,41 @@ from typing import Any
 from everynet.data.dataset import History
 from everynet.recipes.recipe import Goal
 
+OBJECTIVE = Goal("objective", "<=", 0.0)
+"""What is monitored where no goal says it: the sum of the terms that are minimised."""
+
+
+def monitored_value(goal: Goal, metrics: Mapping[str, float]) -> float:
+    """The value of an evaluation that decides."""
+    if goal is OBJECTIVE:
+        return sum(value for name, value in metrics.items() if not name.startswith("_"))
+    goal.check(metrics)
+    return metrics[goal.metric]
+
+
+def merit(goal: Goal, metrics: Mapping[str, float]) -> float:
+    """How good an evaluation is, larger is better."""
+    return goal.merit({goal.metric: monitored_value(goal, metrics)})
+
+
+class Streak:
+    """How many evaluations in a row were no better than the best before them."""
+
+    def __init__(self) -> None:
+        self.best, self.length = -math.inf, 0
+
+    def add(self, merit: float) -> None:
+        """Count one more evaluation."""
+        self.length = 0 if merit > self.best else self.length + 1
+        self.best = max(self.best, merit)
+
 
 class Plateau:
     """The factor on the learning rate; each evaluation is looked at once, as the history grows."""
 
-    def __init__(self, history: History, judge: Goal, waits: int) -> None:
-        self.history, self.judge, self.waits = history, judge, waits
-        self._best, self._since, self._seen = -math.inf, 0, 0
+    def __init__(self, history: History, monitor: Goal, waits: int) -> None:
+        self.history, self.monitor, self.waits = history, monitor, waits
+        self._streak, self._seen = Streak(), 0
         self._last: Mapping[str, Any] | None = None
         self._steps, self._factors = [-1], [1.0]
 
@@ -33,11 +66,9 @@ class Plateau:
             self._seen += 1
             if "valid" not in self._last:
                 continue
-            value = self.judge.merit(self._last["valid"])
-            self._since = 0 if value > self._best else self._since + 1
-            self._best = max(self._best, value)
-            if self._since >= self.waits:
-                self._since = 0
+            self._streak.add(merit(self.monitor, self._last["valid"]))
+            if self._streak.length >= self.waits:
+                self._streak.length = 0
                 self._steps.append(self._last["step"])
                 self._factors.append(self._factors[-1] / 10)
         return self._factors[bisect_right(self._steps, step) - 1]

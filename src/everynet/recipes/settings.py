@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.synonyms import OPTIONS, SETTINGS, meant
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
-from everynet.system.values import typed
+from everynet.system.values import typed_all
 from everynet.system.wording import nearest, shown, with_article, written
 
 
@@ -62,15 +63,24 @@ def setting_docs(recipe: Recipe) -> dict[str, str]:
 
 def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings replaced; text is converted to the setting's type."""
+    values = typed_settings(recipe, given)
+    changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
+    order = tuple(n for n in setting_types(recipe) if n in changed | set(recipe.changed))
+    return replace(recipe, **values, changed=order)
+
+
+def typed_settings(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings, text among them, in the types that a recipe declares; it must have them all."""
     kinds = setting_types(recipe)
-    values: dict[str, Any] = {}
     for name, value in given.items():
         if name not in kinds:
             raise UserError(_unknown(recipe, name, value))
-        values[name] = typed(name, value, kinds[name])
-    changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
-    order = tuple(name for name in kinds if name in changed | set(recipe.changed))
-    return replace(recipe, **values, changed=order)
+    return typed_all(given, kinds)
+
+
+def recipe(name: str, **fields: object) -> Recipe:
+    """The recipe of that name, with some settings replaced."""
+    return override(find(name), fields)
 
 
 def _unknown(recipe: Recipe, name: str, value: object) -> str:

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import TypeVar
 
-from everynet.data.dataset import Batch, Terms
-
 M = TypeVar("M", bound=nn.Module, default=nn.Module)
 X = TypeVar("X", bound=nn.Module, default=nn.Module)
 
@@ -24,42 +22,26 @@ class State(Generic[M, X]):
     model: M
     extra: X
     optimizers: dict[str, Optimizer]
-    done: int = 0
-    """What `step` gives; whoever runs the updates counts here."""
-    reduce: Callable[[Sequence[Tensor], Tensor, float | Tensor], Tensor] | None = None
-    """Averages the gradients of parameters over the processes of a data-parallel run, by weight."""
-    draws: bool | None = None
-    """Whether updates draw from Python's or numpy's generators; None before the first one."""
-    compiled: Callable[[M, Batch], Terms] | None = None
-    """The recipe's objective, compiled, where that was asked for."""
-    asked: bool = False
-    """Whether `step` was read since this was last set to False."""
-    eager: str = ""
-    """Why updates on cuda are not captured as one graph; empty where they are, or may be."""
+    step: int = 0
+    """Updates done. An update that reads it cannot be captured on cuda: see `clock`."""
     _clock: Tensor | None = None
-
-    @property
-    def step(self) -> int:
-        """Updates done. An update that reads it cannot be captured on cuda: see `clock`."""
-        self.asked = True
-        return self.done
-
-    @step.setter
-    def step(self, done: int) -> None:
-        self.done = done
 
     @property
     def clock(self) -> Tensor:
         """Updates done, as a whole number on the device, which a captured update may read."""
         if self._clock is None:
             device = next((t.device for t in self.model.parameters()), torch.device("cpu"))
-            self._clock = torch.full((), self.done, device=device)
+            self._clock = torch.full((), vars(self)["step"], device=device)
         return self._clock
 
-    def tick(self) -> None:
-        """Set the clock, if anyone has looked at it, before an update."""
+    def set_clock(self, step: int) -> None:
+        """Set the clock before an update, if anyone has looked at it."""
         if self._clock is not None:
-            self._clock.fill_(self.done)
+            self._clock.fill_(step)
+
+    def average(self, parameters: Sequence[Tensor], loss: Tensor, weight: float | Tensor) -> Tensor:
+        """The loss; over several processes it and the gradients are averaged by weight."""
+        return loss
 
     def descend(
         self,
@@ -82,7 +64,6 @@ class State(Generic[M, X]):
         """
         optimizer = self.optimizers[name]
         given = [p for group in optimizer.param_groups for p in group["params"]]
-
         kind = given[0].device.type
         autocast = torch.is_autocast_enabled(kind)
 
@@ -97,8 +78,7 @@ class State(Generic[M, X]):
             # Only for what this optimiser was given: the two players of a GAN leave no gradients
             # on each other.
             value.backward(inputs=given if len(self.optimizers) > 1 else None)
-            if self.reduce is not None:
-                value = self.reduce(given, value, weight)
+            value = self.average(given, value, weight)
             if clip_value > 0:
                 nn.utils.clip_grad_value_(given, clip_value)
             if clip > 0:

@@ -17,11 +17,16 @@ from typing import Any
 from everynet.recipes import catalog
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Goal, Recipe
-from everynet.recipes.settings import came_later, override, plain_settings, setting_types
+from everynet.recipes.settings import (
+    came_later,
+    plain_settings,
+    setting_types,
+    typed_settings,
+)
 from everynet.recipes.sweep import Sweep
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
-from everynet.system.manifest import read_json
+from everynet.system.manifest import read_json, read_json_files
 
 
 def source_file(recipe: Recipe) -> str:
@@ -30,9 +35,9 @@ def source_file(recipe: Recipe) -> str:
     return "" if cls.__module__.startswith("everynet.zoo.") else inspect.getfile(cls)
 
 
-def described(recipe: Recipe) -> dict[str, Any]:
+def describe_recipe(recipe: Recipe) -> dict[str, Any]:
     """What recipe.json holds; of a sweep, also the recipe that is swept."""
-    base = {"base": described(recipe.base)} if isinstance(recipe, Sweep) else {}
+    base = {"base": describe_recipe(recipe.base)} if isinstance(recipe, Sweep) else {}
     return {
         "name": recipe.name,
         "class": type(recipe).__name__,
@@ -45,13 +50,40 @@ def described(recipe: Recipe) -> dict[str, Any]:
 
 
 def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
-    """The recipe a run was made with, from its recipe.json.
+    """The recipe a run was made with, from its recipe.json; `file` as for `make_recipe`."""
+    stored, _ = read_run_files(Path(folder), "recipe.json", "environment.json")
+    return make_recipe(stored, Path(folder) / "recipe.json", file)
+
+
+def read_run_files(folder: Path, *names: str) -> list[dict[str, Any]]:
+    """Files of JSON of a run folder, environment.json among them, if it has the form of today."""
+    if not folder.is_dir():
+        raise UserError(f"there is no run folder {folder}; `everynet runs` lists them")
+    found = read_json_files(folder, names)
+    check_format(found["environment.json"], folder)
+    return [*found.values()]
+
+
+def check_format(environment: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a run folder of another form than is written today."""
+    if environment.get("format") == FORMAT:
+        return
+    by = f"{folder} was made by everynet {environment.get('everynet', 'of another version')}, whose"
+    if environment.get("format") == FORMAT - 1:
+        raise UserError(
+            f"{by} names have changed since; rewrite it with python tools/rename_run.py {folder}"
+        )
+    raise UserError(f"{by} run folders have another form: run it again, or use that version")
+
+
+def make_recipe(stored: Any, path: Path, file: str | Path | None = None) -> Recipe:  # noqa: ANN401 -- from JSON
+    """The recipe that recipe.json describes.
 
     A folder does not choose code: it names a class of the zoo, or one of the `file` the caller
     trusts, and gives it settings.
     """
-    path = Path(folder) / "recipe.json"
-    stored, trusted = read_stored(path), None if file is None else str(file)
+    check_stored(stored, path)
+    trusted = None if file is None else str(file)
     if "base" not in stored:
         return _with_settings(_of_class(stored, trusted, path), stored, path)
     base = _with_settings(_of_class(stored["base"], trusted, path), stored["base"], path)
@@ -68,27 +100,31 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
             f"{path} has no setting {missing[0]}, because it was changed or another version of "
             "everynet wrote it; run the recipe anew, or use that version"
         )
+    facts = {"name": stored["name"], "goal": stored["goal"], "changed": tuple(stored["changed"])}
     try:
         Goal.parse(stored["goal"])
-        recipe = replace(recipe, name=stored["name"], goal=stored["goal"])
-        recipe = override(recipe, stored["settings"])
+        return replace(recipe, **typed_settings(recipe, stored["settings"]), **facts)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
-    return replace(recipe, changed=tuple(stored["changed"]))
 
 
-_FORM = {**{"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}}
+FORMAT = 5
+"""What a run folder looks like; a folder of another format is refused."""
+_FORM = {"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}
 
 
 def read_stored(path: Path) -> dict[str, Any]:
     """What recipe.json holds, in the form it must have."""
-    if not path.parent.is_dir():
-        raise UserError(f"there is no run folder {path.parent}; `everynet runs` lists them")
     stored = read_json(path)
+    check_stored(stored, path)
+    return stored
+
+
+def check_stored(stored: Mapping[str, Any], path: Path) -> None:
+    """Refuse a recipe.json that has another form."""
     _check_form(stored, path)
     if "base" in stored:
         _check_form(stored["base"], path)
-    return dict(stored)
 
 
 def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON

@@ -1,9 +1,9 @@
 """A sweep: every combination of some settings of a training, with several seeds, in one table.
 
-A combination is judged by the metric of the recipe's goal on the validation split, or by the summed
-objective there if it has no goal; the test split is shown and has no say. With halving, all are
-trained for a part of the steps, the better half goes on for twice as many, and so on to the full
-steps: a cell is stopped early, so that its schedule stays that of the full steps.
+Combinations are compared by the metric of the recipe's goal on the validation split, or by the
+summed objective there if it has no goal; the test split is shown and has no say. With halving, all
+are trained for a part of the steps, the better half goes on for twice as many, and so on to the
+full steps: a cell is stopped early, so that its schedule stays that of the full steps.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import torch
 
 from everynet.plot.sweep import metric_by_setting
 from everynet.recipes.experiment import NAME, Cell, Experiment, Table
+from everynet.recipes.plateau import OBJECTIVE, monitored_value
 from everynet.recipes.recipe import Goal, Pictures, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
@@ -69,17 +70,17 @@ class Row:
         return len(self.cells) - len(self.learned)
 
     def valid(self) -> dict[str, list[float]]:
-        """The figures on the validation split at the end, by seed."""
+        """The metrics on the validation split at the end, by seed."""
         return _by_name([cell.last for cell in self.learned])
 
     def test(self) -> dict[str, list[float]]:
-        """The figures on the test split, by seed; none for a combination that was stopped early."""
+        """The metrics on the test split, by seed; none for a combination that was stopped early."""
         return _by_name([cell.test for cell in self.learned])
 
 
-def _by_name(figures: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
-    names = figures[0] if figures else {}
-    return {name: [float(one[name]) for one in figures] for name in names}
+def _by_name(metrics: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
+    names = metrics[0] if metrics else {}
+    return {name: [float(one[name]) for one in metrics] for name in names}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +89,7 @@ class Sweep(Experiment):
 
     captions: ClassVar[Mapping[str, str]] = {
         "settings": (
-            "The judged figure on the validation split against each setting that was swept: a "
+            "The monitored metric on the validation split against each setting that was swept: a "
             "point is a seed, a line joins the means, a cross is a cell that diverged."
         ),
     }
@@ -135,7 +136,7 @@ class Sweep(Experiment):
         if not self.base.goal and type(self.base).metrics is not Training.metrics:
             raise UserError(
                 f"{self.base.name} must have a goal to be swept, because its metrics are not its "
-                "objective and none is said to judge; give its recipe one"
+                "objective and none is said to be monitored; give its recipe one"
             )
 
     # ------------------------------------------------------------------------------ the cells
@@ -192,25 +193,24 @@ class Sweep(Experiment):
     def origin(self) -> Recipe:
         return self.base
 
-    # ------------------------------------------------------------------------------- judging
+    # ----------------------------------------------------------------------------- comparing
 
     @property
     def monitor(self) -> Goal:
         """What decides: the first clause of the goal, or the objective, the smaller the better."""
-        return self.base.goals()[0] if self.base.goal else Goal("objective", "<=", 0.0)
+        return self.base.goals()[0] if self.base.goal else OBJECTIVE
 
-    def judged(self, cell: Cell, look: int = -1) -> float:
-        """The figure that decides, at a look."""
-        if self.base.goal:
-            return float(cell.valid[self.monitor.metric][look])
-        return sum(float(v[look]) for n, v in cell.valid.items() if not n.startswith("_"))
+    def value(self, cell: Cell, look: int = -1) -> float:
+        """The metric that decides, at a look."""
+        metrics = {name: float(values[look]) for name, values in cell.valid.items()}
+        return monitored_value(self.monitor, metrics)
 
     def merit(self, cell: Cell, step: int | None = None) -> float:
         """How good a cell is after so many updates, larger is better; -inf once it diverged."""
         if cell.diverged is not None and (step is None or cell.diverged <= step):
             return -math.inf
         look = -1 if step is None else cell.steps.tolist().index(step)
-        return self.monitor.merit({self.monitor.metric: self.judged(cell, look)})
+        return self.monitor.merit({self.monitor.metric: self.value(cell, look)})
 
     def rungs(self) -> list[int]:
         """The steps to which halving trains: doubled until they are the full ones."""
@@ -248,11 +248,11 @@ class Sweep(Experiment):
 
     def metrics(self, table: Table) -> dict[str, float]:
         best = self.rows(table)[0]
-        figures = {"diverged": float(sum(c.diverged is not None for c in table.cells.values()))}
+        diverged = {"diverged": float(sum(c.diverged is not None for c in table.cells.values()))}
         if not best.learned:
-            return figures
-        judged = statistics.fmean(map(self.judged, best.learned))
-        return {f"best_{self.monitor.metric}": judged, **figures}
+            return diverged
+        value = statistics.fmean(map(self.value, best.learned))
+        return {f"best_{self.monitor.metric}": value, **diverged}
 
     def pictures(self, table: Table) -> Pictures:
         settings, values = [], []
@@ -260,7 +260,7 @@ class Sweep(Experiment):
             for seed, name in self.names(combination).items():
                 cell = table.cells[name]
                 settings.append(combination.settings or {"seed": seed})
-                values.append(math.nan if cell.diverged is not None else self.judged(cell))
+                values.append(math.nan if cell.diverged is not None else self.value(cell))
         label = f"{self.monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
         figures = torch.tensor(values, dtype=torch.float64)
         return {"settings": metric_by_setting(settings, figures, label)}
@@ -285,13 +285,13 @@ class Sweep(Experiment):
 
     def verdict(self) -> str:
         """How the best was found, in words."""
-        judge = self.monitor
-        better = {"<": "the smaller", ">": "the larger"}.get(judge.relation[0], "the nearer")
-        how = f"{better} the better" if judge.relation != "==" else f"nearest to {judge.value:g}"
+        goal = self.monitor
+        better = {"<": "the smaller", ">": "the larger"}.get(goal.relation[0], "the nearer")
+        how = f"{better} the better" if goal.relation != "==" else f"nearest to {goal.value:g}"
         spread = f" Mean and standard deviation over {self.seeds} seeds." if self.seeds > 1 else ""
         early = " The worse half was stopped early, again and again." if self.halving else ""
         return (
-            f"Best first by {judge.metric} on the validation split, {how}; figures on the test "
+            f"Best first by {goal.metric} on the validation split, {how}; metrics on the test "
             f"split are for information and had no say. All are of the last weights.{spread}{early}"
         )
 
@@ -317,8 +317,8 @@ class Sweep(Experiment):
             }
             for row in self.rows(table)
         ]
-        judge = {"metric": self.monitor.metric, "relation": self.monitor.relation, "split": "valid"}
-        return {"recipe": self.base.name, "judge": judge, "rows": rows}
+        goal = {"metric": self.monitor.metric, "relation": self.monitor.relation, "split": "valid"}
+        return {"recipe": self.base.name, "monitor": goal, "rows": rows}
 
     def command(self, name: str) -> list[str]:
         """The words of the command that repeats it."""

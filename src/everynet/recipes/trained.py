@@ -1,4 +1,4 @@
-"""A run, or a file of weights: to be asked, or given to a recipe, `of=RUN`, `start=w.safetensors`.
+"""A run, or a file of weights, that predicts or is given to a recipe: `of=RUN`, `start=FILE`.
 
     trained = everynet.trained("runs/lenet-...")
     trained.predict(["one.png", "two.png"])    trained.model    trained.recipe    trained.spec
@@ -70,7 +70,7 @@ class Trained:
 
     def resolved(self, setting: str) -> Trained:
         """The same with its SHA-256 and recipe; refused where that is not what it was."""
-        sha256, recipe = _loading().weighed(self.path, setting)
+        sha256, recipe = _runs("loading").hash_weights(self.path, setting)
         if self.sha256 not in ("", sha256):
             from everynet.system.errors import UserError  # noqa: PLC0415 -- only for a refusal
 
@@ -86,9 +86,19 @@ class Trained:
         return {"path": self.path, "sha256": self.sha256, "recipe": self.made_by}
 
     @cached_property
+    def _run(self) -> Any:  # noqa: ANN401 -- from a room above
+        return _runs("folder").open_run(self.path, self.file or None)
+
+    @property
     def recipe(self) -> Recipe:
         """The recipe of the run, with its settings."""
-        found: Recipe = _loading().of_run(self.path, self.file or None)
+        found: Recipe = self._run.recipe
+        return found
+
+    @property
+    def spec(self) -> Spec:
+        """The description of the data that it was trained on."""
+        found: Spec = self._run.spec
         return found
 
     @cached_property
@@ -98,13 +108,7 @@ class Trained:
 
     def load(self) -> Any:  # noqa: ANN401 -- a network, or an estimator
         """The trained network of the run as it was kept, for whoever changes it."""
-        return _loading().network(self.recipe, self.path)
-
-    @cached_property
-    def spec(self) -> Spec:
-        """The description of the data that it was trained on."""
-        found: Spec = _loading().spec_of(self.path)
-        return found
+        return _runs("loading").load_model(self._run)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: where it is, what made it, and the pictures of the run."""
@@ -121,7 +125,7 @@ class Trained:
         texts a string is one; a file is then named by a Path. `input` in an answer is the name of
         the file, or the number of the row.
         """
-        found: list[dict[str, Any]] = self._asked.predict(inputs, settings)
+        found: list[dict[str, Any]] = self._predictor.predict(inputs, settings)
         return found
 
     def sample(self, **settings: object) -> Any:  # noqa: ANN401 -- as the recipe makes them
@@ -130,18 +134,18 @@ class Trained:
         Settings such as `n=` are those that `everynet show` names, and `seed=`. Images have values
         from 0 to 1, and rows the units of the data.
         """
-        return self._asked.sample(settings)
+        return self._predictor.sample(settings)
 
     @cached_property
-    def _asked(self) -> Any:  # noqa: ANN401 -- from a layer above
-        return _loading().asked(self.recipe, self.path)
+    def _predictor(self) -> Any:  # noqa: ANN401 -- from a room above
+        return _runs("predict").Predictor.of(self._run)
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights by name, of a run or of a safetensors file."""
-        found: dict[str, Tensor] = _loading().weights(self.path)
+        found: dict[str, Tensor] = _runs("loading").read_weights(self.path)
         return found
 
 
-def _loading() -> Any:  # noqa: ANN401 -- a module
+def _runs(module: str) -> Any:  # noqa: ANN401 -- a module
     """Reading run folders is for `runs`, which lies above: found by its name."""
-    return import_module("everynet.runs.loading")
+    return import_module(f"everynet.runs.{module}")

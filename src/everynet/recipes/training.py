@@ -28,7 +28,7 @@ def minimised(terms: Terms) -> Tensor:
     return sum(others, start=first)
 
 
-def _check_terms(cls: type, terms: object) -> None:
+def check_terms(cls: type, terms: object) -> None:
     """Refuse what no objective gives, which is a mistake in a recipe of one's own."""
     given: object = type(terms).__name__
     if isinstance(terms, dict) and terms:
@@ -181,9 +181,12 @@ class Training(Recipe, Generic[M, X]):
 
     def step(self, state: State[M, X], batch: Batch) -> Terms:
         """One update. A GAN overrides this; little else does."""
-        terms = (state.compiled or self.objective)(state.model, batch)
-        _check_terms(type(self), terms)
-        state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
+        terms = self.objective(state.model, batch)
+        try:
+            state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
+        except Exception:
+            check_terms(type(self), terms)  # says what is wrong with them, if anything is
+            raise
         return terms
 
     def deployed(self, state: State[M, X]) -> M:
@@ -195,7 +198,7 @@ class Training(Recipe, Generic[M, X]):
         return self.objective(model, batch)
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """Figures from the values of all samples."""
+        """Metrics from the values of all samples."""
         return summarise_outputs(outputs)
 
     def monitor(self) -> Goal | None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-import everynet
 from everynet.data.dataset import Spec
 from everynet.metrics.meanings import explain_metric
 from everynet.recipes.recipe import Recipe
@@ -19,30 +15,6 @@ from everynet.recipes.settings import settings
 from everynet.recipes.sweep import Sweep
 from everynet.system.sources import Source
 from everynet.system.wording import shown, written
-from everynet.training.device import Setup, denormals_flushed, describe
-
-FORMAT = 4
-"""What a run folder looks like; a folder of another format is refused."""
-VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
-
-
-def environment(setup: Setup, processes: int) -> dict[str, Any]:
-    """The machine, the versions and the way of computing: what environment.json holds."""
-    return {
-        "format": FORMAT,
-        "everynet": everynet.__version__,
-        "python": platform.python_version(),
-        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
-        "platform": platform.platform(),
-        "device": setup.named,
-        "device_name": describe(setup.device),
-        "precision": setup.precision,
-        "compile": setup.compile,
-        "threads": setup.threads,
-        "processes": processes,
-        "denormals_flushed": denormals_flushed(),
-        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
-    }
 
 
 def command(recipe: Recipe, file: str) -> str:
@@ -57,11 +29,12 @@ def command(recipe: Recipe, file: str) -> str:
     return shlex.join(["everynet", "run", name, *given])
 
 
-def verdict(recipe: Recipe, reached: bool | None) -> str:
+def describe_goal(recipe: Recipe, reached: bool | None) -> str:
     """The goal and whether it was reached, in words."""
+    if reached is None and recipe.changed:
+        return f"not checked: settings were changed ({', '.join(recipe.changed)})"
     if reached is None:
-        why = f"settings changed: {', '.join(recipe.changed)}" if recipe.changed else "it has none"
-        return f"no goal is claimed ({why})"
+        return "none"
     return f"{recipe.goal}: {'reached' if reached else 'NOT reached'}"
 
 
@@ -78,14 +51,14 @@ def code(text: str) -> str:
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
-def sayings(rows: Iterable[Mapping[str, Any]]) -> list[str]:
+def sampled_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     """The text that a network made at each evaluation, as far as it makes any."""
     sign = " \N{DOWNWARDS ARROW WITH CORNER LEFTWARDS} "
-    said = [(row["step"], row["said"].replace("\n", sign)) for row in rows if "said" in row]
-    if not said:
+    texts = [(row["step"], row["said"].replace("\n", sign)) for row in rows if "said" in row]
+    if not texts:
         return []
-    table = [f"| {step:,} | {cell(text)} |" for step, text in said]
-    return ["", "## What it said, by step", "", "| step | text |", "|---|---|", *table]
+    table = [f"| {step:,} | {cell(text)} |" for step, text in texts]
+    return ["", "## Text that it made, by step", "", "| step | text |", "|---|---|", *table]
 
 
 def card(
@@ -103,13 +76,13 @@ def card(
     weights: str = "",
     notes: Iterable[str] = (),
     captions: Mapping[str, str],
-    each_class: Sequence[Sequence[str]] = (),
+    class_table: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:
     """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
 
     `read` is all that was read, the data included; `weights` says of which step they are, `notes`
-    what a person should know of the data and of what came of it; `each_class` is a table of text,
+    what a person should know of the data and of what came of it; `class_table` is a table of text,
     its header first;
     `more` is what an experiment says of its cells, or the text that a network made.
     """
@@ -125,7 +98,7 @@ def card(
         f"| split | {cell(spec.get('split', 'none'))} |",
         *(f"| note | {cell(line)} |" for line in spec.get("remarks", ())),
         f"| seed | {recipe.seed} |",
-        f"| goal | {cell(verdict(recipe, reached))} |",
+        f"| goal | {cell(describe_goal(recipe, reached))} |",
     ]
     if parameters is not None:
         lines.append(f"| parameters | {parameters:,} |")
@@ -143,13 +116,13 @@ def card(
         f"| repeat with | {code(command(recipe, file))} |",
     ]
     of = "" if recipe.kind == "experiment" else " on the test split"
-    lines += ["", f"## Figures{of}", "", "| metric | value | what it is |", "|---|---|---|"]
+    lines += ["", f"## Metrics{of}", "", "| metric | value | what it is |", "|---|---|---|"]
     lines += [
         f"| {cell(name)} | {value:.6g} | {cell(explain_metric(recipe.meanings, name))} |"
         for name, value in metrics.items()
     ]
-    if each_class:
-        header, *rows = each_class
+    if class_table:
+        header, *rows = class_table
         lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
         lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
     lines += more

@@ -12,7 +12,6 @@ last: a cell that has it is not trained again.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,25 +20,31 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from everynet.data.dataset import Data
 from everynet.recipes.experiment import Cell, Experiment, stacked
 from everynet.recipes.recipe import Recipe
-from everynet.recipes.state import State
-from everynet.recipes.stored import described
+from everynet.recipes.stored import describe_recipe
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
-from everynet.runs.checkpoint import Best, DamagedCheckpoint
-from everynet.runs.folder import as_json, read_spec, resolved, what
-from everynet.runs.job import Job, Result, check_figures
-from everynet.runs.log import Log, NonFiniteAt, seconds
-from everynet.runs.progress import Progress, Stop
+from everynet.runs.checkpoint import DamagedCheckpoint
+from everynet.runs.folder import (
+    as_json,
+    describe_data,
+    read_spec,
+    resolve,
+    settings_without_places,
+)
+from everynet.runs.job import Result, check_finite
+from everynet.runs.log import Log, NonFiniteAt, read_seconds
+from everynet.runs.progress import Progress
+from everynet.runs.training_job import TrainingJob
 from everynet.system import files, seeds
 from everynet.system.errors import Missing, NonFinite, UserError
 from everynet.system.manifest import parsed, put
 from everynet.system.manifest import read as read_sealed
+from everynet.system.signals import Stop
 from everynet.system.sources import Source, recording
 from everynet.training.device import Setup
-from everynet.training.loop import check_room, evaluate, finite
+from everynet.training.loop import evaluate, finite
 from everynet.training.processes import World
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
@@ -64,98 +69,100 @@ class Ended:
 
 
 @dataclass
-class CellJob(Job):
+class CellJob(TrainingJob):
     """One cell on its way."""
 
     experiment: Experiment = field(default_factory=Experiment)
     name: str = ""
     wanted: int = 0
-    looks: list[dict[str, Tensor]] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    saved: float = field(default_factory=time.monotonic)
-    tested: dict[str, float] = field(default_factory=dict)
+    """Updates up to which it is to be trained."""
+    looks: list[dict[str, Tensor]] = field(default_factory=list, init=False)
+    steps: list[int] = field(default_factory=list, init=False)
+    saved: float = field(default_factory=time.monotonic, init=False)
+    tested: dict[str, float] = field(default_factory=dict, init=False)
 
     @property
     def until(self) -> int:
         return self.wanted
 
-    def train(self, state: State) -> Result:
+    def run(self) -> Result:
         """Train from the checkpoint, or from the start where there is none yet."""
-        deployed, best = self.recipe.deployed(state), Best()
         self.log = Log(self.folder / "metrics.jsonl", late=True)
         for part in ("checkpoints", "measured"):
             files.make_folder(self.folder / part)
         if checkpoint.steps(self.folder):
-            best = self.go_on(state, deployed)
+            self.go_on()
         files.cut(self.folder / "metrics.jsonl", self.log.length)
-        diverged = None
+        self.progress.pace.every, diverged, state = self.eval_every, None, self.state
         try:
             if not self.steps:
-                self.look(state, deployed, best)
+                self.evaluate()
             if state.step < self.until:
-                self.loop(state, deployed, best)
+                self.train()
             if self.experiment.tests and state.step == self.recipe.steps:
-                self.tested = evaluate(self.recipe, deployed, self.data.test, self.setup)
+                self.tested = evaluate(self.recipe, self.deployed, self.data.test, self.setup)
                 self.check(self.tested, state.step)
         except NonFiniteAt as bad:
             diverged = bad.step
         self.end(state.step if diverged is None else diverged, diverged)
         return Result(self.folder, self.tested, None, ())
 
-    def go_on(self, state: State, deployed: nn.Module) -> Best:
+    def go_on(self) -> None:
         """Put the checkpoint into the state, and take what was measured up to it."""
         step = checkpoint.steps(self.folder)[-1]
         try:
             steps, parts = read_looks(self.folder / "measured" / str(step))
-            best = checkpoint.restore(checkpoint.path_of(self.folder, step), state, deployed)
+            path = checkpoint.path_of(self.folder, step)
+            self.best = checkpoint.restore(path, self.state, self.deployed)
         except DamagedCheckpoint as error:
             self.progress.say(f"cell {self.name}: {error}; it begins again")
             self.drop_all_but(-1, weights=False)
-            return Best()
+            return
         self.steps = steps.tolist()
         self.looks = [{n: rows[i] for n, rows in parts.items()} for i in range(len(self.steps))]
-        self.log = Log.of(self.folder, best)
+        self.log = Log.of(self.folder, self.best)
         self.log.late = True
-        self.before = seconds(self.folder)
-        return best
+        self.seconds_before = read_seconds(self.folder)
 
-    def look(self, state: State, deployed: nn.Module, best: Best) -> dict[str, Any]:
+    def evaluate(self) -> dict[str, Any]:
         """Evaluate, measure and log."""
-        step = state.step
+        state, step = self.state, self.state.step
         if not finite([*state.model.parameters(), *state.model.buffers()]):
             raise NonFiniteAt(step)
-        found = evaluate(self.recipe, deployed, self.data.valid, self.setup)
-        self.check(found, step)
-        with seeds.others_kept(), torch.no_grad():
+        metrics = evaluate(self.recipe, self.deployed, self.data.valid, self.setup)
+        self.check(metrics, step)
+        with seeds.random_state_kept(), torch.no_grad():
             seeds.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
             seen = self.experiment.measure(self.name, self.recipe, state, self.data)
         kept = {n: torch.as_tensor(v).detach().to("cpu", copy=True) for n, v in seen.items()}
         self.looks.append({n: v if v.dim() else v.double() for n, v in kept.items()})
         stacked([self.looks[0], self.looks[-1]])  # says which differs
         self.steps.append(step)
-        row = {"step": step, "valid": found}
+        row = {"step": step, "valid": metrics}
         self.log.add(row)
         return row
 
     @staticmethod
-    def check(figures: Mapping[str, float], step: int) -> None:
-        """A figure that is no number is how a cell diverges."""
+    def check(metrics: Mapping[str, float], step: int) -> None:
+        """A metric that is no number is how a cell diverges."""
         try:
-            check_figures(figures, step)
+            check_finite(metrics, step)
         except NonFinite:
             raise NonFiniteAt(step) from None
 
-    def saves(self, step: int) -> bool:
+    def is_due_to_save(self, step: int) -> bool:
         every = self.recipe.save_every
         return step % every == 0 if every else time.monotonic() - self.saved > SAVE
 
-    def save(self, state: State, deployed: nn.Module, best: Best) -> None:
+    def save(self) -> None:
         """Write a checkpoint and what was measured, unless the state has diverged.
 
         That it has is for the next look to find: when a checkpoint is due may hang on the clock.
         """
+        state, best = self.state, self.best
         self.log.flush(self.world)
-        self._check_drawn(state)
+        if self.update is not None:
+            self.update.check_draws()
         self.saved = time.monotonic()
         if not finite([*state.model.parameters(), *state.model.buffers()]):
             return
@@ -164,7 +171,7 @@ class CellJob(Job):
         self.write_measured(state.step)
         path = checkpoint.path_of(self.folder, state.step)
         if not files.exists(path):
-            checkpoint.save(path, state, deployed, best)
+            checkpoint.save(path, state, self.deployed, best)
         self.note_time(state.step)
         self.drop_all_but(state.step)
 
@@ -190,8 +197,8 @@ class CellJob(Job):
         if diverged is not None:
             self.log.settle()
             self.write_measured(step)
-        said = Ended(step, diverged, self.tested, self.log.length, self.log.sha256)
-        put(self.folder, {"ended.json": as_json(vars(said))})
+        ended = Ended(step, diverged, self.tested, self.log.length, self.log.sha256)
+        put(self.folder, {"ended.json": as_json(vars(ended))})
         if diverged is not None:
             self.drop_all_but(step, weights=False)
 
@@ -208,36 +215,38 @@ def train_cell(
     progress: Progress,
 ) -> None:
     """Train one cell of a run up to `wanted` updates, from where it is."""
-    recipe = resolved(replace(cell, name=cell.name or experiment.name))
+    recipe = resolve(replace(cell, name=cell.name or experiment.name))
     folder = cell_folder(run, name)
     files.make_folder(folder)
-    with files.locked(folder, PATIENCE), recording() as read:
+    with files.locked(folder, PATIENCE), recording() as sources:
         job = CellJob(
-            recipe, setup, World(), progress, folder, stop=stop, read=read,
+            recipe, setup, World(), progress, folder, stop=stop, sources=sources,
             experiment=experiment, name=name, wanted=wanted,
         )  # fmt: skip
         files.sweep(folder)
-        about = as_json(described(recipe))
+        about = as_json(describe_recipe(recipe))
         begun = files.exists(folder / "recipe.json")
         if begun and not _same(recipe, folder / "recipe.json", about):
             raise UserError(
                 f"{folder} was begun with other settings, or by other code; run the experiment anew"
             )
-        start = job.prepare()
+        with stop.ending(f"stopped before it began; {job.untouched}"):
+            job.prepare()
         if begun:
-            job.check_read()
+            job.check_sources()
         else:
             files.write(folder / "metrics.jsonl", b"")
-            where, spec = read_sealed(run / "environment.json"), as_json(job.described_data())
-            put(folder, {"environment.json": where, "spec.json": spec, "recipe.json": about})
-        start()
+            where, spec = read_sealed(run / "environment.json"), describe_data(job.data, sources)
+            new = {"environment.json": where, "spec.json": as_json(spec), "recipe.json": about}
+            put(folder, new)
+        job.run()
 
 
 def _same(recipe: Recipe, path: Path, about: bytes) -> bool:
     """Whether a cell was begun by the same recipe, wherever its data was then."""
     old, new = (parsed(content, path) for content in (read_sealed(path), about))
     for each in (old, new):
-        each["settings"] = what(recipe, each["settings"])
+        each["settings"] = settings_without_places(recipe, each["settings"])
     return bool(old == new)
 
 
@@ -283,10 +292,10 @@ def read_ended(folder: Path) -> Ended | None:
     if not files.exists(folder / "recipe.json"):
         return None
     try:
-        said = parsed(read_sealed(path), path)
+        stored = parsed(read_sealed(path), path)
     except Missing:
         return None
-    match said:
+    match stored:
         case {
             "step": int(step),
             "diverged": int() | None as diverged,
@@ -342,12 +351,7 @@ def load_network(folder: Path, recipe: Training) -> nn.Module:
         raise UserError(
             f"cell {folder.name} diverged at step {ended.diverged}: it has no network left"
         )
-    data = Data.described(read_spec(folder)["spec"])
-    check_room(recipe, data)
-    model = recipe.model(data)
-    if passed_over := checkpoint.load_kept(folder, model):
-        warnings.warn(passed_over, stacklevel=2)
-    return model.eval()
+    return TrainingJob.load(recipe, folder, read_spec(folder)["spec"])
 
 
 def sources_of(run: Path, names: Iterable[str]) -> Iterator[Source]:

@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from everynet.recipes.state import State
 from everynet.runs.encoding import VALUES, decode, encode
-from everynet.runs.optimizer_state import FLOATS, check_alike, misfit, remembered
+from everynet.runs.optimizer_state import FLOATS, check_fits, misfit, remembered
 from everynet.system import files
 from everynet.system.errors import Damaged, Missing, NoCheckpoint, UserError
 from everynet.system.manifest import NAME as MANIFEST
@@ -99,8 +99,8 @@ def _damage(path: Path) -> Iterator[None]:
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise DamagedCheckpoint(f"{path} is damaged: {said:.200}") from error
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        raise DamagedCheckpoint(f"{path} is damaged: {line:.200}") from error
 
 
 # -------------------------------------------------------------------------------------- tensors
@@ -125,16 +125,6 @@ def _saved(tensors: Mapping[str, Tensor]) -> bytes:
         name: tensor.detach().to("cpu", copy=True).contiguous() for name, tensor in tensors.items()
     }
     return save_tensors(plain)
-
-
-def _check_fits(
-    wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor], *, exact: bool = True
-) -> None:
-    """Refuse saved tensors of other names, shapes or types; other floats too, if `exact`."""
-    if odd := sorted(set(saved) ^ set(wanted)):
-        raise misfit(f"{odd[0]} is in one only")
-    for name, tensor in wanted.items():
-        check_alike(name, saved[name], tensor, exact=exact)
 
 
 def _copy(wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor]) -> None:
@@ -266,7 +256,7 @@ def _whole(path: Path, state: State, deployed: nn.Module) -> _Saved:
     contents = read_bundle(path, most=most)
     if not {MODEL, TENSORS, STATE} <= {*contents}:
         raise DamagedCheckpoint(f"{path} is damaged: it must hold {MODEL}, {TENSORS} and {STATE}")
-    about = _said(path, contents[STATE])
+    about = _parse_state(path, contents[STATE])
     tensors = _tensors(path, contents[TENSORS])
     moments = {name: t for name, t in tensors.items() if name.startswith("optimizer/")}
     with _damage(path):
@@ -285,8 +275,8 @@ def _whole(path: Path, state: State, deployed: nn.Module) -> _Saved:
         )
 
 
-def _said(path: Path, content: bytes) -> dict[str, Any]:
-    """What state.json says."""
+def _parse_state(path: Path, content: bytes) -> dict[str, Any]:
+    """What state.json holds."""
     with _damage(path):
         about = parsed(content, path / STATE)
         if not isinstance(about, dict):
@@ -294,9 +284,9 @@ def _said(path: Path, content: bytes) -> dict[str, Any]:
         return about
 
 
-def _progress(said: Mapping[str, Any]) -> Best:
+def _progress(stored: Mapping[str, Any]) -> Best:
     """The best evaluation and the mark of the log, if they are what we write."""
-    best = Best(**said)
+    best = Best(**stored)
     for part in fields(Best):
         kind = type(getattr(Best(), part.name))
         if type(getattr(best, part.name)) not in ((int, float) if kind is float else (kind,)):
@@ -309,8 +299,8 @@ def _progress(said: Mapping[str, Any]) -> Best:
 def _restore(saved: _Saved, state: State, deployed: nn.Module) -> Best:
     """Put what was saved into a state; nothing is changed before all of it is found to fit."""
     others = _others(state, deployed)
-    _check_fits(_module_tensors(deployed), saved.model)
-    _check_fits(others, saved.others)
+    check_fits(_module_tensors(deployed), saved.model)
+    check_fits(others, saved.others)
     if odd := sorted({*saved.memory} ^ {*state.optimizers}):
         raise misfit(f"the optimiser {odd[0]:.40} is in one only")
     names, used = _parameter_names(state), set[str]()
@@ -370,7 +360,7 @@ def check_model(path: Path, model: nn.Module) -> None:
 
 def _fitting(path: Path, model: nn.Module) -> dict[str, Tensor]:
     weights = _weights(path, model)
-    _check_fits(_module_tensors(model), weights, exact=False)
+    check_fits(_module_tensors(model), weights, exact=False)
     return weights
 
 
@@ -392,7 +382,7 @@ def load_kept(folder: Path, model: nn.Module) -> str:
     """Put the weights that a run keeps into a network; says what was damaged and passed over."""
     path, weights, problem = _settled(folder, lambda path: _weights(path, model))
     wanted = _module_tensors(model)
-    _check_fits(wanted, weights, exact=False)
+    check_fits(wanted, weights, exact=False)
     _copy(wanted, weights)
     return f"{problem}; the weights of {path} are taken instead" if problem else ""
 
@@ -480,9 +470,9 @@ def best_path(folder: Path, step: int) -> Path:
 
 def progress_of(path: Path) -> Best:
     """What a checkpoint says of the best evaluation and of the log; the weights are not read."""
-    said = _said(path, read_bundle(path, (STATE,))[STATE])
+    stored = _parse_state(path, read_bundle(path, (STATE,))[STATE])
     with _damage(path):
-        return _progress(said.get("progress", {}))  # a fitting or a simulation has none
+        return _progress(stored.get("progress", {}))  # a fitting or a simulation has none
 
 
 def newest(folder: Path) -> Path:
@@ -516,7 +506,7 @@ def save_values(path: Path, values: Mapping[str, Any]) -> None:
 def load_values(path: Path) -> dict[str, Any]:
     """What `save_values` wrote."""
     contents = read_bundle(path, (MODEL, STATE), {MODEL: VALUES})
-    tensors, plain = _tensors(path, contents[MODEL]), _said(path, contents[STATE])
+    tensors, plain = _tensors(path, contents[MODEL]), _parse_state(path, contents[STATE])
     with _damage(path):
         return {name: decode(value, tensors.__getitem__) for name, value in plain.items()}
 

@@ -1,27 +1,61 @@
-"""The JSON files of a run folder: what they say of the recipe and of the machine."""
+"""The JSON files of a run folder: what they say of the recipe, of the machine and of the data."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import platform
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import everynet
+from everynet.data.dataset import Data, Spec
 from everynet.data.paths import absolute
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import override, settings
+from everynet.recipes.stored import FORMAT, check_format, make_recipe, read_run_files
 from everynet.recipes.sweep import Sweep
 from everynet.recipes.trained import Trained
-from everynet.runs.card import FORMAT
-from everynet.system.errors import UserError
+from everynet.system.errors import Failure, UserError
 from everynet.system.manifest import read_json
-from everynet.training.device import PRECISIONS, Setup, choose
+from everynet.system.sources import Source
+from everynet.system.user_files import place
+from everynet.training.device import PRECISIONS, Setup, choose, denormals_flushed, describe
+
+VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 
 
-def resolved(recipe: Recipe) -> Recipe:
+@dataclass(frozen=True)
+class RunFolder:
+    """What the JSON files of a run folder say, read at once and checked."""
+
+    path: Path
+    recipe: Recipe
+    environment: Mapping[str, Any]
+    spec: Spec
+    digest: str
+    """SHA-256 of the data."""
+
+
+def open_run(folder: str | Path, file: str | Path | None = None) -> RunFolder:
+    """Read a run folder; `file` is the file of its recipe, where that is not of the zoo."""
+    path = Path(folder)
+    stored, where, known = read_run_files(path, "recipe.json", "environment.json", "spec.json")
+    recipe = make_recipe(stored, path / "recipe.json", file)
+    _check_environment(where, path)
+    _check_spec(known, path)
+    return RunFolder(path, recipe, where, known["spec"], known["digest"])
+
+
+# ------------------------------------------------------------------------------------- recipe.json
+
+
+def resolve(recipe: Recipe) -> Recipe:
     """The recipe with what each run it was given holds now, and with absolute paths."""
     held: dict[str, Any] = {}
     for name, value in settings(recipe).items():
@@ -32,30 +66,30 @@ def resolved(recipe: Recipe) -> Recipe:
         elif isinstance(value, str) and name in recipe.sources:
             held[name] = absolute(value)
     if isinstance(recipe, Sweep):
-        held["base"] = resolved(recipe.base)
+        held["base"] = resolve(recipe.base)
     return replace(recipe, **held)
 
 
 @contextmanager
-def as_typed(typed: Recipe, recipe: Recipe) -> Iterator[None]:
+def naming_paths_as_typed(typed: Recipe, recipe: Recipe) -> Iterator[None]:
     """What is wrong with a path is said of it as the user wrote it."""
     try:
         yield
     except UserError as error:
-        said = str(error)
-        for name, value in _written(typed).items():
-            whole = _written(recipe)[name]
+        line = str(error)
+        for name, value in _paths(typed).items():
+            whole = _paths(recipe)[name]
             both = zip([whole, *whole.split(",")], [value, *value.split(",")], strict=False)
             for full, mine in both:
-                said = said.replace(full, str(Path(mine))) if full != mine else said
-        error.args = (said,)
+                line = line.replace(full, str(Path(mine))) if full != mine else line
+        error.args = (line,)
         raise
 
 
-def _written(recipe: Recipe) -> dict[str, str]:
+def _paths(recipe: Recipe) -> dict[str, str]:
     """Settings that are paths, or may be, as text."""
     if isinstance(recipe, Sweep):
-        return _written(recipe.base)
+        return _paths(recipe.base)
     return {
         name: str(value)
         for name, value in settings(recipe).items()
@@ -71,7 +105,7 @@ def with_data(recipe: Recipe, data: str) -> Recipe:
     return override(recipe, {"data": data})
 
 
-def what(recipe: Recipe, stored: Mapping[str, Any]) -> dict[str, Any]:
+def settings_without_places(recipe: Recipe, stored: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as recipe.json has them, but for where data, files and runs are.
 
     What these hold is noted by its SHA-256 in spec.json, and compared there.
@@ -82,21 +116,63 @@ def what(recipe: Recipe, stored: Mapping[str, Any]) -> dict[str, Any]:
     return {n: v.get("sha256") if isinstance(v, dict) else v for n, v in kept.items()}
 
 
+@contextmanager
+def explaining_misfit(recipe: Recipe, folder: Path) -> Iterator[None]:
+    """What fails within, given what a run folder holds, is one line: the two do not fit.
+
+    A folder may come from anyone, and its checksums hold whatever its maker wrote.
+    """
+    try:
+        yield
+    except (Failure, OSError):
+        raise
+    except Exception as error:
+        if place(error):
+            raise  # a mistake in the user's own file, who is told the line of it
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UserError(
+            f"what {folder} holds does not fit {recipe.name}, because another version made it or "
+            f"it was changed: {line:.200}; run the recipe anew (--debug shows where it failed)"
+        ) from error
+
+
+# -------------------------------------------------------------------------------- environment.json
+
+
+def describe_environment(setup: Setup, processes: int) -> dict[str, Any]:
+    """The machine, the versions and the way of computing: what environment.json holds."""
+    return {
+        "format": FORMAT,
+        "everynet": everynet.__version__,
+        "python": platform.python_version(),
+        "versions": {name: importlib.metadata.version(name) for name in VERSIONS},
+        "platform": platform.platform(),
+        "device": setup.named,
+        "device_name": describe(setup.device),
+        "precision": setup.precision,
+        "compile": setup.compile,
+        "threads": setup.threads,
+        "processes": processes,
+        "denormals_flushed": denormals_flushed(),
+        "begun": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
 def read_environment(folder: Path) -> dict[str, Any]:
     """environment.json of a run folder, if the folder has the form that is written today."""
     where = read_json(folder / "environment.json")
-    if where.get("format") != FORMAT:
-        raise UserError(
-            f"{folder} was made by everynet {where.get('everynet', 'of another version')}, whose "
-            "run folders have another form: run it again, or use that version"
-        )
+    check_format(where, folder)
+    _check_environment(where, folder)
+    return where
+
+
+def _check_environment(where: Mapping[str, Any], folder: Path) -> None:
     for name, wanted, fits in _ENVIRONMENT:
         if not fits(where.get(name)):
             raise UserError(
                 f"{folder / 'environment.json'} is damaged: {name} ({where.get(name)!r:.40}) must "
                 f"be {wanted}"
             )
-    return where
 
 
 def _is_text(value: object) -> bool:
@@ -118,14 +194,34 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
 """What each part of environment.json that is used must be."""
 
 
+def read_setup(folder: Path) -> Setup:
+    """How a run was computed, so that it goes on with the same bits."""
+    where = read_environment(folder)
+    setup = choose(where["device"], where["precision"], where["compile"])
+    return replace(setup, threads=where["threads"])
+
+
+# --------------------------------------------------------------------------------------- spec.json
+
+
+def describe_data(data: Data, sources: Iterable[Source]) -> dict[str, Any]:
+    """What the data is and all that was read so far: what spec.json holds."""
+    read = [{"name": source.name, "sha256": source.sha256} for source in sources]
+    return {"spec": data.spec, "digest": data.digest, "read": read}
+
+
 def read_spec(folder: Path) -> dict[str, Any]:
     """spec.json of a run folder: what the data is, and all that was read."""
-    path = folder / "spec.json"
-    known = read_json(path)
+    known = read_json(folder / "spec.json")
+    _check_spec(known, folder)
+    return known
+
+
+def _check_spec(known: Mapping[str, Any], folder: Path) -> None:
     match known:
         case {"spec": dict(), "digest": str(), "read": list(read)} if all(map(_is_source, read)):
-            return known
-    raise UserError(f"{path} is damaged: it must hold spec, digest and read")
+            return
+    raise UserError(f"{folder / 'spec.json'} is damaged: it must hold spec, digest and read")
 
 
 def _is_source(entry: object) -> bool:
@@ -133,13 +229,6 @@ def _is_source(entry: object) -> bool:
         case {"name": str(), "sha256": str()}:
             return True
     return False
-
-
-def setup_of(folder: Path) -> Setup:
-    """How a run was computed, so that it goes on with the same bits."""
-    where = read_environment(folder)
-    setup = choose(where["device"], where["precision"], where["compile"])
-    return replace(setup, threads=where["threads"])
 
 
 def as_json(value: object) -> bytes:

@@ -1,4 +1,4 @@
-"""A run folder as something to be used: its recipe, model, weights and description."""
+"""A run by its folder: the verbs, as `everynet.resume(folder)` has them, and its weights."""
 
 from __future__ import annotations
 
@@ -6,72 +6,87 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from everynet.recipes.recipe import Recipe
+from everynet.recipes.settings import override
 from everynet.recipes.stored import of_run, read_stored
 from everynet.recipes.trained import Trained
-from everynet.runs import checkpoint
-from everynet.runs.checkpoint import weights_in
-from everynet.runs.folder import read_spec
-from everynet.runs.predict import Asked
-from everynet.runs.verbs import load as load_run
+from everynet.runs import checkpoint, verbs
+from everynet.runs.folder import RunFolder, open_run
+from everynet.runs.job import Result, job_class
+from everynet.runs.log import Watch
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import with_article
 
 
+def resume(
+    folder: str | Path,
+    file: str | Path | None = None,
+    *,
+    data: object = None,
+    jobs: int = 1,
+    show: bool = False,
+    watch: Watch | None = None,
+    **fields: object,
+) -> Result:
+    """Go on with a run; `steps=N` for longer, `file` for a recipe outside the zoo.
+
+    `data` is where its data lies now, or that which was given in memory.
+    """
+    recipe = override(of_run(folder, file), fields)
+    return verbs.resume(recipe, folder, data=data, jobs=jobs, show=show, watch=watch)
+
+
+def draw(
+    folder: str | Path, file: str | Path | None = None, *, data: object = None
+) -> tuple[Path, ...]:
+    """Draw the pictures of a run again; `data` as for `resume`."""
+    return verbs.draw(of_run(folder, file), folder, data=data)
+
+
 def load(folder: str | Path, file: str | Path | None = None) -> Any:  # noqa: ANN401 -- any model
-    """The trained model of a run folder, ready to use."""
+    """The trained model of a run folder, in eval mode; `file` names a recipe outside the zoo."""
+    run = open_run(folder, file)
+    return job_class(run.recipe).load(run.recipe, run.path, run.spec)
 
-    return load_run(of_run(folder, file), Path(folder))
 
-
-# ----------------------------------------------------------------------- a run that is given
+def load_model(run: RunFolder) -> Any:  # noqa: ANN401 -- a network or an estimator
+    """The trained model of a run, which must have one."""
+    recipe = run.recipe
+    if not hasattr(recipe, "predict"):
+        raise UserError(
+            f"{run.path} is a run of {recipe.name}, {with_article(recipe.kind)}, which has no "
+            "model; everynet.load gives its result"
+        )
+    return job_class(recipe).load(recipe, run.path, run.spec)
 
 
 def trained(folder: str | Path, file: str | Path | None = None) -> Trained:
-    """A run, or a file of weights, to be asked or given to a recipe."""
-
+    """A run that predicts, `trained(run).predict(X)`, or that a recipe takes: `of=trained(run)`."""
     return Trained(str(folder), file=str(file or "")).resolved("trained")
 
 
-def asked(recipe: Recipe, folder: str) -> Asked:
-    """A run that is asked something, where `auto` says."""
-
-    return Asked.about(recipe, Path(folder))
+# ----------------------------------------------------------------------------------------- weights
 
 
-def network(recipe: Recipe, folder: str) -> Any:  # noqa: ANN401 -- a network or an estimator
-    """The trained model of a run, which must have one."""
-
-    if not hasattr(recipe, "predict"):
-        raise UserError(
-            f"{folder} is a run of {recipe.name}, {with_article(recipe.kind)}, which has no model; "
-            "everynet.load gives its result"
-        )
-    return load_run(recipe, Path(folder))
-
-
-def weighed(path: str, setting: str) -> tuple[str, str]:
+def hash_weights(path: str, setting: str) -> tuple[str, str]:
     """The SHA-256 of the weights that a path leads to, and the name of the recipe of a run."""
-
     if not Path(path).exists():
         raise UserError(
             f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
         )
     name = read_stored(Path(path) / "recipe.json")["name"] if Path(path).is_dir() else ""
-    return sha256(_weight_bytes(path, setting)).hexdigest(), name
+    return sha256(_read_bytes(path, setting)).hexdigest(), name
 
 
-def weights(path: str) -> dict[str, Any]:
+def read_weights(path: str) -> dict[str, Any]:
     """The tensors that a path leads to, by name."""
-
-    return weights_in(Path(path), _weight_bytes(path, "start"))
-
-
-def _weight_bytes(path: str, setting: str) -> bytes:
-
     if Path(path).is_dir():
         read_stored(Path(path) / "recipe.json")
+    return checkpoint.weights_in(Path(path), _read_bytes(path, "start"))
+
+
+def _read_bytes(path: str, setting: str) -> bytes:
+    if Path(path).is_dir():
         return checkpoint.kept_weights(Path(path))
     if not Path(path).is_file() or Path(path).suffix != ".safetensors":
         raise UserError(
@@ -79,10 +94,3 @@ def _weight_bytes(path: str, setting: str) -> bytes:
             "safetensors.torch.save_file makes one of a state_dict"
         )
     return files.read(Path(path), checkpoint.WEIGHTS)
-
-
-def spec_of(folder: str | Path) -> dict[str, Any]:
-    """The description of the data of a run."""
-
-    found: dict[str, Any] = read_spec(Path(folder))["spec"]
-    return found

@@ -1,13 +1,20 @@
-"""The two logs of a run: metrics.jsonl, the same bytes however often it stopped, and the clock."""
+"""The two logs of a run: metrics.jsonl, the same bytes however often it stopped, and the clock.
+
+For a program a row of metrics.jsonl is a flat record of numbers: `step` (updates done), and for
+what was logged there a name of split and metric, such as `train_loss`, `valid_accuracy` or, at the
+end, `test_accuracy`. Terms of training are logged at every step up to a thousand, every tenth up to
+ten thousand, and so on. A fitting, a simulation and an experiment log metrics at the end alone.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
 
@@ -16,6 +23,11 @@ from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.manifest import digest, parsed
 from everynet.training.processes import World
+
+Flat: TypeAlias = dict[str, float]
+"""One record: `{"step": 7, "train_loss": 0.41}`."""
+Watch: TypeAlias = Callable[[Flat], object]
+"""What `run(watch=...)` is given: called with each record; what it returns does not matter."""
 
 
 @runtime_checkable
@@ -36,7 +48,7 @@ class Log:
     pending: list[Record] = field(default_factory=list)
     late: bool = False
     """Rows are written when a checkpoint is: a kill loses those after the last one anyway."""
-    _held: bytes = b""
+    _unwritten: bytes = b""
     _seen: Any = field(default_factory=hashlib.sha256)
     """The hash of all that was written so far."""
 
@@ -107,29 +119,47 @@ class Log:
         content = b"".join(json.dumps(row, allow_nan=False).encode() + b"\n" for row in rows)
         self.length += len(content)
         self._seen.update(content)
-        self._held += content
+        self._unwritten += content
         if not self.late:
             self.settle()
 
     def settle(self) -> None:
-        """Write what was held back."""
-        if self.path is not None and self._held:
-            files.append(self.path, self._held)
-        self._held = b""
+        """Write what is not written yet."""
+        if self.path is not None and self._unwritten:
+            files.append(self.path, self._unwritten)
+        self._unwritten = b""
 
 
 def _row(line: bytes, path: Path) -> dict[str, Any]:
-    """A line of the log: a step, and named figures of one or more kinds."""
+    """A line of the log: a step, and named metrics of one or more splits."""
     match row := parsed(line, path):
         case {"step": int(step), **rest} if step >= 0 and all(
-            isinstance(v, str) if k == "said" else _are_figures(v) for k, v in rest.items()
+            isinstance(v, str) if k == "said" else _are_metrics(v) for k, v in rest.items()
         ):
             return dict(row)
-    raise UserError(f"{path} is damaged: a line of it must hold a step and named figures")
+    raise UserError(f"{path} is damaged: a line of it must hold a step and named metrics")
 
 
-def _are_figures(value: object) -> bool:
+def _are_metrics(value: object) -> bool:
     return isinstance(value, dict) and all(isinstance(v, float | int) for v in value.values())
+
+
+def flatten(row: Mapping[str, Any]) -> Flat:
+    """A row of metrics.jsonl without its nesting; text that a network made is left out."""
+    record: Flat = {"step": row["step"]}
+    for split, metrics in row.items():
+        if isinstance(metrics, Mapping):
+            record |= {f"{split}_{name}": value for name, value in metrics.items()}
+    return record
+
+
+def to_columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[float]]:
+    """All rows as columns of one length, a line for each step; NaN where nothing was logged."""
+    lines: dict[float, Flat] = {}
+    for record in map(flatten, rows):
+        lines.setdefault(record["step"], {}).update(record)
+    names = dict.fromkeys(name for record in lines.values() for name in record)
+    return {name: [record.get(name, math.nan) for record in lines.values()] for name in names}
 
 
 def worth_logging(step: int) -> bool:
@@ -146,7 +176,7 @@ class NonFiniteAt(ArithmeticError):
         self.step = step
 
 
-def seconds(folder: Path) -> float:
+def read_seconds(folder: Path) -> float:
     """How long the sessions of a run took so far, as far as they wrote it down."""
     try:
         last = files.read(folder / "timing.jsonl").splitlines()[-1]

@@ -14,20 +14,20 @@ from everynet.recipes.training import Training
 from everynet.system.wording import shown, written
 
 
-def of_suited(found: Mapping[str, Any]) -> Iterator[str]:
+def on_settings(found: Mapping[str, Any]) -> Iterator[str]:
     """Which settings were taken from the data."""
     if found:
         given = " ".join(f"{name}={written(value)}" for name, value in found.items())
         yield f"taken from the data: {given}"
 
 
-def of_data(data: Data, recipe: Recipe) -> Iterator[str]:
+def on_data(data: Data, recipe: Recipe) -> Iterator[str]:
     """What the data is like, and whether the steps are enough to see all of it."""
     if not data.own:
         return
     name = shown(data.spec.get("name", "data"))
     yield from (f"{name}: {note}" for note in data.notes)
-    if few := rare(_counted(data)):
+    if few := rare(_count_classes(data)):
         yield f"{name}: {few}"
     if isinstance(recipe, Training) and recipe.steps < data.steps_per_epoch:
         yield (
@@ -36,7 +36,7 @@ def of_data(data: Data, recipe: Recipe) -> Iterator[str]:
         )
 
 
-def _counted(data: Data) -> dict[str, int]:
+def _count_classes(data: Data) -> dict[str, int]:
     """How many training samples are of each class; nothing where a sample has no one class."""
     classes, (*inputs, labels) = data.spec.get("classes") or (), data.splits["train"]
     if not classes or not inputs or labels.dim() != 1 or labels.is_floating_point():
@@ -45,7 +45,7 @@ def _counted(data: Data) -> dict[str, int]:
     return dict(zip(classes, counts, strict=True))
 
 
-def of_figures(metrics: Mapping[str, float]) -> Iterator[str]:
+def on_metrics(metrics: Mapping[str, float]) -> Iterator[str]:
     """Whether something that learns nothing would have done as well."""
     right, most = metrics.get("accuracy"), metrics.get("majority")
     if right is not None and most is not None and right <= most:

@@ -77,8 +77,8 @@ def _check_history(
             most = group["history_size"]
             odd = lengths.pop("al", most) != most or max(lengths.values(), default=0) > most
             if odd or len({*lengths.values()}) > 1:
-                said = ", ".join(f"{n} {len(v)}" for n, v in found[p].items() if n in lengths)
-                raise misfit(f"the lists of {where} must be equally long, {most} at most: {said}")
+                each = ", ".join(f"{n} {len(v)}" for n, v in found[p].items() if n in lengths)
+                raise misfit(f"the lists of {where} must be equally long, {most} at most: {each}")
 
     def steep() -> float:
         for p in copies:
@@ -88,8 +88,8 @@ def _check_history(
     try:
         copy.step(steep)
     except Exception as error:
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise misfit(f"{where} cannot go on with what it remembers: {said:.200}") from error
+        line = " ".join(f"{type(error).__name__}: {error}".split())
+        raise misfit(f"{where} cannot go on with what it remembers: {line:.200}") from error
 
 
 def _stepped(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer | None:
@@ -113,7 +113,7 @@ def _check_like(where: str, found: Mapping[str, Any], like: Mapping[str, Any]) -
             raise misfit(f"{where}/{what} is in one only")
         name, value = f"{where}/{what}", found[what]
         if isinstance(wanted, Tensor) and isinstance(value, Tensor):
-            check_alike(name, value, wanted, exact=True)
+            _check_alike(name, value, wanted, exact=True)
         elif not _same_kind(value, wanted):
             raise misfit(f"{name} is {_kind(value)} there and {_kind(wanted)} here")
     return {what: value for what, value in found.items() if what not in like}
@@ -151,7 +151,17 @@ def _like(saved: Tensor, key: str, parameter: Tensor, fused: bool) -> Tensor:
     return saved.clone() if count else saved.to(parameter.device, copy=True)
 
 
-def check_alike(name: str, saved: Tensor, here: Tensor, *, exact: bool) -> None:
+def check_fits(
+    wanted: Mapping[str, Tensor], saved: Mapping[str, Tensor], *, exact: bool = True
+) -> None:
+    """Refuse saved tensors of other names, shapes or types; other floats too, if `exact`."""
+    if odd := sorted(set(saved) ^ set(wanted)):
+        raise misfit(f"{odd[0]} is in one only")
+    for name, tensor in wanted.items():
+        _check_alike(name, saved[name], tensor, exact=exact)
+
+
+def _check_alike(name: str, saved: Tensor, here: Tensor, *, exact: bool) -> None:
     """Refuse a saved tensor of another shape or type; another float too, if `exact`."""
     if saved.shape != here.shape:
         raise misfit(f"{name} is {list(saved.shape)} there and {list(here.shape)} here")

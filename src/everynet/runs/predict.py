@@ -1,10 +1,17 @@
-"""A trained run that is asked something: from inputs to answers, for the verbs and for Python."""
+"""From files or arrays to predictions of a trained run: one way, for the verb and for Python.
+
+The files of a run folder are read once, its recipe is made once and its network is built once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+import os
+import secrets
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,10 +23,12 @@ from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
 from everynet.data.kinds import Kind, named
 from everynet.data.paths import kind as kind_of_path
+from everynet.data.paths import regular
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.training import Training
-from everynet.runs.folder import read_spec
-from everynet.runs.verbs import fitting, load
+from everynet.runs.folder import RunFolder, explaining_misfit
+from everynet.runs.job import job_class
+from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.seeds import mix
 from everynet.system.values import typed, verb_arguments
@@ -27,120 +36,94 @@ from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
 
 AT_ONCE = 256
-"""Inputs that a network is asked about together."""
+"""Inputs that a network predicts together."""
+STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
+"""How files begin: standard input has no name that would tell what it is."""
 
 
 @dataclass
-class Asked:
-    """A run that is asked something."""
+class Predictor:
+    """A trained run that predicts and samples."""
 
+    folder: Path
     recipe: Any  # a training or a fitting
     spec: Spec
-    folder: Path
-    setup: Setup
+    setup: Setup = field(default_factory=lambda: choose("auto"))
 
     @classmethod
-    def about(
-        cls, recipe: Recipe, folder: Path, device: str = "auto", precision: str = "fp32"
-    ) -> Asked:
-        """The run of a recipe, if it is of a kind that can be asked."""
-        spec = read_spec(folder)["spec"]
+    def of(
+        cls,
+        run: RunFolder,
+        recipe: Recipe | None = None,
+        device: str = "auto",
+        precision: str = "fp32",
+    ) -> Predictor:
+        """That of a run, if it is of a kind that predicts; `recipe` where its data was moved."""
+        recipe = recipe or run.recipe
         if not hasattr(recipe, "predict"):
             instead = "; name a cell of it" if recipe.kind == "experiment" else ""
             raise UserError(
                 f"{recipe.name} is {with_article(recipe.kind)}: it neither predicts nor samples"
                 + instead
             )
-        return cls(recipe, spec, folder, choose(device, precision))
+        return cls(run.path, recipe, run.spec, choose(device, precision))
 
-    def verb(self, name: str) -> Callable[..., Any]:
-        """The recipe's own `sample` or `predict`, or one line that it has none."""
-        if getattr(type(self.recipe), name) in (getattr(Training, name), getattr(Fitting, name)):
-            what = {"sample": "generate samples", "predict": "predict from files"}[name]
-            raise UserError(f"{self.recipe.name} does not {what}")
-        method: Callable[..., Any] = getattr(self.recipe, name)
-        return method
+    @cached_property
+    def model(self) -> Any:  # noqa: ANN401 -- a network or an estimator
+        """The trained network on its device."""
+        model = job_class(self.recipe).load(self.recipe, self.folder, self.spec)
+        if isinstance(model, nn.Module):
+            model = model.to(device=self.setup.device, dtype=self.setup.dtype)
+        return model
 
     def kind(self, verb: str) -> Kind[Any]:
-        """The kind that reads what the network is asked and writes what it makes."""
+        """The kind that reads what the network predicts from and writes what it makes."""
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
         if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
         return named(name)
 
-    @cached_property
-    def _model(self) -> Any:  # noqa: ANN401 -- a network or an estimator
-        model = load(self.recipe, self.folder)
-        if isinstance(model, nn.Module):
-            model = model.to(device=self.setup.device, dtype=self.setup.dtype)
-        return model
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        """Without gradients, in the precision that was chosen; a misfit is one line."""
+        with torch.no_grad(), self.setup.autocast(), explaining_misfit(self.recipe, self.folder):
+            yield
 
-    def model(self) -> Any:  # noqa: ANN401 -- a network or an estimator
-        """The trained network on its device."""
-        return self._model
-
-    def placed(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
+    def place(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
         """Inputs on the device, numbers in the precision of the network's weights."""
         if isinstance(inputs, Tensor):
             dtype = self.setup.dtype if inputs.is_floating_point() else inputs.dtype
             if self.recipe.kind == "fitting":
                 return inputs
             return inputs.to(self.setup.device, dtype)
-        return [self.placed(one) for one in inputs] if isinstance(inputs, list) else inputs
+        return [self.place(one) for one in inputs] if isinstance(inputs, list) else inputs
 
-    def fitting(self) -> AbstractContextManager[None]:
-        """What fails within is the fault of what the folder holds."""
-        return fitting(self.recipe, self.folder)
-
-    @contextmanager
-    def computing(self) -> Iterator[None]:
-        """Without gradients, in the precision that was asked for."""
-        with torch.no_grad(), self.setup.autocast(), self.fitting():
-            yield
-
-    def answers(
-        self, inputs: Sequence[Any] | Tensor, settings: Mapping[str, Any]
+    def predict_inputs(
+        self, inputs: Sequence[Any] | Tensor, kind: Kind[Any], settings: Mapping[str, Any]
     ) -> Iterator[dict[str, Any]]:
-        """What the network says of each input; and a warning where that is unlike all it knows."""
-        model, kind = self.model(), self.kind("predict")
+        """The prediction for each input; and a warning where that is unlike all it learned."""
         for start in range(0, len(inputs), AT_ONCE):
             some = inputs[start : start + AT_ONCE]
             with self.computing():
                 warnings = kind.outliers(some, self.spec)
-                found = self.recipe.predict(model, self.placed(some), self.spec, **settings)
-            for answer, warning in zip(found, warnings, strict=True):
-                yield {**answer, "warning": warning} if warning else dict(answer)
-
-    def made(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
-        """What the network makes; `seed` is that of the run where none is given."""
-        make, left = self.verb("sample"), dict(settings)
-        seed = typed("seed", left.pop("seed", self.recipe.seed), int)
-        if not 0 <= seed < 2**63:
-            raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
-        given, model = verb_arguments(make, left), self.model()
-        with self.computing():
-            return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
+                found = self.recipe.predict(self.model, self.place(some), self.spec, **settings)
+            for prediction, warning in zip(found, warnings, strict=True):
+                yield {**prediction, "warning": warning} if warning else dict(prediction)
 
     # --------------------------------------------------------------------------- from Python
 
     def predict(self, inputs: object, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """One answer for each input: names of files, arrays, a frame or texts."""
+        """One prediction for each input: names of files, arrays, a frame or texts."""
         given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
         names, read = self._read(inputs, kind)
-        answers = self.answers(read, given)
+        predictions = self.predict_inputs(read, kind, given)
         return [
-            {"input": name, **{key: self._plain(value, kind) for key, value in answer.items()}}
-            for name, answer in zip(names, answers, strict=True)
+            {"input": name, **{key: self._to_data_units(value, kind) for key, value in one.items()}}
+            for name, one in zip(names, predictions, strict=True)
         ]
 
-    def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
-        """What the network makes, in the units of its data: tensors or texts."""
-        made = self.made(settings)
-        with self.fitting():
-            return self.kind("sample").to_data_units(made, self.spec)
-
     def _read(self, inputs: object, kind: Kind[Any]) -> tuple[Sequence[Any], Any]:
-        """What is asked, with a name for each: of files theirs, of rows their numbers."""
+        """The inputs, with a name for each: of files theirs, of rows their numbers."""
         if isinstance(inputs, str) and kind.of_texts and _is_there(inputs):
             raise UserError(
                 f"inputs ({shown(inputs, 60)}) may be a text or the name of a file; write "
@@ -148,20 +131,84 @@ class Asked:
             )
         listed: Any = [inputs] if isinstance(inputs, str | Path) else inputs
         if _are_files(listed, kind):
-            with self.fitting():
+            with explaining_misfit(self.recipe, self.folder):
                 return kind.read([str(one) for one in listed], self.spec)
-        asked = part(listed, "inputs", advice="")
-        with self.fitting():
-            rows = kind.convert(asked, self.spec)
-        return range(len(rows)), rows
+        rows = part(listed, "inputs", advice="")
+        with explaining_misfit(self.recipe, self.folder):
+            read = kind.convert(rows, self.spec)
+        return range(len(read)), read
 
-    def _plain(self, value: Any, kind: Kind[Any]) -> Any:  # noqa: ANN401 -- as it came
-        """An answer; a tensor that the verb would write is in the units of the data."""
+    def _to_data_units(self, value: Any, kind: Kind[Any]) -> Any:  # noqa: ANN401 -- as it came
+        """A value of a prediction; a tensor that the verb would write, in the units of the data."""
         return kind.to_data_units(value[None], self.spec)[0] if hasattr(value, "shape") else value
+
+    # --------------------------------------------------------------------- from the command line
+
+    def predict_files(
+        self, words: Sequence[str], settings: Mapping[str, Any], out: Out
+    ) -> Iterator[dict[str, Any]]:
+        """A line for each input in files and folders: the prediction, or `error`.
+
+        What is no plain value is written to a file, and the line names that.
+        """
+        given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
+        _ = self.model  # what is wrong with it is said before the inputs are read
+        if not words:
+            raise UserError("inputs must name at least one file")
+        first = True
+        with explaining_misfit(self.recipe, self.folder):
+            for pieces in _gather(_read_pieces(words, self.spec, kind), AT_ONCE):
+                if pieces[0].error and first and len(pieces) == 1:  # there is nothing else
+                    raise UserError(pieces[0].error)
+                first = False
+                predictions = self.predict_inputs(_join(pieces), kind, given)
+                for piece in pieces:
+                    for name in piece.names:
+                        line = {"error": piece.error} if piece.error else next(predictions)
+                        yield self._write({"input": name, **line}, kind, out)
+
+    def _write(self, line: dict[str, Any], kind: Kind[Any], out: Out) -> dict[str, Any]:
+        """A line with the names of files in the place of what is no plain value."""
+        for key, value in line.items():
+            if hasattr(value, "shape"):
+                path = out.place(f"{out.stem(line['input'])}-{key}")
+                line[key] = str(kind.write(value[None], self.spec, path)[0])
+        return line
+
+    # ----------------------------------------------------------------------------------- samples
+
+    def sample_kind(self) -> Kind[Any]:
+        """The kind that writes samples, if the recipe generates any."""
+        if type(self.recipe).sample in (Training.sample, Fitting.sample):
+            raise UserError(f"{self.recipe.name} does not generate samples")
+        return self.kind("sample")
+
+    def make_samples(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
+        """What the network makes; `seed` is that of the run where none is given."""
+        make: Callable[..., Any] = self.recipe.sample
+        left = dict(settings)
+        seed = typed("seed", left.pop("seed", self.recipe.seed), int)
+        if not 0 <= seed < 2**63:
+            raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
+        given, model = verb_arguments(make, left), self.model
+        with self.computing():
+            return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
+
+    def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
+        """What the network makes, in the units of its data: tensors or texts."""
+        kind, made = self.sample_kind(), self.make_samples(settings)
+        with explaining_misfit(self.recipe, self.folder):
+            return kind.to_data_units(made, self.spec)
+
+    def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
+        """What the network makes, and the files it is written to."""
+        kind, made = self.sample_kind(), self.make_samples(settings)
+        with explaining_misfit(self.recipe, self.folder):
+            return made, kind.write(made, self.spec, out.place("samples"))
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:
-    """Whether what is asked about is named: by paths, or by strings where these are no texts."""
+    """Whether inputs are named: by paths, or by strings where these are no texts."""
     if not isinstance(inputs, list | tuple) or not inputs:
         return False
     if not all(isinstance(one, str | Path) for one in inputs):
@@ -174,3 +221,137 @@ def _is_there(name: str) -> bool:
         return bool(kind_of_path(Path(name)))
     except UserError:
         return False
+
+
+# ------------------------------------------------------------------------------- files, by pieces
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What some files hold, with a name for each input, or why one file cannot be read."""
+
+    names: Sequence[str]
+    inputs: Any = None  # rows of a tensor, or a list
+    error: str = ""
+
+
+def _read_pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+    """What each file holds, in order; folders are gone through, `-` stands for standard input."""
+    if words.count("-") > 1:
+        raise UserError("- must stand for standard input once: it can be read only once")
+    waiting: list[Path] = []
+    for word in words:
+        for file in () if word == "-" else _find_files(word, kind):
+            if isinstance(file, Path):
+                waiting.append(file)
+            if isinstance(file, Piece) or len(waiting) == kind.together:
+                yield from _read_files(waiting, spec, kind)
+                waiting = []
+            if isinstance(file, Piece):
+                yield file
+        if word == "-":
+            yield from _read_files(waiting, spec, kind)
+            waiting = []
+            yield from _read_standard_input(spec, kind)
+    yield from _read_files(waiting, spec, kind)
+
+
+def _find_files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
+    """The files that a word stands for."""
+    try:
+        for path in kind.files([word]):
+            try:
+                if os.path.isdir(path) and path != Path(word):  # it might lead round in a circle
+                    regular(path)
+                yield path
+            except UserError as error:
+                yield Piece([str(path)], error=str(error))
+    except UserError as error:
+        yield Piece([word], error=str(error))
+
+
+def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+    """What files hold; where one of several is bad they are read in halves."""
+    if not paths:
+        return
+    try:
+        piece = Piece(*kind.read(paths, spec))
+    except UserError as error:
+        if len(paths) == 1:
+            yield Piece([str(paths[0])], error=str(error))
+            return
+        half = len(paths) // 2
+        yield from _read_files(paths[:half], spec, kind)
+        yield from _read_files(paths[half:], spec, kind)
+    else:
+        yield piece
+
+
+def _read_standard_input(spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+    """What comes on standard input, as a file of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        content = sys.stdin.buffer.read()
+        found = (end for end, start in STARTS.items() if content.startswith(start))
+        path = Path(folder) / f"input{next(found, kind.suffix)}"
+        path.write_bytes(content)
+        for piece in _read_files([path], spec, kind):
+            names = [name.replace(str(path), "-") for name in piece.names]
+            error = piece.error.replace(str(path), "standard input")
+            yield Piece(names, piece.inputs, error)
+
+
+def _gather(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:
+    """Pieces, as many as hold `least` inputs together."""
+    waiting: list[Piece] = []
+    for piece in found:
+        waiting.append(piece)
+        if sum(len(each.names) for each in waiting if not each.error) >= least:
+            yield waiting
+            waiting = []
+    if waiting:
+        yield waiting
+
+
+def _join(found: Sequence[Piece]) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
+    """The inputs of all pieces that have any, one after another."""
+    inputs = [piece.inputs for piece in found if not piece.error]
+    if len(inputs) == 1 or not inputs:
+        return inputs[0] if inputs else []
+    if isinstance(inputs[0], Tensor):
+        return torch.cat(inputs)
+    return [one for each in inputs for one in each]
+
+
+@dataclass
+class Out:
+    """Where what a run makes is written."""
+
+    out: str | None
+    recipe: str
+    _made: list[Path] = field(default_factory=list)
+    _stems: dict[str, str] = field(default_factory=dict)
+
+    def stem(self, name: str) -> str:
+        """What files made of an input are called: its own name, told apart from its like."""
+        if name not in self._stems:
+            _, _, row = name.rpartition(":")  # of a file that holds many
+            own = Path(name).stem + (f"-{row}" if row.isdecimal() else "")
+            plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in own)
+            taken, number, found = set(self._stems.values()), 2, plain
+            while found in taken:
+                found, number = f"{plain}-{number}", number + 1
+            self._stems[name] = found
+        return self._stems[name]
+
+    def place(self, name: str) -> Path:
+        """Where something that was made is to be written: --out, or a folder of its own."""
+        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+            files.make_folder(Path(self.out).absolute().parent)
+            first = not self._made
+            self._made.append(Path(self.out))
+            return Path(self.out) if first else Path(self.out).with_name(f"{name}")
+        if not self._made:
+            folder = Path(self.out or f"{self.recipe}-{secrets.token_hex(3)}")
+            files.make_folder(folder.absolute())
+            self._made.append(folder)
+        return self._made[0] / name

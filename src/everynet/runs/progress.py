@@ -1,24 +1,20 @@
-"""What a person sees while a run goes on: a line that moves, or now and then one in a log."""
+"""What a person sees while a run goes on, and how long it takes yet.
+
+A line that moves on a terminal or in a notebook, or now and then one in a log.
+"""
 
 from __future__ import annotations
 
 import io
-import os
 import shutil
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
-from types import FrameType
 from typing import Any, TextIO
 
-from everynet.runs.pace import Pace
-from everynet.system.errors import Stopped
-from everynet.system.signals import importing, leave
 from everynet.system.wording import printable
 
 LIVE, PLAIN = 0.2, 10.0  # seconds between two lines on a terminal and in a log
@@ -35,6 +31,65 @@ def duration(seconds: float) -> str:
     return f"{int(seconds // 3600)} h {int(seconds % 3600 // 60):02} min"
 
 
+FIRST_UPDATES = (1, 5)  # updates after which the clock begins anew: the first ones take longer
+
+
+@dataclass
+class Pace:
+    """How long a run takes yet: by the updates of this session and its newest evaluation.
+
+    The first updates are left out, because memory is taken, kernels are compiled or a graph is
+    captured; what comes between updates is timed apart from them.
+    """
+
+    every: int = 0
+    """Updates between two evaluations; 0 where there are none."""
+    evaluation: float = 0.0
+    """Seconds of the newest evaluation."""
+    first: int = 0
+    """Updates of earlier sessions."""
+    _paused: float = 0.0
+    _marks: list[tuple[int, float]] = field(default_factory=lambda: [(0, time.monotonic())])
+    """Updates of this session and the clock then, less the pauses."""
+
+    def begin(self, step: int) -> None:
+        """The clock of updates begins now, after so many."""
+        self.first, self._marks = step, [(0, time.monotonic() - self._paused)]
+
+    def tick(self, step: int) -> None:
+        """One more update is done."""
+        if step - self.first in FIRST_UPDATES:
+            self._marks.append((step - self.first, time.monotonic() - self._paused))
+
+    @contextmanager
+    def pause(self, *, evaluates: bool = False) -> Iterator[None]:
+        """What happens within is no update; it may be an evaluation."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            took = time.monotonic() - begun
+            self._paused += took
+            self.evaluation = took if evaluates else self.evaluation
+
+    def seconds_per_update(self, step: int) -> float | None:
+        """Seconds an update takes; None while nobody can tell."""
+        done = step - self.first
+        begun = [mark for mark in self._marks if done >= max(2 * mark[0], 1)]
+        if not begun or (len(begun) == 1 and len(self._marks) > 1):
+            return None
+        marked, then = begun[-1]
+        return (time.monotonic() - self._paused - then) / (done - marked)
+
+    def left(self, step: int, steps: int) -> float | None:
+        """Seconds of the updates and evaluations up to `steps`."""
+        each = self.seconds_per_update(step)
+        if each is None:
+            return None
+        to_come = -(-steps // self.every) - step // self.every if self.every and step < steps else 0
+        return (steps - step) * each + to_come * self.evaluation
+
+
 @dataclass
 class Progress:
     """Prints where a run stands, not oftener than anyone can read; silent unless shown."""
@@ -47,11 +102,11 @@ class Progress:
     before: str = ""
     """What the line begins with, such as the cell of an experiment."""
     newest: str = ""
-    """The figure of the newest evaluation."""
+    """The metric of the newest evaluation."""
     bound: bool = False
     """Whether the run may end before its last step."""
-    said: set[str] = field(default_factory=set)
-    """What is said once however often it comes up, over all cells."""
+    once: set[str] = field(default_factory=set)
+    """Lines that are printed once however often they come up, over all cells."""
     _begun: float = field(default_factory=time.monotonic)
     _last: float = field(default_factory=time.monotonic)
     _any: bool = False
@@ -77,7 +132,7 @@ class Progress:
         self._last = time.monotonic()
 
     def show(self, step: int, values: Mapping[str, float], *, last: bool = False) -> None:
-        """Print step, terms, newest figure, rate and time left, also after the last step."""
+        """Print step, terms, newest metric, rate and time left, also after the last step."""
         left = self.pace.left(step, step if last else self.steps)
         most = "at most " * (self.bound and not last)
         self._show(step, values, "" if left is None else f"{most}{duration(left)} left")
@@ -90,7 +145,7 @@ class Progress:
 
     def _show(self, step: int, values: Mapping[str, float], ends: str) -> None:
         self._last, self._any = time.monotonic(), True
-        each = self.pace.each(step)
+        each = self.pace.seconds_per_update(step)
         rate = 1 / each if each else 0.0
         speed = "" if not rate else f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
         counted = f"{self.before}{self.unit} {step:,}/{self.steps:,}"
@@ -144,8 +199,8 @@ class Progress:
 
     def say_once(self, line: str) -> None:
         """The same, unless it was said before."""
-        if line not in self.said:
-            self.said.add(line)
+        if line not in self.once:
+            self.once.add(line)
             self.say(line)
 
     def close(self) -> None:
@@ -173,63 +228,3 @@ def display_of_notebook() -> Callable[..., Any] | None:
         return None
     found: Callable[..., Any] = import_module("IPython.display").display
     return found
-
-
-@dataclass
-class Stop:
-    """Which signal has asked the run to end; 0 for none."""
-
-    signal: int = 0
-    at_once: str = ""
-    """What to say of a run that is ended at once, because it has no steps to end after."""
-    raised: int = 0
-    """The signal that did end it so."""
-
-    @contextmanager
-    def ending(self, line: str) -> Iterator[None]:
-        """Within it a signal ends the run at once, with this line."""
-        before, self.at_once = self.at_once, line
-        try:
-            yield
-        except Exception as error:
-            if self.raised and not isinstance(error, Stopped):  # taken for an error of something
-                raise Stopped(line, self.raised) from error
-            raise
-        finally:
-            self.at_once = before
-        if self.raised:  # taken for an error, and passed over
-            raise Stopped(line, self.raised)
-
-
-@contextmanager
-def signals() -> Iterator[Stop]:
-    """Turn the first Ctrl-C or SIGTERM into a request; the second ends the process at once."""
-    stop = Stop()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-
-    def ask(number: int, frame: FrameType | None) -> None:
-        stop.signal = number
-        for each in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(each, signal.SIG_DFL)
-        if stop.at_once:
-            if importing(frame):
-                leave(stop.at_once, number)
-            stop.raised = number
-            raise Stopped(stop.at_once, number)
-        heard()
-
-    before = {each: signal.signal(each, ask) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-
-
-def heard() -> None:
-    """Tell whoever sits at a terminal that the run ends soon: a step may take long."""
-    with suppress(OSError):  # written past the stream, which the signal may have come amidst
-        if os.isatty(2):
-            os.write(2, b"\neverynet: stops after this step; Ctrl-C once more ends it at once\n")

@@ -10,7 +10,6 @@ pictures again, and `load` gives its model back. Nothing is printed unless `show
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,47 +17,43 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from everynet.data.dataset import Data
 from everynet.data.in_memory import PREFIX, Given, given, holding, is_held
 from everynet.data.paths import absolute
 from everynet.plot.style import drawing
+from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Experiment, named_cells
-from everynet.recipes.recipe import Fitting, Recipe, Simulation
+from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import plain_settings
-from everynet.recipes.stored import described
-from everynet.recipes.sweep import Sweep
+from everynet.recipes.stored import describe_recipe
+from everynet.recipes.sweep import Sweep, as_text, sweep_of
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
-from everynet.runs.card import environment
-from everynet.runs.experiment_job import Study, load_table
 from everynet.runs.folder import (
     as_json,
-    as_typed,
+    describe_data,
+    describe_environment,
+    explaining_misfit,
+    naming_paths_as_typed,
     read_environment,
+    read_setup,
     read_spec,
-    resolved,
-    setup_of,
-    what,
+    resolve,
+    settings_without_places,
     with_data,
 )
-from everynet.runs.history import Watch
-from everynet.runs.job import Job, Result
-from everynet.runs.log import Log
-from everynet.runs.progress import Progress, signals
+from everynet.runs.job import Job, Result, job_class
+from everynet.runs.log import Watch
+from everynet.runs.progress import Progress
 from everynet.system import files
-from everynet.system.errors import Failure, UserError
+from everynet.system.errors import UserError
 from everynet.system.manifest import put, read_json, sealed
+from everynet.system.signals import catching_signals
 from everynet.system.sources import recording
 from everynet.system.status import telling
-from everynet.system.user_files import place
 from everynet.system.wording import with_article, written
-from everynet.training import device
-from everynet.training.device import DEVICES, PRECISIONS, Setup, choose
-from everynet.training.loop import check_room
-from everynet.training.preflight import check_whole
-from everynet.training.processes import World, joined
+from everynet.training.device import DEVICES, PRECISIONS, Setup, choose, computing
+from everynet.training.preflight import check_methods
+from everynet.training.processes import joined
 
 
 def run(
@@ -75,29 +70,31 @@ def run(
 ) -> Result:
     """Do all that a recipe says, in a new folder below `out`.
 
-    `data` is a name or a path in the place of the recipe's own, or what the caller holds: (X, y) or
-    X (see `data/given.py`). `jobs` is how many cells of an experiment are trained at once; it
-    changes no number. `watch` is called with each record that is logged (see `everynet.runs.history`);
+    `data` is a name or a path in the place of the recipe's own, or data in memory: (X, y) or X (see
+    `data/in_memory.py`). `jobs` is how many cells of an experiment are trained at once; it changes
+    no number. `watch` is called with each record that is logged, `{"step": 7, "train_loss": 0.41}`;
     what it raises ends the run, which is saved first and can be gone on with.
     """
-    typed, held = _on(recipe, data)
-    recipe = resolved(_with_name(typed))
+    typed, in_memory = _with_data_of_caller(recipe, data)
+    recipe = resolve(_with_name(typed))
     setup = setup_for(recipe, device, precision, compile)
-    with holding(held), _job(recipe, setup, show, jobs, watch) as job:
-        with as_typed(typed, recipe):
-            start, world = job.prepare(), job.world
+    with holding(in_memory), _job(recipe, setup, show, jobs, watch) as job:
+        with naming_paths_as_typed(typed, recipe), _before_it_begins(job):
+            job.prepare()
         contents = {
-            "recipe.json": as_json(described(job.recipe)),
-            "environment.json": as_json(environment(job.setup, world.size)),
-            "spec.json": as_json(job.described_data()),
+            "recipe.json": as_json(describe_recipe(job.recipe)),
+            "environment.json": as_json(describe_environment(job.setup, job.world.size)),
+            "spec.json": as_json(describe_data(job.data, job.sources)),
             "metrics.jsonl": b"",
         }
-        stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
-        made = files.write_new_folder(Path(out), stem, sealed(contents)) if world.writes else Path()
-        job.folder = Path(world.share_text("folder", str(made)))
-        job.progress.say(f"{recipe.name} on {job.where()} -> {job.folder}")
-        with job.held():
-            return start()
+        made = Path()
+        if job.world.writes:
+            stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
+            made = files.write_new_folder(Path(out), stem, sealed(contents))
+        job.folder = Path(job.world.share_text("folder", str(made)))
+        job.progress.say(f"{recipe.name} on {job.where} -> {job.folder}")
+        with job.locked():
+            return job.run()
 
 
 def setup_for(
@@ -111,7 +108,7 @@ def setup_for(
         raise UserError(f"device ({device}) must be {devices}, {why}; leave --device out")
     if precision in PRECISIONS and precision not in recipe.precisions:
         raise UserError(f"precision ({precision}) must be {precisions}, {why}; leave it out")
-    if compile and not isinstance(recipe, Training | Experiment):
+    if compile and recipe.kind in ("fitting", "simulation"):
         raise UserError(f"compile (true) must be false, {why} without a network; leave it out")
     if device == "auto" and choose("auto").device.type not in recipe.devices:
         device = "cpu"
@@ -132,12 +129,12 @@ def resume(
 ) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before.
 
-    `data` says where its data is now, or holds it; its SHA-256 must be what it was.
+    `data` says where its data is now, or is that which was in memory; its SHA-256 must be the same.
     """
     folder = Path(folder)
     where = read_environment(folder)
-    recipe, held = _on(recipe, data, again=True)
-    with holding(held), _job(recipe, setup_of(folder), show, jobs, watch) as job:
+    recipe, in_memory = _with_data_of_caller(recipe, data, again=True)
+    with holding(in_memory), _job(recipe, read_setup(folder), show, jobs, watch) as job:
         if job.world.size != where["processes"]:
             raise UserError(
                 f"{folder} was made by {where['processes']} process(es) and cannot go on with "
@@ -146,16 +143,16 @@ def resume(
                    else "without torchrun" if where["processes"] == 1 else "with as many")
             )  # fmt: skip
         job.folder = folder
-        with fitting(recipe, folder):
-            start = job.prepare()
-        job.check_read()
-        with job.held():
+        with explaining_misfit(recipe, folder), _before_it_begins(job):
+            job.prepare()
+        job.check_sources()
+        with job.locked():
             if job.world.writes:
                 _check_steps(recipe, folder)
                 _check_same(recipe, folder)
                 files.sweep(folder)
-                put(folder, {"recipe.json": as_json(described(recipe))})
-            return start()
+                put(folder, {"recipe.json": as_json(describe_recipe(recipe))})
+            return job.run()
 
 
 def _check_steps(recipe: Recipe, folder: Path) -> None:
@@ -173,8 +170,9 @@ def _check_same(recipe: Recipe, folder: Path) -> None:
     """Refuse to go on with an experiment whose cells would be other ones."""
     if not isinstance(recipe, Experiment):
         return
-    old = what(recipe, read_json(folder / "recipe.json")["settings"])
-    for name, value in what(recipe, json.loads(as_json(plain_settings(recipe)))).items():
+    old = settings_without_places(recipe, read_json(folder / "recipe.json")["settings"])
+    new = settings_without_places(recipe, json.loads(as_json(plain_settings(recipe))))
+    for name, value in new.items():
         if value != old.get(name):
             raise UserError(
                 f"{name} ({written(value)}) must stay {written(old.get(name))}, because the cells "
@@ -191,33 +189,23 @@ def draw(
 ) -> tuple[Path, ...]:
     """Draw the pictures of a run again, as files of each form; `data` as for `resume`."""
     folder = Path(folder)
-    recipe, held = _on(recipe, data, again=True)
-    job = Job(recipe, choose("cpu"), World(), folder=folder, forms=forms)
-    with holding(held), device.computing(job.setup), drawing():
+    recipe, in_memory = _with_data_of_caller(recipe, data, again=True)
+    job = job_class(recipe)(recipe, choose("cpu"), folder=folder, forms=forms)
+    with holding(in_memory), computing(job.setup), drawing():
         if isinstance(recipe, Experiment) and data is not None:
             job.data = next(iter(named_cells(recipe).values())).dataset()
-            job.check_read()
-        if isinstance(recipe, Simulation | Experiment):
-            result = load(recipe, folder)
-            with fitting(recipe, folder):
-                pictures = recipe.draw(result)
-            return job.write_pictures(pictures)
-        dtype = torch.float64 if isinstance(recipe, Fitting) else torch.float32
-        found: Data = recipe.dataset()  # type: ignore[attr-defined]  # the kinds that have data
-        job.data = found.to(job.setup.device, dtype)
-        job.check_read()
-        job.log = Log.of(folder)
-        model = load(recipe, folder)
-        with fitting(recipe, folder):
+            job.check_sources()
+        model = job.load_to_draw()
+        with explaining_misfit(recipe, folder):
             return job.draw(model)
 
 
-def elsewhere(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
+def with_moved_data(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
     """The recipe of a run whose data was moved, if that is what it was."""
-    job = Job(with_data(recipe, absolute(data)), choose("cpu"), World(), folder=Path(folder))
+    moved = with_data(recipe, absolute(data))
+    job = Job(moved, choose("cpu"), folder=Path(folder))
     job.data = job.recipe.dataset()
-    job.check_read()
-    moved: Recipe = job.recipe
+    job.check_sources()
     return moved
 
 
@@ -230,47 +218,30 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
     folder = Path(folder)
     read_json(folder / "recipe.json")
     read_environment(folder)
-    if isinstance(recipe, Simulation):
-        return checkpoint.load_newest_values(folder)
-    if isinstance(recipe, Experiment):
-        return load_table(recipe, folder)
-    data = Data.described(read_spec(folder)["spec"])
-    if isinstance(recipe, Fitting):
-        with fitting(recipe, folder):
-            estimator = recipe.model(data)
-        for name, value in checkpoint.load_newest_values(folder).items():
-            if not name.isidentifier() or not name.endswith("_") or name.startswith("_"):
-                raise UserError(f"{folder} is damaged: no estimator learns {name!r:.40}")
-            with fitting(recipe, folder):
-                setattr(estimator, name, value)
-        return estimator
-    assert isinstance(recipe, Training)
-    check_room(recipe, data)
-    with fitting(recipe, folder):
-        model = recipe.model(data)
-    if passed_over := checkpoint.load_kept(folder, model):
-        warnings.warn(passed_over, stacklevel=2)
-    return model.eval()
+    return job_class(recipe).load(recipe, folder, read_spec(folder)["spec"])
 
 
-@contextmanager
-def fitting(recipe: Recipe, folder: Path) -> Iterator[None]:
-    """What fails within, given what a run folder holds, is one line: the two do not fit.
+def sweep(
+    name: str | Recipe,
+    *,
+    seeds: int = 1,
+    random: int = 0,
+    halving: bool = False,
+    jobs: int = 1,
+    out: str | Path = "runs",
+    device: str = "auto",
+    precision: str = "auto",
+    show: bool = False,
+    **fields: object,
+) -> Result:
+    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
+    base = find(name) if isinstance(name, str) else name
+    values = {key: as_text(value) for key, value in fields.items()}
+    made = sweep_of(base, values, seeds=seeds, random=random, halving=halving)
+    return run(made, out, device=device, precision=precision, jobs=jobs, show=show)
 
-    A folder may come from anyone, and its checksums hold whatever its maker wrote.
-    """
-    try:
-        yield
-    except (Failure, OSError):
-        raise
-    except Exception as error:
-        if place(error):
-            raise  # a mistake in the user's own file, who is told the line of it
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(
-            f"what {folder} holds does not fit {recipe.name}, because another version made it or "
-            f"it was changed: {said:.200}; run the recipe anew (--debug shows where it failed)"
-        ) from error
+
+# ---------------------------------------------------------------------------------- small parts
 
 
 @contextmanager
@@ -280,42 +251,50 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | Non
     Signals are the outermost: torchrun sends one while a lost process is still being named.
     """
     _check_jobs(recipe, jobs)
-    check_whole(recipe)
+    check_methods(recipe)
+    if watch is not None and not callable(watch):
+        raise UserError(f"watch ({watch!r:.60}) must be a function of one record, such as print")
     with (
-        signals() as stop,
+        catching_signals() as stop,
         joined(setup.device) as world,
-        device.computing(setup),
-        recording() as read,
+        computing(setup),
+        recording() as sources,
         drawing(),
     ):
         progress = Progress(1, shown=show and world.writes)
         with telling(progress):
-            if isinstance(recipe, Experiment):
-                yield Study(
-                    recipe, setup, world, progress, stop=stop, read=read, jobs=jobs, watch=watch
-                )
-            else:
-                yield Job(recipe, setup, world, progress, stop=stop, read=read, watch=watch)
+            yield job_class(recipe)(
+                recipe, setup, world, progress, stop=stop, sources=sources, jobs=jobs, watch=watch
+            )
 
 
-def _on(recipe: Recipe, data: object, *, again: bool = False) -> tuple[Recipe, Given | None]:
-    """The recipe on the data that a caller names or holds, and what is held."""
+@contextmanager
+def _before_it_begins(job: Job) -> Iterator[None]:
+    """Within it a signal ends the job at once: it has no steps to end after."""
+    with job.stop.ending(f"stopped before it began; {job.untouched}"):
+        yield
+
+
+def _with_data_of_caller(
+    recipe: Recipe, data: object, *, again: bool = False
+) -> tuple[Recipe, Given | None]:
+    """The recipe on the data that a caller names or has in memory, and what is in memory."""
     if data is None:
         return recipe, None
     if isinstance(data, str | Path):
         return with_data(recipe, absolute(str(data)) if again else str(data)), None
-    held = given(data)
+    in_memory = given(data)
     origin = recipe.base if isinstance(recipe, Sweep) else recipe
     if again and str(getattr(origin, "data", "")).startswith(PREFIX):
-        return recipe, held  # `load` compares the two
-    return with_data(recipe, held.name), held
+        return recipe, in_memory  # `load` compares the two
+    return with_data(recipe, in_memory.name), in_memory
 
 
 def _check_jobs(recipe: Recipe, jobs: int) -> None:
     """Refuse processes where there is nothing to share out."""
     if jobs < 1:
         raise UserError(f"jobs ({jobs}) must be at least 1")
-    if jobs > 1 and not isinstance(recipe, Experiment):
+    if jobs > 1 and recipe.kind != "experiment":
         raise UserError(
             f"jobs ({jobs}) must be 1, because {recipe.name} is {with_article(recipe.kind)}, "
             "which has no cells to share out; leave it out"

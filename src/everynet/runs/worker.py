@@ -21,44 +21,44 @@ from everynet.recipes.experiment import Experiment, named_cells
 from everynet.recipes.stored import of_run
 from everynet.recipes.training import Training
 from everynet.runs.cell_job import train_cell
-from everynet.runs.folder import setup_of
-from everynet.runs.progress import Progress, Stop
-from everynet.system.errors import Stopped
-from everynet.system.explain import explained
+from everynet.runs.folder import read_setup
+from everynet.runs.progress import Progress
+from everynet.system.errors import Stopped, explain
+from everynet.system.signals import Stop
 from everynet.training import device
 from everynet.training.device import Setup
 
 
 def main(run: Path, file: str) -> int:
     """Train cells until there are no more."""
-    stop, asked = Stop(), queue.SimpleQueue[Any]()
+    stop, orders = Stop(), queue.SimpleQueue[Any]()
 
     def listen() -> None:
         for line in sys.stdin.buffer:
-            asked.put(json.loads(line))
+            orders.put(json.loads(line))
         stop.signal = signal.SIGTERM
-        asked.put(None)
+        orders.put(None)
 
-    def ask(number: int, _frame: object) -> None:
+    def request(number: int, _frame: object) -> None:
         stop.signal = number
-        asked.put(None)
+        orders.put(None)
 
-    signal.signal(signal.SIGTERM, ask)
+    signal.signal(signal.SIGTERM, request)
     threading.Thread(target=listen, daemon=True).start()
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)  # what a recipe prints is no answer
-        while (order := asked.get()) is not None:
+        while (order := orders.get()) is not None:
             name, wanted = order
-            said: dict[str, Any] = {"failed": "", "code": 0, "warnings": []}
+            answer: dict[str, Any] = {"failed": "", "code": 0, "warnings": []}
             with warnings.catch_warnings(record=True) as seen:
                 try:
                     one_cell(run, file, name, wanted, stop)
                 except Stopped as stopped:
                     return stopped.code
-                except Exception as error:  # every one is told, by name of the cell
-                    said["code"], said["failed"] = explained(error)
-            said["warnings"] = [str(warning.message) for warning in seen]
-            answers.write(json.dumps(said).encode() + b"\n")
+                except Exception as error:  # each is answered, with the name of the cell
+                    answer["code"], answer["failed"] = explain(error)
+            answer["warnings"] = [str(warning.message) for warning in seen]
+            answers.write(json.dumps(answer).encode() + b"\n")
             answers.flush()
     return 0
 
@@ -78,7 +78,7 @@ def opened(run: Path, file: str) -> tuple[Experiment, dict[str, Training], Setup
     """The experiment of a run, its cells and how they are computed."""
     recipe = of_run(run, file or None)
     assert isinstance(recipe, Experiment)  # only its run starts workers
-    return recipe, named_cells(recipe), setup_of(run)
+    return recipe, named_cells(recipe), read_setup(run)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from everynet.runs.progress import Stop
+from everynet.runs.experiment_job import CellFailed
 from everynet.system.errors import Stopped, UserError
-from everynet.system.explain import CellFailed
+from everynet.system.signals import Stop
 
 TICK = 0.2  # seconds between two looks at whether a signal came
 INSIDE = "EVERYNET_WORKER"

@@ -3,7 +3,8 @@
 A run folder may have come from anyone. What lies in it is reached by handles of its folders, one
 after the other and never through a link, so that nothing outside of it is read or changed; the
 folder itself may be a link, because the user named it. Only plain files of a bounded size are
-read. Paths that lie in no run folder (the cache, what --out names) are taken as they are.
+read. Paths that lie in no run folder (the cache, what --out names) are taken as they are. All of
+this is POSIX: handles of folders, `flock`, `O_NOFOLLOW`.
 
 A file is written beside its place, flushed to the disk and renamed: a reader sees the old
 bytes or the new ones, never half of them. What the system refuses becomes `CannotWrite`. Contents
@@ -13,6 +14,7 @@ are given as bytes, so that faults can be injected here.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 import secrets
@@ -33,13 +35,11 @@ MOST = 64 << 20  # bytes of a file of JSON or of a log
 DEEP = 6  # folders from a file up to the run it may belong to: cells/NAME/checkpoints/STEP/FILE
 FOLDERS = ("checkpoints", "measured", "pictures")
 """The folders that we make in a run and in a cell."""
-HANDLES = os.open in os.supports_dir_fd
-"""Whether the system reaches files by handles of their folders; else links are looked for."""
 OURS = re.compile(r"\.everynet-[0-9a-f]{16}-.+", re.DOTALL)
 """What is on its way to its place: names that nobody else gives."""
-FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
-FILE = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
-NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FILE = os.O_CLOEXEC | os.O_NONBLOCK
+NO_LINK = os.O_NOFOLLOW
 KINDS = {
     stat.S_IFLNK: "a link",
     stat.S_IFIFO: "a FIFO",
@@ -99,12 +99,6 @@ def _at(path: Path) -> Iterator[_Place]:
         return
     whole = Path(os.path.abspath(path))
     *between, name = whole.relative_to(root).parts
-    if not HANDLES:
-        for above in reversed(whole.parents[: len(between)]):
-            if os.path.islink(above):
-                raise _linked(above)
-        yield _Place(None, str(whole), True, path)
-        return
     handle = os.open(root, FOLDER)
     try:
         for depth, part in enumerate(between, 1):
@@ -346,10 +340,6 @@ def write_folder(path: Path, contents: Mapping[str, bytes]) -> None:
 
 def _fill(place: _Place, folder: str, contents: Mapping[str, bytes]) -> None:
     """Put files into a new folder beside a place."""
-    if not HANDLES:
-        for name, content in contents.items():
-            _put(place._replace(name=os.path.join(folder, name)), content, os.O_EXCL)
-        return
     handle = os.open(folder, FOLDER | NO_LINK, dir_fd=place.folder)
     try:
         for name, content in contents.items():
@@ -460,40 +450,37 @@ def locked(folder: Path, patience: float = 0.0) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415 -- slow to import, and seldom needed
 
-    busy = UserError(f"{folder} is in use by another process; wait until it ends")
-    with ExitStack() as held:
+    with ExitStack() as stack:
         with _reported("lock", folder):
-            place = held.enter_context(_at(folder / "lock"))
+            place = stack.enter_context(_at(folder / "lock"))
             with suppress(FileNotFoundError):
                 _check_plain(place, place.status(), writes=True)
-            if HANDLES:
-                handle = place.folder
-                if handle is None:
-                    handle = os.open(folder, FOLDER)
-                    held.callback(os.close, handle)
-                until = time.monotonic() + patience
-                while not _lock_folder(handle):
-                    if time.monotonic() >= until:
-                        raise busy
-                    time.sleep(0.05)
-            lock = FileLock(folder / "lock", timeout=patience)
+            handle = place.folder
+            if handle is None:
+                handle = os.open(folder, FOLDER)
+                stack.callback(os.close, handle)
+            lock, until = FileLock(folder / "lock"), time.monotonic() + patience
+            while not _lock_folder(handle) and time.monotonic() < until:
+                time.sleep(0.05)
             try:
-                lock.acquire()
+                if not _lock_folder(handle):
+                    raise Timeout(str(folder))
+                lock.acquire(timeout=max(0.0, until - time.monotonic()))
             except Timeout:
-                raise busy from None
-            held.callback(lock.release)
+                raise UserError(
+                    f"{folder} is in use by another process; wait until it ends"
+                ) from None
+            stack.callback(lock.release)
         yield
 
 
 def _lock_folder(handle: int) -> bool:
-    """Whether nobody else holds a folder; also where the system cannot lock one."""
+    """Whether nobody else holds a folder; also where the disk cannot lock one."""
     try:
-        import fcntl  # noqa: PLC0415 -- not everywhere
-
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except (ImportError, OSError):
+    except OSError:
         pass
     return True
 

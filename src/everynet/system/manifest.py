@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -102,33 +102,52 @@ def put(folder: Path, contents: Mapping[str, bytes]) -> None:
 
 def read(path: Path) -> bytes:
     """A file of a run folder, every byte of which is as it was written."""
+    return _read_files(path.parent, (path.name,))[path.name]
+
+
+def _read_files(folder: Path, names: Iterable[str]) -> dict[str, bytes]:
+    """Files of a run folder, every byte of which is as it was written; the manifest is read once.
+
+    A run may be writing the folder meanwhile: then all of it is read again.
+    """
     for _ in range(TRIES):
-        manifest, known = _known(path.parent)
-        try:
-            content = files.read(path)
-        except Missing:
-            if ABSENT in known.get(path.name, [ABSENT]):
-                raise
+        manifest, known = _known(folder)
+        contents: dict[str, bytes] = {}
+        for name in names:
+            try:
+                contents[name] = files.read(folder / name)
+            except Missing:
+                if ABSENT in known.get(name, [ABSENT]):
+                    raise
+                break
+            if digest(contents[name]) not in known.get(name, []):
+                break
         else:
-            if digest(content) in known.get(path.name, []):
-                return content
-        if files.read(path.parent / NAME) == manifest:  # else a run wrote both meanwhile
+            return contents
+        if files.read(folder / NAME) == manifest:  # else a run wrote both meanwhile
             break
-    raise _changed(path)
+    raise _changed(folder / name)
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """A file of JSON of a run folder, which must hold an object."""
-    if not files.exists(path.parent / "recipe.json"):
-        raise UserError(f"{path.parent} is not a run folder: it has no recipe.json")
+    return read_json_files(path.parent, (path.name,))[path.name]
+
+
+def read_json_files(folder: Path, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Files of JSON of a run folder, each of which must hold an object."""
+    if not files.exists(folder / "recipe.json"):
+        raise UserError(f"{folder} is not a run folder: it has no recipe.json")
     try:
-        content = read(path)
-    except Missing:
-        raise UserError(f"{path.parent} is not a run folder: it has no {path.name}") from None
-    value = parsed(content, path)
-    if not isinstance(value, dict):
-        raise Damaged(f"{path} is damaged: it must hold an object")
-    return value
+        contents = _read_files(folder, names)
+    except Missing as error:
+        name = next(name for name in names if not files.exists(folder / name))
+        raise UserError(f"{folder} is not a run folder: it has no {name}") from error
+    values = {name: parsed(content, folder / name) for name, content in contents.items()}
+    for name, value in values.items():
+        if not isinstance(value, dict):
+            raise Damaged(f"{folder / name} is damaged: it must hold an object")
+    return values
 
 
 def _known(folder: Path) -> tuple[bytes, dict[str, list[str]]]:

@@ -1,4 +1,6 @@
-"""Ctrl-C while a command begins: most of its first second is spent in imports of others.
+"""Ctrl-C and SIGTERM: while a command begins, and while a run goes on.
+
+Most of the first second of a command is spent in imports of others.
 
 An exception that a signal raises in the middle of an import may be taken for "this part is not
 there" and forgotten, or end in an error of whatever was half there. So while one is under way the
@@ -10,10 +12,13 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
+
+from everynet.system.errors import Stopped
 
 
 def importing(frame: FrameType | None) -> bool:
@@ -51,3 +56,63 @@ def interruptible() -> Iterator[None]:
     finally:
         if before is not None:
             signal.signal(signal.SIGINT, before)
+
+
+# ------------------------------------------------------------------------------ while a run goes on
+
+
+class Stop:
+    """A request to end the run: the signal that made it, 0 for none."""
+
+    signal = 0
+    at_once = ""  # what to say of a run that has no steps to end after
+    raised = 0  # the signal that did end it so
+
+    @contextmanager
+    def ending(self, line: str) -> Iterator[None]:
+        """Within it a signal ends the run at once, with this line."""
+        before, self.at_once = self.at_once, line
+        try:
+            yield
+        except Exception as error:
+            if self.raised and not isinstance(error, Stopped):  # taken for an error of something
+                raise Stopped(line, self.raised) from error
+            raise
+        finally:
+            self.at_once = before
+        if self.raised:  # taken for an error, and passed over
+            raise Stopped(line, self.raised)
+
+
+@contextmanager
+def catching_signals() -> Iterator[Stop]:
+    """Turn the first Ctrl-C or SIGTERM into a request; the second ends the process at once."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+
+    def request(number: int, frame: FrameType | None) -> None:
+        stop.signal = number
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_DFL)
+        if stop.at_once:
+            if importing(frame):
+                leave(stop.at_once, number)
+            stop.raised = number
+            raise Stopped(stop.at_once, number)
+        _say_that_it_stops()
+
+    before = {each: signal.signal(each, request) for each in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
+
+
+def _say_that_it_stops() -> None:
+    """Tell whoever sits at a terminal that the run ends soon: a step may take long."""
+    with suppress(OSError):  # written past the stream, which the signal may have come amidst
+        if os.isatty(2):
+            os.write(2, b"\neverynet: stops after this step; Ctrl-C once more ends it at once\n")

@@ -67,6 +67,11 @@ def typed(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a 
     return _checked(name, tuple(value) if isinstance(value, list) else value, kind)
 
 
+def typed_all(given: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of settings, each in its type."""
+    return {name: typed(name, value, kinds[name]) for name, value in given.items()}
+
+
 def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
     """The value, if it is of its type; a whole number may stand for a number."""
     if typing.get_origin(kind) is tuple and isinstance(value, tuple):
@@ -112,4 +117,4 @@ def verb_arguments(method: Callable[..., Any], given: Mapping[str, Any]) -> dict
             raise UserError(
                 f"{verb} has no setting {name}" + (nearest(name, known) or "; it takes none")
             )
-    return {name: typed(name, value, known[name][0]) for name, value in given.items()}
+    return typed_all(given, {name: kind for name, (kind, _) in known.items()})

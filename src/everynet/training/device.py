@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from everynet.data.dataset import Batch
 from everynet.data.transfer import to_device
 from everynet.system.errors import UserError
-from everynet.system.seeds import others_kept
+from everynet.system.seeds import random_state_kept
 from everynet.system.wording import nearest
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
@@ -199,7 +199,7 @@ def computing(setup: Setup) -> Iterator[None]:
 def _kept(setup: Setup) -> Iterator[None]:
     flushed, threads = denormals_flushed() == "yes", torch.get_num_threads()
     cuda = [setup.device] if setup.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=cuda), others_kept(), _on_cuda(setup):
+    with torch.random.fork_rng(devices=cuda), random_state_kept(), _on_cuda(setup):
         torch.set_flush_denormal(True)
         torch.set_num_threads(setup.threads)
         try:

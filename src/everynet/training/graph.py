@@ -15,23 +15,26 @@ The same kernels run on the same numbers, so the weights are those of updates ke
 
 from __future__ import annotations
 
+import operator
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from typing import Generic
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from everynet.data.dataset import Batch, Data, Terms
-from everynet.data.draws import Share
+from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.nn.lion import Lion
 from everynet.recipes.state import M, State, X
-from everynet.recipes.training import Training
-from everynet.system.seeds import mix
+from everynet.recipes.training import Training, check_terms
+from everynet.system.seeds import mix, mix_on, random_state, seed_others, seed_torch
 from everynet.training.device import Setup
+from everynet.training.processes import World
 
+UPDATE = 3  # seeds what happens in an update
 WATCHED = 3
 """Updates before the capture: moments are made, kernels chosen, and the update is watched."""
 
@@ -92,23 +95,37 @@ class Rates:
 
 
 class Update(Generic[M, X]):
-    """One update of a state, given the rows of its batch as they are stored."""
+    """One update of a state after another, and what is known of them: draws, and why no graph."""
 
     def __init__(
-        self, recipe: Training[M, X], state: State[M, X], data: Data, setup: Setup, share: Share
+        self,
+        recipe: Training[M, X],
+        state: State[M, X],
+        data: Data,
+        setup: Setup,
+        world: World | None = None,
     ) -> None:
-        self.recipe, self.state, self.data, self.setup = recipe, state, data, setup
-        self.share, self.images = share, has_images(state.model)
+        self.recipe = compile_objective(recipe) if setup.compile else recipe
+        self.state, self.data, self.setup, self.world = state, data, setup, world or World()
+        self.share, self.images = self.world.share, has_images(state.model)
+        self.rate, self.rates = recipe.rate, Rates([*state.optimizers.values()])
+        self.first = True
+        self.in_place = False  # whether batches come as they are computed with
+        self.draws = recipe.draws if self.world.size == 1 else True  # processes must agree on it
+        """Whether updates draw from Python's or numpy's generators; None before the first one."""
+        self.drawn: tuple[object, ...] = ()
+        """State of these generators after the first update; a change later means that one drew."""
+        self.mixed = mix_on(0, recipe.seed, UPDATE)
         cuda = setup.device.type == "cuda"
         self.numbers = torch.Generator(setup.device if cuda else "cpu")  # for augmentation
-        self.rates = Rates([*state.optimizers.values()])
         self.graph: torch.cuda.CUDAGraph | None = None
         self.held: tuple[Tensor, ...] = ()
         self.names: tuple[str, ...] = ()
         self.terms: Tensor | None = None
         self.seen: list[list[torch.Size]] = []
-        state.eager = self._refusal() if cuda else "only cuda captures"
-        if not state.eager:
+        self.eager = self._refusal() if cuda else "only cuda captures"
+        """Why updates are not captured as one graph; empty where they are, or may be."""
+        if not self.eager:
             self.stream = torch.cuda.Stream(setup.device)
 
     def _refusal(self) -> str:
@@ -125,13 +142,72 @@ class Update(Generic[M, X]):
             return f"{' and '.join(sorted(kinds))} in {self.setup.precision} cannot be captured"
         return ""
 
-    def __call__(self, stored: Batch) -> Terms:
-        """Do it; the step's seeds have been set."""
+    def __call__(self, feed: Callable[[int], Batch], history: History) -> Terms:
+        """Do the next one: what it computes is a function of (seed, step) and of the evaluations.
+
+        Python's and numpy's generators would cost 9 us an update: they are seeded where the first
+        update of this process draws from them, or the recipe says that others do.
+        """
+        state, step = self.state, self.state.step
+        self.rates.follow(self.rate(step, history))
+        self._seed(step, 0)  # the batch is of all processes
+        before = random_state() if self.draws is None else ()
+        stored = self.setup.bring(feed(step))
+        if self.world.rank:
+            self._seed(step, self.world.rank)
         if self.data.augment is not None:
-            self.numbers.manual_seed(mix(self.data.seed, 2, self.state.done))
-        self.state.tick()
-        if self.state.eager:
-            return self.by_kernels(stored)
+            self.numbers.manual_seed(mix(self.data.seed, 2, step))
+        state.set_clock(step)
+        terms = self.by_kernels(stored) if self.eager else self._by_graph(stored)
+        if self.first:
+            self._end_first(terms, before)
+        state.step = step + 1
+        return terms
+
+    def _seed(self, step: int, rank: int) -> None:
+        number = mix_on(self.mixed, step, rank) >> 1
+        seed_torch(self.setup.device, number)
+        if self.draws is not False:
+            seed_others(number)
+
+    def _end_first(self, terms: Terms, before: tuple[object, ...]) -> None:
+        """See what the first update drew and gave."""
+        self.first, self.drawn = False, random_state()
+        if self.draws is None:
+            self.draws = self.drawn != before
+        if _usual(type(self.recipe)):
+            check_terms(type(self.recipe), terms)
+
+    def check_draws(self) -> None:
+        """Warn if updates drew random numbers that were not seeded, and seed them from now on."""
+        if self.draws is False and self.drawn and random_state() != self.drawn:
+            self.draws = True
+            warnings.warn(
+                f"{self.recipe.name} drew from Python's or numpy's random numbers before step "
+                f"{self.state.step} and not in its first update: say `draws = True` in its class, "
+                "or a resumed run may differ",
+                stacklevel=2,
+            )
+
+    def by_kernels(self, stored: Batch) -> Terms:
+        """One kernel after another."""
+        batch = self.data.changed(stored, self.numbers, self.share)
+        if not self.in_place:
+            placed = self.setup.place(batch, images=self.images)
+            same = not self.images and self.data.augment is None
+            self.in_place = same and all(map(operator.is_, placed, batch))
+            batch = placed
+        if self.setup.precision == "bf16":
+            with self.setup.autocast():
+                terms = self.recipe.step(self.state, batch)
+        else:
+            terms = self.recipe.step(self.state, batch)
+        return {name: term.detach() for name, term in terms.items()}
+
+    # ------------------------------------------------------------------------------ as one graph
+
+    def _by_graph(self, stored: Batch) -> Terms:
+        """Watch the first updates, capture the next, and replay it from then on."""
         if self.graph is None and len(self.seen) < WATCHED:
             return self._watched(stored)
         if self.graph is None:
@@ -140,58 +216,52 @@ class Update(Generic[M, X]):
             return self.by_kernels(stored)
         return self._replayed(stored)
 
-    def by_kernels(self, stored: Batch) -> Terms:
-        """One kernel after another."""
-        batch = self.data.changed(stored, self.numbers, self.share)
-        batch = self.setup.place(batch, images=self.images)
-        with self.setup.autocast():
-            terms = self.recipe.step(self.state, batch)
-        return {name: term.detach() for name, term in terms.items()}
-
     def _watched(self, stored: Batch) -> Terms:
-        """The same on the stream that captures, watched for what a graph could not do."""
-        state, here = self.state, torch.cuda.current_stream()
-        state.asked, before = False, torch.default_generator.get_state()
+        """One kernel after another on the stream that captures, watched for what no graph can."""
+        here, before = torch.cuda.current_stream(), torch.default_generator.get_state()
         self.stream.wait_stream(here)
-        with torch.cuda.stream(self.stream), _waits() as waits:
+        with (
+            torch.cuda.stream(self.stream),
+            _waits() as waits,
+            watching_step(self.state) as reads,
+        ):
             terms = self.by_kernels(stored)
         here.wait_stream(self.stream)
         self.seen.append([tensor.shape for tensor in stored])
-        if state.asked:
-            state.eager = "its update reads `state.step` (`state.clock` can be captured)"
+        if reads:
+            self.eager = "its update reads `state.step` (`state.clock` can be captured)"
         elif not torch.equal(before, torch.default_generator.get_state()):
-            state.eager = "its update draws random numbers on the CPU"
+            self.eager = "its update draws random numbers on the CPU"
         elif waits and len(self.seen) > 1:  # the first makes constants and moments
-            state.eager = f"its update waits for the device ({waits[0]})"
+            self.eager = f"its update waits for the device ({waits[0]})"
         elif self.seen[-1] != self.seen[0]:
-            state.eager = "its batches differ in shape"
+            self.eager = "its batches differ in shape"
         elif not _alike([*terms.values()]):
-            state.eager = "its terms are not single numbers on the device, all of one type"
+            self.eager = "its terms are not single numbers on the device, all of one type"
         return terms
 
     def _capture(self, stored: Batch) -> None:
         """Record the update; nothing is computed."""
-        state = self.state
-        if state.draws:
-            state.eager = "it draws from Python's or numpy's random numbers"
+        if self.draws:
+            self.eager = "it draws from Python's or numpy's random numbers"
             return
         held = tuple(tensor.clone() for tensor in stored)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.numbers)
-        state.asked = False
         try:
             with (
                 _own_workspaces(),
+                watching_step(self.state) as reads,
                 torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
             ):
                 terms = self.by_kernels(held)
                 values = torch.stack([*terms.values()])
         except RuntimeError as error:
-            state.eager = f"capturing failed: {str(error).splitlines()[0]}"
+            self.eager = f"capturing failed: {str(error).splitlines()[0]}"
             self._generators_anew()
             return
-        if state.asked:
-            state.eager = "its update reads `state.step` (`state.clock` can be captured)"
+        if reads:
+            self.eager = "its update reads `state.step` (`state.clock` can be captured)"
             return
         self.graph, self.held, self.names, self.terms = graph, held, tuple(terms), values
 
@@ -199,9 +269,9 @@ class Update(Generic[M, X]):
         """Give new states to the generators, which a failed capture leaves unusable."""
         device = self.setup.device
         for generator in (torch.cuda.default_generators[device.index or 0], self.numbers):
-            seed = generator.initial_seed()
+            number = generator.initial_seed()
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
-            generator.manual_seed(seed)
+            generator.manual_seed(number)
 
     def _replayed(self, stored: Batch) -> Terms:
         assert self.graph is not None
@@ -210,6 +280,31 @@ class Update(Generic[M, X]):
             torch._foreach_copy_(self.held, stored)
         self.graph.replay()
         return dict(zip(self.names, self.terms.clone().unbind(), strict=True))
+
+
+def compile_objective(recipe: Training[M, X]) -> Training[M, X]:
+    """The recipe with an objective that torch compiles at its first call, whole or not at all."""
+    compiled = copy(recipe)
+    objective = torch.compile(recipe.objective, fullgraph=True)
+    object.__setattr__(compiled, "objective", objective)  # frozen, and this is no field
+    return compiled
+
+
+@contextmanager
+def watching_step(state: State[M, X]) -> Iterator[list[bool]]:
+    """A list that is not empty if `state.step` is read inside; an update that does is no graph."""
+    reads: list[bool] = []
+    usual = type(state)
+
+    def step(watched: State[M, X]) -> int:
+        reads.append(True)
+        return int(vars(watched)["step"])
+
+    state.__class__ = type("Watched", (usual,), {"step": property(step)})
+    try:
+        yield reads
+    finally:
+        state.__class__ = usual
 
 
 def _usual(kind: type[Training[M, X]]) -> bool:

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
-from everynet.data.dataset import Batch, Data, History, Record, Spec, Terms
-from everynet.nn.frozen import Given
+from everynet.data.dataset import Batch, Data, History, Record, Spec
+from everynet.nn.frozen import Frozen
 from everynet.recipes.recipe import Fitting
-from everynet.recipes.settings import settings
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
-from everynet.system.memory import free, keep_freed_memory
-from everynet.system.seeds import mix, others, others_kept, seed, seed_all
-from everynet.system.wording import shown, written
+from everynet.system.memory import keep_freed_memory
+from everynet.system.seeds import mix, random_state_kept, seed_all
 from everynet.training.device import Setup, choose, computing, threads_for
+from everynet.training.graph import UPDATE as UPDATE  # noqa: PLC0414 -- beside the others
 from everynet.training.graph import Update, has_images, hold_rates
-from everynet.training.processes import World
+from everynet.training.processes import SharedState, World
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
-UPDATE = 3
 
 
 def begin(
@@ -44,7 +42,7 @@ def begin(
     seed_all(setup.device, recipe.seed, INITIAL)
     model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
     with torch.no_grad():
-        for name, tensor in fitting(model, start or {}).items():
+        for name, tensor in matching_tensors(model, start or {}).items():
             tensor.copy_((start or {})[name])
     if has_images(model):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
@@ -53,89 +51,20 @@ def begin(
     extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
     optimizers = recipe.optimizers(model)
     hold_rates([*optimizers.values()], setup)
-    draws = recipe.draws if world.size == 1 else True  # processes must agree on it
-    reduce = world.average_gradients if world.size > 1 else None
-    compiled = compile_whole(recipe.objective) if setup.compile else None
-    return State(model, extra, optimizers, reduce=reduce, draws=draws, compiled=compiled)
+    if world.size > 1:
+        return SharedState(model, extra, optimizers, world=world)
+    return State(model, extra, optimizers)
 
 
-def check_room(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
-    """Refuse a network whose weights, so many times over, are more than the memory that is free.
-
-    It is built without its numbers, whatever its size, from the description of the data alone, so
-    that nothing is learned on the way; one that cannot be is not asked about.
-    """
-    try:
-        with others_kept(), torch.device("meta"):
-            model = recipe.model(Data.described(data.spec))
-    except Exception:  # building it in earnest says why
-        return
-    parts = (*model.parameters(), *model.buffers())
-    needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
-    if needed > (there := free()):
-        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
-        raise UserError(
-            f"{_largest(recipe)} must be smaller, because the weights{also} of {name} would take "
-            f"{needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
-        )
-
-
-def _largest(recipe: Training[M, X]) -> str:
-    """The setting of a network that is the largest number, with its value."""
-    general, found = {field.name for field in fields(Training)}, {"the network": (0, "")}
-    for name, value in settings(recipe).items():
-        numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) is int]
-        if numbers and name not in general:
-            found[name] = (max(numbers), f" ({shown(written(value))})")
-    name = max(found, key=found.__getitem__)
-    return f"{name}{found[name][1]}"
-
-
-def compile_whole(objective: Callable[[M, Batch], Terms]) -> Callable[[M, Batch], Terms]:
-    """An objective that torch compiles when it is first called, all of it or not at all."""
-    compiled: Callable[[M, Batch], Terms] = torch.compile(objective, fullgraph=True)
-    return compiled
-
-
-def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:
-    """Refuse what `--compile` could not compile: one update is tried, on a state thrown away."""
-    from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 -- takes a second
-
-    state, called = begin(recipe, data, setup), False
-    objective = state.compiled
-    assert objective is not None
-
-    def counted(model: M, batch: Batch) -> Terms:
-        nonlocal called
-        called = True
-        return objective(model, batch)
-
-    name = recipe.name or type(recipe).__name__
-    state.compiled, eagerly = counted, replace(setup, capture=False)
-    try:
-        next(train(recipe, state, data, setup=eagerly))
-    except TorchDynamoException as error:
-        why = next(line for line in str(error).splitlines() if line.strip()).strip()
-        raise UserError(
-            f"compile (true) must be false, because torch cannot compile the objective of {name}: "
-            f"{why}; leave it out"
-        ) from error
-    if not called:
-        raise UserError(
-            f"compile (true) must be false, because {name} has a step of its own, which calls no "
-            "objective that could be compiled; leave it out"
-        )
-
-
-def fitting(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def matching_tensors(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a network for which `start` has one of the same name and shape."""
     own = model.state_dict(keep_vars=True)
     return {n: t for n, t in own.items() if n in start and start[n].shape == t.shape}
 
 
-def started(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
+def describe_start(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
     """What was taken from `start`, in one line; that nothing fits is an error."""
-    own, taken = model.state_dict(), fitting(model, start)
+    own, taken = model.state_dict(), matching_tensors(model, start)
     if not taken:
         raise UserError(
             f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
@@ -157,7 +86,7 @@ def _few(names: Sequence[str], most: int = 5) -> str:
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
     """The setup with the number of threads that suits a network, or one that is given in it."""
-    given = [module.network for module in model.modules() if isinstance(module, Given)]
+    given = [module.network for module in model.modules() if isinstance(module, Frozen)]
     most = max(threads_for(part, recipe.batch_size) for part in (model, *given))
     return replace(setup, threads=most)
 
@@ -170,33 +99,20 @@ def train(
     history: History = (),
     setup: Setup | None = None,
     world: World | None = None,
+    update: Update[M, X] | None = None,
 ) -> Iterator[Record]:
     """Train `state` in place, one record an update: the caller's loop body replaces callbacks.
 
-    Between two records the state is whole and may be saved. `history` may grow meanwhile.
+    Between two records the state is whole and may be saved. `history` may grow meanwhile. Whoever
+    wants to know more of the updates makes the `update`.
     """
-    setup, world = setup or choose("cpu"), world or World()
+    update = update or Update(recipe, state, data, setup or choose("cpu"), world)
     keep_freed_memory()
-    share = world.share
-    update = Update(recipe, state, data, setup, share)
     state.model.train()
-    with data.feed(share) as feed:
-        while state.done < recipe.steps:
-            step = state.done
-            update.rates.follow(recipe.rate(step, history))
-            # Python's and numpy's generators would cost 9 us an update: they are seeded where the
-            # first update of this process draws from them, or the recipe says that others do.
-            sow = seed if state.draws is False else seed_all
-            sow(setup.device, recipe.seed, UPDATE, step, 0)  # the batch is of all processes
-            before = others() if state.draws is None else ()
-            stored = setup.bring(feed(step))
-            if world.rank:
-                sow(setup.device, recipe.seed, UPDATE, step, world.rank)
-            terms = update(stored)
-            if state.draws is None:
-                state.draws = others() != before
-            state.done = step + 1
-            yield Record(step + 1, terms)
+    with data.feed(update.share) as feed:
+        while state.step < recipe.steps:
+            terms = update(feed, history)
+            yield Record(state.step, terms)
 
 
 def trained(recipe: Training[M, X], data: Data) -> M:
@@ -229,10 +145,10 @@ def evaluate(
     setup: Setup | None = None,
 ) -> dict[str, float]:
     """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
-    return recipe.summarise(measured(recipe, model, batches, setup))
+    return recipe.summarise(measure(recipe, model, batches, setup))
 
 
-def measured(
+def measure(
     recipe: Training[Any, Any] | Fitting[Any],
     model: object,
     batches: Iterable[Batch],
@@ -242,7 +158,7 @@ def measured(
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
     values: dict[str, list[Tensor]] = {}
-    with others_kept(), evaluating(model), setup.autocast():
+    with random_state_kept(), evaluating(model), setup.autocast():
         seed_all(setup.device, recipe.seed, EVALUATION)
         for batch in _at_least_one(batches):
             for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
@@ -251,9 +167,9 @@ def measured(
     return {name: torch.cat(parts) for name, parts in values.items()}
 
 
-def said(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:
+def sample_text(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:
     """What the network makes of the same random numbers at each evaluation, if it is text."""
-    with others_kept(), evaluating(model), setup.autocast():
+    with random_state_kept(), evaluating(model), setup.autocast():
         return recipe.says(model, spec, torch.Generator().manual_seed(mix(recipe.seed, EVALUATION)))
 
 

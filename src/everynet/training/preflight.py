@@ -1,22 +1,30 @@
-"""What is wrong with a recipe of one's own, said before it is trained and not after it."""
+"""Checks before the first update: methods, memory, compiling, one batch, the goal."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 from itertools import islice
 from traceback import extract_tb
 from typing import Any
 
-from everynet.data.dataset import Data
+import torch
+
+from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Fitting, Recipe, Simulation
+from everynet.recipes.settings import settings
+from everynet.recipes.state import M, X
 from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
 from everynet.system.errors import Failure, UserError
+from everynet.system.memory import free
+from everynet.system.seeds import random_state_kept
 from everynet.system.user_files import defined, line_of
-from everynet.system.wording import with_article
+from everynet.system.wording import shown, with_article, written
 from everynet.training.device import Setup
-from everynet.training.loop import evaluate
+from everynet.training.graph import Update
+from everynet.training.loop import begin, evaluate, train
 
 NEEDED: dict[type[Recipe], tuple[str, ...]] = {
     Training: ("model(self, data)",),
@@ -27,7 +35,7 @@ NEEDED: dict[type[Recipe], tuple[str, ...]] = {
 """The methods that each kind of recipe must have, because there is no default for them."""
 
 
-def check_whole(recipe: Recipe) -> None:
+def check_methods(recipe: Recipe) -> None:
     """Refuse a recipe that lacks a method it will need."""
     cls = type(recipe)
     kind = next((kind for kind in NEEDED if isinstance(recipe, kind)), None)
@@ -35,24 +43,87 @@ def check_whole(recipe: Recipe) -> None:
         kinds = ", ".join(known.__name__ for known in NEEDED)
         raise UserError(f"{defined(cls)}: {cls.__name__} must be derived from one of {kinds}")
     needed = [*NEEDED[kind]]
-    if kind is Training and not _says(cls, "objective", kind):
-        own_step = _says(cls, "step", kind)
+    if kind is Training and not _defines(cls, "objective", kind):
+        own_step = _defines(cls, "step", kind)
         needed.append(
             "metrics(self, model, batch)" if own_step else "objective(self, model, batch)"
         )
     for method in needed:
-        if not _says(cls, method.partition("(")[0], kind):
+        if not _defines(cls, method.partition("(")[0], kind):
             raise UserError(
                 f"{defined(cls)}: {cls.__name__} must have a method {method}, because it is "
                 f"{with_article(recipe.kind)}; write one"
             )
 
 
-def _says(cls: type, method: str, kind: type) -> bool:
+def _defines(cls: type, method: str, kind: type) -> bool:
     return getattr(cls, method, None) is not getattr(kind, method)
 
 
-def rehearse(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
+def check_memory(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
+    """Refuse a network whose weights, so many times over, are more than the memory that is free.
+
+    It is built without its numbers, whatever its size, from the description of the data alone, so
+    that nothing is learned on the way; one that cannot be is not asked about.
+    """
+    try:
+        with random_state_kept(), torch.device("meta"):
+            model = recipe.model(Data.described(data.spec))
+    except Exception:  # building it in earnest says why
+        return
+    parts = (*model.parameters(), *model.buffers())
+    needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
+    if needed > (there := free()):
+        name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
+        raise UserError(
+            f"{_find_largest_setting(recipe)} must be smaller, because the weights{also} of {name} "
+            f"would take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+        )
+
+
+def _find_largest_setting(recipe: Training[M, X]) -> str:
+    """The setting of a network that is the largest number, with its value."""
+    general, found = {field.name for field in fields(Training)}, {"the network": (0, "")}
+    for name, value in settings(recipe).items():
+        numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) is int]
+        if numbers and name not in general:
+            found[name] = (max(numbers), f" ({shown(written(value))})")
+    name = max(found, key=found.__getitem__)
+    return f"{name}{found[name][1]}"
+
+
+def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:
+    """Refuse what `--compile` could not compile: one update is tried, on a state thrown away."""
+    from torch._dynamo.exc import TorchDynamoException  # noqa: PLC0415 -- takes a second
+
+    eagerly, called = replace(setup, capture=False), False
+    state = begin(recipe, data, eagerly)
+    update = Update(recipe, state, data, eagerly)
+    objective = update.recipe.objective
+
+    def counted(model: M, batch: Batch) -> Terms:
+        nonlocal called
+        called = True
+        return objective(model, batch)
+
+    object.__setattr__(update.recipe, "objective", counted)  # a copy, made for this update
+    name = recipe.name or type(recipe).__name__
+    try:
+        next(train(recipe, state, data, update=update))
+    except TorchDynamoException as error:
+        why = next(line for line in str(error).splitlines() if line.strip()).strip()
+        raise UserError(
+            f"compile (true) must be false, because torch cannot compile the objective of {name}: "
+            f"{why}; leave it out"
+        ) from error
+    if not called:
+        raise UserError(
+            f"compile (true) must be false, because {name} has a step of its own, which calls no "
+            "objective that could be compiled; leave it out"
+        )
+
+
+def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
     """Look at one batch of the validation split as an evaluation will; nothing is changed by it."""
     cls = type(recipe)
     try:
@@ -65,7 +136,7 @@ def rehearse(recipe: Training[Any, Any], model: object, data: Data, setup: Setup
             return  # one batch may be too little for it
         if any(frame.filename == source_file(recipe) for frame in frames):
             raise  # it names its line
-        name = "metrics" if _says(cls, "metrics", Training) else "objective"
+        name = "metrics" if _defines(cls, "metrics", Training) else "objective"
         raise UserError(
             f"{line_of(cls, f'def {name}(')}: {name} must give a dict of tensors by name, such as "
             f"{{'loss': loss}}: {type(error).__name__}: {error}"
@@ -73,14 +144,14 @@ def rehearse(recipe: Training[Any, Any], model: object, data: Data, setup: Setup
     check_goal(recipe, found)
 
 
-def check_goal(recipe: Recipe, figures: Mapping[str, float]) -> None:
-    """Refuse a goal that names a figure which is not given."""
-    judge = recipe.monitor() if isinstance(recipe, Training) else None
-    for goal in (*recipe.goals(), *([judge] if judge else [])):
-        if goal.metric not in figures:
+def check_goal(recipe: Recipe, metrics: Mapping[str, float]) -> None:
+    """Refuse a goal that names a metric which is not given."""
+    monitor = recipe.monitor() if isinstance(recipe, Training) else None
+    for goal in (*recipe.goals(), *([monitor] if monitor else [])):
+        if goal.metric not in metrics:
             clause = f"{goal.metric} {goal.relation} {goal.value:g}"
             raise UserError(
                 f"{line_of(type(recipe), goal.metric + ' ' + goal.relation)}: the goal ({clause}) "
-                f"must name a figure that {recipe.name or type(recipe).__name__} gives: "
-                + (", ".join(figures) or "metrics gives none")
+                f"must name a metric that {recipe.name or type(recipe).__name__} gives: "
+                + (", ".join(metrics) or "metrics gives none")
             )

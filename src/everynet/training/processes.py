@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]  # public, not in its __all__
 
 from everynet.data.draws import Share
+from everynet.recipes.state import M, State, X
 from everynet.system.errors import Failure, UserError
 
 
@@ -141,6 +142,16 @@ class World:
                 else f"rank {r} was killed"
             )
         return "; ".join(words) or "the processes lost touch with each other"
+
+
+@dataclass
+class SharedState(State[M, X]):
+    """The state of one process among several, which average their gradients."""
+
+    world: World = World()
+
+    def average(self, parameters: Sequence[Tensor], loss: Tensor, weight: float | Tensor) -> Tensor:
+        return self.world.average_gradients(parameters, loss, weight)
 
 
 _runs = count(1)

@@ -11,15 +11,9 @@ import torch
 from sklearn.exceptions import NotFittedError
 from torch.nn.functional import normalize
 
-<<<<<<< HEAD
 from everynet.data.sets import judgements
 from everynet.data.sets.judgements import Judgements
-from everynet.kernels.word2vec import descend
-=======
-from everynet.data import judgements
-from everynet.data.judgements import Judgements
 from everynet.kernels.word2vec import update_batch
->>>>>>> t1
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
 from everynet.training.loop import evaluate

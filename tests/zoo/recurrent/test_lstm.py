@@ -10,7 +10,7 @@ from torch import nn
 
 from everynet import runs
 from everynet.recipes.catalog import find
-from everynet.runs.card import sayings
+from everynet.runs.card import sampled_texts
 from everynet.runs.job import Job
 from everynet.training.loop import begin, evaluate
 from everynet.zoo.recurrent.lstm import LSTM, ResidualReader, share_left
@@ -217,7 +217,7 @@ def test_the_card_holds_what_it_said_at_each_evaluation(tmp_path, monkeypatch):
     table = page.partition("## What it said, by step")[2].partition("##")[0]
     assert [line.split(" | ")[0] for line in table.splitlines() if line[2:3].isdigit()] == [
         "| 2", "| 4"]  # fmt: skip
-    assert not sayings([row for row in rows if "said" not in row])
+    assert not sampled_texts([row for row in rows if "said" not in row])
 
 
 def test_what_it_says_begins_with_any_token_where_there_is_no_line(reader):

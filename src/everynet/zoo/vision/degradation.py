@@ -139,7 +139,7 @@ class Degradation(Experiment):
         """The error on the training images as they are, after the training mode's norms."""
         found = evaluate_in_training(recipe, state.model, data.batches("train"))
         return {
-            "epoch": state.done / data.steps_per_epoch,
+            "epoch": state.step / data.steps_per_epoch,
             "error": 1 - found["accuracy"],  # (1)
             "loss": found["cross_entropy"],
         }

@@ -42,7 +42,7 @@ from everynet import plot
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Made
 from everynet.data.sets import vgg19
-from everynet.nn.frozen import Given
+from everynet.nn.frozen import Frozen
 from everynet.nn.layer_outputs import LayerOutputs, group_by_size
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
@@ -79,7 +79,7 @@ class Picture(nn.Module):
         self.pixels = nn.Parameter(pixels)
         self.register_buffer("frames", pixels.detach().repeat(len(FRAMES), 1, 1, 1))
         self.make_losses = make_losses
-        self._frozen: Given | None = None
+        self._frozen: Frozen | None = None
 
     def forward(self) -> Image:
         return self.pixels.clamp(0, 1)
@@ -89,10 +89,10 @@ class Picture(nn.Module):
         found: tuple[Tensor, Tensor] = self.frozen()(x)
         return found
 
-    def frozen(self) -> Given:
+    def frozen(self) -> Frozen:
         """The losses with their network, content and style, outside of parameters and state."""
         if self._frozen is None:
-            self._frozen = Given(self.make_losses()).to(self.pixels)
+            self._frozen = Frozen(self.make_losses()).to(self.pixels)
         return self._frozen
 
 
