@@ -67,8 +67,8 @@ def test_the_stub_is_what_the_zoo_says():
 @pytest.mark.parametrize(
     ("module", "wrong", "match"),
     [
-        ("everynet", "tranied", r"'everynet' has no attribute 'tranied'; the nearest are trained"),
-        ("everynet.zoo", "LeNett", r"'everynet.zoo' .* 'LeNett'; the nearest are LeNet, "),
+        ("everynet", "tranied", r"'everynet' has no attribute 'tranied'; did you mean trained"),
+        ("everynet.zoo", "LeNett", r"'everynet.zoo' .* 'LeNett'; did you mean LeNet, "),
         ("everynet.zoo", "__nothing__", r"has no attribute '__nothing__'$"),
     ],
 )

@@ -128,11 +128,11 @@ def test_a_real_process(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nonet"], r"there is no recipe nonet; the nearest are \S+, \S+, \S+"),
+        (["nonet"], r"there is no recipe nonet; did you mean \S+, \S+ or \S+\?"),
         (["./none.py"], r"there is no file ./none.py"),
         ([f"{MINE}"], r".*mine.py holds 7 recipes; name one of flowers, .*"),
-        ([f"{MINE}:flowres"], r".*mine.py has no recipe flowres; the nearest are flowers, .*"),
-        ([f"{MINE}:flowers", "lt=1"], r"flowers has no setting lt; the nearest are lr, .*, .*"),
+        ([f"{MINE}:flowres"], r".*mine.py has no recipe flowres; did you mean flowers, .*"),
+        ([f"{MINE}:flowers", "lt=1"], r"flowers has no setting lt; did you mean lr, .* or .*\?"),
         ([f"{MINE}:flowers", "lr=fast"], r"lr \(fast\) must be number"),
         ([f"{MINE}:flowers", "lr=0"], r"lr \(0.0\) must be a positive number"),
         ([f"{MINE}:flowers", "goal=1"], r"flowers has no setting goal; .*"),

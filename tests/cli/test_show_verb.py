@@ -83,8 +83,8 @@ def test_nothing_is_fetched_for_a_look(call, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["nonet"], r"there is no recipe nonet; the nearest are \S+, \S+, \S+"),
-        (["mlp", "sizs=3"], r"mlp has no setting sizs; the nearest are sizes, \w+, \w+"),
+        (["nonet"], r"there is no recipe nonet; did you mean \S+, \S+ or \S+\?"),
+        (["mlp", "sizs=3"], r"mlp has no setting sizs; did you mean sizes, \w+ or \w+\?"),
         (["mlp", "sizes=a"], r"sizes \(a\) must be whole numbers separated by commas"),
         (["mlp", "sizes=0"], r"sizes \(0\) must be .*"),
         (["mlp", "sizes"], r"sizes must be a setting written name=value, such as seed=1"),

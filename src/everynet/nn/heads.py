@@ -28,7 +28,7 @@ from torch.nn.functional import (
     softplus,
 )
 
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 
 class Head(NamedTuple):
@@ -53,5 +53,5 @@ HEADS = {
 def head(task: str) -> Head:
     """The output activation and the loss that belong to a task."""
     if task not in HEADS:
-        raise ValueError(f"task ({task}) must be one we have{nearest(task, HEADS)}")
+        raise ValueError(unknown("task", task, HEADS))
     return HEADS[task]

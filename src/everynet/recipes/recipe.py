@@ -25,7 +25,7 @@ from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, Spec
 from everynet.metrics.summary import summarised
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 E = TypeVar("E", default=Any)
 
@@ -150,7 +150,7 @@ class Recipe:
         """Refuse a setting that is none of the known values, and name those most like it."""
         value = getattr(self, name)
         if value not in known:
-            raise UserError(f"unknown {name} ({value})" + nearest(str(value), known))
+            raise UserError(unknown(name, value, known))
 
     # ------------------------------------------------------------------------ goal, size, pictures
 
