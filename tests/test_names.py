@@ -48,7 +48,7 @@ def test_a_name_of_a_block_is_that_of_one_alone():
     for file, text in texts.items():
         for name, cls in text["classes"].items():
             record = {"NamedTuple", "Protocol"} & {*cls["bases"]}
-            recipe = "kind" in catalog._followed(texts, file, name)[0]
+            recipe = "kind" in catalog.follow_class(texts, file, name)[0]
             if file.startswith("zoo/") and not (name.startswith("_") or record or recipe):
                 homes[name].append(file)
     assert len(homes) > 150

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import everynet
 from everynet.recipes import catalog
-from everynet.recipes.catalog import entries, find, outside, parse, sources
+from everynet.recipes.catalog import entries, find, find_outside, parse, sources
 from everynet.recipes.settings import override, plain_settings, setting_types
 from everynet.recipes.settings import settings as values_of
 from everynet.recipes.stored import of_run
@@ -573,7 +573,7 @@ def test_a_file_whose_neighbour_is_no_python(mine):
 )
 def test_a_name_that_is_no_file(mine, name, message):
     with pytest.raises(UserError, match=message):
-        outside(name.format(mine=mine))
+        find_outside(name.format(mine=mine))
 
 
 # ------------------------------------------------------------------------ back from a run folder
