@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 import everynet
 from everynet.cli.streams import flush, printable_streams
 from everynet.recipes.synonyms import meant
+from everynet.system.errors import UserError
 from everynet.system.explain import explained as explained
 from everynet.system.matplotlibrc import import_with_own_settings
 from everynet.system.signals import interruptible
@@ -48,7 +49,7 @@ VERB_SYNONYMS = {
 }
 
 
-class UsageError(ValueError):
+class UsageError(UserError):
     """A command line that cannot be understood."""
 
 
@@ -174,10 +175,10 @@ def _setting_of_option(arguments: argparse.Namespace, words: Sequence[str], opti
     from everynet.recipes.catalog import entries
 
     recipe, found = str(getattr(arguments, "name", "")), entries()[0]
-    known = [name for e in found if recipe in (e.name, "") for name in e.settings]
-    known = known or [name for e in found if e.kind == "training" for name in e.settings]
+    own = [entry for entry in found if recipe in (entry.name, "")]
+    own = own or [entry for entry in found if entry.kind == "training"]
     word, equals, value = option.partition("=")
-    name = meant(word.lstrip("-"), [*known, "epochs"])
+    name = meant(word.lstrip("-"), [*(name for entry in own for name in entry.settings), "epochs"])
     after = dict(pairwise(words)).get(option, "...")
     value = value if equals else "..." if after.startswith("-") else after
     return f"{name}={shown(value)}" if name else ""
@@ -199,11 +200,16 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in aligned columns, two spaces apart."""
     rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def implements(recipe: Recipe, verb: str) -> bool:
+    """Whether a recipe has a method `predict` or `sample` of its own."""
+    from everynet.recipes.recipe import Fitting
+    from everynet.recipes.training import Training
+
+    absent = (None, getattr(Training, verb), getattr(Fitting, verb))
+    return getattr(type(recipe), verb, None) not in absent
 
 
 def speaks() -> bool:
@@ -240,7 +246,6 @@ def gives_epochs(recipe: Recipe, given: dict[str, str]) -> TypeGuard[Training]:
     """Whether settings say in epochs how long to train, for a recipe that counts steps."""
     from everynet.recipes.settings import setting_types
     from everynet.recipes.training import Training
-    from everynet.system.errors import UserError
 
     counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)
     if "epochs" in given and "steps" in given and counts:
@@ -252,7 +257,6 @@ def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False)
     """Numbers of epochs as steps. The data is read for it, with progress where `show` is set."""
     from everynet.recipes.training import Training
     from everynet.runs.progress import Progress
-    from everynet.system.errors import UserError
     from everynet.system.status import telling
     from everynet.system.values import convert
 

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from everynet.cli import implements
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
@@ -31,13 +32,10 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     values, folder = settings(recipe), str(result.folder)
     file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""
     own = ["--file", file] if file else []
-    for verb, what, more in (
-        ("predict", "let the network predict from a file", ["FILE"]),
-        ("sample", "let it make something", []),
-    ):
-        absent = (None, getattr(Training, verb), getattr(Fitting, verb))
-        if getattr(type(recipe), verb, None) not in absent:
-            yield _command(verb, folder, *more, *own), what
+    if implements(recipe, "predict"):
+        yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
+    if implements(recipe, "sample"):
+        yield _command("sample", folder, *own), "let it generate samples"
     if isinstance(recipe, Training):
         yield from _other_rates(recipe, named)
     if isinstance(recipe, Training | Fitting) and "data" in values and "data" not in recipe.changed:
@@ -45,8 +43,8 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     yield from _next_of_family(named)
     yield _command("show", named), "its equations, layers and settings"
     if recipe.kind in ("training", "experiment") and recipe.seed + 1 < 2**63:
-        more_seeds = _run_again(recipe, named, seed=str(recipe.seed + 1))
-        yield more_seeds, "the same with other random numbers"
+        other = _run_again(recipe, named, seed=str(recipe.seed + 1))
+        yield other, "the same with another seed"
     yield _command("runs", folder), "its settings and metrics"
     yield _command("draw", folder, *own), "its pictures again"
 

@@ -60,10 +60,10 @@ def format_for_terminal(found: list[Entry], width: int) -> Iterator[str]:
         first, *more = entry.goal.split(" and ")
         goal = f"; goal: {first}" + (f" and {len(more)} more" if more else "") if first else ""
         text = f"{entry.variant or entry.summary} [{entry.kind}{goal}]"
-        lines = wrap(text, max(LEAST, width - indent), break_on_hyphens=False)
-        if aside:
-            yield f"  {entry.name.ljust(longest)}  {lines[0]}"
-            lines = lines[1:]
-        else:
+        if not aside:
             yield f"  {entry.name}"
-        yield from (" " * indent + line for line in lines)
+        first = f"  {entry.name.ljust(longest)}  " if aside else " " * indent
+        wide = max(LEAST + indent, width)
+        yield from wrap(
+            text, wide, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False
+        )

@@ -102,7 +102,7 @@ def read_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
     for folder in folders:
         try:
             runs.append(read_run(folder))
-        except (UsageError, UserError) as error:
+        except UserError as error:
             damaged.append(str(error))
     return runs, damaged
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from everynet.cli import overridden, table
+from everynet.cli import implements, overridden, table
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
@@ -65,17 +65,13 @@ def describe(recipe: Recipe) -> Iterator[str]:
 
 def _describe_verbs(recipe: Recipe) -> Iterator[str]:
     """The settings of `predict` and `sample`, where the recipe has them."""
-    from everynet.recipes.recipe import Fitting
-    from everynet.recipes.training import Training
     from everynet.system.values import verb_settings
 
     for verb in ("predict", "sample"):
-        method = getattr(type(recipe), verb, None)
-        if method in (None, getattr(Training, verb), getattr(Fitting, verb)):
-            continue
-        known = verb_settings(method).items()
-        rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
-        yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
+        if implements(recipe, verb):
+            known = verb_settings(getattr(type(recipe), verb)).items()
+            rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
+            yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 
 
 def describe_layers(recipe: Training) -> Iterator[str]:

@@ -78,7 +78,7 @@ _CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
 _OUTSIDE = re.compile(r"^\S", re.M)
 _FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
 _DEFAULT = re.compile(r"^    (\w+): [\w.]+ = [\"']?([\w.+-]+)[\"']?$", re.M)
-_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = ", re.M)
+_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = (.*(?:\n(?!    [\w\"@#]).*)*)", re.M)
 _RECIPES = re.compile(r"^RECIPES\b", re.M)
 
 
@@ -116,7 +116,7 @@ def _parse_class(text: str, match: re.Match[str]) -> Class:
         bases, shorter = re.sub(r"\[[^\[\]]*\]", "", bases), bases
     end = _OUTSIDE.search(text, match.end())
     body = text[match.end() : end.start() if end else len(text)]
-    facts = {found[1]: _parse_literal(body[found.end() :]) for found in _FACT.finditer(body)}
+    facts = {found[1]: _parse_literal(found[2]) for found in _FACT.finditer(body)}
     return {
         "summary": _parse_summary(body),
         "bases": [base.strip() for base in bases.split(",") if base.strip()],
@@ -127,18 +127,12 @@ def _parse_class(text: str, match: re.Match[str]) -> Class:
 
 
 def _parse_literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
-    """The literal at the beginning of a text, plain or as `fact(...)`; None if there is none."""
-    lines = text.split("\n", 20)
-    for count in range(1, len(lines) + 1):
-        try:
-            value = ast.parse("\n".join(lines[:count]), mode="eval").body
-        except (SyntaxError, ValueError):  # the latter for a null byte, before Python 3.11.4
-            continue
-        try:
-            return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
-        except (ValueError, IndexError):
-            return None
-    return None
+    """The value of a fact, plain or as `fact(...)`; None if it is no literal."""
+    try:
+        value = ast.parse(text.strip(), mode="eval").body
+        return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
+    except (SyntaxError, ValueError, IndexError):
+        return None
 
 
 def _parse_recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -30,18 +30,16 @@ def start_time(folder: Path) -> str:
     """When a run began, as `2026-11-16 13:32:01`: its name says it, or else the file's time."""
     if stamp := _STAMP.search(folder.name):
         return "{}-{}-{} {}:{}:{}".format(*stamp.groups())
-    try:
-        seconds = os.lstat(folder / "recipe.json").st_mtime
-    except OSError:
-        return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+    changed = time.localtime(_modified(folder) / 1e9)
+    return time.strftime("%Y-%m-%d %H:%M:%S", changed) if _modified(folder) else ""
 
 
-def _age(folder: Path) -> tuple[str, int]:
+def _modified(folder: Path) -> int:
+    """When recipe.json was written, in nanoseconds; 0 where that cannot be seen."""
     try:
-        return start_time(folder), os.lstat(folder / "recipe.json").st_mtime_ns
+        return os.lstat(folder / "recipe.json").st_mtime_ns
     except OSError:
-        return start_time(folder), 0
+        return 0
 
 
 def match_run(word: str, folders: list[Path], out: Path = RUNS) -> Path | None:
@@ -49,7 +47,7 @@ def match_run(word: str, folders: list[Path], out: Path = RUNS) -> Path | None:
     if word == LATEST:
         if not folders:
             raise UserError(f"there is no latest run: {out} holds none; try everynet run lenet")
-        return max(folders, key=_age)
+        return max(folders, key=lambda folder: (start_time(folder), _modified(folder)))
     fits = [folder for folder in folders if folder.name == word]
     fits = fits or [folder for folder in folders if word and folder.name.endswith(word)]
     if len(fits) > 1:
