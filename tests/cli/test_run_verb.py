@@ -137,7 +137,7 @@ def test_a_real_process(tmp_path):
         ([f"{MINE}:flowers", "lr=0"], r"lr \(0.0\) must be a positive number"),
         ([f"{MINE}:flowers", "goal=1"], r"flowers has no setting goal; .*"),
         ([f"{MINE}:flowers", "steps=0"], r"steps \(0\) must be at least 1"),
-        ([f"{MINE}:flowers", "optimizer=adm"], r"optimizer \(adm\) must be .*adam.*"),
+        ([f"{MINE}:flowers", "optimizer=adm"], r"unknown optimizer 'adm'; did you mean adam, .*"),
         ([f"{MINE}:flowers", "data=irsi"], r"data \(irsi\) must be .*iris.*"),
         ([f"{MINE}:flowers", "batch_size=100000"], r"batch_size \(100000\) must be .*"),
         ([f"{MINE}:flowers", "lr=1", "lr=2"], r"lr is given twice; keep one of them"),

@@ -1,4 +1,4 @@
-"""`everynet data`: which sets there are and where, fetching a real one, checking one's own."""
+"""`everynet data`: list the datasets, download one, or check files of one's own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import closing
 from everynet.cli import UsageError, pairs, table
 from everynet.system.wording import nearest, printable
 
-HELP = "the sets of data: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
+HELP = "datasets: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
 ACTIONS = ("list", "get", "check")
 
 
@@ -22,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """List the sets, download one, or say what is wrong with one's own."""
+    """List the datasets, download one, or say what is wrong with files of one's own."""
     action, words = arguments.action, arguments.words
     if arguments.file:
         from everynet.recipes.catalog import import_file

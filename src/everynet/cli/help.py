@@ -1,4 +1,4 @@
-"""`everynet help`: what there is to say, or what a verb takes."""
+"""`everynet help`: all verbs, or the arguments of one."""
 
 from __future__ import annotations
 

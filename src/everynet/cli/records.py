@@ -212,8 +212,8 @@ def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
         if seed not in seeds or run.date >= seeds[seed].date:
             seeds[seed] = run
     left_out = {"that have not ended": unended, "of a seed that has a newer one": repeated}
-    said = [f"left out: {count} {what}" for what, count in left_out.items() if count]
-    return [_summarise([*seeds.values()]) for seeds in groups.values()], said
+    notes = [f"left out: {count} {what}" for what, count in left_out.items() if count]
+    return [_summarise([*seeds.values()]) for seeds in groups.values()], notes
 
 
 def _summarise(runs: Sequence[Run]) -> Group:

@@ -260,7 +260,7 @@ def _new_picture(folder: Path) -> Path:
 
 
 def _label_runs(runs: Sequence[Run]) -> list[str]:
-    """What tells each run from the others: the settings that differ, and how its name ends."""
+    """A label for each run: the settings that differ, and how its name ends."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     apart = [n for n in names if len({written(run.settings.get(n, "")) for run in runs}) > 1]
     recipes = len({run.recipe for run in runs}) > 1
