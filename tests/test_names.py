@@ -48,7 +48,7 @@ def test_a_name_of_a_block_is_that_of_one_alone():
     for file, text in texts.items():
         for name, cls in text["classes"].items():
             record = {"NamedTuple", "Protocol"} & {*cls["bases"]}
-            recipe = "kind" in catalog._followed(texts, file, name)[0]
+            recipe = "kind" in catalog.follow_class(texts, file, name)[0]
             if file.startswith("zoo/") and not (name.startswith("_") or record or recipe):
                 homes[name].append(file)
     assert len(homes) > 150
@@ -67,8 +67,8 @@ def test_the_stub_is_what_the_zoo_says():
 @pytest.mark.parametrize(
     ("module", "wrong", "match"),
     [
-        ("everynet", "tranied", r"'everynet' has no attribute 'tranied'; the nearest are trained"),
-        ("everynet.zoo", "LeNett", r"'everynet.zoo' .* 'LeNett'; the nearest are LeNet, "),
+        ("everynet", "tranied", r"'everynet' has no attribute 'tranied'; did you mean trained"),
+        ("everynet.zoo", "LeNett", r"'everynet.zoo' .* 'LeNett'; did you mean LeNet, "),
         ("everynet.zoo", "__nothing__", r"has no attribute '__nothing__'$"),
     ],
 )

@@ -35,13 +35,13 @@ def words_of_the_command_line(seed=0):
         return word[:at] + draw.choice("qzxj#".replace(word[at], "")) + word[at + 1 :]
 
     for verb in ("list", "show", "run", "resume", "runs", "draw", "predict", "doctor"):
-        yield [misspelt(verb)], ("unknown verb", "nearest")
+        yield [misspelt(verb)], ("unknown verb", "did you mean")
     names = [entry.name for entry in entries()[0]]
     for name in names:
-        yield ["run", misspelt(name)], ("nearest",)
+        yield ["run", misspelt(name)], ("did you mean",)
         kinds = setting_types(find(name))
         for field in draw.sample(list(kinds), 2):
-            yield ["run", name, f"{misspelt(field)}=1"], ("no setting", "nearest")
+            yield ["run", name, f"{misspelt(field)}=1"], ("no setting", "did you mean")
         numbers = [field for field, kind in kinds.items() if kind in (int, float)]
         for field in draw.sample(numbers, min(3, len(numbers))):
             wrong = draw.choice(["", "abc", "1e999", "nan", "--", "0x10", "1,2"])
@@ -55,8 +55,8 @@ def words_of_the_command_line(seed=0):
         ("seed=99999999999999999999", "seed"),
         ("batch_size=0", "batch_size (0)"),
         ("batch_size=10000000", "batch_size (10000000)"),
-        ("optimizer=adm", "optimizer (adm)", "adam"),
-        ("schedule=cosin", "schedule (cosin)", "cosine"),
+        ("optimizer=adm", "unknown optimizer 'adm'", "adam"),
+        ("schedule=cosin", "unknown schedule 'cosin'", "cosine"),
         ("epochs=0", "epochs (0)"),
         ("epochs=x", "epochs (x)"),
         ("clip=-1", "clip (-1.0)"),
@@ -68,7 +68,7 @@ def words_of_the_command_line(seed=0):
     yield ["run", "mlp", "lr=1", "lr=2"], ("lr is given twice",)
     yield ["run", "mlp", "--device", "gpu"], ("--device",)
     yield ["run", "mlp", "--precision", "fp8"], ("--precision",)
-    yield ["run", "mlp", "--devise", "cpu"], ("unknown option --devise", "--device")
+    yield ["run", "mlp", "--devise", "cpu"], ("unknown option '--devise'", "--device")
     yield ["run", "./none.py"], ("none.py",)
     yield ["resume", "no-such-run"], ("no-such-run",)
     yield ["draw", "no-such-run"], ("no-such-run",)

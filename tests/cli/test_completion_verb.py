@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everynet.cli import VERBS
-from everynet.cli.completion import SCRIPTS, words
+from everynet.cli.completion import SCRIPTS, complete
 from everynet.recipes.catalog import entries, find
 from everynet.recipes.settings import setting_types
 
@@ -51,12 +51,12 @@ def test_words(line, known):
         Path(f"runs/{name}").mkdir(parents=True)
         Path(f"runs/{name}/recipe.json").touch()
     Path("runs/c").mkdir()
-    assert words(line) == known
+    assert complete(line) == known
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in entries()[0]])
 def test_every_setting_is_offered(name):
-    offered = words(f"everynet run {name} ")
+    offered = complete(f"everynet run {name} ")
     recipe = find(name)
     epochs = ["epochs="] if recipe.kind == "training" else []
     assert sorted(offered) == sorted([*(f"{word}=" for word in setting_types(recipe)), *epochs])

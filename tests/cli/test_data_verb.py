@@ -7,7 +7,7 @@ import pytest
 
 from everynet import data
 from everynet.cli import main
-from everynet.cli.data import _Live
+from everynet.cli.data import LiveLine
 from everynet.data.download import store
 from everynet.data.sets import everything
 from everynet.system.cache import pixels
@@ -97,11 +97,11 @@ def test_a_built_in_set_need_not_be_got(capsys):
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["gte", "mnist"], "data has no action gte; the nearest are get"),
+        (["gte", "mnist"], "data has no action gte; did you mean get"),
         (["list", "mnist"], "data list takes nothing more, but was given mnist"),
         (["get"], "data get needs a name"),
         (["get", "mnist", "cifar10"], "data get takes one name, but was given mnist cifar10"),
-        (["get", "minst"], "data (minst) must be a known set; the nearest are mnist"),
+        (["get", "minst"], "data (minst) must be a known set; did you mean mnist"),
         (["check"], "data check needs a path"),
         (["check", "x", "y"], "y must be a setting written name=value"),
         (["check", "x", "target=y"], "x must be a folder or a file that is there"),
@@ -148,7 +148,7 @@ class Terminal(io.StringIO):
 
 def test_a_terminal_gets_one_live_line_a_file(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream := Terminal())
-    live = _Live()
+    live = LiveLine()
     for done in range(0, 101):
         live("a.whl", done * 100_000, 10_000_000)
     live.close()
@@ -161,7 +161,7 @@ def test_a_terminal_gets_one_live_line_a_file(monkeypatch):
 
 def test_a_log_gets_one_line_a_file(monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream := io.StringIO())
-    live = _Live()
+    live = LiveLine()
     for name in ("a", "b"):
         for done in range(50):
             live(name, done, 2_000_000)

@@ -96,7 +96,7 @@ def test_what_cannot_judge_is_refused_in_one_line(trained, refused, tmp_path):
     run = str(trained.folder)
     bare = tmp_path / "bare.csv"
     bare.write_text("a,b\n1,2\n")
-    assert "has no column y; the nearest are" in refused("evaluate", run, f"data={bare}")
+    assert "has no column y; did you mean " in refused("evaluate", run, f"data={bare}")
     assert "gone.csv) must be a file" in refused("evaluate", run, "data=gone.csv")
     assert "data (lenet) must be a known name or a path" in refused("evaluate", run, "data=lenet")
     assert "iris (samples of 4) must have the shape 2 of" in refused("evaluate", run, "data=iris")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.cli import overridden, parsed, parser_of
+from everynet.cli import build_parser, overridden, parse_words
 from everynet.cli.hints import HIGH, suggestions
 from everynet.recipes import catalog
 from everynet.recipes.catalog import entries, find
@@ -38,7 +38,7 @@ def check(words):
     """Let the command line's own parser read a command, and the recipe take its settings."""
     program, verb, *rest = words
     assert program == "everynet"
-    arguments = parsed(parser_of(verb), rest)
+    arguments = parse_words(build_parser(verb), rest)
     if verb != "run":
         return None
     return overridden(find(arguments.name), [w for w in arguments.settings if w != "data=PATH"])

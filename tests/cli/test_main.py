@@ -10,7 +10,7 @@ import pytest
 
 import everynet
 from everynet import cli
-from everynet.cli import VERBS, main, nearest, table
+from everynet.cli import VERBS, main, table
 from everynet.system.errors import (
     CannotWrite,
     Failure,
@@ -20,6 +20,7 @@ from everynet.system.errors import (
     UserError,
     explain,
 )
+from everynet.system.wording import nearest, unknown
 
 MINE = Path(__file__).parent / "mine.py"
 
@@ -51,15 +52,15 @@ def test_help_of_a_verb(call, verb):
     assert (code, error) == (0, "")
     assert out.startswith(f"usage: everynet {verb}")
     assert "--debug" in out
-    assert len(cli.verb(verb).HELP) < 80
+    assert len(cli.import_verb(verb).HELP) < 80
 
 
 def test_help_is_a_verb(call, refused):
     assert call("help") == call("--help")
     for verb in VERBS:
         assert call("help", verb) == call(verb, "--help")
-    assert refused("help", "rnu").startswith("unknown verb rnu; the nearest are run, runs, ")
-    assert refused("help", "train") == "unknown verb train; write everynet help run"
+    assert refused("help", "rnu").startswith("unknown verb 'rnu'; did you mean run, runs or ")
+    assert refused("help", "train") == "unknown verb 'train'; write everynet help run"
 
 
 def test_version(call):
@@ -71,7 +72,7 @@ def test_a_real_process():
     assert (ran.returncode, ran.stdout) == (0, f"everynet {everynet.__version__}\n")
     ran = process("rnu")
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == "everynet: unknown verb rnu; the nearest are run, runs, resume\n"
+    assert ran.stderr == "everynet: unknown verb 'rnu'; did you mean run, runs or resume?\n"
 
 
 # ------------------------------------------------------------------------- words it cannot follow
@@ -80,9 +81,9 @@ def test_a_real_process():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["rnu"], r"unknown verb rnu; the nearest are run, runs, \w+"),
-        (["train", "lenet"], r"unknown verb train; write everynet run lenet"),
-        (["Run", "lenet"], r"unknown verb Run; write everynet run lenet"),
+        (["rnu"], r"unknown verb 'rnu'; did you mean run, runs or \w+\?"),
+        (["train", "lenet"], r"unknown verb 'train'; write everynet run lenet"),
+        (["Run", "lenet"], r"unknown verb 'Run'; write everynet run lenet"),
         (["run", "LeNet"], r"there is no recipe LeNet; write lenet"),
         (["run", "lenet_mnist"], r"there is no recipe lenet_mnist; write lenet-mnist"),
         (["run", "lenet.py"], r"there is no file lenet.py; the recipe of that name is lenet"),
@@ -110,19 +111,19 @@ def test_a_real_process():
         ),
         (["run", "lenet", "--seed"], r"run: --seed is no option; .*: write seed=..."),
         (["resume", "x", "--steps", "9"], r"resume: --steps is no option; .*: write steps=9"),
-        (["--verbose"], r"unknown option --verbose; the nearest are --version, --\w+, --\w+"),
+        (["--verbose"], r"unknown option '--verbose'; did you mean --version, --\w+ or --\w+\?"),
         (["run"], r"run: the following arguments are required: NAME.*"),
         (["resume"], r"resume: the following arguments are required: RUN.*"),
         (["predict", "x"], r"predict: the following arguments are required: INPUT.*"),
         (
             ["run", "a", "--devcie", "cpu"],
-            r"run: unknown option --devcie; the nearest are --dev.*",
+            r"run: unknown option '--devcie'; did you mean --dev.*",
         ),
         (
             ["run", "a", "--devcie=cpu"],
-            r"run: unknown option --devcie=cpu; the nearest are.*",
+            r"run: unknown option '--devcie=cpu'; did you mean.*",
         ),
-        (["run", "a", "--dev", "cpu"], r"run: unknown option --dev; the nearest are --device.*"),
+        (["run", "a", "--dev", "cpu"], r"run: unknown option '--dev'; did you mean --device.*"),
         (["run", "a", "--device", "gpu"], r"run: argument --device: invalid choice: 'gpu'.*"),
         (["run", "a", "--device"], r"run: argument --device: expected one argument"),
         (["run", "a", "--precision", "fp16"], r"run: argument --precision: invalid choice: .*"),
@@ -224,8 +225,14 @@ def test_arguments_come_from_the_command_line_unless_given(monkeypatch, capsys):
 
 
 def test_nearest():
-    assert nearest("lenett", ["mlp", "lenet", "x", "lent"]) == "; the nearest are lenet, lent, mlp"
+    assert nearest("lenett", ["mlp", "lenet", "x", "lent"]) == "; did you mean lenet, lent or mlp?"
     assert nearest("x", []) == ""
+    assert nearest("x", ["y"]) == "; did you mean y?"
+
+
+def test_unknown():
+    assert unknown("optimizer", "adm", ["adam"]) == "unknown optimizer 'adm'; did you mean adam?"
+    assert unknown("depth", 19, [18, 34]) == "unknown depth 19; did you mean 18 or 34?"
 
 
 def test_table():

@@ -56,7 +56,11 @@ def test_nothing_is_replaced(refused):
         (["mine"], 2, r"mine must be the name of a Python file, .*; write everynet new mine.py"),
         (["3.py"], 2, r"3.py must be the name of a Python file, .*"),
         (["a b.py"], 2, r"a b.py must be the name of a Python file, .*"),
-        (["mine.py", "--kind", "trainig"], 2, r"--kind \(trainig\) must be one of training, .*"),
+        (
+            ["mine.py", "--kind", "trainig"],
+            2,
+            r"unknown --kind 'trainig'; did you mean training, .*",
+        ),
         (["no/where/mine.py"], 4, r"cannot write no/where/mine.py: No such file or directory; .*"),
     ],
 )

@@ -236,7 +236,7 @@ def test_runs_that_do_not_predict(refused, call):
     _, out, _ = call("run", f"{MINE}:average", "--quiet")
     Path("a.csv").write_text("a\n1\n")
     line = refused("predict", out.strip(), "a.csv", "--file", str(MINE))
-    assert line == "a.csv has no column age; the nearest are a"
+    assert line == "a.csv has no column age; did you mean a?"
     Path("a.csv").write_text("age,sex,bmi,bp,s1,s2,s3,s4,s5,s6\n" + "1," * 9 + "1\n")
     line = refused("predict", out.strip(), "a.csv", "--file", str(MINE))
     assert line == "average does not predict from files"

@@ -106,10 +106,10 @@ def test_nothing_is_like_that(call, five):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["lrr>1"], r"no run has a setting or metric lrr; the nearest are lr, .*"),
+        (["lrr>1"], r"no run has a setting or metric lrr; did you mean lr, .*"),
         (["lr>fast"], r"lr>fast must compare with a number, such as lr>0.01"),
         (["--sort", "acuracy"], r"--sort \(acuracy\) must be a setting or .* accuracy, .*"),
-        (["lenett"], r"lenett is no run, no recipe of .* and no condition .* lenet, mlp"),
+        (["lenett"], r"lenett is no run, no recipe of .* and no condition .* lenet or mlp\?"),
         (["latest", "lr>0.01"], r"lr>0.01 chooses among runs and runs/\S+ is one; give one .*"),
         (["aaa111", "lenet"], r"lenet chooses among runs and .*"),
         (["--out", "a.png"], r"--out \(a.png\) must be a folder, unless several runs are compared"),

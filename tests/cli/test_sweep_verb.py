@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.cli.completion import words
+from everynet.cli.completion import complete
 
 MINE = Path(__file__).parent / "mine.py"
 FLOWERS = f"{MINE}:flowers"
@@ -65,7 +65,7 @@ def test_epochs_are_steps(call):
     ("given", "line"),
     [
         (["nothing"], "nothing must be a setting written name=value, such as seed=1"),
-        (["lrr=1,2"], "flowers has no setting lrr; the nearest are lr, "),
+        (["lrr=1,2"], "flowers has no setting lrr; did you mean lr, "),
         (["lr=1,2", "lr=3"], "lr is given twice; keep one of them"),
         (["lr=1,-2"], "lr (-2.0) must be a positive number"),
         (["lr=0.1"], "a sweep must have something to compare: give a setting several values"),
@@ -102,6 +102,6 @@ def test_jobs_are_refused_where_there_are_no_cells(refused):
 
 
 def test_words_are_completed():
-    assert "mlp" in words("everynet sweep ml")
-    assert "lr=" in words("everynet sweep mlp l")
-    assert words("everynet sweep mlp lr=1,2 --ha") == ["--halving"]
+    assert "mlp" in complete("everynet sweep ml")
+    assert "lr=" in complete("everynet sweep mlp l")
+    assert complete("everynet sweep mlp lr=1,2 --ha") == ["--halving"]

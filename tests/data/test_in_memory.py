@@ -261,7 +261,7 @@ HOLED = np.where(np.arange(60) == 7, np.nan, np.arange(60) * 0.5)
         ((X, HOLED), {}, r"^memory:\w{12}: row 7, column y is empty, and it is to be learned"),
         ((X, Y), {"target": "x1"}, r"target \(x1\) must be left out, because y was given beside X"),
         (Frame({"a": Y, "b": Y}), {}, r"target must name the column of memory:\w+ that is to be"),
-        (Frame({"a": Y, "b": Y}), {"target": "c"}, r"has no column c; the nearest are b, a"),
+        (Frame({"a": Y, "b": Y}), {"target": "c"}, r"has no column c; did you mean b or a\?"),
         ((X, X), {}, r"y \(float64 of shape \(60, 3\)\) must hold one value for each row of X"),
         ((X[:0], Y[:0]), {}, r"data \(float64 of shape \(0, 3\)\) must have rows"),
         ((X[:, :0], Y), {}, r"data \(float64 of shape \(60, 0\)\) must be a table, with a row for"),
@@ -301,7 +301,7 @@ def test_what_is_asked_must_fit():
     frame, _ = table()
     spec = loaded(Frame(frame), "table", target="label").spec
     ask = kinds.named("table").convert
-    with pytest.raises(UserError, match=r"inputs has no column seen; the nearest are"):
+    with pytest.raises(UserError, match=r"inputs has no column seen; did you mean"):
         ask(part(Frame({"size": X[:, 0], "colour": X[:, 0], "code": Y})), spec)
     with pytest.raises(UserError, match=r"inputs: row 0, column size \(big\) must be a number"):
         ask(part(Frame({**frame, "size": np.array(["big"] * 60, object)})), spec)

@@ -257,7 +257,7 @@ def test_22_streams_that_are_closed_or_full(words, how, code, said):
 
 
 def test_25_a_terminal_of_no_columns_gets_whole_lines(call, monkeypatch):
-    monkeypatch.setattr("everynet.cli.streams.Door.isatty", lambda _: True)
+    monkeypatch.setattr("everynet.cli.streams.Output.isatty", lambda _: True)
     monkeypatch.setattr(os, "get_terminal_size", lambda *_: os.terminal_size((0, 0)))
     monkeypatch.delenv("COLUMNS", raising=False)
     code, out, _ = call("list")
@@ -295,5 +295,5 @@ def test_a_file_that_is_fetched_has_a_name_that_commands_nothing(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(stream, "isatty", lambda: True)
     monkeypatch.setattr(sys, "stderr", stream)
-    data_verb._Live()("a\x1b[2J\rb", 1, 2)
+    data_verb.LiveLine()("a\x1b[2J\rb", 1, 2)
     assert stream.getvalue().startswith("\ra?[2J?b  50% of 0.0 MB")

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from everynet.cli import main, table
-from everynet.cli.streams import Door, Remarks, doors
+from everynet.cli.streams import Errors, Output, printable_streams
 from everynet.runs.card import cell, code
 from everynet.runs.progress import Progress
 from everynet.system.errors import CannotWrite
@@ -63,14 +63,14 @@ def test_20_no_verb_lets_an_escape_sequence_through(run_folder, tmp_path, capsys
 def test_the_live_line_returns_to_the_left_and_no_name_does(monkeypatch):
     stream = io.StringIO()
     monkeypatch.setattr(sys, "stderr", stream)
-    with doors():
+    with printable_streams():
         monkeypatch.setattr(stream, "isatty", lambda: True)
         progress = Progress(9, shown=True)
         progress.show(3, {EVIL: 1.0})
         progress.say(EVIL)
     assert stream.getvalue().startswith("\rstep 3/9 ")
     assert not RAW.search(stream.getvalue()[1:])
-    log = io.StringIO()  # of a program that has no doors
+    log = io.StringIO()  # of a program that has none of these streams
     monkeypatch.setattr(sys, "stderr", log)
     progress = Progress(9, shown=True)
     progress.show(3, {EVIL: 1.0})
@@ -83,7 +83,7 @@ def test_a_line_break_in_a_name_adds_no_line_to_a_table():
 
 
 def test_names_that_are_no_words_have_neighbours_too():
-    assert nearest("x", [1, 2]) == "; the nearest are 2, 1"
+    assert nearest("x", [1, 2]) == "; did you mean 2 or 1?"
     assert nearest("x" * 10**6, (str(n) for n in range(10**5)))  # in no time
 
 
@@ -98,15 +98,15 @@ class Full(io.StringIO):
 def test_standard_output_that_cannot_be_written_is_said_and_standard_error_is_not():
     for stream, why in ((Full(), "No space left on device"), (None, "it is closed")):
         with pytest.raises(CannotWrite, match=f"cannot write to standard output: {why}"):
-            print("figures", file=Door(stream))
-        print("a remark", file=Remarks(stream), flush=True)
-        assert not Door(stream).isatty()
+            print("figures", file=Output(stream))
+        print("a remark", file=Errors(stream), flush=True)
+        assert not Output(stream).isatty()
     closed = io.StringIO()
     closed.close()
     with pytest.raises(CannotWrite, match="cannot write to standard output: it is closed"):
-        print("figures", file=Door(closed))
+        print("figures", file=Output(closed))
     with pytest.raises(io.UnsupportedOperation):
-        Door(None).fileno()
+        Output(None).fileno()
 
 
 @pytest.mark.parametrize("stream", [Full(), None, io.StringIO()])

@@ -118,5 +118,5 @@ def test_a_positive_head_never_says_a_negative_price():
 
 
 def test_a_task_we_do_not_have_names_the_nearest():
-    with pytest.raises(ValueError, match=r"task \(clasification\) must be one .*classification"):
+    with pytest.raises(ValueError, match=r"unknown task 'clasification'; .*classification"):
         head("clasification")

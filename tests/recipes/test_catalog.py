@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import everynet
 from everynet.recipes import catalog
-from everynet.recipes.catalog import entries, find, outside, parse, sources
+from everynet.recipes.catalog import entries, find, find_outside, parse, sources
 from everynet.recipes.settings import override, plain_settings, setting_types
 from everynet.recipes.settings import settings as values_of
 from everynet.recipes.stored import of_run
@@ -438,7 +438,7 @@ def test_finding_one_imports_no_other(tmp_path):
 
 
 def test_unknown_names_answer_with_the_nearest_three():
-    with pytest.raises(UserError, match=r"^there is no recipe lenett; the nearest are lenet, .*,"):
+    with pytest.raises(UserError, match=r"^there is no recipe lenett; did you mean lenet, .* or "):
         find("lenett")
 
 
@@ -568,12 +568,12 @@ def test_a_file_whose_neighbour_is_no_python(mine):
         ("nowhere.py:a", r"^there is no file nowhere.py$"),
         ("./mine", r"^./mine must be a recipe or a Python file: NAME, FILE.py or FILE.py:NAME$"),
         ("a/b:c", r"^a/b:c must be a recipe or a Python file"),
-        ("{mine}:doubel", r"mine.py has no recipe doubel; the nearest are double$"),
+        ("{mine}:doubel", r"mine.py has no recipe doubel; did you mean double\?$"),
     ],
 )
 def test_a_name_that_is_no_file(mine, name, message):
     with pytest.raises(UserError, match=message):
-        outside(name.format(mine=mine))
+        find_outside(name.format(mine=mine))
 
 
 # ------------------------------------------------------------------------ back from a run folder
@@ -678,7 +678,7 @@ def test_a_recipe_json_with_a_wrong_part(tmp_path, changes, message):
         ("steps", "many", r"recipe.json: steps \(many\) must be whole number$"),
         ("hidden", [[1]], r"recipe.json: hidden \(\[1\]\) must be whole number$"),
         ("hidden", {"a": 1}, r"recipe.json: hidden \(.*\) must be whole numbers"),
-        ("widht", 3, "recipe.json: mlp has no setting widht; the nearest are "),
+        ("widht", 3, "recipe.json: mlp has no setting widht; did you mean "),
     ],
 )
 def test_a_recipe_json_with_a_wrong_setting(tmp_path, setting, value, message):

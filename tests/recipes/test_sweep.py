@@ -106,7 +106,7 @@ def test_some_are_drawn_by_the_seed_without_repeating():
 
 
 @pytest.mark.parametrize(("given", "options", "words"), [
-    ({"lrr": "1,2"}, {}, "typed has no setting lrr; the nearest are lr, "),
+    ({"lrr": "1,2"}, {}, "typed has no setting lrr; did you mean lr, "),
     ({"lr": "1,x"}, {}, r"lr \(x\) must be number"),
     ({"lr": "1,,2"}, {}, r"lr \(\) must be number"),
     ({"lr": "1,-2"}, {}, r"lr \(-2.0\) must be a positive number"),

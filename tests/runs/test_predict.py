@@ -143,7 +143,7 @@ def test_mistakes(made):
     ):
         mlp.predict((PIXELS, LABELS))
     gan = everynet.trained(made["gan-ring"])
-    with pytest.raises(UserError, match=r"sample has no setting m; the nearest are n"):
+    with pytest.raises(UserError, match=r"sample has no setting m; did you mean n"):
         gan.sample(m=3)
     with pytest.raises(UserError, match=r"n \(3.5\) must be whole number"):
         gan.sample(n=3.5)

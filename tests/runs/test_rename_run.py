@@ -1,4 +1,4 @@
-"""tools/rename_run.py: a folder of format 4 with older names is one of today, with equal numbers."""
+"""tools/rename_run.py: a folder of format 4 with older names becomes one of today, bit for bit."""
 
 import json
 import shutil
@@ -19,7 +19,7 @@ from tests.runs.sealed import reseal, reseal_bundle
 
 TOOLS = Path(__file__).parents[2] / "tools"
 OLD = {"classes": "Older", "settings": "rows_a_batch", "metrics": "right", "tensors": "inner"}
-"""The names that are made older here: a class, a setting, a metric and a part of a tensor's name."""
+"""The names that are made older: a class, a setting, a metric and a part of a tensor's name."""
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +79,7 @@ def aged(trained, tmp_path):
         reseal_bundle(path)
     reseal(folder)
     table = {
-        **dict.fromkeys(("recipes", "metrics_of", "tensors_of"), {}),
+        **{key: {} for key in ("recipes", "metrics_of", "tensors_of")},
         "classes": {OLD["classes"]: stored["class"]},
         "settings": {f"mlp.{OLD['settings']}": "batch_size"},
         "metrics": {OLD["metrics"]: "accuracy"},

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from everynet import runs
-from everynet.cli.runs import read
+from everynet.cli.records import read_run
 from everynet.runs import checkpoint, verbs
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.log import Log
@@ -120,7 +120,7 @@ def test_a_longer_run_goes_on_from_the_end(unbroken, tmp_path):
     folder = tmp_path / "longer"
     shutil.copytree(unbroken["small"].folder, folder)
     runs.resume(replace(RECIPES["small"], name="small", steps=20, changed=("steps",)), folder)
-    assert read(folder).step == 20
+    assert read_run(folder).step == 20
     whole = runs.run(replace(RECIPES["small"], name="small", steps=20), tmp_path, device="cpu")
     last = checkpoint.path_of(folder, 20), checkpoint.path_of(whole.folder, 20)
     assert read_bundle(last[0])["model.safetensors"] == read_bundle(last[1])["model.safetensors"]

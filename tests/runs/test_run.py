@@ -341,7 +341,7 @@ def test_the_public_names_are_there():
     verbs = ("recipe", "run", "resume", "load", "trained", "sweep", "evaluate", "draw")
     assert all(callable(getattr(everynet, name)) for name in verbs)
     assert {*verbs, "Training", "Data", "zoo"} <= {*dir(everynet)}
-    with pytest.raises(AttributeError, match="no attribute 'trian'; the nearest are train"):
+    with pytest.raises(AttributeError, match="no attribute 'trian'; did you mean train"):
         _ = everynet.trian
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from everynet import runs
-from everynet.cli.runs import read
+from everynet.cli.records import read_run
 from everynet.data.dataset import Batch, Data, Terms
 from everynet.recipes.state import State
 from everynet.runs import checkpoint
@@ -100,7 +100,7 @@ def test_a_smaller_rate_can_go_on_from_the_last_good_weights(tmp_path):
             return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), Breaks(10**9), nn.Linear(6, 2))
 
     result = runs.resume(Mended(**{**vars(recipe)}), folder)
-    assert read(folder).split == "test"
+    assert read_run(folder).split == "test"
     assert result.metrics["cross_entropy"] < 1
 
 

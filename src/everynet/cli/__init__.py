@@ -14,27 +14,41 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
 
 import everynet
-from everynet.cli.streams import doors, settle
-from everynet.recipes import synonyms
-from everynet.system.errors import explain
+from everynet.cli.streams import flush, printable_streams
+from everynet.recipes.synonyms import meant
+from everynet.system.errors import UserError, explain
 from everynet.system.matplotlibrc import check_settings
 from everynet.system.signals import interruptible
-from everynet.system.wording import nearest as nearest
-from everynet.system.wording import shown
+from everynet.system.wording import nearest, shown, unknown
 
 if TYPE_CHECKING:
     from everynet.recipes.recipe import Recipe
+    from everynet.recipes.training import Training
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
     *("sample", "data", "new", "doctor", "completion", "help"),
 )
+VERB_SYNONYMS = {
+    **dict.fromkeys(("train", "fit", "start", "learn", "simulate"), "run"),
+    **dict.fromkeys(("ls", "models", "recipes", "search"), "list"),
+    **dict.fromkeys(("info", "describe", "summary", "man"), "show"),
+    **dict.fromkeys(("continue", "restart"), "resume"),
+    **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
+    **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
+    **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
+    **dict.fromkeys(("infer", "inference", "ask", "classify"), "predict"),
+    **dict.fromkeys(("generate", "make"), "sample"),
+    **dict.fromkeys(("datasets", "dataset", "download"), "data"),
+    **dict.fromkeys(("create", "init", "template"), "new"),
+    **dict.fromkeys(("grid", "tune"), "sweep"),
+}
 
 
-class UsageError(ValueError):
+class UsageError(UserError):
     """A command line that cannot be understood."""
 
 
@@ -48,14 +62,14 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog.removeprefix('everynet ')}: {message}")
 
 
-def verb(name: str) -> ModuleType:
+def import_verb(name: str) -> ModuleType:
     """The module of a verb."""
     return import_module(f"everynet.cli.{name}")
 
 
-def parser_of(name: str) -> Parser:
+def build_parser(name: str) -> Parser:
     """The parser of a verb."""
-    module = verb(name)
+    module = import_verb(name)
     parser = Parser(prog=f"everynet {name}", description=module.HELP)
     module.add_arguments(parser)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -64,7 +78,7 @@ def parser_of(name: str) -> Parser:
 
 def usage() -> str:
     """What `everynet --help` prints."""
-    verbs = table([(f"  {name}", verb(name).HELP) for name in VERBS])
+    verbs = table([(f"  {name}", import_verb(name).HELP) for name in VERBS])
     return (
         "everynet: every network of the deep-learning curriculum, trained by one command\n\n"
         f"usage: everynet VERB ...        (everynet help VERB says more)\n\n{verbs}\n\n"
@@ -77,10 +91,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and give its exit code; what went wrong is one line on standard error."""
     words = [*(sys.argv[1:] if argv is None else argv)]
     os.environ["MPLBACKEND"] = "agg"  # no window is opened, whatever was chosen for others
-    with interruptible(), doors():
+    with interruptible(), printable_streams():
         code = _main(words)
-    settle(sys.stdout)
-    settle(sys.stderr)
+    flush(sys.stdout)
+    flush(sys.stderr)
     return code
 
 
@@ -107,66 +121,69 @@ def _main(words: Sequence[str]) -> int:
 
 
 def _call(words: Sequence[str]) -> int:
-    before = [word for word in words if word != "--debug"]
-    if not before or before[0] in ("-h", "--help"):
+    words = [word for word in words if word != "--debug"]
+    if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0
-    if before[0] == "--version":
+    name, *rest = words
+    if name == "--version":
         print(f"everynet {everynet.__version__}")
         return 0
-    name, rest = before[0], before[1:]
-    if name not in VERBS:
-        what = "option" if name.startswith("-") else "verb"
-        known = ("--help", "--version", "--debug") if name.startswith("-") else VERBS
-        if alike := synonyms.meant(name, VERBS, synonyms.VERBS):
-            command = shown(" ".join(("everynet", alike, *rest)))
-            raise UsageError(f"unknown {what} {name}; write {command}")
-        raise UsageError(f"unknown {what} {name}{nearest(name, known)}")
-    arguments = parsed(parser_of(name), rest)
+    if name.startswith("-"):
+        raise UsageError(unknown("option", name, ("--help", "--version", "--debug")))
+    check_verb(name, "everynet", rest)
+    arguments = parse_words(build_parser(name), rest)
     if "run" in arguments:
         from everynet.recipes.run_names import run_folder
 
         arguments.run = str(run_folder(arguments.run))
     check_settings()
-    code: int = verb(name).main(arguments)
+    code: int = import_verb(name).main(arguments)
     return code
 
 
-def parsed(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
+def check_verb(name: str, before: str, after: Sequence[str] = ()) -> None:
+    """Refuse what is no verb, with the command to write where it means one."""
+    if verb := meant(name, VERBS, VERB_SYNONYMS) if name not in VERBS else "":
+        raise UsageError(f"unknown verb {name!r}; write {shown(' '.join((before, verb, *after)))}")
+    if name not in VERBS:
+        raise UsageError(unknown("verb", name, VERBS))
+
+
+def parse_words(parser: Parser, words: Sequence[str]) -> argparse.Namespace:
     """The arguments of a verb; options and settings may stand in any order."""
+    options = {o: action for action in parser._actions for o in action.option_strings}
     rest = (argparse.PARSER, argparse.REMAINDER)
     nested = any(action.nargs in rest for action in parser._actions)
     parse = parser.parse_known_args if nested else parser.parse_known_intermixed_args
-    arguments, unknown = parse(_joined(parser, words))
-    for word in unknown:
-        if word.startswith("-"):
-            if setting := _setting(arguments, words, word):
-                parser.error(f"{word} is no option; settings have no dashes: write {setting}")
-            known = [option for action in parser._actions for option in action.option_strings]
-            parser.error(f"unknown option {word}{nearest(word.partition('=')[0], known)}")
-        parser.error(f"unexpected argument {word}")
+    arguments, left = parse(_join_values(options, words))
+    for word in left:
+        if not word.startswith("-"):
+            parser.error(f"unexpected argument {word}")
+        if setting := _setting_of_option(arguments, words, word):
+            parser.error(f"{word} is no option; settings have no dashes: write {setting}")
+        parser.error(f"unknown option {shown(word)!r}{nearest(word.partition('=')[0], options)}")
     return arguments
 
 
-def _setting(arguments: argparse.Namespace, words: Sequence[str], option: str) -> str:
+def _setting_of_option(arguments: argparse.Namespace, words: Sequence[str], option: str) -> str:
     """The setting that was written as an option, as it is to be written; empty where it is none."""
     if "settings" not in arguments:
         return ""
     from everynet.recipes.catalog import entries
 
-    recipe = str(getattr(arguments, "name", ""))
-    known = [name for e in entries()[0] if recipe in (e.name, "") for name in e.settings]
-    known = known or [name for e in entries()[0] if e.kind == "training" for name in e.settings]
+    recipe, found = str(getattr(arguments, "name", "")), entries()[0]
+    own = [entry for entry in found if recipe in (entry.name, "")]
+    own = own or [entry for entry in found if entry.kind == "training"]
     word, equals, value = option.partition("=")
-    name = synonyms.meant(word.lstrip("-"), [*known, "epochs"])
+    name = meant(word.lstrip("-"), [*(name for entry in own for name in entry.settings), "epochs"])
     after = dict(pairwise(words)).get(option, "...")
     value = value if equals else "..." if after.startswith("-") else after
     return f"{name}={shown(value)}" if name else ""
 
 
-def _joined(parser: Parser, words: Sequence[str]) -> list[str]:
+def _join_values(options: dict[str, argparse.Action], words: Sequence[str]) -> Sequence[str]:
     """`--sort -date` as `--sort=-date`: a value may begin with a dash if no option is so called."""
-    options = {o: action for action in parser._actions for o in action.option_strings}
     joined: list[str] = []
     for word in words:
         before = options.get(joined[-1]) if joined else None
@@ -181,11 +198,16 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     """Rows of text in aligned columns, two spaces apart."""
     rows = [[cell.replace("\n", " ") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+def implements(recipe: Recipe, verb: str) -> bool:
+    """Whether a recipe has a method `predict` or `sample` of its own."""
+    from everynet.recipes.recipe import Fitting
+    from everynet.recipes.training import Training
+
+    absent = (None, getattr(Training, verb), getattr(Fitting, verb))
+    return getattr(type(recipe), verb, None) not in absent
 
 
 def speaks() -> bool:
@@ -207,31 +229,44 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 
 
 def overridden(recipe: Recipe, words: Iterable[str], *, show: bool = False) -> Recipe:
-    """The recipe with the settings of the command line; `epochs` is turned into steps.
+    """The recipe with the settings of the command line; `epochs` is turned into steps."""
+    from everynet.recipes.settings import override
 
-    For that the data is read, which is told of where `show` is set.
-    """
-    from everynet.recipes.settings import override, setting_types
+    given = pairs(words)
+    if not gives_epochs(recipe, given):
+        return override(recipe, given)
+    text = given.pop("epochs")
+    recipe = override(recipe, given)
+    return override(recipe, {"steps": epochs_to_steps(recipe, [text], show=show)[0]})
+
+
+def gives_epochs(recipe: Recipe, given: dict[str, str]) -> TypeGuard[Training]:
+    """Whether settings say in epochs how long to train, for a recipe that counts steps."""
+    from everynet.recipes.settings import setting_types
+    from everynet.recipes.training import Training
+
+    counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)
+    if "epochs" in given and "steps" in given and counts:
+        raise UserError("epochs and steps must not both be given: each says how long; keep one")
+    return "epochs" in given and counts
+
+
+def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False) -> Sequence[int]:
+    """Numbers of epochs as steps. The data is read for it, with progress where `show` is set."""
     from everynet.recipes.training import Training
     from everynet.runs.progress import Progress
-    from everynet.system.errors import UserError
     from everynet.system.status import telling
     from everynet.system.values import convert
 
-    given = pairs(words)
-    counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)
-    if "epochs" not in given or not counts:
-        return override(recipe, given)
-    text = given.pop("epochs")
-    if "steps" in given:
-        raise UserError("epochs and steps must not both be given: each says how long; keep one")
-    epochs = convert("epochs", text, float)
-    if epochs <= 0:
-        raise UserError(f"epochs ({text}) must be a positive number")
-    recipe = override(recipe, given)
     assert isinstance(recipe, Training)
+    epochs = {text: convert("epochs", text, float) for text in texts}
+    for text, number in epochs.items():
+        if number <= 0:
+            raise UserError(f"epochs ({text}) must be a positive number")
     with telling(Progress(1, shown=show and os.environ.get("RANK", "0") == "0")):
         each = recipe.dataset().steps_per_epoch
     if each == 0:
-        raise UserError(f"epochs ({text}) must be steps: {recipe.name} has no set to go through")
-    return override(recipe, {"steps": max(1, round(epochs * each))})
+        raise UserError(
+            f"epochs ({texts[0]}) must be steps: {recipe.name} has no set to go through"
+        )
+    return [max(1, round(epochs[text] * each)) for text in texts]

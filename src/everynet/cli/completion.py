@@ -1,15 +1,16 @@
 """`everynet completion`: verbs, networks, settings and options at the press of a key.
 
-The script of a shell asks `everynet completion words LINE`, which answers from the text of the
-zoo's files and imports no torch.
+The script of a shell calls `everynet completion words LINE`, which reads the zoo's files as text
+and imports no torch.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable
+from itertools import pairwise
 
-from everynet.cli import VERBS, parser_of
+from everynet.cli import VERBS, build_parser
 from everynet.recipes.catalog import Entry, entries
 
 HELP = "a script that completes words in bash, zsh or fish"
@@ -53,33 +54,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print its script, or the words it asks for."""
+    """Print its script, or the words that complete a line."""
     if arguments.shell == "words":
-        print("\n".join(words(" ".join(arguments.line))))
+        print("\n".join(complete(" ".join(arguments.line))))
     else:
         print(SCRIPTS[arguments.shell], end="")
     return 0
 
 
-def words(line: str) -> list[str]:
+def complete(line: str) -> list[str]:
     """What the last word of a command line may become; the line begins with `everynet`."""
     before = line.split()[1:]
     last = before.pop() if before and not line[-1:].isspace() else ""
-    return [word for word in _known(before, last) if word.startswith(last)]
+    return [word for word in _next_words(before, last) if word.startswith(last)]
 
 
-def _known(before: list[str], last: str) -> Iterable[str]:
+def _next_words(before: list[str], last: str) -> Iterable[str]:
     """All words that may follow those before."""
     if not before or before[0] not in VERBS:
         return () if before else (*VERBS, "--help", "--version", "--debug")
-    options = {o: action for action in parser_of(before[0])._actions for o in action.option_strings}
+    actions = build_parser(before[0])._actions
+    options = {option: action for action in actions for option in action.option_strings}
     valued = {option for option, action in options.items() if action.nargs != 0}
     if before[-1] in valued:
         return map(str, options[before[-1]].choices or ())
     if last.startswith("-"):
         return options
-    pairs = zip(before[1:], before, strict=False)  # each word with the one before it
-    return _arguments(before[0], [w for w, b in pairs if w[:1] != "-" and b not in valued])
+    plain = [w for b, w in pairwise(before) if w[:1] != "-" and b not in valued]
+    return _arguments(before[0], plain)
 
 
 def _arguments(verb: str, before: list[str]) -> Iterable[str]:
@@ -92,10 +94,10 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
             known = dict.fromkeys(entry.family for entry in entries()[0])
-        case (("resume" | "draw" | "evaluate" | "predict" | "sample"), []):
-            known = _runs()
-        case "runs", _:
-            known = _runs()
+        case (("resume" | "draw" | "evaluate" | "predict" | "sample"), []) | ("runs", _):
+            from everynet.recipes.run_names import find_runs
+
+            known = map(str, find_runs())
         case "data", []:
             from everynet.cli.data import ACTIONS
 
@@ -103,18 +105,12 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
         case "data", ["get"]:
             from everynet.data.sets import everything
 
-            known = [name for name, known_set in everything().items() if known_set.forms]
+            known = [name for name, one in everything().items() if one.forms]
         case "help", []:
             known = VERBS
         case "completion", []:
             known = SCRIPTS
     return known
-
-
-def _runs() -> list[str]:
-    from everynet.recipes.run_names import found
-
-    return [str(folder) for folder in found()]
 
 
 def _settings(entry: Entry, before: list[str]) -> Iterable[str]:

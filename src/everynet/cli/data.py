@@ -1,15 +1,16 @@
-"""`everynet data`: which sets there are and where, fetching a real one, checking one's own."""
+"""`everynet data`: list the datasets, download one, or check files of one's own."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from contextlib import closing
 
-from everynet.cli import UsageError, nearest, pairs, table
-from everynet.system.wording import printable
+from everynet.cli import UsageError, pairs, table
+from everynet.system.wording import nearest, printable
 
-HELP = "the sets of data: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
+HELP = "datasets: list, get NAME, or check PATH [kind=KIND target=COLUMN ...]"
 ACTIONS = ("list", "get", "check")
 
 
@@ -21,7 +22,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """List the sets, have one here, or say what is wrong with one's own."""
+    """List the datasets, download one, or say what is wrong with files of one's own."""
     action, words = arguments.action, arguments.words
     if arguments.file:
         from everynet.recipes.catalog import import_file
@@ -35,11 +36,11 @@ def main(arguments: argparse.Namespace) -> int:
         return _list()
     if not words:
         raise UsageError(f"data {action} needs a {'name' if action == 'get' else 'path'}")
-    if action == "get":
-        if len(words) > 1:
-            raise UsageError(f"data get takes one name, but was given {' '.join(words)}")
-        return _get(words[0])
-    return _check(words[0], pairs(words[1:]))
+    if action == "check":
+        return _check(words[0], pairs(words[1:]))
+    if len(words) > 1:
+        raise UsageError(f"data get takes one name, but was given {' '.join(words)}")
+    return _get(words[0])
 
 
 def _list() -> int:
@@ -52,9 +53,8 @@ def _list() -> int:
         place = ("built in", "-") if known.make else (where(known), _bytes(known.size))
         rows.append((name, known.kind, *place, known.about, known.licence))
     print(table(rows))
-    kept = sum(path.lstat().st_size for path in pixels().glob("*"))
-    if kept:
-        print(f"{_bytes(kept)} of decoded images are in {pixels()}; delete it to have the room")
+    if used := sum(path.lstat().st_size for path in pixels().glob("*")):
+        print(f"{_bytes(used)} of decoded images are in {pixels()}; delete it to have the room")
     return 0
 
 
@@ -65,12 +65,8 @@ def _get(name: str) -> int:
     if name in built_in():
         print(f"{name} is built in: there is nothing to get")
         return 0
-
-    live = _Live()
-    try:
+    with closing(LiveLine()) as live:
         paths = get(name, live)
-    finally:
-        live.close()
     size = _bytes(sum(path.stat().st_size for path in paths))
     count = f"{len(paths)} files" if len(paths) > 1 else paths[0].name
     folders = " and ".join(dict.fromkeys(str(path.parent) for path in paths))
@@ -90,22 +86,18 @@ def _bytes(count: int) -> str:
     return f"{count / 1e6:,.1f} MB" if count < 1e7 else f"{count / 1e6:,.0f} MB"
 
 
-class _Live:
-    """Says how far a download is: a live line on a terminal, one line a file elsewhere."""
+class LiveLine:
+    """Shows how far a download is: a live line on a terminal, one line a file elsewhere."""
 
     def __init__(self) -> None:
-        self.file = ""
-        self.last = 0.0
-        self.open = False
+        self.file, self.last, self.open = "", 0.0, False
 
     def __call__(self, file: str, done: int, total: int) -> None:
-        new, self.file = file != self.file, file
+        new, self.file, now = file != self.file, file, time.monotonic()
         if not sys.stderr.isatty():
             if new:
                 print(f"fetching {file} ({_bytes(total)})" if total else file, file=sys.stderr)
-            return
-        now = time.monotonic()
-        if new or done == total or now - self.last > 0.2:
+        elif new or done == total or now - self.last > 0.2:
             share = f"{done / total:4.0%} of {_bytes(total)}" if total else _bytes(done)
             sys.stderr.write("\r" + printable(f"{file} {share}")[:79].ljust(79))
             sys.stderr.flush()
@@ -113,6 +105,5 @@ class _Live:
 
     def close(self) -> None:
         """End the live line."""
-        if self.open:
-            sys.stderr.write("\n")
-            self.open = False
+        sys.stderr.write("\n" * self.open)
+        self.open = False

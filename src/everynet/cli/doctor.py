@@ -21,9 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Print what was found; exit code 4 where nothing can be written."""
     out = Path(arguments.out)
-    problems = [*_problems(out)]
-    rows = [*_versions(), *_devices(), *_data(), *_places(out)]
-    print(table(rows))
+    problems = [*_find_problems(out)]
+    print(table([*_versions(), *_devices(), *_data(), *_places(out)]))
     print("\n".join(f"problem: {problem}" for problem in problems) or "all is well")
     return 4 if problems else 0
 
@@ -76,7 +75,7 @@ def _places(out: Path) -> Iterator[tuple[str, str]]:
     yield "runs", f"{out}, {_size(_free(out))} free"
 
 
-def _problems(out: Path) -> Iterator[str]:
+def _find_problems(out: Path) -> Iterator[str]:
     """Why runs or fetched data could not be written."""
     import tempfile
 
@@ -87,11 +86,11 @@ def _problems(out: Path) -> Iterator[str]:
         yield f"{fault}; its recipes are left out"
     for folder in (out, home()):
         try:
-            with tempfile.TemporaryFile(dir=_nearest(folder)) as file:
+            with tempfile.TemporaryFile(dir=_existing_path(folder)) as file:
                 file.write(b"a few bytes")
                 file.flush()
         except OSError as error:
-            yield f"cannot write in {_nearest(folder)}: {error.strerror}"
+            yield f"cannot write in {_existing_path(folder)}: {error.strerror}"
         if _free(folder) < ENOUGH:
             yield f"only {_size(_free(folder))} are free for {folder}"
     try:
@@ -102,20 +101,17 @@ def _problems(out: Path) -> Iterator[str]:
         yield f"loops are compiled anew in every process, because none can be kept: {why}"
 
 
-def _nearest(folder: Path) -> Path:
-    """The path, or the nearest above it that is there, be it a folder or not."""
+def _existing_path(folder: Path) -> Path:
+    """The path, or the nearest above it that exists, be it a folder or not."""
     return next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
 
 
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest above it that is there."""
-    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
-
-
 def _free(folder: Path) -> int:
+    """Bytes that are free in a folder, or in the nearest above it that exists."""
     import shutil
 
-    return shutil.disk_usage(_existing(folder)).free
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+    return shutil.disk_usage(existing).free
 
 
 def _used(folder: Path) -> int:

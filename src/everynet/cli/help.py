@@ -1,11 +1,10 @@
-"""`everynet help`: what there is to say, or what a verb takes."""
+"""`everynet help`: all verbs, or the arguments of one."""
 
 from __future__ import annotations
 
 import argparse
 
-from everynet.cli import VERBS, UsageError, nearest, parser_of, usage
-from everynet.recipes import synonyms
+from everynet.cli import build_parser, check_verb, usage
 
 HELP = "this page, or that of a verb"
 
@@ -16,14 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Print it."""
-    name = arguments.verb
-    if name is None:
+    """Print the page."""
+    if arguments.verb is None:
         print(usage())
         return 0
-    if name not in VERBS:
-        alike = synonyms.meant(name, VERBS, synonyms.VERBS)
-        instead = f"; write everynet help {alike}" if alike else nearest(name, VERBS)
-        raise UsageError(f"unknown verb {name}{instead}")
-    print(parser_of(name).format_help(), end="")
+    check_verb(arguments.verb, "everynet help")
+    print(build_parser(arguments.verb).format_help(), end="")
     return 0

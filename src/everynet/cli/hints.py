@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from everynet.cli import implements
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
@@ -31,27 +32,24 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     values, folder = settings(recipe), str(result.folder)
     file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""
     own = ["--file", file] if file else []
-    for verb, what, more in (
-        ("predict", "ask the network about a file", ["FILE"]),
-        ("sample", "let it make something", []),
-    ):
-        absent = (None, getattr(Training, verb), getattr(Fitting, verb))
-        if getattr(type(recipe), verb, None) not in absent:
-            yield _command(verb, folder, *more, *own), what
+    if implements(recipe, "predict"):
+        yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
+    if implements(recipe, "sample"):
+        yield _command("sample", folder, *own), "let it generate samples"
     if isinstance(recipe, Training):
-        yield from _rates(recipe, named)
+        yield from _other_rates(recipe, named)
     if isinstance(recipe, Training | Fitting) and "data" in values and "data" not in recipe.changed:
-        yield _again(recipe, named, data="PATH"), "learn from files of your own"
-    yield from _another(named)
+        yield _run_again(recipe, named, data="PATH"), "learn from files of your own"
+    yield from _next_of_family(named)
     yield _command("show", named), "its equations, layers and settings"
     if recipe.kind in ("training", "experiment") and recipe.seed + 1 < 2**63:
-        more_seeds = _again(recipe, named, seed=str(recipe.seed + 1))
-        yield more_seeds, "the same with other random numbers"
+        other = _run_again(recipe, named, seed=str(recipe.seed + 1))
+        yield other, "the same with another seed"
     yield _command("runs", folder), "its settings and metrics"
     yield _command("draw", folder, *own), "its pictures again"
 
 
-def _another(named: str) -> Iterator[tuple[str, str]]:
+def _next_of_family(named: str) -> Iterator[tuple[str, str]]:
     """The next network of the same family of the zoo."""
     from everynet.recipes.catalog import entries
 
@@ -63,15 +61,15 @@ def _another(named: str) -> Iterator[tuple[str, str]]:
             yield _command("run", entry.name), f"another of {own.family}"
 
 
-def _rates(recipe: Training, named: str) -> Iterator[tuple[str, str]]:
+def _other_rates(recipe: Training, named: str) -> Iterator[tuple[str, str]]:
     """Another learning rate, where one makes sense."""
     if "lr" in recipe.changed:
-        yield _again(recipe, named, lr=""), "the same with the learning rate of the recipe"
+        yield _run_again(recipe, named, lr=""), "the same with the learning rate of the recipe"
     elif 2.99 * recipe.lr <= HIGH.get(recipe.optimizer, 0):
-        yield _again(recipe, named, lr=f"{3 * recipe.lr:.3g}"), "learn three times as fast"
+        yield _run_again(recipe, named, lr=f"{3 * recipe.lr:.3g}"), "learn three times as fast"
 
 
-def _again(recipe: Recipe, named: str, **changes: str) -> str:
+def _run_again(recipe: Recipe, named: str, **changes: str) -> str:
     """The command of a run with some settings changed; one without a value is left out."""
     given = {key: written(getattr(recipe, key)) for key in recipe.changed}
     if recipe.seed:

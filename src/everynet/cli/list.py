@@ -7,8 +7,9 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator
 
-from everynet.cli import UsageError, nearest, table
+from everynet.cli import UsageError, table
 from everynet.recipes.catalog import Entry, entries
+from everynet.system.wording import unknown
 
 HELP = "the networks: name, family, kind, what each is, and its goal"
 LEAST = 30  # columns for sentences, however narrow a terminal is
@@ -22,20 +23,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """List it."""
     found, faults = entries()
-    families = {entry.family: None for entry in found}
+    families = dict.fromkeys(entry.family for entry in found)
     if arguments.family is not None and arguments.family not in families:
-        raise UsageError(f"unknown family {arguments.family}{nearest(arguments.family, families)}")
+        raise UsageError(unknown("family", arguments.family, families))
     chosen = [entry for entry in found if arguments.family in (None, entry.family)]
     if sys.stdout.isatty():
-        print("\n".join(for_a_terminal(chosen, shutil.get_terminal_size().columns)))
+        print("\n".join(format_for_terminal(chosen, shutil.get_terminal_size().columns)))
     else:
-        print(for_a_program(chosen))
+        print(format_table(chosen))
     for fault in faults:
         print(f"everynet: left out {fault}", file=sys.stderr)
     return 0
 
 
-def for_a_program(found: Iterable[Entry]) -> str:
+def format_table(found: Iterable[Entry]) -> str:
     """One line for each, however long."""
     rows = [("name", "family", "kind", "what it is", "goal")]
     for entry in found:
@@ -44,7 +45,7 @@ def for_a_program(found: Iterable[Entry]) -> str:
     return table(rows)
 
 
-def for_a_terminal(found: list[Entry], width: int) -> Iterator[str]:
+def format_for_terminal(found: list[Entry], width: int) -> Iterator[str]:
     """Families with their networks; sentences go on in the next line, and none is cut."""
     from textwrap import wrap
 
@@ -59,10 +60,10 @@ def for_a_terminal(found: list[Entry], width: int) -> Iterator[str]:
         first, *more = entry.goal.split(" and ")
         goal = f"; goal: {first}" + (f" and {len(more)} more" if more else "") if first else ""
         text = f"{entry.variant or entry.summary} [{entry.kind}{goal}]"
-        lines = wrap(text, max(LEAST, width - indent), break_on_hyphens=False)
-        if aside:
-            yield f"  {entry.name.ljust(longest)}  {lines[0]}"
-            lines = lines[1:]
-        else:
+        if not aside:
             yield f"  {entry.name}"
-        yield from (" " * indent + line for line in lines)
+        first = f"  {entry.name.ljust(longest)}  " if aside else " " * indent
+        wide = max(LEAST + indent, width)
+        yield from wrap(
+            text, wide, initial_indent=first, subsequent_indent=" " * indent, break_on_hyphens=False
+        )

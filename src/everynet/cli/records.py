@@ -1,4 +1,4 @@
-"""What the files of run folders say, read as text: chosen, sorted and grouped without torch."""
+"""Run folders read as text, without torch: one `Run` each, to filter, sort and group."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from everynet.cli import UsageError, nearest
-from everynet.recipes.run_names import begun
+from everynet.cli import UsageError
+from everynet.recipes.run_names import start_time
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.manifest import parsed, read_json
-from everynet.system.wording import written
+from everynet.system.wording import nearest, written
 
 END = 1 << 14  # bytes at the end of a log in which the metrics are looked for first
 
@@ -35,84 +35,87 @@ class Run(NamedTuple):
     metrics: Mapping[str, float]
     state: str
     """ended, open, or diverged: what a cell of an experiment may have done."""
-    about: Mapping[str, Any]
+    stored: Mapping[str, Any]
     """What recipe.json holds."""
 
     @property
     def date(self) -> str:
         """When it began."""
-        return begun(self.folder)
+        return start_time(self.folder)
 
-    def alike(self) -> str:
+    def key_without_seed(self) -> str:
         """The same for runs that differ in nothing but the seed."""
-        same = {**self.about, "settings": {**self.settings, "seed": None}}
-        return json.dumps(same, sort_keys=True)
+        return json.dumps(
+            {**self.stored, "settings": {**self.settings, "seed": None}}, sort_keys=True
+        )
 
-    def facts(self) -> dict[str, Any]:
+    def columns(self) -> dict[str, Any]:
         """All that a run can be chosen or sorted by: its metrics, its settings and the rest."""
         own = {"run": self.folder.name, "recipe": self.recipe, "date": self.date}
         return {**self.metrics, **own, "step": self.step, "state": self.state, **self.settings}
 
 
-def read(folder: Path) -> Run:
+def read_run(folder: Path) -> Run:
     """Read a run folder."""
-    about, log = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
+    stored, log = read_json(folder / "recipe.json"), folder / "metrics.jsonl"
     try:
-        step, split, row = _last(log)
+        step, split, row = _read_last(log)
         metrics = {name: float(value) for name, value in row.get(split, {}).items()}
-        settings, changed = dict(about["settings"]), [*map(str, about["changed"])]
-        name, state = str(about["name"]), _state(folder, split)
-        return Run(folder, name, settings, changed, step, split, metrics, state, about)
+        settings, changed = dict(stored["settings"]), [*map(str, stored["changed"])]
+        name, state = str(stored["name"]), _read_state(folder, split)
+        return Run(folder, name, settings, changed, step, split, metrics, state, stored)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
 
 
-def _last(log: Path) -> tuple[int, str, dict[str, Any]]:
+def _read_last(log: Path) -> tuple[int, str, dict[str, Any]]:
     """The last step of a log, and the split and the row of its last metrics."""
     content = files.read(log, last=END)
     lines = content.rpartition(b"\n")[0].splitlines()
     if len(content) == END:  # the first line may be half of one
         lines = lines[1:]
-        if not any(b'"test"' in line or b'"valid"' in line for line in lines):
+        if not any(map(_has_metrics, lines)):
             lines = files.read(log).rpartition(b"\n")[0].splitlines()
     last = parsed(lines[-1], log) if lines else {"step": 0}
-    shown = next((x for x in reversed(lines) if b'"test"' in x or b'"valid"' in x), b"{}")
-    row = parsed(shown, log)
+    row = parsed(next(filter(_has_metrics, reversed(lines)), b"{}"), log)
     if type(last["step"]) is not int:
         raise TypeError("step must be a whole number in metrics.jsonl")
     return last["step"], next((name for name in ("test", "valid") if name in row), ""), row
 
 
-def _state(folder: Path, split: str) -> str:
+def _has_metrics(line: bytes) -> bool:
+    return b'"test"' in line or b'"valid"' in line
+
+
+def _read_state(folder: Path, split: str) -> str:
     """Whether a run has ended; a cell of an experiment says so in a file of its own."""
-    said = folder / "ended.json"
-    if not files.exists(said):
+    if not files.exists(folder / "ended.json"):
         return "ended" if split == "test" else "open"
-    return "ended" if read_json(said)["diverged"] is None else "diverged"
+    return "ended" if read_json(folder / "ended.json")["diverged"] is None else "diverged"
 
 
-def read_all(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
+def read_runs(folders: Iterable[Path]) -> tuple[list[Run], list[str]]:
     """Those that can be read, and what is wrong with each of the others."""
     runs, damaged = [], []
     for folder in folders:
         try:
-            runs.append(read(folder))
-        except (UsageError, UserError) as error:
+            runs.append(read_run(folder))
+        except UserError as error:
             damaged.append(str(error))
     return runs, damaged
 
 
-# ------------------------------------------------------------------------------------- choosing
+# ---------------------------------------------------------------------------- filtering and sorting
 
-_COMPARISON = re.compile(r"\s*([\w.-]+?)\s*(>=|<=|==|!=|=|>|<)\s*(\S.*?)\s*")
+_CONDITION = re.compile(r"\s*([\w.-]+?)\s*(>=|<=|==|!=|=|>|<)\s*(\S.*?)\s*")
 _ORDER: dict[str, Callable[[Any, Any], bool]] = {
     **{">": operator.gt, "<": operator.lt, ">=": operator.ge, "<=": operator.le},
 }
 
 
-class Comparison(NamedTuple):
+class Condition(NamedTuple):
     """A condition on a setting or a metric, such as `lr>0.01`."""
 
     name: str
@@ -120,27 +123,23 @@ class Comparison(NamedTuple):
     value: str
 
     @staticmethod
-    def of(word: str) -> Comparison | None:
+    def parse(word: str) -> Condition | None:
         """The condition that a word states, if any."""
-        match = _COMPARISON.fullmatch(word)
-        return Comparison(*match.groups()) if match else None
+        match = _CONDITION.fullmatch(word)
+        return Condition(*match.groups()) if match else None
 
     def check(self, runs: Sequence[Run]) -> None:
         """Refuse a name that no run has, and a value that cannot be compared."""
-        known = dict.fromkeys(name for run in runs for name in run.facts())
-        if runs and self.name not in known:
-            raise UsageError(
-                f"no run has a setting or metric {self.name}{nearest(self.name, known)}"
-            )
+        _check_column(runs, self.name, f"no run has a setting or metric {self.name}")
         if self.relation in _ORDER and self.name != "date" and _number(self.value) is None:
             raise UsageError(f"{''.join(self)} must compare with a number, such as lr>0.01")
 
     def holds(self, run: Run) -> bool:
         """Whether it holds of a run; of one that has no such setting or metric it does not."""
-        facts = run.facts()
-        if self.name not in facts:
+        columns = run.columns()
+        if self.name not in columns:
             return False
-        own = written(facts[self.name])
+        own = written(columns[self.name])
         if self.relation in _ORDER and self.name == "date":
             return _ORDER[self.relation](own, self.value)
         mine, given = _number(own), _number(self.value)
@@ -157,29 +156,33 @@ def _number(text: str) -> float | None:
         return None
 
 
-def matching(runs: Iterable[Run], pattern: str) -> list[Run]:
-    """The runs whose recipe is called so; `*` and `?` stand for any letters."""
+def _check_column(runs: Sequence[Run], name: str, message: str) -> None:
+    known = dict.fromkeys(column for run in runs for column in run.columns())
+    if runs and name not in known:
+        raise UsageError(message + nearest(name, known))
+
+
+def filter_by_recipe(runs: Iterable[Run], pattern: str) -> list[Run]:
+    """The runs of recipes with such a name; `*` and `?` stand for any letters."""
     return [run for run in runs if fnmatchcase(run.recipe, pattern)]
 
 
-def ordered(runs: Sequence[Run], key: str) -> list[Run]:
-    """Runs by a setting, a metric or another fact, `-` before it for the largest first.
+def sort_runs(runs: Sequence[Run], key: str) -> list[Run]:
+    """Runs by a setting, a metric or another column, `-` before it for the largest first.
 
     Those that do not have it come last, whichever way.
     """
     name = key.removeprefix("-")
-    known = dict.fromkeys(fact for run in runs for fact in run.facts())
-    if runs and name not in known:
-        raise UsageError(f"--sort ({key}) must be a setting or metric{nearest(name, known)}")
+    _check_column(runs, name, f"--sort ({key}) must be a setting or metric")
 
-    def place(run: Run) -> tuple[bool, float, str]:
-        text = written(run.facts()[name])
+    def rank(run: Run) -> tuple[bool, float, str]:
+        text = written(run.columns()[name])
         number = _number(text)
         return number is None, number or 0.0, text
 
-    have = [run for run in runs if name in run.facts()]
-    absent = [run for run in runs if name not in run.facts()]
-    return sorted(have, key=place, reverse=key.startswith("-")) + absent
+    have = [run for run in runs if name in run.columns()]
+    absent = [run for run in runs if name not in run.columns()]
+    return sorted(have, key=rank, reverse=key.startswith("-")) + absent
 
 
 # -------------------------------------------------------------------------------------- grouping
@@ -191,36 +194,35 @@ class Group(NamedTuple):
     first: Run
     seeds: Sequence[Any]
     means: Mapping[str, float]
-    spreads: Mapping[str, float]
+    deviations: Mapping[str, float]
     """Standard deviations over the seeds; none where there is one."""
 
 
-def grouped(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
+def group_runs(runs: Iterable[Run]) -> tuple[list[Group], list[str]]:
     """Runs that have ended, by all but their seed, and what was left out; of a seed the newest."""
-    kinds: dict[str, dict[str, Run]] = {}
+    groups: dict[str, dict[str, Run]] = {}
     unended, repeated = 0, 0
     for run in runs:
         if run.state != "ended":
             unended += 1
             continue
-        seeds = kinds.setdefault(run.alike(), {})
+        seeds = groups.setdefault(run.key_without_seed(), {})
         seed = written(run.settings.get("seed"))
         repeated += seed in seeds
         if seed not in seeds or run.date >= seeds[seed].date:
             seeds[seed] = run
-    groups = []
-    for members in kinds.values():
-        them = [*members.values()]
-        names = [n for n in them[0].metrics if all(n in run.metrics for run in them)]
-        values = {name: [run.metrics[name] for run in them] for name in names}
-        means = {name: math.fsum(of) / len(of) for name, of in values.items()}
-        spreads = {n: _spread(values[n], means[n]) for n in names if len(them) > 1}
-        seeds_of = [run.settings.get("seed") for run in them]
-        groups.append(Group(them[0], seeds_of, means, spreads))
-    said = {"that have not ended": unended, "of a seed that has a newer one": repeated}
-    return groups, [f"left out: {count} {what}" for what, count in said.items() if count]
+    left_out = {"that have not ended": unended, "of a seed that has a newer one": repeated}
+    notes = [f"left out: {count} {what}" for what, count in left_out.items() if count]
+    return [_summarise([*seeds.values()]) for seeds in groups.values()], notes
 
 
-def _spread(values: Sequence[float], mean: float) -> float:
-    squares = math.fsum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - 1))
+def _summarise(runs: Sequence[Run]) -> Group:
+    names = [n for n in runs[0].metrics if all(n in run.metrics for run in runs)]
+    means, deviations = {}, {}
+    for name in names:
+        values = [run.metrics[name] for run in runs]
+        means[name] = mean = math.fsum(values) / len(values)
+        if len(values) > 1:
+            squares = math.fsum((value - mean) ** 2 for value in values)
+            deviations[name] = math.sqrt(squares / (len(values) - 1))
+    return Group(runs[0], [run.settings.get("seed") for run in runs], means, deviations)

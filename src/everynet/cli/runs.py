@@ -5,23 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from everynet.cli import UsageError, nearest, table
-from everynet.cli.records import (
-    Comparison,
-    Group,
-    Run,
-    grouped,
-    matching,
-    ordered,
-    read,
-    read_all,
-)
-from everynet.recipes.run_names import LATEST, RUNS, found, is_run, meant
-from everynet.system.wording import shown, written
+from everynet.cli import UsageError, records, table
+from everynet.cli.records import Condition, Group, Run
+from everynet.recipes.run_names import LATEST, RUNS, find_runs, is_run, match_run
+from everynet.system.wording import nearest, shown, written
 
 HELP = "list runs, by recipe and conditions; with names of runs, compare them"
 WIDE = 8  # runs that are compared side by side; more are compared one below the other
@@ -55,37 +46,34 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(arguments: argparse.Namespace) -> int:
     """List or compare them."""
-    out, picture = _places(arguments.out)
-    named, runs, damaged = chosen(arguments.words, out)
+    out, picture = _resolve_out(arguments.out)
+    named, runs, damaged = choose_runs(arguments.words, out)
     if arguments.sort:
-        runs = ordered(runs, arguments.sort)
-    compare = named or arguments.compare
+        runs = records.sort_runs(runs, arguments.sort)
+    compare, exports = named or arguments.compare, arguments.json or arguments.csv
     if picture is not None and not (compare and len(runs) > 1):
         raise UsageError(f"--out ({picture}) must be a folder, unless several runs are compared")
-    if arguments.json or arguments.csv:
-        print(*exported(runs, arguments), sep="\n")
+    if exports:
+        print(export(runs, arguments))
     elif arguments.group:
-        groups, left_out = grouped(runs)
-        print(group_listing(groups))
+        groups, left_out = records.group_runs(runs)
+        print(format_groups(groups))
         damaged += left_out
-    elif compare and runs:
-        print(comparison(runs))
     elif runs:
-        print(listing(runs))
+        print(format_comparison(runs) if compare else format_list(runs))
     elif not damaged:
-        held = found(out)
-        no = f"no run of {len(held)} in {out} is like that; everynet runs lists them"
-        print(no if held else f"no runs in {out}; try everynet run lenet")
+        count = len(find_runs(out))
+        no = f"no run of {count} in {out} is like that; everynet runs lists them"
+        print(no if count else f"no runs in {out}; try everynet run lenet")
     for line in damaged:
-        print(line, file=sys.stderr if arguments.json or arguments.csv else None)
-    plain = not (arguments.json or arguments.csv or arguments.group)
-    if compare and len(runs) > 1 and (plain or picture is not None):
+        print(line, file=sys.stderr if exports else None)
+    if compare and len(runs) > 1 and (picture is not None or not (exports or arguments.group)):
         sys.stdout.flush()  # drawing takes a moment
-        print(drawn(runs, picture))
+        print(draw_curves(runs, picture))
     return 0
 
 
-def _places(word: str | None) -> tuple[Path, Path | None]:
+def _resolve_out(word: str | None) -> tuple[Path, Path | None]:
     """The folder whose runs are meant, and the picture that is to be drawn."""
     if word is None:
         return RUNS, None
@@ -96,71 +84,74 @@ def _places(word: str | None) -> tuple[Path, Path | None]:
     raise UsageError(f"there is no folder {word}; the name of a picture ends in .png")
 
 
-def chosen(words: Sequence[str], out: Path) -> tuple[bool, list[Run], list[str]]:
+def choose_runs(words: Sequence[str], out: Path) -> tuple[bool, list[Run], list[str]]:
     """Whether runs were named, those that words mean, and what is wrong with others."""
-    folders = found(out)
-    named, patterns, comparisons = [], [], []
-    everything: tuple[list[Run], list[str]] | None = None
+    folders = find_runs(out)
+    named, patterns, conditions = [], [], []
+    read: tuple[list[Run], list[str]] | None = None
     for word in words:
         if is_run(Path(word)):
             named.append(Path(word))
             continue
-        if comparison := Comparison.of(word):
-            comparisons.append(comparison)
+        if condition := Condition.parse(word):
+            conditions.append(condition)
             continue
-        everything = everything or read_all(folders)
-        if word != LATEST and matching(everything[0], word):
+        read = read or records.read_runs(folders)
+        if word != LATEST and records.filter_by_recipe(read[0], word):
             patterns.append(word)
-        elif folder := meant(word, folders, out):
+        elif folder := match_run(word, folders, out):
             named.append(folder)
         else:
-            recipes = dict.fromkeys(run.recipe for run in everything[0])
+            recipes = dict.fromkeys(run.recipe for run in read[0])
             what = f"is no run, no recipe of the runs in {out} and no condition such as lr>0.01"
             raise UsageError(f"{word} {what}{nearest(word, recipes)}")
-    if named and (patterns or comparisons):
-        other = (patterns or ["".join(comparisons[0])])[0]
+    if named and (patterns or conditions):
+        other = (patterns or ["".join(conditions[0])])[0]
         raise UsageError(f"{other} chooses among runs and {named[0]} is one; give one or the other")
     if named:
-        return True, [read(folder) for folder in dict.fromkeys(named)], []
-    runs, damaged = everything or read_all(folders)
-    for comparison in comparisons:
-        comparison.check(runs)
+        return True, [records.read_run(folder) for folder in dict.fromkeys(named)], []
+    runs, damaged = read or records.read_runs(folders)
+    for condition in conditions:
+        condition.check(runs)
     if patterns:
-        kept = {run.folder for pattern in patterns for run in matching(runs, pattern)}
-        runs = [run for run in runs if run.folder in kept]
-    return False, [run for run in runs if all(c.holds(run) for c in comparisons)], damaged
+        chosen = {
+            run.folder for pattern in patterns for run in records.filter_by_recipe(runs, pattern)
+        }
+        runs = [run for run in runs if run.folder in chosen]
+    return False, [run for run in runs if all(c.holds(run) for c in conditions)], damaged
 
 
 # ------------------------------------------------------------------------------------- as tables
 
 
-def _changed(run: Run) -> str:
-    return " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
-
-
-def listing(runs: Sequence[Run]) -> str:
+def format_list(runs: Sequence[Run]) -> str:
     """One line for each run."""
     rows = [("run", "recipe", "seed", "step", "state", "changed", "metrics")]
     for run in runs:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
         seed, step = written(run.settings.get("seed", "-")), f"{run.step:,}"
-        rows.append((str(run.folder), run.recipe, seed, step, run.state, _changed(run), metrics))
+        changed = _format_changed(run)
+        rows.append((str(run.folder), run.recipe, seed, step, run.state, changed, metrics))
     return table(rows)
 
 
-def group_listing(groups: Sequence[Group]) -> str:
+def _format_changed(run: Run) -> str:
+    return " ".join(f"{name}={written(run.settings.get(name))}" for name in run.changed)
+
+
+def format_groups(groups: Sequence[Group]) -> str:
     """One line for each group: the mean of each metric, and its standard deviation in brackets."""
     rows = [("recipe", "seeds", "changed", "mean (standard deviation) of each metric")]
     for group in groups:
-        spread = {name: f" ({value:.2g})" for name, value in group.spreads.items()}
+        spread = {name: f" ({value:.2g})" for name, value in group.deviations.items()}
         means = group.means.items()
         metrics = "  ".join(f"{name} {mean:.4g}{spread.get(name, '')}" for name, mean in means)
-        seeds = str(len(group.seeds))
-        rows.append((group.first.recipe, seeds, _changed(group.first) or "-", metrics))
+        seeds, changed = str(len(group.seeds)), _format_changed(group.first) or "-"
+        rows.append((group.first.recipe, seeds, changed, metrics))
     return table(rows)
 
 
-def comparison(runs: Sequence[Run]) -> str:
+def format_comparison(runs: Sequence[Run]) -> str:
     """Settings and metrics side by side; of several runs only the settings that differ."""
     names = [run.folder.resolve().name for run in runs]
     rows = [("", *names), ("recipe", *(run.recipe for run in runs))]
@@ -183,70 +174,63 @@ def comparison(runs: Sequence[Run]) -> str:
 # ------------------------------------------------------------------------------ for other programs
 
 
-def exported(runs: Sequence[Run], arguments: argparse.Namespace) -> Iterator[str]:
+def export(runs: Sequence[Run], arguments: argparse.Namespace) -> str:
     """Runs or groups as JSON, or as rows with commas."""
-    groups = grouped(runs)[0] if arguments.group else []
-    objects = [*map(_group_object, groups)] if arguments.group else [*map(_object, runs)]
+    if arguments.group:
+        objects = [_group_object(group) for group in records.group_runs(runs)[0]]
+    else:
+        objects = [_run_object(run) for run in runs]
     if arguments.json:
-        yield json.dumps(objects, indent=1)
-        return
+        return json.dumps(objects, indent=1)
     import csv
     import io
 
-    text, flat = io.StringIO(), [*map(_flat, objects)]
+    text, rows = io.StringIO(), [*map(_flatten, objects)]
     first = ("run", "recipe", "seed", "seeds", "date", "step", "state", "split")
-    found = dict.fromkeys(name for row in flat for name in row)
+    found = dict.fromkeys(name for row in rows for name in row)
     names = [*(name for name in first if name in found), *(n for n in found if n not in first)]
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(flat)
-    yield text.getvalue().rstrip("\n")
+    writer.writerows(rows)
+    return text.getvalue().rstrip("\n")
 
 
-def _object(run: Run) -> dict[str, Any]:
+def _run_object(run: Run) -> dict[str, Any]:
     return {
-        "run": str(run.folder),
-        "recipe": run.recipe,
-        "seed": run.settings.get("seed"),
-        "date": run.date,
-        "step": run.step,
-        "state": run.state,
-        "split": run.split,
+        **{"run": str(run.folder), "recipe": run.recipe, "seed": run.settings.get("seed")},
+        **{"date": run.date, "step": run.step, "state": run.state, "split": run.split},
         "changed": {name: run.settings.get(name) for name in run.changed},
-        "metrics": dict(run.metrics),
-        "settings": dict(run.settings),
+        **{"metrics": dict(run.metrics), "settings": dict(run.settings)},
     }
 
 
 def _group_object(group: Group) -> dict[str, Any]:
     run = group.first
     return {
-        "recipe": run.recipe,
-        "seeds": list(group.seeds),
+        **{"recipe": run.recipe, "seeds": [*group.seeds]},
         "changed": {name: run.settings.get(name) for name in run.changed},
-        "metrics": dict(group.means),
-        "spread": dict(group.spreads),
+        **{"metrics": dict(group.means), "spread": dict(group.deviations)},
         "settings": {name: value for name, value in run.settings.items() if name != "seed"},
     }
 
 
-def _flat(found: dict[str, Any]) -> dict[str, str]:
+def _flatten(found: dict[str, Any]) -> dict[str, str]:
     """An object as one row: what was changed and each metric in columns of their own."""
-    row = {n: written(v) for n, v in found.items() if not isinstance(v, dict)}
-    row |= {name: written(value) for name, value in found["changed"].items()}
-    row |= {name: written(value) for name, value in found["metrics"].items()}
-    return row | {f"{name} spread": written(v) for name, v in found.get("spread", {}).items()}
+    row = {name: value for name, value in found.items() if not isinstance(value, dict)}
+    row |= found["changed"] | found["metrics"]
+    row |= {f"{name} spread": value for name, value in found.get("spread", {}).items()}
+    return {name: written(value) for name, value in row.items()}
 
 
 # ------------------------------------------------------------------------------------ the picture
 
 
-def drawn(runs: Sequence[Run], picture: Path | None) -> str:
+def draw_curves(runs: Sequence[Run], picture: Path | None) -> str:
     """Draw the curves of runs over each other, and say where; or why they are not drawn."""
     if len(runs) > DRAWN:
         return f"curves: not drawn, because {len(runs)} are too many; choose at most {DRAWN}"
-    where = picture or _beside(runs[0].folder)
-    if any(is_run(above) for above in where.absolute().parents):
+    where = picture or _new_picture(runs[0].folder.parent)
+    if _in_a_run(where):
         raise UsageError(f"--out ({where}) must not lie in a run: what a run holds is its own")
     from everynet.plot.comparison import compare_runs
     from everynet.plot.style import drawing, png
@@ -255,26 +239,28 @@ def drawn(runs: Sequence[Run], picture: Path | None) -> str:
 
     logs = [Log.of(run.folder).rows for run in runs]
     with drawing():
-        metric = compare_runs(dict(zip(_labels(runs), logs, strict=True)))
-        if metric is None:
+        figure = compare_runs(dict(zip(_label_runs(runs), logs, strict=True)))
+        if figure is None:
             return "curves: none, because nothing was logged on the way"
-        files.write(where, png(metric))
+        files.write(where, png(figure))
     return f"curves: {where}"
 
 
-def _beside(folder: Path) -> Path:
-    """A new file beside a run; where that would be in a run, as of a cell, in this folder."""
+def _in_a_run(path: Path) -> bool:
+    return any(is_run(above) for above in path.absolute().parents)
+
+
+def _new_picture(folder: Path) -> Path:
+    """A new file in a folder; in the working directory where the folder is in a run."""
     import secrets
     import time
 
     name = f"comparison-{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(3)}.png"
-    parent = folder.parent
-    inside = any(is_run(above) for above in (parent / name).absolute().parents)
-    return Path(name) if inside else parent / name
+    return Path(name) if _in_a_run(folder / name) else folder / name
 
 
-def _labels(runs: Sequence[Run]) -> list[str]:
-    """What tells each run from the others: the settings that differ, and how its name ends."""
+def _label_runs(runs: Sequence[Run]) -> list[str]:
+    """A label for each run: the settings that differ, and how its name ends."""
     names = dict.fromkeys(name for run in runs for name in run.settings)
     apart = [n for n in names if len({written(run.settings.get(n, "")) for run in runs}) > 1]
     recipes = len({run.recipe for run in runs}) > 1

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from everynet.cli import overridden, table
+from everynet.cli import implements, overridden, table
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
@@ -30,11 +30,11 @@ def main(arguments: argparse.Namespace) -> int:
     """Print its page."""
     from everynet.recipes.catalog import find
 
-    print("\n\n".join(page(overridden(find(arguments.name), arguments.settings))))
+    print("\n\n".join(describe(overridden(find(arguments.name), arguments.settings))))
     return 0
 
 
-def page(recipe: Recipe) -> Iterator[str]:
+def describe(recipe: Recipe) -> Iterator[str]:
     """The parts of what is shown."""
     import inspect
 
@@ -47,7 +47,7 @@ def page(recipe: Recipe) -> Iterator[str]:
     yield inspect.cleandoc(inspect.getmodule(cls).__doc__ or "")
     yield inspect.cleandoc(cls.__doc__ or "")
     if isinstance(recipe, Training):
-        yield from layers(recipe)
+        yield from describe_layers(recipe)
     if isinstance(recipe, Experiment):
         names = [*named_cells(recipe)]
         few = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -55,7 +55,7 @@ def page(recipe: Recipe) -> Iterator[str]:
     docs = setting_docs(recipe)
     rows = [(f"  {name}", written(value), docs[name]) for name, value in settings(recipe).items()]
     yield "settings\n" + table(rows)
-    yield from _verbs(recipe)
+    yield from _describe_verbs(recipe)
     if recipe.meanings:
         yield "metrics\n" + table([(f"  {n}", what) for n, what in recipe.meanings.items()])
     if pictures := recipe.picture_names():
@@ -63,24 +63,18 @@ def page(recipe: Recipe) -> Iterator[str]:
     yield f"goal: {recipe.goal or 'none'}; curriculum rows: {' '.join(recipe.covers) or 'none'}"
 
 
-def _verbs(recipe: Recipe) -> Iterator[str]:
+def _describe_verbs(recipe: Recipe) -> Iterator[str]:
     """The settings of `predict` and `sample`, where the recipe has them."""
-    from everynet.recipes.recipe import Fitting
-    from everynet.recipes.training import Training
     from everynet.system.values import verb_settings
 
     for verb in ("predict", "sample"):
-        method = getattr(type(recipe), verb, None)
-        if method in (None, getattr(Training, verb), getattr(Fitting, verb)):
-            continue
-        rows = [
-            (f"  {name}", written(default), "")
-            for name, (_, default) in verb_settings(method).items()
-        ]
-        yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
+        if implements(recipe, verb):
+            known = verb_settings(getattr(type(recipe), verb)).items()
+            rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
+            yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 
 
-def layers(recipe: Training) -> Iterator[str]:
+def describe_layers(recipe: Training) -> Iterator[str]:
     """The table of layers: the network is built without its numbers, whatever its size."""
     import torch
 
@@ -89,34 +83,33 @@ def layers(recipe: Training) -> Iterator[str]:
     spec: Spec = {}
     try:
         with torch.device("meta"):
-            model = recipe.model(Data.described(Unread()))
-    except Asked:
-        if absent := _absent(recipe):
-            yield f"layers: not shown ({absent})"
+            model = recipe.model(Data.described(UnreadSpec()))
+    except DataNeeded:
+        if missing := _missing_data(recipe):
+            yield f"layers: not shown ({missing})"
             return
         spec = recipe.dataset().spec
         with torch.device("meta"):
             model = recipe.model(Data.described(spec))
-    shape = _input_shape(model, spec)
-    yield "layers\n" + indent(_table(model, shape), "  ")
+    yield "layers\n" + indent(_layer_table(model, _input_shape(model, spec)), "  ")
 
 
-class Asked(Exception):
-    """A network wants to know something of its data."""
+class DataNeeded(Exception):
+    """A network is built by what its data is like."""
 
 
-def _asked(*_: object) -> NoReturn:
-    raise Asked
+def _need_data(*_: object) -> NoReturn:
+    raise DataNeeded
 
 
-class Unread(dict[str, Any]):
-    """A description that was not read: whoever asks it for anything is told so."""
+class UnreadSpec(dict[str, Any]):
+    """The spec of data that was not read: any look into it raises DataNeeded."""
 
-    __getitem__ = __contains__ = get = keys = values = items = _asked
+    __getitem__ = __contains__ = get = keys = values = items = _need_data
 
 
-def _absent(recipe: Training) -> str:
-    """Why the data cannot be looked at: a real set would have to be fetched first."""
+def _missing_data(recipe: Training) -> str:
+    """Why the data cannot be read: a real set would have to be downloaded first."""
     from everynet.data.download.store import whole
     from everynet.data.sets import everything
 
@@ -127,7 +120,7 @@ def _absent(recipe: Training) -> str:
 
 
 def _input_shape(model: nn.Module, spec: Spec) -> tuple[int, ...]:
-    """The shape of one input; a network that asked nothing of the data says it itself."""
+    """The shape of one input; a network that needs no data has it in its first layer."""
     from torch import nn
 
     first = next((m for m in model.modules() if next(m.parameters(False), None) is not None), None)
@@ -136,7 +129,7 @@ def _input_shape(model: nn.Module, spec: Spec) -> tuple[int, ...]:
     return tuple(spec.get("shape", ()))
 
 
-def _table(model: nn.Module, shape: tuple[int, ...]) -> str:
+def _layer_table(model: nn.Module, shape: tuple[int, ...]) -> str:
     """Each layer with its shape and cost; without shapes where the input is no single tensor."""
     from everynet.nn.layers import layer_table
 

@@ -1,4 +1,4 @@
-"""The one door to the terminal: what is printed, and what to do where nothing can be."""
+"""Standard output and error: control characters are replaced, and a failing stream is handled."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from everynet.system.errors import CannotWrite
 from everynet.system.wording import printable
 
 
-class Door(io.TextIOBase):
-    """A stream that lets no control character through, for names may come from a stranger's files.
+class Output(io.TextIOBase):
+    """Standard output without control characters, for names may come from a stranger's files.
 
     `stream` is None where the process was started with it closed.
     """
@@ -26,7 +26,7 @@ class Door(io.TextIOBase):
 
     def write(self, text: str) -> int:
         with self._open() as stream:
-            stream.write(self.cleaned(text))
+            stream.write(self.clean(text))
         return len(text)
 
     def flush(self) -> None:
@@ -44,13 +44,13 @@ class Door(io.TextIOBase):
             raise io.UnsupportedOperation("fileno")
         return int(self.stream.fileno())
 
-    def cleaned(self, text: str) -> str:
-        """The text as it may be shown."""
+    def clean(self, text: str) -> str:
+        """The text without control characters."""
         return printable(text)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
-        """The stream, or one line that it cannot be written."""
+        """The stream; an error in writing to it becomes one line."""
         try:
             if self.stream is None:
                 raise ValueError("it is closed")
@@ -62,32 +62,32 @@ class Door(io.TextIOBase):
             raise CannotWrite(f"cannot write to standard output: {why}") from error
 
 
-class Remarks(Door):
-    """Standard error: what cannot be said there is left unsaid, and the work goes on."""
+class Errors(Output):
+    """Standard error: what cannot be written there is dropped, and the work goes on."""
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[Any]:
         with contextlib.suppress(OSError, ValueError):
             yield self.stream or io.StringIO()
 
-    def cleaned(self, text: str) -> str:
-        """The text as it may be shown; one carriage return before it is that of a live line."""
+    def clean(self, text: str) -> str:
+        """The text without control characters, but for the carriage return of a live line."""
         live = text.startswith("\r")
         return "\r" * live + printable(text[live:])
 
 
 @contextlib.contextmanager
-def doors() -> Iterator[None]:
-    """All that is printed inside goes through the doors."""
+def printable_streams() -> Iterator[None]:
+    """All that is printed inside goes through `Output` and `Errors`."""
     with (
-        contextlib.redirect_stdout(Door(sys.stdout)),
-        contextlib.redirect_stderr(Remarks(sys.stderr)),
+        contextlib.redirect_stdout(Output(sys.stdout)),
+        contextlib.redirect_stderr(Errors(sys.stderr)),
     ):
         yield
 
 
-def settle(stream: Any) -> None:  # noqa: ANN401
-    """Write what waits in a stream; if that fails drop it, or Python's own end would fail on it."""
+def flush(stream: Any) -> None:  # noqa: ANN401 -- whatever stands for a stream
+    """Flush a stream; if that fails drop what waits in it, or Python would fail on it at exit."""
     try:
         if stream is not None:
             stream.flush()

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from everynet.cli import overridden, pairs, table
+from everynet.cli import epochs_to_steps, gives_epochs, pairs, table
 from everynet.cli.run import add_computing, add_jobs
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def main(arguments: argparse.Namespace) -> int:
     base = find(arguments.name)
     recipe = sweep_of(
         base,
-        in_steps(base, pairs(arguments.settings)),
+        turn_into_steps(base, pairs(arguments.settings)),
         seeds=arguments.seeds,
         random=arguments.random,
         halving=arguments.halving,
@@ -63,29 +63,23 @@ def main(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def in_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
+def turn_into_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
     """The settings with `epochs` turned into steps, as `run` does."""
-    from everynet.recipes.settings import setting_types
+    from everynet.recipes.settings import override
     from everynet.recipes.sweep import split, values_of
-    from everynet.recipes.training import Training
     from everynet.system.errors import UserError
 
-    if "epochs" not in given or not isinstance(base, Training) or "epochs" in setting_types(base):
+    if not gives_epochs(base, given):
         return given
-    text = given["epochs"]
-    if "steps" in given:
-        raise UserError("epochs and steps must not both be given: each says how long; keep one")
     others = {key: value for key, value in given.items() if key != "epochs"}
     fixed = {k: v for k, v in others.items() if len(values_of(base, k, v)) == 1}
     for key in ("batch_size", "data"):
         if key in others and key not in fixed:
             raise UserError(
-                f"epochs ({text}) must be steps where {key} is swept, because an epoch then has "
-                "another number of steps in each; give steps=N"
+                f"epochs ({given['epochs']}) must be steps where {key} is swept, because an epoch "
+                "then has another number of steps in each; give steps=N"
             )
-    words = [f"{key}={value}" for key, value in fixed.items()]
-    made = [overridden(base, [*words, f"epochs={part}"]) for part in split("epochs", text)]
-    steps = [recipe.steps for recipe in made if isinstance(recipe, Training)]
+    steps = epochs_to_steps(override(base, fixed), split("epochs", given["epochs"]))
     return {**others, "steps": ",".join(map(str, steps))}
 
 

@@ -23,7 +23,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 from torch.nn import functional
 
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 
 class Head(NamedTuple):
@@ -52,5 +52,5 @@ HEADS = {
 def head(task: str) -> Head:
     """The output activation and the loss that belong to a task."""
     if task not in HEADS:
-        raise ValueError(f"task ({task}) must be one we have{nearest(task, HEADS)}")
+        raise ValueError(unknown("task", task, HEADS))
     return HEADS[task]

@@ -1,8 +1,8 @@
 """Finds recipes by reading the files of the zoo as text, without importing them.
 
-What a file says of itself (its recipes, classes, base classes and settings) is kept in an index
-in the user's cache, each file under its size and time of change. Only the network that is wanted
-is imported, so that listing the zoo costs no torch.
+The recipes, classes, base classes and settings of each file are stored in an index in the user's
+cache, under the file's size and time of change. Only the network that is wanted is imported, so
+that listing the zoo costs no torch.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
-from everynet.system import cache
-from everynet.system import user_files as own
+from everynet.recipes.synonyms import meant
+from everynet.system import cache, user_files
 from everynet.system.errors import UserError
-from everynet.system.wording import written
+from everynet.system.wording import nearest, written
 
 if TYPE_CHECKING:
     from everynet.recipes.recipe import Recipe
@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     cls: str
     settings: tuple[str, ...]
     variant: str = ""
-    """What tells it from the first recipe of its file; empty for that one."""
+    """How it differs from the first recipe of its file; empty for that one."""
 
 
 class Class(TypedDict):
@@ -78,7 +78,7 @@ _CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
 _OUTSIDE = re.compile(r"^\S", re.M)
 _FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
 _DEFAULT = re.compile(r"^    (\w+): [\w.]+ = [\"']?([\w.+-]+)[\"']?$", re.M)
-_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = ", re.M)
+_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = (.*(?:\n(?!    [\w\"@#]).*)*)", re.M)
 _RECIPES = re.compile(r"^RECIPES\b", re.M)
 
 
@@ -86,11 +86,10 @@ def parse(text: str) -> Source:
     """Read a file: classes by pattern, and only what follows `RECIPES` as Python."""
     start = _RECIPES.search(text)
     above = text[: start.start()] if start else text
-    found = _SUMMARY.match(above)
     source: Source = {
-        "summary": found[1] if found else "",
+        "summary": _parse_summary(above),
         "imports": {},
-        "classes": {match[1]: _class(above, match) for match in _CLASS.finditer(above)},
+        "classes": {match[1]: _parse_class(above, match) for match in _CLASS.finditer(above)},
         "recipes": {},
         "fault": "",
     }
@@ -99,23 +98,27 @@ def parse(text: str) -> Source:
         source["imports"] |= {m[2] or m[1]: [match[1], m[1]] for m in _IMPORTED.finditer(names)}
     if start:
         try:
-            source["recipes"] = dict(_recipes(text[start.start() :]))
+            source["recipes"] = dict(_parse_recipes(text[start.start() :]))
         except (SyntaxError, ValueError, AttributeError) as error:
             line = above.count("\n") + (getattr(error, "lineno", None) or 1)
             source["fault"] = f"line {line}: RECIPES must be a dict of literal recipes"
     return source
 
 
-def _class(text: str, match: re.Match[str]) -> Class:
+def _parse_summary(text: str) -> str:
+    found = _SUMMARY.match(text)
+    return found[1] if found else ""
+
+
+def _parse_class(text: str, match: re.Match[str]) -> Class:
     bases, shorter = match[2] or "", None
     while bases != shorter:  # Training[dict[str, Tensor]] -> Training
         bases, shorter = re.sub(r"\[[^\[\]]*\]", "", bases), bases
     end = _OUTSIDE.search(text, match.end())
     body = text[match.end() : end.start() if end else len(text)]
-    facts = {found[1]: _literal(body[found.end() :]) for found in _FACT.finditer(body)}
-    said = _SUMMARY.match(body)
+    facts = {found[1]: _parse_literal(found[2]) for found in _FACT.finditer(body)}
     return {
-        "summary": said[1] if said else "",
+        "summary": _parse_summary(body),
         "bases": [base.strip() for base in bases.split(",") if base.strip()],
         "fields": _FIELD.findall(body),
         "defaults": dict(_DEFAULT.findall(body)),
@@ -123,35 +126,23 @@ def _class(text: str, match: re.Match[str]) -> Class:
     }
 
 
-def _literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
-    """The literal at the beginning of a text, plain or as `fact(...)`; None if there is none."""
-    lines = text.split("\n", 20)
-    for count in range(1, len(lines) + 1):
-        try:
-            value = ast.parse("\n".join(lines[:count]), mode="eval").body
-        except (SyntaxError, ValueError):  # the latter for a null byte, before Python 3.11.4
-            continue
-        try:
-            return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
-        except (ValueError, IndexError):
-            return None
-    return None
+def _parse_literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
+    """The value of a fact, plain or as `fact(...)`; None if it is no literal."""
+    try:
+        value = ast.parse(text.strip(), mode="eval").body
+        return ast.literal_eval(value.args[0] if isinstance(value, ast.Call) else value)
+    except (SyntaxError, ValueError, IndexError):
+        return None
 
 
-def _recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parse_recipes(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """Names of the recipes with the class, the facts and the settings each is given."""
     table: Any = ast.parse(text).body[0]  # AttributeError where it has another form
     for key, call in zip(table.value.keys, table.value.values, strict=True):
-        facts = {
-            word.arg: ast.literal_eval(word.value)
-            for word in call.keywords
-            if word.arg in ("goal", "covers")
-        }
-        settings = {
-            word.arg: _as_text(word.value)
-            for word in call.keywords
-            if word.arg not in ("goal", "covers", None)
-        }
+        given = {word.arg: word.value for word in call.keywords if word.arg}
+        names = [name for name in ("goal", "covers") if name in given]
+        facts = {name: ast.literal_eval(given.pop(name)) for name in names}
+        settings = {name: _as_text(value) for name, value in given.items()}
         yield key.value, {"class": ast.unparse(call.func), "settings": settings, **facts}
 
 
@@ -177,16 +168,16 @@ MAKER = _stamp(Path(__file__))
 
 def sources() -> dict[str, Source]:
     """What every file of the zoo and those of the kinds say, by their paths in the package."""
-    texts = sorted(p for p in ZOO.glob("*/*.py") if not p.name.startswith("_"))
+    zoo = sorted(path for path in ZOO.glob("*/*.py") if not path.name.startswith("_"))
     index = cache.home() / f"zoo-{zlib.crc32(str(PACKAGE).encode()):08x}.json"
-    known = _read_index(index, MAKER)
+    known = _read_index(index)
     fresh: dict[str, tuple[list[int], Source]] = {}
-    for path in (*texts, *(PACKAGE / name for name in KINDS)):
+    for path in (*zoo, *(PACKAGE / name for name in KINDS)):
         name, stamp = path.relative_to(PACKAGE).as_posix(), _stamp(path)
-        kept = known.get(name, (None, None))
-        fresh[name] = kept if kept[0] == stamp else (stamp, _read(path))
+        indexed = known.get(name, (None, None))
+        fresh[name] = indexed if indexed[0] == stamp else (stamp, _read(path))
     if len(known) != len(fresh) or any(known[name] is not fresh[name] for name in known):
-        _write_index(index, MAKER, fresh)
+        _write_index(index, fresh)
     return {name: source for name, (_, source) in fresh.items()}
 
 
@@ -197,24 +188,26 @@ def _read(path: Path) -> Source:
         return {**parse(""), "fault": "is not text in UTF-8"}
 
 
-def _read_index(path: Path, maker: list[int]) -> dict[str, Any]:
+def _checksum(body: bytes) -> bytes:
+    """Of an index and of the code that made it."""
+    return b"%08x" % zlib.crc32(body, zlib.crc32(repr(MAKER).encode()))
+
+
+def _read_index(path: Path) -> dict[str, Any]:
     """The index, if every byte of it is what this very file of code wrote."""
     try:
-        head, _, body = path.read_bytes().partition(b"\n")
-        made = json.loads(head)
-        whole = made == {"maker": maker, "crc32": zlib.crc32(body)}
-        return dict(json.loads(body)) if whole else {}
-    except (OSError, ValueError, RecursionError):
+        checksum, _, body = path.read_bytes().partition(b"\n")
+    except OSError:
         return {}
+    return dict(json.loads(body)) if checksum == _checksum(body) else {}
 
 
-def _write_index(path: Path, maker: list[int], known: Mapping[str, object]) -> None:
+def _write_index(path: Path, known: Mapping[str, object]) -> None:
     body = json.dumps(known).encode()
-    head = json.dumps({"maker": maker, "crc32": zlib.crc32(body)}).encode()
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside.write_bytes(head + b"\n" + body)
+        beside.write_bytes(_checksum(body) + b"\n" + body)
         beside.replace(path)
     except OSError:
         return  # without an index the zoo is read again next time
@@ -233,19 +226,19 @@ def entries() -> tuple[list[Entry], list[str]]:
             if name in found:
                 faults.append(f"{file}: the name {name} is taken by {found[name].file}")
                 continue
-            facts, settings = _followed(texts, file, given["class"])
+            facts, settings = follow_class(texts, file, given["class"])
             facts |= given
             found[name] = Entry(
-                name,
-                file.split("/")[1],
-                facts.get("kind", ""),
-                text["summary"],
-                facts.get("goal", ""),
-                tuple(facts.get("covers", ())),
-                file,
-                given["class"].split(".")[-1],
-                settings,
-                _variant(text, name),
+                name=name,
+                family=file.split("/")[1],
+                kind=facts.get("kind", ""),
+                summary=text["summary"],
+                goal=facts.get("goal", ""),
+                covers=tuple(facts.get("covers", ())),
+                file=file,
+                cls=given["class"].split(".")[-1],
+                settings=settings,
+                variant=_describe_variant(text, name),
             )
     return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
 
@@ -254,11 +247,11 @@ GENERAL = (
     *("steps", "batch_size", "lr", "schedule", "optimizer", "weight_decay", "warmup", "floor"),
     *("clip", "clip_value", "eval_every", "save_every", "seed"),
 )
-"""Settings that say how long and how fast, which tell least of what a variant is."""
+"""Settings of the training, which say least of what a variant is."""
 
 
-def _variant(source: Source, name: str) -> str:
-    """What tells a recipe from the first of its file: its class, its data, or other settings."""
+def _describe_variant(source: Source, name: str) -> str:
+    """How a recipe differs from the first of its file: its class, its data, or other settings."""
     recipes = source["recipes"]
     first, own = next(iter(recipes)), recipes[name]
     if name == first:
@@ -268,17 +261,16 @@ def _variant(source: Source, name: str) -> str:
     cls = source["classes"].get(own["class"])
     before = recipes[base]["settings"]
     left = {key: cls["defaults"][key] for key in before if cls and key in cls["defaults"]}
-    given = {**left, **own["settings"]}
-    differ = [f"{key}={value}" for key, value in given.items() if before.get(key) != value]
-    differ.sort(key=lambda word: (not word.startswith("data="), word.partition("=")[0] in GENERAL))
-    telling = [word for word in differ if word.partition("=")[0] not in GENERAL] or differ
+    changed = {k: v for k, v in {**left, **own["settings"]}.items() if before.get(k) != v}
+    special = {key: value for key, value in changed.items() if key not in GENERAL} or changed
+    words = sorted((f"{k}={v}" for k, v in special.items()), key=lambda w: w[:5] != "data=")
     if same[0] == name:  # of another class, which says what it is
-        data = [word for word in telling if word.startswith("data=")]
+        data = [word for word in words if word.startswith("data=")]
         return " ".join((cls["summary"] if cls else f"as {base}, by {own['class']}.", *data))
-    return f"as {base}, with {' '.join(telling[:4]) or 'the settings of its class'}"
+    return f"as {base}, with {' '.join(words[:4]) or 'the settings of its class'}"
 
 
-def _followed(
+def follow_class(
     texts: Mapping[str, Source], file: str, cls: str, depth: int = 16
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Class facts and settings of a class, those of its base classes first."""
@@ -290,12 +282,12 @@ def _followed(
         module, name = source["imports"].get(head, ["", ""])
         path = f"{module}.{name}" if tail else module
         file = path.removeprefix("everynet.").replace(".", "/") + ".py"
-        return _followed(texts, file, tail or name, depth - 1)
+        return follow_class(texts, file, tail or name, depth - 1)
     own = source["classes"][cls]
     facts: dict[str, Any] = {}
     settings: dict[str, None] = {}  # an ordered set
     for base in reversed(own["bases"]):
-        inherited, names = _followed(texts, file, base, depth - 1)
+        inherited, names = follow_class(texts, file, base, depth - 1)
         facts |= inherited
         settings |= dict.fromkeys(names)
     return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
@@ -315,7 +307,7 @@ def blocks() -> dict[str, str]:
         for name, cls in text["classes"].items() if file.startswith("zoo/") else ():
             if name.startswith("_") or _NO_BLOCKS.intersection(cls["bases"]):
                 continue
-            if "kind" not in _followed(texts, file, name)[0]:
+            if "kind" not in follow_class(texts, file, name)[0]:
                 found.setdefault(name, file)  # who comes first keeps a name; a test wants one alone
     return dict(sorted(found.items()))
 
@@ -331,11 +323,8 @@ def find(name: str) -> Recipe:
 
     Only the file that holds it is imported.
     """
-    from everynet.recipes.synonyms import meant  # noqa: PLC0415 -- a light verb needs none
-    from everynet.system.wording import nearest  # noqa: PLC0415
-
     if is_path(name):
-        return outside(name)
+        return find_outside(name)
     known: dict[str, str] = {}
     for file, text in sources().items():
         for recipe in text["recipes"]:
@@ -344,7 +333,7 @@ def find(name: str) -> Recipe:
         alike = meant(name, known)
         instead = f"; write {alike}" if alike else nearest(name, known)
         raise UserError(f"there is no recipe {name}{instead}")
-    return _named(module_of(known[name]), name)
+    return _take(module_of(known[name]), name)
 
 
 def module_of(file: str) -> ModuleType:
@@ -352,7 +341,7 @@ def module_of(file: str) -> ModuleType:
     return import_module("everynet." + file.removesuffix(".py").replace("/", "."))
 
 
-def _named(module: ModuleType, name: str) -> Recipe:
+def _take(module: ModuleType, name: str) -> Recipe:
     from dataclasses import replace  # noqa: PLC0415 -- a light verb needs none
 
     recipe: Recipe = replace(module.RECIPES[name], name=name)
@@ -364,13 +353,12 @@ def _named(module: ModuleType, name: str) -> Recipe:
 
 def is_path(name: str) -> bool:
     """Whether a name means a file outside the zoo."""
-    return "/" in name or os.sep in name or re.search(r"\.py(:|$)", name) is not None
+    return "/" in name or re.search(r"\.py(:|$)", name) is not None
 
 
-def outside(name: str) -> Recipe:
+def find_outside(name: str) -> Recipe:
     """The recipe `file.py:name`; with one recipe in the file its name may be left out."""
     from everynet.recipes.recipe import Recipe  # noqa: PLC0415 -- imports torch
-    from everynet.system.wording import nearest  # noqa: PLC0415
 
     path, _, wanted = (name, "", "") if name.endswith(".py") else name.rpartition(":")
     if not path.endswith(".py"):
@@ -384,11 +372,11 @@ def outside(name: str) -> Recipe:
     wanted = wanted or next(iter(recipes))
     if wanted not in recipes:
         raise UserError(f"{path} has no recipe {wanted}{nearest(wanted, recipes)}")
-    if not isinstance(recipes[wanted], Recipe):
-        given = recipes[wanted]
+    given = recipes[wanted]
+    if not isinstance(given, Recipe):
         instead = f"the class; write {given.__name__}()" if isinstance(given, type) else repr(given)
         raise UserError(f"{path}: the recipe {wanted} must be a Recipe, not {instead}")
-    return _named(module, wanted)
+    return _take(module, wanted)
 
 
 def import_file(path: str) -> ModuleType:
@@ -404,7 +392,7 @@ def import_file(path: str) -> ModuleType:
     assert spec is not None  # the name ends in .py
     assert spec.loader is not None
     module = module_from_spec(spec)
-    own.FILES[str(file)] = path
+    user_files.FILES[str(file)] = path
     sys.modules[spec.name] = module  # dataclasses look their module up there
     if str(file.parent) not in sys.path:
         sys.path.append(str(file.parent))  # at the end: a neighbour shadows nothing
@@ -413,7 +401,7 @@ def import_file(path: str) -> ModuleType:
         spec.loader.exec_module(module)
     except SyntaxError as error:
         where = f" line {error.lineno}" if error.lineno else _line(error, file)
-        named = own.FILES.get(str(error.filename), error.filename) or path
+        named = user_files.FILES.get(str(error.filename), error.filename) or path
         raise UserError(f"{named}{where}: {error.msg}") from error
     except (Exception, SystemExit) as error:
         where, said = _line(error, file), " ".join(f"{type(error).__name__}: {error}".split())
@@ -436,7 +424,6 @@ def _line(error: BaseException, file: Path) -> str:
     """
     from traceback import extract_tb  # noqa: PLC0415 -- a light verb needs none
 
-    lines = [
-        frame.lineno for frame in extract_tb(error.__traceback__) if frame.filename == str(file)
-    ]
+    frames = extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(file)]
     return f" line {lines[-1]}" if lines else ""

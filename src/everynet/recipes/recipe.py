@@ -25,13 +25,13 @@ from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, Spec
 from everynet.metrics.summary import summarise_outputs
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 E = TypeVar("E", default=Any)
 
 Pictures: typing.TypeAlias = dict[str, Figure]
 Answers: typing.TypeAlias = Sequence[dict[str, Any]]
-"""What `predict` says of each input: plain JSON, or tensors that the kind of data writes."""
+"""What `predict` returns for each input: plain JSON, or tensors that the kind of data writes."""
 
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -84,7 +84,7 @@ class Goal:
 
 
 def fact(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
-    """A field that says something of a recipe and is no setting: it cannot be overridden."""
+    """A field that describes a recipe and is no setting: it cannot be overridden."""
     return field(default=default, metadata={"setting": False})
 
 
@@ -100,7 +100,9 @@ class Recipe:
     seed: int = 0
     """All randomness of the run follows from this number."""
     goal: str = fact("")
+    """What the metrics of the test split are to reach, such as `accuracy >= 0.97`."""
     covers: tuple[str, ...] = fact(())
+    """The rows of the curriculum that it shows, such as `F1`."""
     name: str = fact("")
     changed: tuple[str, ...] = fact(())
     """Settings that differ from the recipe of the zoo: with any of them no goal is claimed."""
@@ -150,7 +152,7 @@ class Recipe:
         """Refuse a setting that is none of the known values, and name those most like it."""
         value = getattr(self, name)
         if value not in known:
-            raise UserError(f"unknown {name} ({value})" + nearest(str(value), known))
+            raise UserError(unknown(name, value, known))
 
     # ------------------------------------------------------------------------ goal, size, pictures
 
@@ -173,7 +175,7 @@ class Recipe:
 
     @classmethod
     def picture_names(cls) -> dict[str, str]:
-        """The pictures with their captions, most telling first: those of the class, then inherited.
+        """The pictures with their captions: those of the class first, then inherited ones.
 
         `picture_first_layer` draws `first-layer`, and its docstring is the caption; a class drops
         an inherited picture by `picture_first_layer = None`.
@@ -229,19 +231,19 @@ class Fitting(Recipe, Generic[E]):
 
     def dataset(self) -> Data:
         """The data, in three splits."""
-        raise NotImplementedError  # an estimator needs data
+        raise NotImplementedError  # every recipe has one
 
     def model(self, data: Data) -> E:
         """The estimator, built from the fields."""
-        raise NotImplementedError  # every recipe says it
+        raise NotImplementedError  # every recipe has one
 
     def fit(self, model: E, data: Data) -> E:
-        """Let the estimator learn from the training split."""
+        """Fit the estimator to the training split."""
         return typing.cast("E", model.fit(*data.whole))  # type: ignore[attr-defined]  # a duck
 
     def metrics(self, model: E, batch: Batch) -> dict[str, Tensor]:
         """One value per sample for each name."""
-        raise NotImplementedError  # every recipe says it
+        raise NotImplementedError  # every recipe has one
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics from the values of all samples."""
@@ -263,12 +265,12 @@ class Simulation(Recipe):
     kind: ClassVar[str] = "simulation"
 
     def ready(self) -> None:
-        """Refuse what it was given where only files can tell, before a folder is made."""
+        """Check settings that need files to be read, before the run folder is made."""
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         """Run it: named arrays, which are saved."""
-        raise NotImplementedError  # every recipe says it
+        raise NotImplementedError  # every recipe has one
 
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics of the result."""
-        raise NotImplementedError  # every recipe says it
+        raise NotImplementedError  # every recipe has one

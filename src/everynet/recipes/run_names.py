@@ -16,7 +16,7 @@ FEW = 5  # candidates that are named where letters fit several runs
 _STAMP = re.compile(r"-(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)(?:-|\Z)")
 
 
-def found(out: Path = RUNS) -> list[Path]:
+def find_runs(out: Path = RUNS) -> list[Path]:
     """The run folders in a folder, by name."""
     return [out / name for name in files.names(out) if is_run(out / name)]
 
@@ -26,30 +26,28 @@ def is_run(folder: Path) -> bool:
     return os.path.lexists(folder / "recipe.json")
 
 
-def begun(folder: Path) -> str:
+def start_time(folder: Path) -> str:
     """When a run began, as `2026-11-16 13:32:01`: its name says it, or else the file's time."""
     if stamp := _STAMP.search(folder.name):
         return "{}-{}-{} {}:{}:{}".format(*stamp.groups())
+    changed = time.localtime(_modified(folder) / 1e9)
+    return time.strftime("%Y-%m-%d %H:%M:%S", changed) if _modified(folder) else ""
+
+
+def _modified(folder: Path) -> int:
+    """When recipe.json was written, in nanoseconds; 0 where that cannot be seen."""
     try:
-        seconds = os.lstat(folder / "recipe.json").st_mtime
+        return os.lstat(folder / "recipe.json").st_mtime_ns
     except OSError:
-        return ""
-    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+        return 0
 
 
-def _age(folder: Path) -> tuple[str, int]:
-    try:
-        return begun(folder), os.lstat(folder / "recipe.json").st_mtime_ns
-    except OSError:
-        return begun(folder), 0
-
-
-def meant(word: str, folders: list[Path], out: Path = RUNS) -> Path | None:
+def match_run(word: str, folders: list[Path], out: Path = RUNS) -> Path | None:
     """The one of these folders that a word means; None where it means none of them."""
     if word == LATEST:
         if not folders:
             raise UserError(f"there is no latest run: {out} holds none; try everynet run lenet")
-        return max(folders, key=_age)
+        return max(folders, key=lambda folder: (start_time(folder), _modified(folder)))
     fits = [folder for folder in folders if folder.name == word]
     fits = fits or [folder for folder in folders if word and folder.name.endswith(word)]
     if len(fits) > 1:
@@ -61,6 +59,6 @@ def meant(word: str, folders: list[Path], out: Path = RUNS) -> Path | None:
 
 def run_folder(word: str, out: Path = RUNS) -> Path:
     """The folder of a run that a word means; a word that means none is taken for a path."""
-    if not word or os.path.lexists(word) or "/" in word or os.sep in word:
+    if not word or os.path.lexists(word) or "/" in word:
         return Path(word)
-    return meant(word, found(out), out) or Path(word)
+    return match_run(word, find_runs(out), out) or Path(word)

@@ -1,70 +1,37 @@
-"""Words that people bring from elsewhere, each with the one that means the same here."""
+"""Names of settings that people know from elsewhere, each with the one that means the same here."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
-SETTINGS = {
-    "learning_rate": "lr",
-    "rate": "lr",
-    "eta": "lr",
-    "batch": "batch_size",
-    "batchsize": "batch_size",
-    "bs": "batch_size",
-    "epoch": "epochs",
-    "num_epochs": "epochs",
-    "n_epochs": "epochs",
-    "max_epochs": "epochs",
-    "iterations": "steps",
-    "iters": "steps",
-    "max_iter": "steps",
-    "max_steps": "steps",
-    "num_steps": "steps",
-    "n_steps": "steps",
-    "optim": "optimizer",
-    "optimiser": "optimizer",
-    "opt": "optimizer",
-    "scheduler": "schedule",
-    "lr_schedule": "schedule",
-    "lr_scheduler": "schedule",
-    "wd": "weight_decay",
-    "decay": "weight_decay",
-    "l2": "weight_decay",
-    "grad_clip": "clip",
-    "clip_norm": "clip",
-    "random_state": "seed",
-    "random_seed": "seed",
-    "dataset": "data",
-    "data_dir": "data",
-    "data_path": "data",
-    "hidden_size": "hidden",
-    "hidden_sizes": "hidden",
-    "hidden_layer_sizes": "hidden",
-    "warmup_steps": "warmup",
-    "weights": "start",
-    "pretrained": "start",
-    "init_from": "start",
+RENAMED_SETTINGS: dict[str, str] = {}
+"""Settings that had another name in an older version: old name to new one.
+
+Whoever writes the old name is told the new one, as for a synonym.
+"""
+_ELSEWHERE = {
+    "lr": "learning_rate rate eta",
+    "batch_size": "batch batchsize bs",
+    "epochs": "epoch num_epochs n_epochs max_epochs",
+    "steps": "iterations iters max_iter max_steps num_steps n_steps",
+    "optimizer": "optim optimiser opt",
+    "schedule": "scheduler lr_schedule lr_scheduler",
+    "weight_decay": "wd decay l2",
+    "clip": "grad_clip clip_norm",
+    "seed": "random_state random_seed",
+    "data": "dataset data_dir data_path",
+    "hidden": "hidden_size hidden_sizes hidden_layer_sizes",
+    "warmup": "warmup_steps",
+    "start": "weights pretrained init_from",
 }
-VERBS = {
-    **dict.fromkeys(("train", "fit", "start", "learn", "simulate"), "run"),
-    **dict.fromkeys(("ls", "models", "recipes", "search"), "list"),
-    **dict.fromkeys(("info", "describe", "summary", "man"), "show"),
-    **dict.fromkeys(("continue", "restart"), "resume"),
-    **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
-    **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
-    **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
-    **dict.fromkeys(("infer", "inference", "ask", "classify"), "predict"),
-    **dict.fromkeys(("generate", "make"), "sample"),
-    **dict.fromkeys(("datasets", "dataset", "download"), "data"),
-    **dict.fromkeys(("create", "init", "template"), "new"),
-    **dict.fromkeys(("grid", "tune"), "sweep"),
-}
+SETTINGS = {other: own for own, words in _ELSEWHERE.items() for other in words.split()}
+SETTINGS |= RENAMED_SETTINGS
 OPTIONS = ("device", "precision", "compile", "jobs", "out", "quiet")
-"""What says how to compute or where to write, and is no setting of a network."""
+"""Options of the command line that people write as settings: how to compute, where to write."""
 
 
-def meant(word: str, known: Collection[str], others: dict[str, str] = SETTINGS) -> str:
+def meant(word: str, known: Collection[str], synonyms: Mapping[str, str] = SETTINGS) -> str:
     """The known word that another means: written otherwise, or a synonym; empty where none is."""
     plain = word.lower().replace("-", "_")
     alike = {name.lower().replace("-", "_"): name for name in known}
-    return alike.get(plain) or alike.get(others.get(plain, ""), "")
+    return alike.get(plain) or alike.get(synonyms.get(plain, ""), "")

@@ -11,12 +11,19 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 
 
 def nearest(word: str, known: Iterable[object]) -> str:
-    """The three known words most like `word`, for the end of an error message."""
+    """`; did you mean a, b or c?` for the end of an error message: the known words most alike."""
     import difflib  # noqa: PLC0415 -- only a mistake needs it
 
     names = [str(name) for name in islice(known, 2000)]  # of the columns of a table, say
     close = difflib.get_close_matches(word[:200], names, n=3, cutoff=0.0)
-    return "; the nearest are " + ", ".join(close) if close else ""
+    words = [", ".join(close[:-1])] * (len(close) > 1) + close[-1:]
+    return f"; did you mean {' or '.join(words)}?" if close else ""
+
+
+def unknown(name: str, value: object, known: Iterable[object]) -> str:
+    """`unknown optimizer 'adm'; did you mean adam?`: the message for a value that is not known."""
+    written_as = repr(shown(value)) if isinstance(value, str) else shown(value)
+    return f"unknown {name} {written_as}" + nearest(str(value), known)
 
 
 def no_attribute(module: str, name: str, known: Iterable[str]) -> AttributeError:

@@ -18,7 +18,7 @@ from everynet.data.dataset import Batch
 from everynet.data.transfer import to_device
 from everynet.system.errors import UserError
 from everynet.system.seeds import random_state_kept
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 PRECISIONS = ("fp32", "tf32", "bf16", "fp64")
@@ -81,7 +81,7 @@ def choose(device: str = "auto", precision: str = "fp32", compile: bool = False)
     """
     kind, _, index = device.partition(":")
     if kind not in DEVICES or (index and kind != "cuda") or not re.fullmatch(r"\w+(:\d+)?", device):
-        raise UserError(f"device ({device}) must be one we have{nearest(device, DEVICES)}")
+        raise UserError(unknown("device", device, DEVICES))
     if precision not in PRECISIONS:
         raise UserError(f"precision ({precision}) must be one of {', '.join(PRECISIONS)}")
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()

@@ -53,7 +53,7 @@ def test_sizes_are_those_of_the_images():
 
 
 def test_an_unknown_name():
-    with pytest.raises(UserError, match=r"data \(minst\) must be a known set; the nearest are mni"):
+    with pytest.raises(UserError, match=r"data \(minst\) must be a known set; did you mean mni"):
         store.named("minst")
 
 

@@ -224,9 +224,9 @@ def test_files_that_do_not_fit_are_refused(case, tmp_path):
 def test_tables_and_texts_that_do_not_fit_are_refused(tmp_path):
     spec = load(table(tmp_path / "t.csv"), kind="table", batch_size=1, target="y").spec
     other = table(tmp_path / "o.csv", "ac")
-    with pytest.raises(UserError, match="class c is none that the network learned; the nearest"):
+    with pytest.raises(UserError, match="class c is none that the network learned; did you mean"):
         load_like(other, "table", spec, target="y")
-    with pytest.raises(UserError, match=r"has no column z; the nearest are"):
+    with pytest.raises(UserError, match=r"has no column z; did you mean"):
         load_like(other, "table", spec, target="z")
     table(other, "ab", header="w,colour,y")
     with pytest.raises(UserError, match="has no column x"):

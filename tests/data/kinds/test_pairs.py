@@ -239,7 +239,7 @@ def test_paths_that_are_not_there(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"tokens": "letters"}, r"tokens \(letters\) must be one we have; the nearest"),
+        ({"tokens": "letters"}, r"unknown tokens 'letters'; did you mean"),
         ({"vocabulary": 4}, r"vocabulary \(4\) must be 0, which keeps every token, or more than 4"),
         ({"vocabulary": -1}, r"vocabulary \(-1\) must be 0"),
         ({"holdout": False}, r"holdout \(false\) must be true for"),

@@ -210,7 +210,7 @@ def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
 
 def test_options_it_refuses(tmp_path):
     path = written(tmp_path, WORDS * 100)
-    with pytest.raises(UserError, match=r"tokens \(letters\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown tokens 'letters'"):
         load(path, kind="text", batch_size=2, tokens="letters")
     with pytest.raises(UserError, match=r"vocabulary \(1\) must be 0, which keeps every token"):
         load(path, kind="text", batch_size=2, vocabulary=1)

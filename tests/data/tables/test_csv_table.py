@@ -170,7 +170,7 @@ def test_a_number_must_be_finite(tmp_path, cell):
 
 def test_columns_that_are_asked_for_must_be_there(tmp_path):
     path = write(tmp_path, "a,b\n1,2\n")
-    with pytest.raises(UserError, match="has no column c; the nearest are"):
+    with pytest.raises(UserError, match="has no column c; did you mean"):
         table.features_like({"features": ["a", "c"]}, path)
     with pytest.raises(UserError, match="must have rows below its header"):
         table.features_like({"features": ["a"]}, write(tmp_path, "a,b\n"))

@@ -191,7 +191,7 @@ def test_probabilities_far_out_are_ordinary_numbers():
     [
         ({"l2": -1.0}, r"l2 \(-1.0\) must be at least 0, because"),
         ({"l2": math.nan}, r"l2 \(nan\) must be at least 0, because"),
-        ({"solver": "newtom"}, r"unknown solver \(newtom\); the nearest are newton"),
+        ({"solver": "newtom"}, r"unknown solver 'newtom'; did you mean newton"),
     ],
 )
 def test_arguments_are_refused_by_name(arguments, message):
@@ -239,7 +239,7 @@ def test_the_figures_of_the_recipe_and_its_predictions():
     ("fields", "message"),
     [
         ({"l2": -1.0}, r"l2 \(-1.0\) must be a number from 0 up"),
-        ({"solver": "sgd"}, r"unknown solver \(sgd\); the nearest are"),
+        ({"solver": "sgd"}, r"unknown solver 'sgd'; did you mean "),
     ],
 )
 def test_settings_are_refused_by_name(fields, message):

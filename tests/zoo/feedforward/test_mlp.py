@@ -364,7 +364,7 @@ def test_sizes_and_activations_that_make_no_network():
         MLP((5,))
     with pytest.raises(UserError, match=r"sizes \(5,0,2\) must be two or more positive numbers"):
         MLP((5, 0, 2))
-    with pytest.raises(UserError, match=r"unknown activation \(rellu\); the nearest"):
+    with pytest.raises(UserError, match=r"unknown activation 'rellu'; did you mean"):
         MLP((5, 2), "rellu")
 
 

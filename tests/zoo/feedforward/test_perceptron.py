@@ -182,7 +182,7 @@ def test_what_cannot_be_learned_is_refused():
         Perceptron().fit(SQUARE, torch.tensor([0, 1, 2, 2]))
     with pytest.raises(NotFittedError, match="fit"):
         Perceptron().predict(SQUARE)
-    with pytest.raises(UserError, match=r"positive \(tulip\) must be a class of iris; the nearest"):
+    with pytest.raises(UserError, match=r"positive \(tulip\) must be a class of iris; did you"):
         replace(RECIPES["perceptron"], positive="tulip").dataset()
     with pytest.raises(UserError, match=r"data \(diabetes\) must have a class as its target"):
         replace(RECIPES["perceptron"], data="diabetes").dataset()

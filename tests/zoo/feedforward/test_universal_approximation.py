@@ -211,7 +211,7 @@ def test_other_activations_are_taken(activation):
         ({"points": 9}, r"points \(9\) must be at least 10, more than"),
         ({"steps": 2}, r"steps \(2\) must be at least 3"),
         ({"lr": 0.0}, r"lr \(0.0\) must be a positive number"),
-        ({"activation": "tan"}, r"unknown activation \(tan\).*tanh"),
+        ({"activation": "tan"}, r"unknown activation 'tan'.*tanh"),
     ],
 )
 def test_bad_settings(fields, message):

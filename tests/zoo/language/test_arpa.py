@@ -47,7 +47,7 @@ def test_there_and_back(tmp_path, smoothing):
         other.predict_next("the dog"), model.predict_next("the dog"), rtol=1e-10
     )
     assert math.isfinite(other.perplexity(SENTENCES))
-    with pytest.raises(UserError, match=r"unknown smoothing \(arpa\); the nearest"):
+    with pytest.raises(UserError, match=r"unknown smoothing 'arpa'; did you mean"):
         other.fit(SENTENCES)
 
 

@@ -271,7 +271,7 @@ def test_a_training_by_rows_refuses_what_would_touch_all_of_them():
     for name in ("clip", "clip_value", "weight_decay"):
         with pytest.raises(UserError, match=rf"{name} \(1.0\) must be 0, because it would change"):
             FullSoftmax(**{name: 1.0})
-    with pytest.raises(UserError, match=r"unknown optimizer \(adam\); the nearest"):
+    with pytest.raises(UserError, match=r"unknown optimizer 'adam'; did you mean"):
         FullSoftmax(optimizer="adam")
 
 

@@ -452,7 +452,7 @@ def test_real_text_knows_what_is_pulled_and_not_pooled():
     ("setting", "why"),
     [
         ({"order": 0}, r"order \(0\) must be from 1 to 9"),
-        ({"smoothing": "kneser"}, r"unknown smoothing \(kneser\); the nearest are kn"),
+        ({"smoothing": "kneser"}, r"unknown smoothing 'kneser'; did you mean kn"),
         ({"smoothing": "add-k", "k": 0.0}, r"k \(0.0\) must be a positive number"),
         ({"discount": 1.0}, r"discount \(1.0\) must be above 0 and below 1"),
         ({"backoff": 0.0}, r"backoff \(0.0\) must be above 0 and below 1"),

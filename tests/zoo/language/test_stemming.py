@@ -61,5 +61,5 @@ def test_a_lemma_is_its_own():
 
 
 def test_what_it_refuses():
-    with pytest.raises(UserError, match=r"part \(nuon\) must be one we have; .*noun"):
+    with pytest.raises(UserError, match=r"unknown part 'nuon'; .*noun"):
         lemmatize("cats", "nuon")

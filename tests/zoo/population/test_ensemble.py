@@ -217,7 +217,7 @@ def test_bad_input_gets_one_line_with_name_and_unit(call, message):
     ("change", "message"),
     [
         ({"neurons": 5}, r"neurons \(5\) must be at least 10"),
-        ({"tuning": "step"}, r"unknown tuning \(step\); the nearest are .*rectified-linear"),
+        ({"tuning": "step"}, r"unknown tuning 'step'; did you mean .*rectified-linear"),
         ({"noise": 0.0}, r"noise \(0.0\) must be a positive number"),
         ({"sizes": (10, 10)}, r"sizes \(\(10, 10\)\) must be two different numbers at least"),
         ({"repeats": 0}, r"repeats \(0\) must be at least 1"),

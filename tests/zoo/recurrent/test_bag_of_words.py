@@ -218,7 +218,7 @@ def test_what_words_add_sums_to_the_score(fitted):
     [
         ({"ngrams": 4}, r"ngrams \(4\) must be from 1 to 3"),
         ({"strength": 0.0}, r"strength \(0.0\) must be a positive number"),
-        ({"method": "bayes"}, r"unknown method \(bayes\); the nearest are"),
+        ({"method": "bayes"}, r"unknown method 'bayes'; did you mean "),
     ],
 )
 def test_settings_it_refuses(fields, message):

@@ -222,7 +222,7 @@ def test_the_pair_is_drawn_with_equal_states_up_to_the_word_in_doubt():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"cell": "lstn"}, r"unknown cell \(lstn\); the nearest are lstm"),
+        ({"cell": "lstn"}, r"unknown cell 'lstn'; did you mean lstm"),
         ({"layers": 0}, r"layers \(0\) must be at least 1"),
         ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
         ({"embedding": 0}, r"embedding \(0\) must be at least 1"),
@@ -236,7 +236,7 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_ways_it_refuses():
-    with pytest.raises(UserError, match=r"unknown ways \(sideways\)"):
+    with pytest.raises(UserError, match=r"unknown ways 'sideways'"):
         Tagging(ways="sideways")
 
 

@@ -218,7 +218,7 @@ def test_settings_it_refuses(fields, message):
 
 
 def test_settings_of_a_cell_it_refuses():
-    with pytest.raises(UserError, match=r"unknown task \(none\)"):
+    with pytest.raises(UserError, match=r"unknown task 'none'"):
         LayoutTask(task="none")
     with pytest.raises(UserError, match=r"hidden_size \(0\) must be at least 1"):
         LayoutTask(hidden_size=0)

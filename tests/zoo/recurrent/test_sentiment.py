@@ -201,7 +201,7 @@ def test_pictures_of_a_text_with_a_not_show_it_without_too():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"pool": "middle"}, r"unknown pool \(middle\)"),
+        ({"pool": "middle"}, r"unknown pool 'middle'"),
         ({"hidden_size": 0}, r"hidden_size \(0\) must be at least 1"),
         ({"embedding": 0}, r"embedding \(0\) must be at least 1"),
         ({"dropout": 1.0}, r"dropout \(1.0\) must be at least 0 and below 1"),

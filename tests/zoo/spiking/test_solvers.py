@@ -144,7 +144,7 @@ def test_stopping_and_going_on_changes_nothing(cut, method):
     [
         (
             lambda: MODEL.simulate(1.0, 0.1, method="rk5"),
-            r"unknown method \(rk5\).*rk4",
+            r"unknown method 'rk5'.*rk4",
         ),
         (
             lambda: MODEL.simulate(1e5, 0.1),

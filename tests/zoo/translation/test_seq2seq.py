@@ -218,7 +218,7 @@ def test_settings_it_refuses(fields, message):
 def test_data_it_refuses():
     with pytest.raises(UserError, match=r"data \(iris\) must be pairs of texts"):
         everynet.recipe("seq2seq", data="iris").dataset()
-    with pytest.raises(UserError, match=r"tokens \(letters\) must be one we have"):
+    with pytest.raises(UserError, match=r"unknown tokens 'letters'"):
         everynet.recipe("seq2seq", data="reversal:100", tokens="letters").dataset()
 
 

@@ -309,18 +309,18 @@ def test_settings_that_cannot_be():
         "beta=-1": r"beta \(-1\.0\) must be a number from 0 up",
         "layers=6": r"layers \(6\) must be a number from 1 to 5",
         "noise=1.5": r"noise \(1\.5\) must be a number from 0 to 1",
-        "features=vgg16": r"unknown features \(vgg16\); the nearest are vgg19",
+        "features=vgg16": r"unknown features 'vgg16'; did you mean vgg19",
         "training=0": r"training \(0\) must be at least 1",
         "maps=0": r"maps \(0\) must be at least 1",
         "iterations=0": r"iterations \(0\) must be at least 1",
-        "optimizer=lbgfs": r"unknown optimizer \(lbgfs\); the nearest are lbfgs",
+        "optimizer=lbgfs": r"unknown optimizer 'lbgfs'; did you mean lbfgs",
     }.items():
         name, value = given.split("=")
         with pytest.raises(UserError, match=line):
             override(find("style"), {name: value})
     with pytest.raises(UserError, match=r"alpha \(0\.0\) must be positive where beta is 0"):
         StyleTransfer(alpha=0.0, beta=0.0)
-    with pytest.raises(UserError, match=r"unknown optimizer \(lbfgs\)"):
+    with pytest.raises(UserError, match=r"unknown optimizer 'lbfgs'"):
         override(find("lenet"), {"optimizer": "lbfgs"})
 
 

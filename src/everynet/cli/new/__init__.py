@@ -9,9 +9,9 @@ import argparse
 import re
 from pathlib import Path
 
-from everynet.cli import UsageError, nearest
+from everynet.cli import UsageError
 from everynet.system.errors import CannotWrite
-from everynet.system.wording import with_article
+from everynet.system.wording import unknown, with_article
 
 HELP = "write a small recipe of your own, with comments, that runs"
 KINDS = ("training", "fitting", "simulation", "experiment")
@@ -28,8 +28,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Write it, and say how to run it."""
     path = Path(arguments.file)
     if arguments.kind not in KINDS:
-        near = nearest(arguments.kind, KINDS)
-        raise UsageError(f"--kind ({arguments.kind}) must be one of {', '.join(KINDS)}{near}")
+        raise UsageError(unknown("--kind", arguments.kind, KINDS))
     if path.suffix != ".py" or not NAME.fullmatch(path.stem):
         raise UsageError(
             f"{path} must be the name of a Python file, letters, digits, _ and - from a letter on; "

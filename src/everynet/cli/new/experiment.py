@@ -21,7 +21,7 @@ from everynet import Batch, Data, Experiment, Table, Terms, Training
 
 @dataclass(frozen=True, kw_only=True)
 class Wave(Training[nn.Sequential]):
-    """Fit one wave by a small network, from points that are made anew for each update."""
+    """Fit one wave by a small network, from points that are drawn anew for each update."""
 
     hidden: int = 8
     """Hidden units."""
@@ -31,7 +31,7 @@ class Wave(Training[nn.Sequential]):
         return nn.Sequential(nn.Linear(1, self.hidden), nn.Tanh(), nn.Linear(self.hidden, 1))
 
     def objective(self, model: nn.Sequential, batch: Batch) -> Terms:
-        """Without a set of data the batch is empty, and what is learned from is made here."""
+        """Without a dataset the batch is empty, and the points are drawn here."""
         x = 2 * torch.rand(64, 1, device=next(model.parameters()).device) - 1
         return {"mse": (model(x) - torch.sin(4 * x)).square().mean()}
 

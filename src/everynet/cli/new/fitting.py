@@ -2,7 +2,7 @@
 
 Run it:            everynet run ./mine.py
 Change a setting:  everynet run ./mine.py power=1
-Ask it:            everynet predict latest flowers.csv --file mine.py
+Predict:           everynet predict latest flowers.csv --file mine.py
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Mine(Fitting[NearestMean]):
     """Name the class of each row of a table."""
 
     data: str = "iris"
-    """A known set (everynet data list) or a csv file."""
+    """A known dataset (everynet data list) or a csv file."""
     target: str = ""
     """The column of a csv file that is to be learned."""
     power: float = 2.0

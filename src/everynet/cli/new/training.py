@@ -3,7 +3,7 @@
 Run it:            everynet run ./mine.py
 Change a setting:  everynet run ./mine.py hidden=32 lr=0.003 seed=1
 Look at it:        everynet show ./mine.py
-Ask it:            everynet predict latest flowers.csv --file mine.py
+Predict:           everynet predict latest flowers.csv --file mine.py
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Mine(Training[nn.Sequential]):
     """Name the class of each row of a table."""
 
     data: str = "iris"
-    """A known set (everynet data list) or a csv file."""
+    """A known dataset (everynet data list) or a csv file."""
     target: str = ""
     """The column of a csv file that is to be learned."""
     hidden: int = 16

@@ -21,7 +21,7 @@ from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest, shown
+from everynet.system.wording import shown, unknown
 
 if TYPE_CHECKING:
     from everynet.data.dataset import Data
@@ -136,7 +136,7 @@ def named(name: str) -> Kind[Any]:
     if name in _added:
         return _added[name]
     if name not in ORDER:
-        raise UserError(f"kind ({shown(name)}) must be one we have{nearest(name, names())}")
+        raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
     return kind
 

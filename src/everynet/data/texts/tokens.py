@@ -20,7 +20,7 @@ from torch import Tensor
 from everynet.data.dataset import Spec
 from everynet.data.texts import bpe
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 PAD, UNKNOWN, START, END = "<pad>", "<unknown>", "<start>", "<end>"
 SENTENCE = (PAD, UNKNOWN, START, END)
@@ -41,7 +41,7 @@ _NEW = "\N{REPLACEMENT CHARACTER}".encode()
 def check_kind(kind: str) -> None:
     """Refuse a way to cut text that we do not have."""
     if kind not in KINDS:
-        raise UserError(f"tokens ({kind}) must be one we have{nearest(kind, KINDS)}")
+        raise UserError(unknown("tokens", kind, KINDS))
 
 
 def each(text: str, kind: str) -> Iterator[str]:
@@ -169,8 +169,8 @@ class Tokens:
             raise ValueError(f"kind ({self.kind}) must be bpe, because only byte pairs spell bytes")
 
     def _numbers(self, text: str) -> Iterator[int]:
-        unknown = self.index[UNKNOWN]
-        return (self._said.get(token, unknown) for token in each(text, self.kind))
+        absent = self.index[UNKNOWN]
+        return (self._said.get(token, absent) for token in each(text, self.kind))
 
     def stream(self, text: str) -> Tensor:
         """What `encode` gives, of a long text: a tensor of the smallest integers that will do."""

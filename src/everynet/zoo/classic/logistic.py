@@ -43,7 +43,7 @@ from everynet.nn.estimator import Array, Caller, classification, converge, input
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.linear import coefficients, probability_curve
 
 
@@ -72,7 +72,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
         if not self.l2 >= 0:
             raise UserError(f"l2 ({self.l2}) must be at least 0, because it is a penalty; try 1.0")
         if self.solver not in SOLVERS:
-            raise UserError(f"unknown solver ({self.solver})" + nearest(self.solver, SOLVERS))
+            raise UserError(unknown("solver", self.solver, SOLVERS))
         x, index, form = classification(self, X, y)
         if len(self.classes_) > 2:
             raise UserError(

@@ -40,7 +40,7 @@ from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.linear import fitted
 from everynet.zoo.feedforward.pictures.hidden import hidden_space
 
@@ -63,7 +63,7 @@ class MLP(nn.Module):
                 "inputs, the units of each hidden layer, the outputs; try 64,32,10"
             )
         if activation not in ACTIVATIONS:
-            raise UserError(f"unknown activation ({activation})" + nearest(activation, ACTIVATIONS))
+            raise UserError(unknown("activation", activation, ACTIVATIONS))
         self.layers = nn.ModuleList(nn.Linear(n, m) for n, m in pairwise(sizes))
         self.activation = ACTIVATIONS[activation]()
 

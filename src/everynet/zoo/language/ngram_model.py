@@ -33,7 +33,7 @@ from everynet.data.texts.tokens import UNKNOWN
 from everynet.kernels.ngrams import Grams, Ints, count_ngrams, score_tokens, words_before
 from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest, shown
+from everynet.system.wording import shown, unknown
 from everynet.zoo.language import arpa
 from everynet.zoo.language.cloze import find_gap
 from everynet.zoo.language.smoothing import (
@@ -298,7 +298,7 @@ def check_model(order: int, smoothing: str) -> None:
     if not 1 <= order <= MAX_ORDER:
         raise UserError(f"order ({order}) must be from 1 to {MAX_ORDER}, the words of an n-gram")
     if smoothing not in SMOOTHINGS:
-        raise UserError(f"unknown smoothing ({smoothing}){nearest(smoothing, SMOOTHINGS)}")
+        raise UserError(unknown("smoothing", smoothing, SMOOTHINGS))
 
 
 def _words(text: str | Sequence[str]) -> list[str]:

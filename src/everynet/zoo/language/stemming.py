@@ -22,7 +22,7 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from everynet.system.errors import UserError
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 
 _DERIVED = {
     "ational": "ate", "tional": "tion", "enci": "ence", "anci": "ance", "izer": "ize",
@@ -192,7 +192,7 @@ _SILENT = (
 def lemmatize(word: str, part: str = "noun") -> str:
     """The dictionary's form of an English word that is used as noun, verb or adjective."""
     if part not in IRREGULAR:
-        raise UserError(f"part ({part}) must be one we have{nearest(part, tuple(IRREGULAR))}")
+        raise UserError(unknown("part", part, IRREGULAR))
     word = word.lower()
     if word in IRREGULAR[part]:
         return IRREGULAR[part][word]

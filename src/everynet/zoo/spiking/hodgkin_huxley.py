@@ -34,7 +34,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from everynet.system.wording import nearest
+from everynet.system.wording import unknown
 from everynet.zoo.spiking.lif import require
 from everynet.zoo.spiking.solvers import METHODS, State
 
@@ -151,7 +151,7 @@ class HodgkinHuxley:
             state = self.rest().to(drive)[:, None].expand(-1, size)
         _check_state(state, size)
         if method not in METHODS:
-            raise ValueError(f"unknown method ({method})" + nearest(method, METHODS))
+            raise ValueError(unknown("method", method, METHODS))
         chosen = list(range(size) if record is None else record)
         if not all(0 <= i < size for i in chosen) or len(set(chosen)) < len(chosen):
             raise ValueError(f"record ({chosen}) must name different neurons from 0 to {size - 1}")

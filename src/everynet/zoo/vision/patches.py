@@ -16,8 +16,8 @@ To say from which place a patch is, a network must know its colours, edges and t
 what its layers then respond to; no person has named anything.
 
 Doersch, Gupta, Efros (2015), "Unsupervised Visual Representation Learning by Context Prediction",
-arXiv:1505.05192. Unlike the paper, the photographs are two, and the place of a patch is predicted in its
-photograph instead of beside another patch.
+arXiv:1505.05192. Unlike the paper, the photographs are two, and what is predicted of a patch is its
+place in the photograph instead of beside another patch.
 """
 
 from __future__ import annotations
