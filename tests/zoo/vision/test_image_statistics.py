@@ -85,7 +85,7 @@ def test_shares_by_hand():
 def test_cifar_is_local_and_stationary():
     data = load("cifar10-small", kind="image", batch_size=1)
     x, _ = data.some("train", torch.arange(2000))
-    images = Standardize.of(data.spec).undone(x).mean(1)
+    images = Standardize.of(data.spec).to_data_units(x).mean(1)
     near = torch.tensor([correlation(images, d) for d in range(1, 17)])
     assert near[0] > 0.9
     assert (near.diff() < 0).all()
