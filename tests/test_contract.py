@@ -112,8 +112,7 @@ def check_figures(recipe, printed, page):
 def check_captions(recipe, drawn, captions):
     """Every picture that a recipe draws says what to see in it, with the numbers of this run."""
     own = drawn - {"learning-curve", "network"}
-    if not hasattr(recipe, "pictures"):
-        assert captions.keys() >= own, "pictures without a caption"
+    assert captions.keys() >= own, "pictures without a caption"
     for picture, caption in captions.items():
         assert "{" not in caption, picture
 

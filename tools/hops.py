@@ -12,6 +12,7 @@ import io
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
@@ -50,7 +51,7 @@ class Hops:
         return {module for module, _ in self.functions}
 
     @contextlib.contextmanager
-    def watch(self):
+    def watch(self) -> Iterator[None]:
         """Count what happens inside."""
         sys.setprofile(self)
         try:

@@ -64,7 +64,7 @@ class Task(
     width: int = 3
     """Units."""
     betas: tuple[float, float] = (0.9, 0.99)
-    captions: ClassVar[Mapping[str, str]] = {
+    meanings: ClassVar[Mapping[str, str]] = {
         "line": (
             "A line of "
             "y: x = 1 over x."
@@ -474,9 +474,6 @@ class Doubling(Simulation):
 
     def metrics(self, result: dict[str, Tensor]) -> dict[str, float]:
         return {"y": result["y"].item()}
-
-    def pictures(self, result: dict[str, Tensor]) -> dict[str, object]:
-        return {}
 
 
 class NoRecipe:

@@ -112,9 +112,9 @@ def test_a_signal_before_the_first_step_writes_nothing(tmp_path):
 class Drawn(Small):
     """A signal comes while the pictures are drawn."""
 
-    def pictures(self, model, data, history):
+    def picture_empty(self, model, data, history):
         signal.raise_signal(signal.SIGTERM)
-        return super().pictures(model, data, history)
+        return super().picture_empty(model, data, history)
 
 
 def test_a_signal_after_the_last_step_ends_at_once_and_a_resume_draws(tmp_path):

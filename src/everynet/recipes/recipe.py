@@ -29,7 +29,6 @@ from everynet.system.wording import unknown
 
 E = TypeVar("E", default=Any)
 
-Pictures: typing.TypeAlias = dict[str, Figure]
 Answers: typing.TypeAlias = Sequence[dict[str, Any]]
 """What `predict` returns for each input: plain JSON, or tensors that the kind of data writes."""
 
@@ -116,8 +115,6 @@ class Recipe:
     precisions: ClassVar[tuple[str, ...]] = ("fp64",)  # the first is what `auto` means
     meanings: ClassVar[Mapping[str, str]] = {}
     """Each metric with its meaning; a star in a name stands for what settings decide."""
-    captions: ClassVar[Mapping[str, str]] = {}
-    """Captions of what `pictures` draws, where a recipe still overrides it."""
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
@@ -188,17 +185,13 @@ class Recipe:
                     name = attribute.removeprefix("picture_").replace("_", "-")
                     if method is not None:
                         found.setdefault(name, " ".join((method.__doc__ or "").split()))
-        return found | dict(cls.captions)
+        return found
 
     def draw(self, *given: Any) -> dict[str, Drawn]:  # noqa: ANN401 -- what pictures of a kind show
         """Every picture with its caption, from what the methods `picture_...` are given."""
         drawn: dict[str, Drawn] = {}
-        if hasattr(self, "pictures"):
-            figures = self.pictures(*given)
-            drawn = {n: Drawn(figure, self.captions.get(n, "")) for n, figure in figures.items()}
         for name, caption in self.picture_names().items():
-            method = getattr(self, "picture_" + name.replace("-", "_"), None)
-            made = method(*given) if method is not None and name not in drawn else None
+            made = getattr(self, "picture_" + name.replace("-", "_"))(*given)
             if isinstance(made, tuple):
                 drawn[name] = Drawn(made[0], caption.format_map(made[1]))
             elif made is not None:

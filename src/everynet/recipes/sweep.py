@@ -18,11 +18,12 @@ from itertools import product
 from typing import Any, ClassVar, NamedTuple
 
 import torch
+from matplotlib.figure import Figure
 
 from everynet.plot.sweep import metric_by_setting
 from everynet.recipes.experiment import NAME, Cell, Experiment, Table
 from everynet.recipes.plateau import OBJECTIVE, monitored_value
-from everynet.recipes.recipe import Goal, Pictures, Recipe
+from everynet.recipes.recipe import Goal, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -87,12 +88,6 @@ def _by_name(metrics: Sequence[Mapping[str, float]]) -> dict[str, list[float]]:
 class Sweep(Experiment):
     """Every combination of some settings of a training."""
 
-    captions: ClassVar[Mapping[str, str]] = {
-        "settings": (
-            "The monitored metric on the validation split against each setting that was swept: a "
-            "point is a seed, a line joins the means, a cross is a cell that diverged."
-        ),
-    }
     tests: ClassVar[bool] = True
 
     base: Training = field(metadata={"setting": False})
@@ -254,7 +249,11 @@ class Sweep(Experiment):
         value = statistics.fmean(map(self.value, best.learned))
         return {f"best_{self.monitor.metric}": value, **diverged}
 
-    def pictures(self, table: Table) -> Pictures:
+    def picture_settings(self, table: Table) -> Figure:
+        """The monitored metric on the validation split against each setting that was swept.
+
+        A point is a seed, a line joins the means, a cross is a cell that diverged.
+        """
         settings, values = [], []
         for combination in self.combinations:
             for seed, name in self.names(combination).items():
@@ -262,8 +261,7 @@ class Sweep(Experiment):
                 settings.append(combination.settings or {"seed": seed})
                 values.append(math.nan if cell.diverged is not None else self.value(cell))
         label = f"{self.monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
-        figures = torch.tensor(values, dtype=torch.float64)
-        return {"settings": metric_by_setting(settings, figures, label)}
+        return metric_by_setting(settings, torch.tensor(values, dtype=torch.float64), label)
 
     def table(self, table: Table) -> list[list[str]]:
         """The rows as text, under their headings."""

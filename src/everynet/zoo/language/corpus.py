@@ -60,7 +60,7 @@ class Corpus:
         if len(common) < 2:
             raise UserError(
                 "sentences must hold at least 2 different words that occur min_count "
-                f"({min_count}) times, because each is contrasted with others, but {len(common)} of "
+                f"({min_count}) times, because each is compared to others, but {len(common)} of "
                 f"{len(counts):,} does; give more text or lower min_count"
             )
         return Corpus(common, encode_sentences(texts, common))
