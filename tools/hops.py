@@ -12,11 +12,12 @@ import io
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
 import numpy as np
+import torch
 from PIL import Image
 from torch import nn
 
@@ -61,11 +62,11 @@ class Hops:
 
 
 @contextlib.contextmanager
-def counted(owner: object, name: str, key):
+def counted(owner: object, name: str, key: Callable[..., str]) -> Iterator[Counter[str]]:
     """How often a function is called inside, by what `key` makes of its arguments."""
-    usual, calls = getattr(owner, name), Counter()
+    usual, calls = getattr(owner, name), Counter[str]()
 
-    def wrapper(*arguments, **options):
+    def wrapper(*arguments: object, **options: object) -> object:
         calls[key(*arguments)] += 1
         return usual(*arguments, **options)
 
@@ -100,14 +101,14 @@ def count(folder: Path) -> None:
         predict(run, picture)
     report("crossings of a module boundary by `predict`", hops.crossings)
     with (
-        counted(files, "read", lambda path, *_: path.name) as reads,
-        counted(type(recipe), "model", lambda recipe, _: recipe.name) as models,
+        counted(files, "read", lambda path, *_: str(path.relative_to(run))) as reads,
+        counted(type(recipe), "model", lambda *_: f"on {torch.empty(0).device}") as models,
         counted(Recipe, "__post_init__", lambda recipe: type(recipe).__name__) as recipes,
         counted(nn.Module, "__init__", lambda module: type(module).__name__) as layers,
     ):
         predict(run, picture)
     report("files read by `predict`", reads)
-    report("networks built", models)
+    report("networks built (on meta without memory, to see whether it fits)", models)
     report("recipes built", recipes)
     report("modules of torch built", layers)
     with Hops().watch() as hops:

@@ -78,7 +78,7 @@ def rename_recipe(stored: dict[str, Any], table: Table) -> dict[str, Any]:
     }
 
 
-def rename_run_in(value: Any, names: Names) -> Any:  # noqa: ANN401 -- JSON, any value
+def rename_run_in(value: Any, names: Names) -> Any:
     """A setting; one that names a run also names the recipe of it."""
     if isinstance(value, dict) and "recipe" in value:
         return {**value, "recipe": names.recipes.get(value["recipe"], value["recipe"])}
@@ -106,7 +106,7 @@ def rename_log(content: bytes, names: Names) -> tuple[bytes, Callable[[int], tup
     return new, mark
 
 
-def rename_keys(value: Any, names: Names) -> Any:  # noqa: ANN401 -- JSON, any value
+def rename_keys(value: Any, names: Names) -> Any:
     """The names of tensors in what state.json holds."""
     match value:
         case {"tensor": str(key)} | {"array": str(key)} | {"scalar": str(key)}:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -57,6 +57,10 @@ class Best:
 # ----------------------------------------------------------------------------- folders of bytes
 
 
+Manifests: TypeAlias = dict[Path, dict[str, str]]
+"""The SHA-256 of each file of a checkpoint, by its folder."""
+
+
 def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
     """Write files and their manifest as one folder, whole or not at all."""
     digests = {name: digest(content) for name, content in contents.items()}
@@ -64,15 +68,21 @@ def write_bundle(path: Path, contents: Mapping[str, bytes]) -> None:
 
 
 def read_bundle(
-    path: Path, names: Iterable[str] | None = None, most: Mapping[str, int] | None = None
+    path: Path,
+    names: Iterable[str] | None = None,
+    most: Mapping[str, int] | None = None,
+    manifests: Manifests | None = None,
 ) -> dict[str, bytes]:
     """The files of a folder (or those of `names`), every byte checked against the manifest.
 
-    `most` says how many bytes each may have.
+    `most` says how many bytes each may have; `manifests` holds those that were read before.
     """
+    manifests = {} if manifests is None else manifests
     limits = {MODEL: WEIGHTS, TENSORS: WEIGHTS, **(most or {})}
     with _damage(path):
-        digests = opened(files.read(path / MANIFEST), path / MANIFEST)
+        if path not in manifests:
+            manifests[path] = opened(files.read(path / MANIFEST), path / MANIFEST)
+        digests = manifests[path]
         if odd := [name for name in digests if name not in (MODEL, STATE, TENSORS)]:
             raise DamagedCheckpoint(f"{path} is damaged: {odd[0][:40]!r} is none of its files")
         if lost := [name for name in names or () if name not in digests]:
@@ -342,9 +352,12 @@ def _finite_ones(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+def _weights(
+    path: Path, model: nn.Module, manifests: Manifests | None = None
+) -> dict[str, Tensor]:
     """The weights of a checkpoint; their file may not be larger than the network could make it."""
-    content = read_bundle(path, (MODEL,), {MODEL: _room(_module_tensors(model))})[MODEL]
+    room = {MODEL: _room(_module_tensors(model))}
+    content = read_bundle(path, (MODEL,), room, manifests)[MODEL]
     return _finite_ones(path, _tensors(path, content))
 
 
@@ -380,38 +393,42 @@ def weights_in(path: Path, content: bytes) -> dict[str, Tensor]:
 
 def load_kept(folder: Path, model: nn.Module) -> str:
     """Put the weights that a run keeps into a network; says what was damaged and passed over."""
-    path, weights, problem = _settled(folder, lambda path: _weights(path, model))
+    manifests: Manifests = {}
+    path, weights, problem = _settled(folder, lambda p: _weights(p, model, manifests), manifests)
     wanted = _module_tensors(model)
     check_fits(wanted, weights, exact=False)
     _copy(wanted, weights)
     return f"{problem}; the weights of {path} are taken instead" if problem else ""
 
 
-def _settled(folder: Path, read: Callable[[Path], T]) -> tuple[Path, T, str]:
+def _settled(
+    folder: Path, read: Callable[[Path], T], manifests: Manifests | None = None
+) -> tuple[Path, T, str]:
     """The weights that a run keeps, also while it is writing: then what was there has gone."""
     for _ in range(LOOKS):
         before = files.names(folder / "checkpoints")
         try:
-            found = _first_good(folder, _candidates(folder), read)
+            found = _first_good(folder, _candidates(folder, manifests), read)
         except NoCheckpoint:
             if files.names(folder / "checkpoints") == before:
                 raise
         else:
             if not found[2] or files.names(folder / "checkpoints") == before:
                 return found
-    return _first_good(folder, _candidates(folder), read)
+        (manifests or {}).clear()  # what was read may have gone since
+    return _first_good(folder, _candidates(folder, manifests), read)
 
 
 def _newest_first(folder: Path) -> Iterator[Path]:
     return (path_of(folder, step) for step in reversed(steps(folder)))
 
 
-def _candidates(folder: Path) -> Iterator[Path]:
+def _candidates(folder: Path, manifests: Manifests | None = None) -> Iterator[Path]:
     """Where the weights of a run may be found, the best of the newest checkpoint first."""
     for step in reversed(steps(folder)):
         path = path_of(folder, step)
         try:
-            best = progress_of(path).best_step
+            best = progress_of(path, manifests).best_step
         except UserError:
             yield path / STATE  # which cannot be read: whoever tries is told why
             continue
@@ -468,9 +485,9 @@ def best_path(folder: Path, step: int) -> Path:
     return folder / "checkpoints" / f"best-{step}"
 
 
-def progress_of(path: Path) -> Best:
+def progress_of(path: Path, manifests: Manifests | None = None) -> Best:
     """What a checkpoint says of the best evaluation and of the log; the weights are not read."""
-    stored = _parse_state(path, read_bundle(path, (STATE,))[STATE])
+    stored = _parse_state(path, read_bundle(path, (STATE,), manifests=manifests)[STATE])
     with _damage(path):
         return _progress(stored.get("progress", {}))  # a fitting or a simulation has none
 
