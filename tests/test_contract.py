@@ -35,7 +35,7 @@ from everynet.recipes.recipe import Goal
 from everynet.recipes.settings import override, setting_docs, settings
 from everynet.recipes.state import State
 from everynet.recipes.training import Training, minimised
-from everynet.runs import checkpoint, job
+from everynet.runs import checkpoint, job, training_job
 from everynet.runs import experiment_job as study
 from everynet.system.wording import written
 from everynet.training.device import Setup, choose
@@ -363,7 +363,7 @@ def lived(request, tmp_path_factory):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "savefig", partialmethod(rendered, type(recipe)))
-        patch.setattr(job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
+        patch.setattr(training_job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
         patch.setattr(job.Job, "draw", drawn_again)
         patch.setattr(job.Job, "write_pictures", write_pictures)
         result = runs.run(recipe, tmp_path_factory.mktemp(request.param), device="cpu")

@@ -15,7 +15,6 @@ The same kernels run on the same numbers, so the weights are those of updates ke
 
 from __future__ import annotations
 
-import operator
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.data.samplers import Rows
 from everynet.nn.lion import Lion
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training, check_terms
@@ -110,7 +110,7 @@ class Update(Generic[M, X]):
         self.share, self.images = self.world.share, has_images(state.model)
         self.rate, self.rates = recipe.rate, Rates([*state.optimizers.values()])
         self.first = True
-        self.in_place = False  # whether batches come as they are computed with
+        self.placed = not self.images and _rows_are_placed(data, setup)
         self.draws = recipe.draws if self.world.size == 1 else True  # processes must agree on it
         """Whether updates draw from Python's or numpy's generators; None before the first one."""
         self.drawn: tuple[object, ...] = ()
@@ -192,11 +192,8 @@ class Update(Generic[M, X]):
     def by_kernels(self, stored: Batch) -> Terms:
         """One kernel after another."""
         batch = self.data.changed(stored, self.numbers, self.share)
-        if not self.in_place:
-            placed = self.setup.place(batch, images=self.images)
-            same = not self.images and self.data.augment is None
-            self.in_place = same and all(map(operator.is_, placed, batch))
-            batch = placed
+        if not self.placed:
+            batch = self.setup.place(batch, images=self.images)
         if self.setup.precision == "bf16":
             with self.setup.autocast():
                 terms = self.recipe.step(self.state, batch)
@@ -309,6 +306,16 @@ def watching_step(state: State[M, X]) -> Iterator[list[bool]]:
 
 def _usual(kind: type[Training[M, X]]) -> bool:
     return kind.step is Training.step
+
+
+def _rows_are_placed(data: Data, setup: Setup) -> bool:
+    """Whether batches are rows that are on the device and in the precision already."""
+    as_stored = isinstance(data.sampler, Rows) and data.augment is None and data.prepare is None
+    return as_stored and all(
+        tensor.device == setup.device
+        and (tensor.dtype == setup.dtype or not tensor.is_floating_point())
+        for tensor in data.splits.get("train", ())
+    )
 
 
 def _alike(terms: Sequence[Tensor]) -> bool:
