@@ -33,7 +33,8 @@ class Names:
     def __init__(self, table: Table, recipe: str) -> None:
         self.recipe = table["recipes"].get(recipe, recipe)
         self._settings = table["settings"]
-        self.classes: Mapping[str, str] = table.get("classes", {})
+        of_recipe = table.get("classes_of", {}).get(self.recipe, {})
+        self.classes: Mapping[str, str] = {**table.get("classes", {}), **of_recipe}
         self.recipes: Mapping[str, str] = table["recipes"]
         self.metrics = {**table["metrics"], **table["metrics_of"].get(self.recipe, {})}
         self.tensors = {**table["tensors"], **table["tensors_of"].get(self.recipe, {})}
@@ -53,10 +54,10 @@ class Names:
         return " and ".join(f"{self.metrics.get(name, name)} {rest}" for name, rest in clauses)
 
     def tensor(self, name: str) -> str:
-        """A tensor: all of its name, or words between dots and strokes."""
-        parts = (self.tensors.get(part, part) for part in name.split("/"))
-        return "/".join(
-            ".".join(self.tensors.get(word, word) for word in part.split(".")) for part in parts
+        """A tensor: what stands between two dots in its name, or words of that between strokes."""
+        return ".".join(
+            self.tensors.get(part) or "/".join(self.tensors.get(w, w) for w in part.split("/"))
+            for part in name.split(".")
         )
 
 
