@@ -49,7 +49,7 @@ def test_the_test_split_is_judged_again_and_nothing_is_written(trained, call):
     code, out, _ = call("evaluate", str(trained.folder))
     assert (code, out.splitlines()[0]) == (
         0,
-        f"mlp judged on its own test split: {trained.folder.parents[1] / 'learned.csv'} "
+        f"mlp evaluated on its own test split: {trained.folder.parents[1] / 'learned.csv'} "
         "(12 samples)",
     )
     assert contents(trained.folder) == before
@@ -67,7 +67,7 @@ def test_other_files_are_judged_as_the_run_reads_them(trained, call, tmp_path):
         np.mean([a == r for a, r in zip(answers, right, strict=True)])
     )
     out = call("evaluate", str(trained.folder), f"data={path}")[1]
-    assert out.startswith(f"mlp judged on {path} (25 samples)\n")
+    assert out.startswith(f"mlp evaluated on {path} (25 samples)\n")
     assert "the share of samples" in out, "each figure says what it means"
 
 
@@ -111,5 +111,5 @@ def test_what_cannot_judge_is_refused_in_one_line(trained, refused, tmp_path):
 def test_what_no_data_judges_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(job.Job, "draw", lambda *_: ())
     simulated = everynet.run(everynet.recipe("gradient-descent").tiny(), tmp_path)
-    with pytest.raises(UserError, match="is a simulation, which no data judges"):
+    with pytest.raises(UserError, match="is a simulation, which no data can test"):
         everynet.evaluate(simulated.folder)

@@ -67,7 +67,7 @@ def test_the_commands_that_are_offered_work(call, refused):
     ("name", "words", "line"),
     [
         ("ambitious", [], "goal: cross_entropy <= 0: NOT reached"),
-        ("flowers", ["lr=0.2"], "goal: no goal is claimed (settings changed: lr)"),
+        ("flowers", ["lr=0.2"], "goal not checked: settings were changed (lr)"),
         ("flowers", ["seed=3"], "goal: cross_entropy <= 10: reached"),
         ("average", [], "goal: error <= 1000: reached"),
         ("double", [], "goal: y >= 2: reached"),
@@ -198,7 +198,7 @@ def test_a_dry_run_says_where_each_value_comes_from(call):
     assert rows["batch_size"].split(None, 1) == ["16", "default of Flowers"]
     assert rows["optimizer"].split(None, 1) == ["adam", "default of Training"]
     assert rows["--device"].endswith("command line")
-    assert rows["goal:"] == "cross_entropy <= 10 (not claimed)"
+    assert rows["goal:"] == "cross_entropy <= 10 (not checked)"
 
 
 def test_a_dry_run_of_the_zoo(call):
@@ -298,7 +298,7 @@ def test_runs_are_listed(call, made):
     code, out, error = call("runs")
     assert (code, error) == (0, "")
     head, *rows = out.splitlines()
-    assert head.split() == ["run", "recipe", "seed", "step", "state", "changed", "figures"]
+    assert head.split() == ["run", "recipe", "seed", "step", "state", "changed", "metrics"]
     found = {row.split()[0]: row for row in rows}
     assert set(found) == {str(first), str(second), str(third)}
     assert re.search(r"flowers +0 +12 +ended +cross_entropy \d.\d+$", found[str(first)])
@@ -321,7 +321,7 @@ def test_runs_side_by_side(call, made):
     assert rows["lr"][1:] == ["0.1", "0.2"]
     assert rows["steps"][1:] == ["12", "8"]
     assert rows["step"][1:] == ["12", "8"]
-    assert rows["figures"][2:] == ["test", "test"]
+    assert rows["metrics"][2:] == ["test", "test"]
     assert rows["cross_entropy"][1] == f"{log(first)[-1]['test']['cross_entropy']:.6g}"
     assert "optimizer" not in rows
     assert out.endswith("15 settings are the same in all\n")
@@ -350,7 +350,7 @@ def test_a_run_that_has_not_ended(call, made):
     (folder / "metrics.jsonl").write_text("")
     _, out, _ = call("runs")
     assert re.search(r"flowers +0 +0 +open$", out, re.M)
-    assert re.search(r"^figures of +-$", call("runs", str(folder))[1], re.M)
+    assert re.search(r"^metrics of +-$", call("runs", str(folder))[1], re.M)
 
 
 def test_a_damaged_run_does_not_hide_the_others(call, made, refused):

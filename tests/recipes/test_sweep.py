@@ -175,8 +175,8 @@ def test_a_recipe_without_a_goal_is_judged_by_its_objective(tmp_path):
     rows = sweep.rows(table)
     assert rows[0].settings == {"lr": 0.2}
     cell = rows[0].cells[0]
-    assert sweep.judged(cell) == pytest.approx(3 * cell.last["cross_entropy"])
-    assert rows[0].merit == -sweep.judged(cell)
+    assert sweep.value(cell) == pytest.approx(3 * cell.last["cross_entropy"])
+    assert rows[0].merit == -sweep.value(cell)
     assert sweep.judge.metric == "objective"
 
     class Silent(Two):
@@ -259,7 +259,7 @@ def test_the_table_has_mean_and_spread_of_valid_and_test(swept):
     page = (result.folder / "card.md").read_text()
     assert "| " + " | ".join(lines[0]) + " |" in page
     assert (
-        "by cross_entropy on the validation split, the smaller the better; figures on the" in page
+        "by cross_entropy on the validation split, the smaller the better; metrics on the" in page
     )
     assert "for information and had no say" in page
     assert f"{FILE}:steep lr=0.01,1e30,0.2,0.05 --seeds 3`" in page
@@ -455,6 +455,6 @@ def test_a_run_that_is_given_is_checked_in_every_cell(tmp_path):
 def test_goals_of_each_relation():
     nearest = replace(RECIPES["small"], name="near", goal="cross_entropy == 0.5")
     sweep = sweep_of(nearest, {"lr": "1,2"})
-    assert "on the validation split, nearest to 0.5; figures" in sweep.verdict()
+    assert "on the validation split, nearest to 0.5; metrics" in sweep.verdict()
     larger = replace(nearest, goal="cross_entropy > 0.5")
     assert "the larger the better" in sweep_of(larger, {"lr": "1,2"}).verdict()

@@ -239,7 +239,9 @@ def stopped(recipe, out, monkeypatch):
 
     @contextmanager
     def soon():
-        yield Stop(signal=15)
+        stop = Stop()
+        stop.signal = 15
+        yield stop
 
     with monkeypatch.context() as patch:
         patch.setattr(verbs, "catching_signals", soon)

@@ -14,7 +14,7 @@ from everynet import runs
 from everynet.recipes.stored import FORMAT, of_run
 from everynet.runs.job import Job
 from everynet.system.errors import UserError
-from everynet.system.manifest import canonical
+from everynet.system.manifest import canonical, digest
 from tests.runs.sealed import reseal, reseal_bundle
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -74,7 +74,7 @@ def aged(trained, tmp_path):
             kept = b"".join(line for line in lines if json.loads(line)["step"] <= about["step"])
             kept = kept.partition(b'{"step": 4, "test"')[0]
             about["progress"]["log_length"] = len(kept)
-            about["progress"]["log_sha256"] = __import__("hashlib").sha256(kept).hexdigest()
+            about["progress"]["log_sha256"] = digest(kept)
             (path / "state.json").write_bytes(canonical(about))
         reseal_bundle(path)
     reseal(folder)

@@ -1,7 +1,7 @@
 """Which of two evaluations is better, and the schedule `plateau` that follows from it.
 
-An evaluation is judged by the metric of a goal, or by the summed objective where there is none. The
-one place that says so: weights are chosen, runs are ended early, learning rates are lowered and
+Evaluations are compared by the metric of a goal, or by the summed objective where there is none.
+The one place that says so: weights are chosen, runs are ended early, learning rates are lowered and
 sweeps are ordered by it.
 """
 

@@ -140,8 +140,8 @@ class Training(Recipe, Generic[M, X]):
     def suited(self, data: Data) -> dict[str, Any]:
         """Settings that follow from the user's own data where they were left open.
 
-        Asked once, when a run begins: they are said, and kept in recipe.json. A hundred evaluations
-        are enough however short an epoch is, because each may write a checkpoint.
+        Called once, when a run begins: they are printed, and kept in recipe.json. A hundred
+        evaluations are enough however short an epoch is, because each may write a checkpoint.
         """
         every, epoch = self.steps // _LOOKS, data.steps_per_epoch
         short = data.own and not self.eval_every and 0 < epoch < every

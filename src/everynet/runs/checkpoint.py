@@ -352,9 +352,7 @@ def _finite_ones(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _weights(
-    path: Path, model: nn.Module, manifests: Manifests | None = None
-) -> dict[str, Tensor]:
+def _weights(path: Path, model: nn.Module, manifests: Manifests | None = None) -> dict[str, Tensor]:
     """The weights of a checkpoint; their file may not be larger than the network could make it."""
     room = {MODEL: _room(_module_tensors(model))}
     content = read_bundle(path, (MODEL,), room, manifests)[MODEL]

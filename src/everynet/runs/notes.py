@@ -1,4 +1,4 @@
-"""What a person should know of a run on files of their own: lines that are said and kept."""
+"""What a person should know of a run on files of their own: lines that are printed and kept."""
 
 from __future__ import annotations
 

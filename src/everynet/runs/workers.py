@@ -51,19 +51,19 @@ class Worker:
         line = self.process.stdout.readline()
         if not line.endswith(b"\n"):
             raise CellFailed(self.cell, self.last_words(), 1)
-        said = json.loads(line)
-        for warning in said["warnings"]:
+        answer = json.loads(line)
+        for warning in answer["warnings"]:
             warnings.warn(f"cell {self.cell}: {warning}", stacklevel=2)
-        if said["failed"]:
-            raise CellFailed(self.cell, said["failed"], said["code"])
+        if answer["failed"]:
+            raise CellFailed(self.cell, answer["failed"], answer["code"])
 
     def last_words(self) -> str:
         """Why it died, as far as can be told."""
         code = self.process.wait()
         self.errors.seek(0)
-        said = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
+        last = self.errors.read().decode(errors="replace").strip().splitlines()[-1:]
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"its process {how}" + "".join(f" ({line})" for line in said)
+        return f"its process {how}" + "".join(f" ({line})" for line in last)
 
 
 def by_workers(

@@ -68,10 +68,10 @@ def written(digests: Mapping[str, object]) -> bytes:
 def opened(content: bytes, path: Path) -> dict[str, Any]:
     """What a manifest says of files, if every byte of it is as it was written."""
     manifest = parsed(content, path)
-    said = manifest.get("files") if isinstance(manifest, dict) else None
-    if not isinstance(said, dict) or content != written(said):
+    known = manifest.get("files") if isinstance(manifest, dict) else None
+    if not isinstance(known, dict) or content != written(known):
         raise Damaged(f"{path} is damaged: its checksum does not match")
-    return said
+    return known
 
 
 # ------------------------------------------------------------------------------- a run's own files

@@ -6,7 +6,7 @@ half of the time of a small convolutional network, in numpy as in torch. One blo
 size that counts (32 MB), freed before it is touched, makes that limit 64 MB. Other allocators do
 not mind.
 
-What is small and stays, as the figures of a batch do, may lie at the beginning of a large block
+What is small and stays, as the metrics of a batch do, may lie at the beginning of a large block
 that was free; the next large block does not fit there any more and is taken from the system. Going
 through a set of large images, such holes grow to gigabytes unless they are given back now and then.
 

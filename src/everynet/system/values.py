@@ -10,6 +10,7 @@ import inspect
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,7 +88,8 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
     elif kind is Path and isinstance(value, str | Path):
         return Path(value)
     elif hasattr(kind, "from_json") and isinstance(value, dict | kind):
-        return value if isinstance(value, kind) else kind.from_json(value)
+        with suppress(ValueError):
+            return value if isinstance(value, kind) else kind.from_json(value)
     elif kind is int and isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UserError(f"{name} ({shown(value, 40)}) must fit into 64 bits; choose a smaller one")
     elif kind in (int, float, str) and isinstance(value, kind):

@@ -86,7 +86,7 @@ class Rates:
                 group["lr"] = rate
 
     @property
-    def held(self) -> bool:
+    def on_device(self) -> bool:
         """Whether all of them are on the device."""
         return all(isinstance(group["lr"], Tensor) for group in self.groups)
 
@@ -119,7 +119,7 @@ class Update(Generic[M, X]):
         cuda = setup.device.type == "cuda"
         self.numbers = torch.Generator(setup.device if cuda else "cpu")  # for augmentation
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.held: tuple[Tensor, ...] = ()
+        self.inputs: tuple[Tensor, ...] = ()
         self.names: tuple[str, ...] = ()
         self.terms: Tensor | None = None
         self.seen: list[list[torch.Size]] = []
@@ -132,12 +132,12 @@ class Update(Generic[M, X]):
         """Why there is no use in trying to capture; empty where there may be."""
         recipe, state = self.recipe, self.state
         if not self.setup.capture:
-            return "it was asked not to"
+            return "capturing is switched off"
         if self.share.size > 1:
             return "several processes average their gradients"
         if not recipe.captured and not _usual(type(recipe)):
             return "its class has a step of its own and does not say `captured = True`"
-        if not self.rates.held:
+        if not self.rates.on_device:
             kinds = {type(o).__name__ for o in state.optimizers.values()}
             return f"{' and '.join(sorted(kinds))} in {self.setup.precision} cannot be captured"
         return ""
@@ -209,7 +209,7 @@ class Update(Generic[M, X]):
             return self._watched(stored)
         if self.graph is None:
             self._capture(stored)
-        if self.graph is None or [t.shape for t in stored] != [t.shape for t in self.held]:
+        if self.graph is None or [t.shape for t in stored] != [t.shape for t in self.inputs]:
             return self.by_kernels(stored)
         return self._replayed(stored)
 
@@ -242,7 +242,7 @@ class Update(Generic[M, X]):
         if self.draws:
             self.eager = "it draws from Python's or numpy's random numbers"
             return
-        held = tuple(tensor.clone() for tensor in stored)
+        inputs = tuple(tensor.clone() for tensor in stored)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.numbers)
         try:
@@ -251,7 +251,7 @@ class Update(Generic[M, X]):
                 watching_step(self.state) as reads,
                 torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
             ):
-                terms = self.by_kernels(held)
+                terms = self.by_kernels(inputs)
                 values = torch.stack([*terms.values()])
         except RuntimeError as error:
             self.eager = f"capturing failed: {str(error).splitlines()[0]}"
@@ -260,7 +260,7 @@ class Update(Generic[M, X]):
         if reads:
             self.eager = "its update reads `state.step` (`state.clock` can be captured)"
             return
-        self.graph, self.held, self.names, self.terms = graph, held, tuple(terms), values
+        self.graph, self.inputs, self.names, self.terms = graph, inputs, tuple(terms), values
 
     def _generators_anew(self) -> None:
         """Give new states to the generators, which a failed capture leaves unusable."""
@@ -274,7 +274,7 @@ class Update(Generic[M, X]):
         assert self.graph is not None
         assert self.terms is not None
         if stored:
-            torch._foreach_copy_(self.held, stored)
+            torch._foreach_copy_(self.inputs, stored)
         self.graph.replay()
         return dict(zip(self.names, self.terms.clone().unbind(), strict=True))
 
@@ -349,8 +349,8 @@ def _waits() -> Iterator[list[str]]:
             yield found
         finally:
             torch.cuda.set_sync_debug_mode(before)
-            said = [str(warning.message) for warning in caught]
-            found += [line for line in said if "synchronizing" in line]
-    for line in said:
+            lines = [str(warning.message) for warning in caught]
+            found += [line for line in lines if "synchronizing" in line]
+    for line in lines:
         if line not in found:
             warnings.warn(line, stacklevel=2)

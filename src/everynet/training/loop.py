@@ -73,10 +73,10 @@ def describe_start(model: nn.Module, start: Mapping[str, Tensor], name: str) -> 
         )
     new = [name for name in own if name not in taken]
     unused = sorted(name for name in start if name not in taken)  # a file has no order
-    said = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
-    said += [f"new: {_few(new)}"] if new else []
-    said += [f"left out: {_few(unused)}"] if unused else []
-    return "; ".join(said)
+    parts = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
+    parts += [f"new: {_few(new)}"] if new else []
+    parts += [f"left out: {_few(unused)}"] if unused else []
+    return "; ".join(parts)
 
 
 def _few(names: Sequence[str], most: int = 5) -> str:

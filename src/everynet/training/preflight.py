@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
 from itertools import islice
 from traceback import extract_tb
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 
-from everynet.data.dataset import Batch, Data, Terms
+from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Fitting, Recipe, Simulation
 from everynet.recipes.settings import settings
@@ -63,9 +64,12 @@ def _defines(cls: type, method: str, kind: type) -> bool:
 def check_memory(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
     """Refuse a network whose weights, so many times over, are more than the memory that is free.
 
-    It is built without its numbers, whatever its size, from the description of the data alone, so
-    that nothing is learned on the way; one that cannot be is not asked about.
+    Where its sizes leave a doubt it is built without its numbers, from the description of the data
+    alone, so that nothing is learned on the way; one that cannot be is not asked about.
     """
+    sizes, there = _find_sizes(recipe), free()
+    if 4 * copies * max([*sizes.values(), *_sizes_in(data.spec)]) ** 3 < there:
+        return  # no layer is so large, and no network has so many
     try:
         with random_state_kept(), torch.device("meta"):
             model = recipe.model(Data.described(data.spec))
@@ -73,23 +77,35 @@ def check_memory(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
         return
     parts = (*model.parameters(), *model.buffers())
     needed = copies * sum(t.numel() * t.element_size() for t in parts if t.is_meta)
-    if needed > (there := free()):
+    if needed > there:
         name, also = recipe.name or type(recipe).__name__, " and gradients" * (copies > 1)
+        largest = max(sizes, key=sizes.__getitem__)
+        value = shown(written(getattr(recipe, largest, "")))
         raise UserError(
-            f"{_find_largest_setting(recipe)} must be smaller, because the weights{also} of {name} "
-            f"would take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are free"
+            f"{largest}{value and f' ({value})'} must be smaller, because the weights{also} of "
+            f"{name} would take {needed / 1e9:,.1f} GB, and {there / 1e9:,.1f} GB of memory are "
+            "free"
         )
 
 
-def _find_largest_setting(recipe: Training[M, X]) -> str:
-    """The setting of a network that is the largest number, with its value."""
-    general, found = {field.name for field in fields(Training)}, {"the network": (0, "")}
+def _find_sizes(recipe: Training[M, X]) -> dict[str, int]:
+    """The largest whole number in each setting of a network that has one."""
+    general, found = {field.name for field in fields(Training)}, {"the network": 0}
     for name, value in settings(recipe).items():
         numbers = [n for n in (value if isinstance(value, tuple) else (value,)) if type(n) is int]
         if numbers and name not in general:
-            found[name] = (max(numbers), f" ({shown(written(value))})")
-    name = max(found, key=found.__getitem__)
-    return f"{name}{found[name][1]}"
+            found[name] = max(numbers)
+    return found
+
+
+def _sizes_in(spec: Spec) -> Iterator[int]:
+    """Sizes that a network may take from a description of data."""
+    for value in spec.values():
+        if isinstance(value, list):
+            yield len(value)
+            yield math.prod(n for n in value if type(n) is int)
+        elif type(value) is int:
+            yield value
 
 
 def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:

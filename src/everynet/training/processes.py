@@ -135,10 +135,10 @@ class World:
         gone = [r for r in others if not self.store.check([f"here/{r}"])]
         words = []
         for r in gone:
-            said = self.store.check([f"raised/{r}"])
+            raised = self.store.check([f"raised/{r}"])
             words.append(
                 f"rank {r} stopped: {self.store.get(f'raised/{r}').decode()}"
-                if said
+                if raised
                 else f"rank {r} was killed"
             )
         return "; ".join(words) or "the processes lost touch with each other"
