@@ -5,7 +5,7 @@
 
 Weights and moments are found again by the names of their parameters and copied into tensors
 that already have the right strides, so that what is restored computes the very same bits.
-Whoever reads is told what is damaged; only `restore_newest` puts a damaged folder aside.
+Whoever reads learns what is damaged; only `restore_newest` puts a damaged folder aside.
 """
 
 from __future__ import annotations

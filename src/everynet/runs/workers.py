@@ -1,4 +1,4 @@
-"""Processes that train cells: started once, told a cell at a time through a pipe.
+"""Processes that train cells: started once, given a cell at a time through a pipe.
 
 Each reads lines of JSON from its standard input and answers each with one line. That its input ends
 means that it is to save and go: so it does when this process asks for it, and when it is killed.

@@ -1,4 +1,4 @@
-"""The file of settings that matplotlib reads first: one that it could not read is told of.
+"""The file of settings that matplotlib reads first: one that it could not read is reported.
 
 One that is no text ends matplotlib's import with an error, and a FIFO never ends it. What everynet
 draws it draws with matplotlib's own settings (see `plot.style.drawing`).

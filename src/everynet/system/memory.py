@@ -10,7 +10,7 @@ What is small and stays, as the metrics of a batch do, may lie at the beginning 
 that was free; the next large block does not fit there any more and is taken from the system. Going
 through a set of large images, such holes grow to gigabytes unless they are given back now and then.
 
-More than the machine has is not asked for: it would be given, and the process killed when it is
+More than the machine has is not requested: it would be given, and the process killed when it is
 written to.
 """
 

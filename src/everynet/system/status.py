@@ -1,4 +1,4 @@
-"""Who is told of work that takes long and begins below the run: nobody, unless someone listens."""
+"""Who hears of work that takes long and begins below the run: nobody, unless someone listens."""
 
 from __future__ import annotations
 

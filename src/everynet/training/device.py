@@ -37,7 +37,7 @@ class Setup:
     capture: bool = True
     """Whether updates on cuda are captured as one graph where they can be."""
     fixed: bool = False
-    """Whether this very card was asked for (`cuda:1`), not any one."""
+    """Whether this very card was chosen (`cuda:1`), not any one."""
 
     @property
     def named(self) -> str:
