@@ -1,6 +1,6 @@
 """A process that trains cells of an experiment: `python -m everynet.runs.worker RUN FILE`.
 
-It is given a cell a line on its standard input, `["NAME", UPDATES]`, and answers each with a line on
+It reads a cell a line on its standard input, `["NAME", UPDATES]`, and answers with a line each on
 its standard output. When the input ends it saves what it is at and goes.
 """
 
