@@ -42,7 +42,7 @@ CYCLE: tuple[str, ...] = (
 INK = "#222222"
 FAINT = "#c8c8c8"
 
-OURS, CONTRAST, BASELINE, TRUTH, WRONG = CYCLE[0], CYCLE[1], "#8c8c8c", INK, "#c1272d"
+OURS, CONTRAST, BASELINE, TRUTH, WRONG = CYCLE[0], CYCLE[1], "#8c8c8c", INK, "#e8112d"
 """One legend of roles: the subject is blue, what it is contrasted with orange, a baseline grey, the
 truth (a prediction of theory, a target) black and dashed, a mistake red."""
 

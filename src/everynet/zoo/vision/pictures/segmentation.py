@@ -13,9 +13,8 @@ from matplotlib.patches import ConnectionPatch, Patch
 from torch import Tensor
 
 from everynet.plot.images import mosaic
-from everynet.plot.style import CYCLE, FAINT, INK, MAGNITUDE, array, bare, colour, dress
+from everynet.plot.style import CYCLE, FAINT, INK, MAGNITUDE, WRONG, array, bare, colour, dress
 
-WRONG = "#e8112d"
 SMALL = 8  # points
 FALSE_NEGATIVE, FALSE_POSITIVE = CYCLE[0], WRONG
 Images = Float[Tensor, "samples height width"]
