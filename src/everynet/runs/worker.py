@@ -1,6 +1,6 @@
 """A process that trains cells of an experiment: `python -m everynet.runs.worker RUN FILE`.
 
-It reads a cell a line on its standard input, `["NAME", UPDATES]`, and answers with a line each on
+It reads a cell a line on its standard input, `["NAME", UPDATES]`, and answers with a line on
 its standard output. When the input ends it saves what it is at and goes.
 """
 
