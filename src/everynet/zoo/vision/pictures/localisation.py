@@ -89,7 +89,7 @@ def _image(axes: Axes, image: Float[Tensor, "channels height width"]) -> None:
     bare(dress(axes))
 
 
-def _box(
+def _box(  # noqa: PLR0917 -- what a rectangle is
     axes: Axes,
     edges: Tensor,
     size: Sequence[int],
