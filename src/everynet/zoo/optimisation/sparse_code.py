@@ -289,7 +289,7 @@ class SparseCode(Simulation):
                     torch.stack([active[:, 0].mean(), still]),
                 ),
             },
-            "encoder weights near 0 (%)",
+            "weights near 0 (%)",
             f"{self.active} (%)",
             "two kinds of sparsity",
         )
