@@ -85,6 +85,6 @@ def learned_when(
         axes.tick_params(labelsize=SMALL)
     rows[0].set_yticks(range(len(names)), names)
     bar = made.colorbar(image, ax=list(rows), pad=0.01, aspect=30)
-    bar.set_label("error (1: remembers nothing)", fontsize=SMALL + 1)
+    bar.set_label("error (1: no memory)", fontsize=SMALL + 1)
     bar.ax.tick_params(labelsize=SMALL)
     return made
