@@ -158,7 +158,7 @@ def test_a_mistake_of_one_combination_leaves_no_folder(tmp_path):
     assert not [*tmp_path.iterdir()]
 
 
-# ------------------------------------------------------------------------------------ the judge
+# ---------------------------------------------------------------------------------- what decides
 
 
 def test_a_recipe_without_a_goal_is_judged_by_its_objective(tmp_path):
@@ -177,7 +177,7 @@ def test_a_recipe_without_a_goal_is_judged_by_its_objective(tmp_path):
     cell = rows[0].cells[0]
     assert sweep.value(cell) == pytest.approx(3 * cell.last["cross_entropy"])
     assert rows[0].merit == -sweep.value(cell)
-    assert sweep.judge.metric == "objective"
+    assert sweep.monitor.metric == "objective"
 
     class Silent(Two):
         def metrics(self, model, batch):
@@ -263,9 +263,9 @@ def test_the_table_has_mean_and_spread_of_valid_and_test(swept):
     )
     assert "for information and had no say" in page
     assert f"{FILE}:steep lr=0.01,1e30,0.2,0.05 --seeds 3`" in page
-    assert "![The judged figure" in page
+    assert "![The monitored metric" in page
     plain = sweep.json(table)
-    assert plain["judge"] == {"metric": "cross_entropy", "relation": "<=", "split": "valid"}
+    assert plain["monitor"] == {"metric": "cross_entropy", "relation": "<=", "split": "valid"}
     assert plain["rows"][0] == {
         "settings": {"lr": 0.2}, "steps": 12, "diverged": 0, "seeds": [0, 1, 2],
         "valid": {"cross_entropy": {"mean": statistics.fmean(valid),

@@ -51,17 +51,20 @@ def describe_recipe(recipe: Recipe) -> dict[str, Any]:
 
 def of_run(folder: str | Path, file: str | Path | None = None) -> Recipe:
     """The recipe a run was made with, from its recipe.json; `file` as for `make_recipe`."""
-    stored, _ = read_run_files(Path(folder), "recipe.json", "environment.json")
-    return make_recipe(stored, Path(folder) / "recipe.json", file)
+    path = Path(folder)
+    where = ["environment.json"] if (path / "environment.json").exists() else []
+    stored = read_run_files(path, "recipe.json", *where)["recipe.json"]
+    return make_recipe(stored, path / "recipe.json", file)
 
 
-def read_run_files(folder: Path, *names: str) -> list[dict[str, Any]]:
-    """Files of JSON of a run folder, environment.json among them, if it has the form of today."""
+def read_run_files(folder: Path, *names: str) -> dict[str, dict[str, Any]]:
+    """Files of JSON of a run folder, if it has the form of today."""
     if not folder.is_dir():
         raise UserError(f"there is no run folder {folder}; `everynet runs` lists them")
     found = read_json_files(folder, names)
-    check_format(found["environment.json"], folder)
-    return [*found.values()]
+    if "environment.json" in found:
+        check_format(found["environment.json"], folder)
+    return found
 
 
 def check_format(environment: Mapping[str, Any], folder: Path) -> None:

@@ -75,7 +75,7 @@ def card(
     read: Iterable[Source] = (),
     weights: str = "",
     notes: Iterable[str] = (),
-    captions: Mapping[str, str],
+    captions: Mapping[str, str] | None = None,
     class_table: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:

@@ -230,7 +230,7 @@ def train_cell(
             raise UserError(
                 f"{folder} was begun with other settings, or by other code; run the experiment anew"
             )
-        with stop.ending(f"stopped before it began; {job.untouched}"):
+        with job.beginning():
             job.prepare()
         if begun:
             job.check_sources()

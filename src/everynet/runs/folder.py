@@ -45,7 +45,8 @@ class RunFolder:
 def open_run(folder: str | Path, file: str | Path | None = None) -> RunFolder:
     """Read a run folder; `file` is the file of its recipe, where that is not of the zoo."""
     path = Path(folder)
-    stored, where, known = read_run_files(path, "recipe.json", "environment.json", "spec.json")
+    names = ("recipe.json", "environment.json", "spec.json")
+    stored, where, known = read_run_files(path, *names).values()
     recipe = make_recipe(stored, path / "recipe.json", file)
     _check_environment(where, path)
     _check_spec(known, path)

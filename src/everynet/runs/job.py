@@ -11,7 +11,7 @@ import math
 import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -149,6 +149,10 @@ class Job:
         """Whether there is nothing to go on with."""
         return self.folder == Path() or not checkpoint.steps(self.folder)
 
+    def beginning(self) -> AbstractContextManager[None]:
+        """Within it a signal ends the job at once: it has no steps to end after."""
+        return self.stop.ending(f"stopped before it began; {self.untouched}")
+
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the folder while writing into it."""
@@ -207,12 +211,10 @@ class Job:
         self.log = Log(self.folder / "metrics.jsonl")
         seeds.seed_all(self.setup.device, self.recipe.seed)
 
-    @contextmanager
-    def ending_at_once(self) -> Iterator[None]:
+    def ending_at_once(self) -> AbstractContextManager[None]:
         """A computation that is done or not: a signal ends it at once."""
         again = resuming(self.folder, source_file(self.recipe))
-        with self.stop.ending(f"stopped before it was done; do it again with: {again}"):
-            yield
+        return self.stop.ending(f"stopped before it was done; do it again with: {again}")
 
     # -------------------------------------------------------------------------------- the end
 

@@ -79,7 +79,7 @@ def run(
     recipe = resolve(_with_name(typed))
     setup = setup_for(recipe, device, precision, compile)
     with holding(in_memory), _job(recipe, setup, show, jobs, watch) as job:
-        with naming_paths_as_typed(typed, recipe), _before_it_begins(job):
+        with naming_paths_as_typed(typed, recipe), job.beginning():
             job.prepare()
         contents = {
             "recipe.json": as_json(describe_recipe(job.recipe)),
@@ -143,7 +143,7 @@ def resume(
                    else "without torchrun" if where["processes"] == 1 else "with as many")
             )  # fmt: skip
         job.folder = folder
-        with explaining_misfit(recipe, folder), _before_it_begins(job):
+        with explaining_misfit(recipe, folder), job.beginning():
             job.prepare()
         job.check_sources()
         with job.locked():
@@ -266,13 +266,6 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | Non
             yield job_class(recipe)(
                 recipe, setup, world, progress, stop=stop, sources=sources, jobs=jobs, watch=watch
             )
-
-
-@contextmanager
-def _before_it_begins(job: Job) -> Iterator[None]:
-    """Within it a signal ends the job at once: it has no steps to end after."""
-    with job.stop.ending(f"stopped before it began; {job.untouched}"):
-        yield
 
 
 def _with_data_of_caller(

@@ -310,7 +310,7 @@ def _usual(kind: type[Training[M, X]]) -> bool:
 
 def _rows_are_placed(data: Data, setup: Setup) -> bool:
     """Whether batches are rows that are on the device and in the precision already."""
-    as_stored = isinstance(data.sampler, Rows) and data.augment is None and data.prepare is None
+    as_stored = type(data.sampler) is Rows and data.augment is None and data.prepare is None
     return as_stored and all(
         tensor.device == setup.device
         and (tensor.dtype == setup.dtype or not tensor.is_floating_point())
