@@ -23,7 +23,7 @@ def test_what_is_written_runs(call, kind):
     assert code == 0, error
     assert "not drawn" not in error
     assert out.startswith("my-own: ")
-    assert ("no goal" in out) == (kind in less)
+    assert ("goal not checked" in out) == (kind in less)
     recipe = find("./my-own.py")
     assert (recipe.name, recipe.kind) == ("my-own", kind)
     assert all(doc for name, doc in setting_docs(recipe).items())

@@ -41,7 +41,7 @@ OBJECTIVE = '        return {"cross_entropy": cross_entropy(model(x), y)}  # (1)
         ("double", "torch.tensor(2 * self.value)", "torch.tensor([][0])", r"IndexError: list .*"),
         ("average", "batch[1] - model.mean_", "batch[2] - model.mean_", r"IndexError: tuple .*"),
         ("flowers", "cross_entropy <= 10", "acuracy >= 10",
-         r"the goal \(acuracy >= 10\) must name a figure that flowers gives: cross_entropy"),
+         r"the goal \(acuracy >= 10\) must name a metric that flowers gives: cross_entropy"),
         ("flowers", '{"cross_entropy": cross_entropy(model(x), y)}', "cross_entropy(model(x), y)",
          r"objective must give a dict of tensors by name, .*Error: .*"),
         ("flowers", "model(x), y)}", "model(x), y, reduction='none')}",

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+import everynet
 from everynet import data, runs
 from everynet.data.loading import load
 from everynet.data.samples import Samples

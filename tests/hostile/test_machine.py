@@ -197,7 +197,7 @@ def test_pictures_are_drawn_with_settings_of_their_own():
 def test_a_run_draws_with_those_settings_whatever_the_program_has(tmp_path, monkeypatch):
     recipe, seen = replace(RECIPES["small"], steps=1), []
     monkeypatch.setattr(
-        type(recipe), "pictures", lambda *_: seen.append(matplotlib.rcParams["text.usetex"]) or {}
+        type(recipe), "draw", lambda *_: seen.append(matplotlib.rcParams["text.usetex"]) or {}
     )
     with matplotlib.rc_context({"text.usetex": True}):
         draw(recipe, run(recipe, tmp_path).folder)
@@ -218,7 +218,7 @@ def test_10_no_name_is_read_as_a_formula():
 
 def test_pictures_of_a_recipe_are_given_such_names(tmp_path, monkeypatch):
     recipe, seen = next(iter(RECIPES.values())), []
-    monkeypatch.setattr(type(recipe), "pictures", lambda *given: seen.append(given[2].spec) or {})
+    monkeypatch.setattr(type(recipe), "draw", lambda *given: seen.append(given[2].spec) or {})
     data = replace(recipe.dataset(), spec={"classes": ["$a$"]})
     job = TrainingJob(recipe, choose("cpu"), folder=tmp_path, data=data)
     job.draw(torch.nn.Linear(4, 3))

@@ -102,7 +102,7 @@ def test_a_rewritten_folder_predicts_the_same_and_goes_on(aged, trained, tool, t
     (tmp_path / "table.json").write_text(json.dumps(table))
     assert tool.main([str(folder), str(tmp_path / "table.json")]) == 0
     assert f"the old one is {folder}-format-4" in capsys.readouterr().out
-    rows = torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
+    rows = 16 * torch.rand(5, 1, 8, 8, generator=torch.Generator().manual_seed(0))
     wanted, found = (everynet.trained(one).predict(rows) for one in (trained, folder))
     assert wanted == found
     assert (folder / "metrics.jsonl").read_bytes() == (trained / "metrics.jsonl").read_bytes()

@@ -52,7 +52,7 @@ def open_predictor(arguments: argparse.Namespace, moved: str = "") -> Predictor:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input: the prediction, or what is wrong with a file."""
-    from everynet.runs.predict import Out
+    from everynet.runs.predict import Out, UnreadInput
     from everynet.system.errors import UserError
 
     words = [word for word in arguments.inputs if _is_setting(word)]
@@ -64,7 +64,7 @@ def main(arguments: argparse.Namespace) -> int:
     for line in predictor.predict_files(paths, settings, out):
         print(json.dumps(line, allow_nan=False))
         count += 1
-        bad += [line["error"]] if "error" in line else []
+        bad += [line["error"]] if isinstance(line, UnreadInput) else []
         odd += [f"{line['input']}: {line['warning']}"] if "warning" in line else []
     if odd:
         are = "is" if len(odd) == 1 else "are"

@@ -41,6 +41,10 @@ STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xf
 """How files begin: standard input has no name that would tell what it is."""
 
 
+class UnreadInput(dict[str, Any]):
+    """The line of an input that cannot be read: its name and `error`."""
+
+
 @dataclass
 class Predictor:
     """A trained run that predicts and samples."""
@@ -164,8 +168,10 @@ class Predictor:
                 predictions = self.predict_inputs(_join(pieces), kind, given)
                 for piece in pieces:
                     for name in piece.names:
-                        line = {"error": piece.error} if piece.error else next(predictions)
-                        yield self._write({"input": name, **line}, kind, out)
+                        if piece.error:
+                            yield UnreadInput(input=name, error=piece.error)
+                        else:
+                            yield self._write({"input": name, **next(predictions)}, kind, out)
 
     def _write(self, line: dict[str, Any], kind: Kind[Any], out: Out) -> dict[str, Any]:
         """A line with the names of files in the place of what is no plain value."""

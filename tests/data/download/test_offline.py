@@ -188,7 +188,7 @@ def test_names_lists_all_and_real_sets_last():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_three():
-    with pytest.raises(UserError, match=r"data \(digts\) .*did you mean digits, \S+, \S+$"):
+    with pytest.raises(UserError, match=r"data \(digts\) .*did you mean digits, \S+ or \S+\?$"):
         load("digts", batch_size=4)
 
 

@@ -214,7 +214,7 @@ def test_the_card_holds_what_it_said_at_each_evaluation(tmp_path, monkeypatch):
     assert said.keys() == {2, 4}
     assert all(len(text) in (SAMPLED, SAMPLED + 1) for text in said.values())
     page = (result.folder / "card.md").read_text()
-    table = page.partition("## What it said, by step")[2].partition("##")[0]
+    table = page.partition("## Text that it made, by step")[2].partition("##")[0]
     assert [line.split(" | ")[0] for line in table.splitlines() if line[2:3].isdigit()] == [
         "| 2", "| 4"]  # fmt: skip
     assert not sampled_texts([row for row in rows if "said" not in row])

@@ -165,7 +165,7 @@ def test_bad_input_gets_one_line_with_name_and_unit(call, message):
     ("change", "message"),
     [
         ({"dt": 1e-4}, r"dt \(0.0001\) must be above 0 and at most 5e-5 s"),
-        ({"method": "euler"}, r"unknown method \(euler\).*exponential-euler"),
+        ({"method": "euler"}, r"unknown method 'euler'.*exponential-euler"),
         ({"points": 1}, r"points \(1\) must be at least 2"),
         ({"halvings": 0}, r"halvings \(0\) must be at least 1"),
         ({"current": math.inf}, r"current \(inf\) must be finite \(uA/cm2\)"),

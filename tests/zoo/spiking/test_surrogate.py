@@ -134,7 +134,7 @@ def test_a_network_without_hidden_units_is_refused():
         ({"dt": 0.0}, r"dt \(0.0\) must be a positive number"),
         ({"duration": 0.0001}, r"duration \(0.0001\) must be from dt to 10 s"),
         ({"tau_m": -0.01}, r"tau_m \(-0.01\) must be a positive number"),
-        ({"surrogate": "step"}, r"unknown surrogate \(step\)"),
+        ({"surrogate": "step"}, r"unknown surrogate 'step'"),
         ({"sharpness": 0.0}, r"sharpness \(0.0\) must be a positive number"),
         ({"hidden": ()}, r"hidden \(\(\)\) must be at least one number of units"),
     ],
