@@ -106,8 +106,9 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
     facts = {"name": stored["name"], "goal": stored["goal"], "changed": tuple(stored["changed"])}
     try:
         Goal.parse(stored["goal"])
-        named = replace(recipe, name=stored["name"])
-        return replace(named, **typed_settings(named, stored["settings"]), **facts)
+        if not stored["settings"].keys() <= setting_types(recipe).keys():
+            recipe = replace(recipe, name=stored["name"])  # for the message
+        return replace(recipe, **typed_settings(recipe, stored["settings"]), **facts)
     except ValueError as error:
         raise UserError(f"{path}: {error}") from error
 

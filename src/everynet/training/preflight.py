@@ -68,8 +68,8 @@ def check_memory(recipe: Training[M, X], data: Data, copies: int = 1) -> None:
     alone, so that nothing is learned on the way; one that cannot be is not asked about.
     """
     sizes, there = _find_sizes(recipe), free()
-    if 4 * copies * max([*sizes.values(), *_sizes_in(data.spec)]) ** 3 < there:
-        return  # no layer is so large, and no network has so many
+    if 256 * copies * max([*sizes.values(), *_sizes_in(data.spec)]) ** 4 < there:
+        return  # maps x maps x pixels of a kernel x layers, 64 times over, in four bytes each
     try:
         with random_state_kept(), torch.device("meta"):
             model = recipe.model(Data.described(data.spec))
