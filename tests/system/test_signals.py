@@ -102,7 +102,8 @@ class Interrupted(Small):
         return super().model(data)
 
 
-def test_a_signal_before_the_first_step_writes_nothing(tmp_path):
+def test_a_signal_before_the_first_step_writes_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("everynet.training.preflight.free", lambda: 400)  # bytes: enough, if barely
     with pytest.raises(Stopped, match=r"\Astopped before it began; nothing was written\Z") as ended:
         runs.run(Interrupted(name="interrupted"), tmp_path / "out", device="cpu")
     assert ended.value.code == 130
