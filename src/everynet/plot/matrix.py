@@ -55,7 +55,7 @@ def confusion_matrix(
 ) -> Figure:
     """True classes of a split down, predicted ones across: counts, and their share of a true class.
 
-    What is right is blue. What is wrong is orange on a scale of its own, up to the worst cell,
+    What is right is blue. What is wrong is red on a scale of its own, up to the worst cell,
     so that few mistakes can be seen beside many right answers.
     """
     counts = counts.detach().cpu()
@@ -66,7 +66,7 @@ def confusion_matrix(
     drawn = figure(side + 1.4, side)
     axes = drawn.axes[0]
     for where, cmap, most, label in (
-        (~right, "Oranges", worst or 1.0, "wrong"),
+        (~right, "Reds", worst or 1.0, "wrong"),
         (right, "Blues", 1.0, "right"),
     ):
         cells = np.ma.masked_array(array(shares), (~where | (counts == 0)).numpy())

@@ -235,7 +235,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
     ) -> Figure | None:
         """Validation images with the predicted class and its probability.
 
-        Mistakes (orange) come first, with their true class; where they are few, the least sure of
+        Mistakes (red) come first, with their true class; where they are few, the least sure of
         the right answers (blue) follow.
         """
         if data.spec["kind"] == "table":
@@ -255,7 +255,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
     def picture_confusion(self, model: SoftmaxRegression, data: Data, history: History) -> Figure:
         """Validation samples by their true class (rows) and the predicted one (columns).
 
-        Right answers (blue) lie on the diagonal; mistakes are orange.
+        Right answers (blue) lie on the diagonal; mistakes are red.
         """
         _, y, p = self._predicted(model, data)
         counts = confusion(p.argmax(dim=1), y, p.shape[1])

@@ -295,7 +295,7 @@ class Supervised(Training[MLP]):
         return plot.heatmap(weight, xlabel="feature", ylabel="unit of layer 1", unit="weight")
 
     def picture_misclassified(self, model: MLP, data: Data, history: History) -> Figure | None:
-        """Validation images with the predicted class and its probability, mistakes first (orange).
+        """Validation images with the predicted class and its probability, mistakes first (red).
 
         Where few are wrong, the least sure of the right answers (blue) follow.
         """
@@ -319,7 +319,7 @@ class Supervised(Training[MLP]):
     def picture_confusion(self, model: MLP, data: Data, history: History) -> Figure | None:
         """True classes of the validation samples down, predicted ones across.
 
-        Right answers stand on the diagonal in blue, mistakes beside it in orange.
+        Right answers stand on the diagonal in blue, mistakes beside it in red.
         """
         if data.spec["task"] == "regression":
             return None

@@ -77,7 +77,7 @@ class SpikingClassification(Training[M]):
     def picture_confusion(self, model: M, data: Data, history: History) -> Figure:
         """Validation images by their true class (rows) and the class predicted by spikes (columns).
 
-        Right answers stand on the diagonal in blue, mistakes beside it in orange.
+        Right answers stand on the diagonal in blue, mistakes beside it in red.
         """
         classes = data.spec["classes"]
         parts = [(y.cpu(), self.logits(model, x).argmax(1).cpu()) for x, y in data.valid]
