@@ -105,7 +105,8 @@ def chapters(listed: Sequence[Entry]) -> dict[str, list[list[Entry]]]:
 def title(entry: Entry) -> str:
     """What a network is called: its sentence up to the colon or comma, or else its name."""
     head = entry.summary.partition(":")[0].partition(",")[0]
-    return head if head != entry.summary and len(head) <= 60 else entry.name
+    fits = head != entry.summary and len(head) <= 60
+    return head if fits else entry.name.replace("-", " ").capitalize()
 
 
 def anchor(heading: str) -> str:
