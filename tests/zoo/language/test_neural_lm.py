@@ -128,6 +128,28 @@ def test_text_is_written_word_by_word(made):
     assert all(text.startswith("the") and "\N{REPLACEMENT CHARACTER}" not in text for text in texts)
 
 
+def test_a_word_follows_from_as_many_words_as_the_context_holds(made):
+    """The loop written out, with torch.multinomial; the end of a line stands before the text."""
+    recipe, model, data = made
+    tokens, context = Tokens.of(data.spec), recipe.order - 1
+    texts = torch.tensor([[tokens.index["\n"]] * context + tokens.encode("the")] * 3)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for _ in range(8):
+            logits = model(texts[:, -context:]).double() / 0.9
+            logits[:, tokens.index["<unknown>"]] = -math.inf
+            word = torch.multinomial(logits.softmax(1), 1, generator=generator)
+            texts = torch.cat([texts, word], 1)
+        found = recipe.sample(
+            model, data.spec, generator.manual_seed(2), prompt="the", temperature=0.9, length=8
+        )
+        only = recipe.sample(
+            model, data.spec, generator, prompt="the", temperature=9.0, top_k=1, n=5, length=3
+        )
+    assert found == [tokens.decode(row) for row in texts[:, context:].tolist()]
+    assert len({*only}) == 1
+
+
 def test_what_cannot_be_is_one_line(made, tmp_path):
     recipe, model, data = made
     for setting, why in (
@@ -147,7 +169,7 @@ def test_what_cannot_be_is_one_line(made, tmp_path):
         recipe.predict(model, [], data.spec, candidates=0)
     for setting, why in (
         ({"prompt": "xyzzy"}, r"prompt \(xyzzy\) must hold words of the training text"),
-        ({"prompt": ""}, r"prompt \(\) must hold words"),
+        ({"prompt": ""}, r"prompt \(\) must hold at least one token"),
         ({"temperature": 0.0}, r"temperature \(0.0\) must be above 0"),
         ({"prompt": "the", "n": 0}, r"n \(0\) must be at least 1"),
         ({"prompt": "the", "length": 0}, r"length \(0\) must be at least 1"),

@@ -335,6 +335,31 @@ def test_samples_follow_the_probabilities():
     assert {tuple(words) for words in made} == {("an", "old", "man"), ("an", "old", "dog")}
     cold = model.sample(20, temperature=0.05, generator=torch.Generator().manual_seed(0))
     assert all(words[:2] == ["the", "dog"] for words in cold)
+    likeliest = model.sample(20, top_k=1, generator=torch.Generator().manual_seed(0))
+    assert {*map(tuple, likeliest)} == {*map(tuple, cold)}
+
+
+def test_sentences_are_drawn_word_by_word_one_after_another():
+    """The loop written out, with torch.multinomial."""
+    model, generator = NGram(3, "kneser-ney").fit(SENTENCES), torch.Generator().manual_seed(1)
+    wanted = []
+    for _ in range(6):
+        words = ["the"]
+        while len(words) < 8:
+            p = torch.from_numpy(model.predict_next(["<s>", *words]))
+            p[model.unknown_] = 0
+            word = int(torch.multinomial(p**2, 1, generator=generator))
+            if word == model.end_:
+                break
+            words.append(model.vocabulary_[word])
+        wanted.append(words)
+    assert model.sample(6, "the", 8, 0.5, generator.manual_seed(1)) == wanted
+
+
+def test_a_history_after_which_nothing_can_follow():
+    model = NGram(3, "mle").fit([["a", "b"], ["a", "c"]])
+    with pytest.raises(UserError, match="no word has a probability above 0 after 'b a', because"):
+        model.sample(1, "b a", 3)
 
 
 def test_settings_are_kept_and_cloned():
@@ -399,6 +424,10 @@ def test_text_is_written_from_a_prompt(fitted):
     made = recipe.sample(model, data.spec, draw, prompt="The value", n=3, length=12)
     assert len(made) == 3
     assert all(line.startswith("The value") and len(line.split()) <= 12 for line in made)
+    cut = recipe.sample(
+        model, data.spec, draw.manual_seed(0), prompt="The value", n=3, length=12, stop=" "
+    )
+    assert cut == ["The value"] * 3
     for setting, why in (
         ({"prompt": "The xyzzy"}, "'xyzzy' is not one"),
         ({"temperature": 0.0}, r"temperature \(0.0\) must be above 0"),

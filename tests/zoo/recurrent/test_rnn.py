@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 import everynet
 from everynet import runs
@@ -418,6 +419,60 @@ def test_a_cold_sample_takes_the_likeliest_and_frequencies_are_those_of_the_netw
     texts = drawn(*trained, prompt="th", temperature=1.0, n=4000, length=1)
     share = sum(text == "th" + best for text in texts) / 4000
     assert abs(share - p) < 4 * math.sqrt(p * (1 - p) / 4000)
+
+
+def test_a_text_is_drawn_token_by_token_with_the_state_carried(trained):
+    """The loop written out, with torch.multinomial."""
+    recipe, model, data = trained
+    tokens, generator = Tokens.of(data.spec), torch.Generator().manual_seed(4)
+    text = torch.tensor([tokens.encode("The ")] * 2)
+    with torch.no_grad():
+        logits, h = model(text)
+        for _ in range(25):
+            y = logits[:, -1].double() / 0.8
+            y[:, tokens.index["<unknown>"]] = -math.inf
+            token = torch.multinomial(y.softmax(1), 1, generator=generator)
+            text = torch.cat([text, token], 1)
+            logits, h = model(token, h)
+    wanted = [tokens.decode(row) for row in text.tolist()]
+    assert drawn(recipe, model, data, seed=4, n=2, length=25) == wanted
+
+
+def test_few_tokens_to_choose_from(trained):
+    cold = drawn(*trained, prompt="th", temperature=1e-3, n=1, length=12)
+    assert drawn(*trained, prompt="th", top_k=1, temperature=5.0, n=1, length=12) == cold
+    assert drawn(*trained, prompt="th", top_p=1e-9, temperature=5.0, n=1, length=12) == cold
+    assert drawn(*trained, prompt="th", temperature=5.0, n=1, length=12) != cold
+
+
+def test_a_text_ends_before_a_stop_that_the_prompt_does_not_count_for(trained):
+    whole = drawn(*trained, prompt="the e", n=4, length=40, temperature=1.0)
+    cut = drawn(*trained, prompt="the e", n=4, length=40, temperature=1.0, stop="e")
+    assert any("e" in text[5:] for text in whole)
+    for text, short in zip(whole, cut, strict=True):
+        assert short == text[:5] + text[5:].split("e")[0]
+
+
+def test_a_reader_of_layers_whose_states_are_no_tensors():
+    class Remembers(nn.Module):
+        """Adds the mean of all vectors so far; its state is a tuple, as a cache would be."""
+
+        def forward(self, x, state=None):
+            total, count = state or (x.new_zeros(len(x), x.shape[2]), 0)
+            sums = total[:, None] + x.cumsum(1)
+            counts = count + torch.arange(1, x.shape[1] + 1)
+            return x + sums / counts[:, None], (sums[:, -1], int(counts[-1]))
+
+    torch.manual_seed(0)
+    reader = Reader(9, 4, [Remembers(), Remembers()]).eval()
+    s = torch.randint(9, (3, 7))
+    whole, _ = reader(s)
+    y, states = reader.begin(s[:, :4])
+    assert isinstance(states[0], tuple)
+    torch.testing.assert_close(y, whole[:, 3])
+    for t in (4, 5, 6):
+        y, states = reader.step(s[:, t], states)
+        torch.testing.assert_close(y, whole[:, t])
 
 
 def test_no_sample_holds_what_is_unknown(trained):

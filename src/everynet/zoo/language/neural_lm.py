@@ -33,12 +33,14 @@ from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
+from everynet.nn.decoding import Draw
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 from everynet.zoo.language.cloze import find_gap
 from everynet.zoo.language.ngram_model import NGram, fit_trigrams
 from everynet.zoo.language.pictures.ngrams import nearest_words, perplexity_by_seen_length
+from everynet.zoo.recurrent.next_token import continue_prompt
 
 NEWLINE = "\n"
 AT_ONCE = 2048
@@ -224,29 +226,28 @@ class FixedContextNextWord(Training[NeuralLM]):
         *,
         prompt: str = "The",
         temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str = "",
         n: int = 3,
         length: int = 50,
     ) -> list[str]:
-        """`n` texts that continue the prompt, word by word, by `length` words each."""
-        tokens = Tokens.of(spec)
-        numbers = tokens.encode(prompt)
-        if not numbers or tokens.index[UNKNOWN] in numbers:
-            raise UserError(
-                f"prompt ({shown(prompt, 60)}) must hold words of the training text and no others"
-            )
-        if not 0 < temperature < math.inf:
-            raise UserError(f"temperature ({temperature}) must be above 0; 1 is what was learned")
-        for name, value in (("n", n), ("length", length)):
-            if value < 1:
-                raise UserError(f"{name} ({value}) must be at least 1")
-        device, context = model.output.weight.device, self.order - 1
-        texts = torch.tensor([[_padding(tokens)] * context + numbers] * n)
-        for _ in range(length):
-            logits = model(texts[:, -context:].to(device)).double().cpu() / temperature
-            logits[:, tokens.index[UNKNOWN]] = -math.inf
-            drawn = torch.multinomial(logits.softmax(1), 1, generator=generator)
-            texts = torch.cat([texts, drawn], 1)
-        return [tokens.decode(row) for row in texts[:, context:].tolist()]
+        """`n` texts that continue the prompt, `length` words each, or to the text `stop`."""
+        tokens, context = Tokens.of(spec), self.order - 1
+        draw = Draw(generator, temperature, top_k, top_p, [tokens.index[UNKNOWN]])
+
+        def begin(s: Tensor) -> tuple[Tensor, Tensor]:
+            padded = torch.cat([s.new_full((len(s), context), _padding(tokens)), s], 1)
+            before = padded[:, -context:].to(model.output.weight.device)
+            return model(before), before
+
+        def step(word: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+            before = torch.cat([before[:, 1:], word[:, None]], 1)
+            return model(before), before
+
+        return continue_prompt(
+            begin, step, tokens, prompt, draw=draw, n=n, length=length, stop=stop
+        )
 
     def picture_unseen(
         self, model: NeuralLM, data: Data, history: History

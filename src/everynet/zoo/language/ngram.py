@@ -47,6 +47,7 @@ from everynet.zoo.language.smoothing import (
     check_settings,
     is_probability,
 )
+from everynet.zoo.recurrent.next_token import end_before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +139,25 @@ class NGramNextWord(Fitting[NGram]):
         *,
         prompt: str = "The",
         temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str = "",
         n: int = 5,
         length: int = 50,
     ) -> list[str]:
-        """`n` lines that begin with the prompt, each `length` words long at most."""
+        """`n` lines that begin with the prompt, `length` words at most, or to the text `stop`."""
         known = {*model.vocabulary_}
         if new := [word for word in prompt.split() if word not in known]:
             raise UserError(
                 f"prompt ({shown(prompt, 60)}) must hold words of the training text, and {new[0]!r}"
                 " is not one of them"
             )
-        if not 0 < temperature < math.inf:
-            raise UserError(f"temperature ({temperature}) must be above 0; 1 is what was learned")
         for name, value in (("n", n), ("length", length)):
             if value < 1:
                 raise UserError(f"{name} ({value}) must be at least 1")
-        lines = model.sample(n, prompt, length, temperature, generator)
-        return [" ".join(words) for words in lines]
+        lines = model.sample(n, prompt, length, temperature, generator, top_k=top_k, top_p=top_p)
+        start = " ".join(prompt.split())
+        return [end_before(stop, " ".join(words), len(start)) for words in lines]
 
     def picture_smoothing(self, model: NGram, data: Data, history: History) -> Figure:
         """Perplexity of held-out text by the length n of the n-grams, for four smoothings.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
@@ -31,6 +32,7 @@ from torch import Tensor
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN
 from everynet.kernels.ngrams import Grams, Ints, count_ngrams, score_tokens, words_before
+from everynet.nn.decoding import Draw, generate
 from everynet.nn.estimator import Array, Caller
 from everynet.system.errors import UserError
 from everynet.system.wording import shown, unknown
@@ -198,18 +200,32 @@ class NGram(BaseEstimator):
         length: int = 50,
         temperature: float = 1.0,
         generator: torch.Generator | None = None,
+        *,
+        top_k: int = 0,
+        top_p: float = 1.0,
     ) -> list[list[str]]:
         """`n` sentences that begin with the prompt, of `length` words at most."""
-        start, sentences = _words(prompt), []
-        for _ in range(n):
-            words = list(start)
-            while len(words) < length:
-                p = torch.from_numpy(self.predict_next([arpa.START, *words]))
-                p[self.unknown_] = 0.0
-                drawn = int(torch.multinomial(p ** (1 / temperature), 1, generator=generator))
-                if drawn == self.end_:
-                    break
-                words.append(self.vocabulary_[drawn])
+        banned = [self.unknown_] if self.unknown_ >= 0 else []
+        draw = Draw(generator, temperature, top_k, top_p, banned)
+
+        def step(word: Tensor, before: list[str]) -> tuple[Tensor, list[str]]:
+            words = before + [self.vocabulary_[n] for n in word.tolist()]
+            p = torch.from_numpy(self.predict_next([arpa.START, *words]))
+            if not p.index_fill(0, torch.tensor(banned, dtype=torch.long), 0).any():
+                raise UserError(
+                    f"no word has a probability above 0 after {shown(' '.join(words), 60)!r}, "
+                    f"because {self.smoothing} knows nothing but what it has seen; try "
+                    "smoothing=modified-kneser-ney"
+                )
+            return p.log()[None], words
+
+        start, sentences, nothing = _words(prompt), [], torch.zeros(0, dtype=torch.long)
+        for _ in range(n):  # one by one: each ends where it ends
+            words, left = list(start), length - len(start)
+            if left > 0:
+                drawn, _ = generate(step, *step(nothing, words), left, draw, end=self.end_)
+                ended = takewhile(lambda word: word != self.end_, drawn[0].tolist())
+                words += [self.vocabulary_[word] for word in ended]
             sentences.append(words)
         return sentences
 

@@ -15,9 +15,9 @@ network trajectories", doi:10.1162/neco.1990.2.4.490.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Float, Int64
@@ -31,6 +31,7 @@ from everynet.data.kinds.text import BLANK
 from everynet.data.samplers import Anywhere, Lanes
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
+from everynet.nn.decoding import Draw, S, Step, generate
 from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
 from everynet.plot.text import predicted_tokens, values_over_text
@@ -45,11 +46,21 @@ SAMPLED = 80
 """Tokens of the text that is sampled at each evaluation."""
 
 
+LayerStates: TypeAlias = Any
+"""The states of the layers: a tensor of (layers, batch, state), or a tuple of whatever each has."""
+
+
+def _rows_first(h: LayerStates) -> tuple[Any, ...]:
+    """The states of the layers, each with the batch as its first dimension."""
+    return h.unbind() if isinstance(h, Tensor) else h
+
+
 class Reader(nn.Module):
     """Maps tokens to logits of the ones that follow, and a state to the state after them.
 
     Each of its layers maps vectors and a state of (1, batch, state) to vectors of the same size and
-    the state after the last of them, as torch's do with `batch_first`.
+    the state after the last of them, as torch's do with `batch_first`. States that are no tensors,
+    such as caches of keys and values, are kept as a tuple, one for each layer.
     """
 
     def __init__(
@@ -62,21 +73,37 @@ class Reader(nn.Module):
         self.output = nn.Linear(hidden_size, vocabulary)
 
     def states(
-        self, s: Int64[Tensor, "batch time"], h: Float[Tensor, "layers batch state"] | None = None
-    ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "layers batch state"]]:
+        self, s: Int64[Tensor, "batch time"], h: LayerStates | None = None
+    ) -> tuple[Float[Tensor, "batch time hidden"], LayerStates]:
         """Outputs of the last layer at every token, and the state of every layer after the last."""
         x = self.embedding(s)
+        before = h.split(1) if isinstance(h, Tensor) else h or [None] * len(self.layers)
         last = []
-        for number, layer in enumerate(self.layers):
-            x, after = layer(self.dropout(x), None if h is None else h[number : number + 1])
+        for layer, state in zip(self.layers, before, strict=True):
+            x, after = layer(self.dropout(x), state)
             last.append(after)
-        return x, torch.cat(last)
+        return x, torch.cat(last) if isinstance(last[0], Tensor) else tuple(last)
 
     def forward(
-        self, s: Int64[Tensor, "batch time"], h: Float[Tensor, "layers batch state"] | None = None
-    ) -> tuple[Float[Tensor, "batch time vocab"], Float[Tensor, "layers batch state"]]:
+        self, s: Int64[Tensor, "batch time"], h: LayerStates | None = None
+    ) -> tuple[Float[Tensor, "batch time vocab"], LayerStates]:
         states, h = self.states(s, h)
         return self.output(self.dropout(states)), h
+
+    def begin(
+        self, s: Int64[Tensor, "batch time"]
+    ) -> tuple[Float[Tensor, "batch vocab"], tuple[Any, ...]]:
+        """Logits of the token after a text, and the states of the layers, rows of it first."""
+        logits, h = self(s.to(self.output.weight.device))
+        return logits[:, -1], _rows_first(h)
+
+    def step(
+        self, tokens: Int64[Tensor, " batch"], states: tuple[Any, ...]
+    ) -> tuple[Float[Tensor, "batch vocab"], tuple[Any, ...]]:
+        """Logits of the token after one more, and the states after it."""
+        together = isinstance(states[0], Tensor)
+        logits, h = self(tokens[:, None], torch.stack(states) if together else states)
+        return logits[:, -1], _rows_first(h)
 
 
 class Carried(nn.Module):
@@ -192,35 +219,18 @@ class NextToken(Training[Reader, Carried]):
         *,
         prompt: str = "The ",
         temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str = "",
         n: int = 3,
         length: int = 300,
     ) -> list[str]:
-        """`n` texts that continue the prompt, token by token, `length` tokens each."""
+        """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`."""
         tokens = Tokens.of(spec)
-        numbers = tokens.encode(prompt)
-        if not numbers:
-            raise UserError("prompt () must hold at least one token, because a text begins with it")
-        if tokens.index[UNKNOWN] in numbers:
-            unknown = next(c for c in tokens.cut(prompt) if c not in tokens.index)
-            raise UserError(
-                f"prompt ({shown(prompt, 60)}) must hold {tokens.kind} of the training text, and "
-                f"{unknown!r} is not one of them"
-            )
-        if not 0 < temperature < math.inf:
-            raise UserError(f"temperature ({temperature}) must be above 0; 1 is what was learned")
-        for name, value in (("n", n), ("length", length)):
-            if value < 1:
-                raise UserError(f"{name} ({value}) must be at least 1")
-        device = model.output.weight.device
-        text = torch.tensor([numbers] * n)
-        logits, h = model(text.to(device))
-        for _ in range(length):
-            log_p = (logits[:, -1].double().cpu() / temperature).log_softmax(1)
-            log_p[:, tokens.index[UNKNOWN]] = -math.inf
-            following = torch.multinomial(log_p.exp(), 1, generator=generator)
-            text = torch.cat([text, following], 1)
-            logits, h = model(following.to(device), h)
-        return [tokens.decode(row) for row in text.tolist()]
+        draw = Draw(generator, temperature, top_k, top_p, [tokens.index[UNKNOWN]])
+        return continue_prompt(
+            model.begin, model.step, tokens, prompt, draw=draw, n=n, length=length, stop=stop
+        )
 
     def says(self, model: Reader, spec: Spec, generator: torch.Generator) -> str:
         """A sampled text after the end of a line, or after whatever token there is."""
@@ -305,6 +315,45 @@ class NextToken(Training[Reader, Carried]):
             ),
             width=6.5,
         )  # fmt: skip
+
+
+def continue_prompt(
+    begin: Callable[[Tensor], tuple[Tensor, S]],
+    step: Step[S],
+    tokens: Tokens,
+    prompt: str,
+    *,
+    draw: Draw,
+    n: int,
+    length: int,
+    stop: str,
+) -> list[str]:
+    """`n` texts that begin with the prompt and go on for `length` tokens, or end before `stop`."""
+    numbers = tokens.encode(prompt)
+    if not numbers:
+        raise UserError("prompt () must hold at least one token, because a text begins with it")
+    if tokens.index[UNKNOWN] in numbers:
+        unknown = next(c for c in tokens.cut(prompt) if c not in tokens.index)
+        raise UserError(
+            f"prompt ({shown(prompt, 60)}) must hold {tokens.kind} of the training text, and "
+            f"{unknown!r} is not one of them"
+        )
+    for name, value in (("n", n), ("length", length)):
+        if value < 1:
+            raise UserError(f"{name} ({value}) must be at least 1")
+
+    def stops(row: list[int]) -> bool:
+        return stop in tokens.decode(row)
+
+    logits, state = begin(torch.tensor([numbers] * n))
+    drawn, _ = generate(step, logits, state, length, draw, stops=stops if stop else None)
+    start = len(tokens.decode(numbers))
+    return [end_before(stop, tokens.decode(numbers + row), start) for row in drawn.tolist()]
+
+
+def end_before(stop: str, text: str, start: int) -> str:
+    """The text up to where `stop` first stands after `start`, if it does."""
+    return text[:start] + text[start:].partition(stop)[0] if stop else text
 
 
 def token_losses(
