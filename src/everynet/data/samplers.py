@@ -1,9 +1,10 @@
-"""How training batches are drawn from a split: six ways, each a pure function of (seed, step).
+"""How training batches are drawn from a split: seven ways, each a pure function of (seed, step).
 
     Rows      one permutation of the rows an epoch
     Lanes     a stream of tokens folded into lanes, successive windows of all lanes
     Windows   random stretches of a stream of tokens
     Anywhere  the same, evaluated as lanes are
+    Clips     a stretch of each clip or piece, which keeps its label
     Buckets   sequences of similar length together, padded to the longest of the batch
     Made      batches that are generated on the spot
 
@@ -13,10 +14,12 @@ split then; a process uses its share of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Protocol, TypeAlias, runtime_checkable
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -30,6 +33,8 @@ Batch: TypeAlias = tuple[Tensor, ...]
 
 CHUNK = 64
 """Batches whose rows are sorted by length together."""
+_FINE = 1 << 20
+"""Places at which a stretch of a clip may begin, from its first to its last."""
 
 
 @runtime_checkable
@@ -148,9 +153,11 @@ class Lanes:
         first = int(torch.randint(spare + 1, (), generator=generator(seed, 1, epoch)))
         mine, start = share.of(batch_size), position * self.length
         x, y = (
-            stream[begin : begin + used]
-            .view(batch_size, -1)[mine, start : start + self.length]
-            .long()
+            _widened(
+                stream[begin : begin + used].unflatten(0, (batch_size, -1))[
+                    mine, start : start + self.length
+                ]
+            )
             for begin in (first, first + 1)
         )
         return x, y, torch.full((len(x),), float(position > 0), device=stream.device)
@@ -207,7 +214,7 @@ class Windows:
         starts = places(room, (steps, batch_size), seed, epoch, str(stream.device))
         starts = starts[position][share.of(batch_size)]
         across = starts[:, None] + torch.arange(self.length, device=stream.device)
-        return stream[across].long(), stream[across + 1].long()
+        return _widened(stream[across]), _widened(stream[across + 1])
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
         windows = -(-self.rows(split) // self.length)
@@ -221,21 +228,93 @@ class Windows:
         return _too_short(self.rows(split), batch_size, self.length, lanes=1)
 
 
+def _widened(values: Tensor) -> Tensor:
+    """Tokens, which are stored in the smallest integers, as torch indexes; numbers as they are."""
+    return values if values.is_floating_point() else values.long()
+
+
 def _rectangle(tokens: Tensor, rows: int, columns: int) -> tuple[Tensor, Tensor]:
     """Tokens and those that follow them, row by row; what is left has the target IGNORED."""
-    x = tokens.new_zeros(rows * columns, dtype=torch.int64)
+    tokens = _widened(tokens)
+    x = tokens.new_zeros(rows * columns, *tokens.shape[1:])
     y = torch.full_like(x, IGNORED)
     x[: len(tokens) - 1], y[: len(tokens) - 1] = tokens[:-1], tokens[1:]
-    return x.view(rows, columns), y.view(rows, columns)
+    return x.unflatten(0, (rows, columns)), y.unflatten(0, (rows, columns))
+
+
+@dataclass(frozen=True)
+class Clips:
+    """A stretch of every clip or piece, at another place in each epoch: (x, lengths, labels).
+
+    A split is a stream of numbers or rows, the places where its clips begin (`flattened`), and a
+    label for each. A clip that is shorter than the window is filled up with 0. In evaluation the
+    stretch is the middle one.
+    """
+
+    length: int
+    """Numbers or rows of a window."""
+
+    def rows(self, split: Batch) -> int:
+        return len(split[1]) - 1 if split else 0
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.rows(split) // batch_size
+
+    def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
+        epoch, position = divmod(step, self.steps_per_epoch(split, batch_size))
+        device = str(split[0].device)
+        order = permutation(self.rows(split), seed, epoch, device)
+        mine = share.of(batch_size)
+        chosen = order[position * batch_size :][mine]
+        anywhere = places(_FINE, (self.rows(split),), seed, epoch, device)[chosen]
+        return self._cut(split, chosen, anywhere)
+
+    def _cut(self, split: Batch, clips: Tensor, anywhere: Tensor) -> Batch:
+        """A stretch of these clips, which begins at a share of the room, in parts of _FINE."""
+        stream, starts, labels = split
+        whole = (starts[clips + 1] - starts[clips]).clamp(min=0)
+        first = starts[clips] + ((whole - self.length + 1).clamp(min=1) * anywhere).div(
+            _FINE, rounding_mode="floor"
+        )
+        lengths = whole.clamp(max=self.length)
+        return _padded(stream, first, lengths, self.length), lengths, labels[clips]
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        for start in range(0, self.rows(split), at_once):
+            last = min(start + at_once, self.rows(split))
+            clips = torch.arange(start, last, device=split[0].device)
+            yield self._cut(split, clips, torch.full_like(clips, _FINE // 2))
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        if self.length < 1:
+            return f"window ({self.length}) must be at least 1"
+        rows = self.rows(split)
+        return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
+
+
+def _padded(stream: Tensor, starts: Tensor, lengths: Tensor, most: int) -> Tensor:
+    """Stretches of a stream as rows of `most`, filled up with 0."""
+    across = torch.arange(most, device=stream.device)
+    inside = across < lengths[:, None]
+    where = torch.where(inside, starts[:, None] + across, 0)
+    inside = inside.unflatten(1, (most, *[1] * (stream.dim() - 1)))
+    return _widened(torch.where(inside, stream[where], 0))
 
 
 # --------------------------------------------------------------------------- unequal sequences
 
 
-def flattened(sequences: list[list[int]]) -> tuple[Tensor, Tensor]:
-    """Sequences one after another, and where each begins (and the last ends)."""
+def flattened(sequences: Sequence[Sequence[int] | Tensor]) -> tuple[Tensor, Tensor]:
+    """Sequences one after another, and where each begins (and the last ends).
+
+    Tensors may hold numbers of any type, or rows of them; other sequences hold tokens.
+    """
     ends = torch.tensor([0, *map(len, sequences)]).cumsum(0)
-    return torch.tensor([token for one in sequences for token in one], dtype=torch.int32), ends
+    tensors = [one for one in sequences if isinstance(one, Tensor)]
+    if tensors and len(tensors) == len(sequences):
+        return torch.cat(tensors), ends
+    tokens = np.fromiter(chain.from_iterable(sequences), np.int32, int(ends[-1]))  # type: ignore[arg-type]  # tensors may be among them
+    return torch.from_numpy(tokens), ends
 
 
 @dataclass(frozen=True)
@@ -260,6 +339,8 @@ class Buckets:
     """
 
     columns: tuple[str, ...]
+    pad_to: int = 1
+    """Lengths of a training batch are rounded up to a multiple of it: fewer shapes to capture."""
     _orders: dict[tuple[int, int, int, int], _Order] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -298,7 +379,10 @@ class Buckets:
         chunks = order.split(CHUNK * batch_size)
         order = torch.cat([chunk[weight[chunk].argsort(stable=True)] for chunk in chunks])
         batches = order.view(whole, batch_size)[torch.randperm(whole, generator=draw)]
-        longest = [length[batches].amax(1).tolist() for length in lengths]
+        longest = [
+            (-(-length[batches].amax(1) // self.pad_to) * self.pad_to).tolist()
+            for length in lengths
+        ]
         return _Order(batches.to(split[0].device), longest, split[0])
 
     def batch(self, split: Batch, batch_size: int, seed: int, step: int, share: Share) -> Batch:
@@ -314,12 +398,9 @@ class Buckets:
             if column == "plain":
                 batch.append(rest.pop(0)[rows])
                 continue
-            stream, places, most = rest.pop(0), rest.pop(0), left.pop(0)
-            starts, lengths = places[rows], places[rows + 1] - places[rows]
-            across = torch.arange(most, device=stream.device)
-            inside = across < lengths[:, None]
-            where = torch.where(inside, starts[:, None] + across, 0)
-            batch += [torch.where(inside, stream[where], 0).long(), lengths]
+            stream, starts, most = rest.pop(0), rest.pop(0), left.pop(0)
+            lengths = starts[rows + 1] - starts[rows]
+            batch += [_padded(stream, starts[rows], lengths, most), lengths]
         return tuple(batch)
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
