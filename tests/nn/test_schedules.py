@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from everynet.nn.schedules import (
     step,
     warm_up,
 )
+from everynet.recipes.catalog import find
 
 
 @pytest.mark.covers("O23")
@@ -59,3 +61,16 @@ def test_no_schedule_passes_its_floor_or_the_full_rate(name):
     factors = [SCHEDULES[name](k / 100, 1e-3) for k in range(101)]
     assert min(factors) >= 1e-3 * (1 - 1e-12)
     assert max(factors) <= 1
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 40])
+def test_the_rate_of_the_transformer(warmup):
+    """d^-1/2 min(k^-1/2, k w^-3/2), the paper's equation (3), but for its largest value."""
+    recipe = replace(find("mlp"), schedule="inverse-sqrt", warmup=warmup, steps=500)
+    w = max(1, warmup)
+    wanted = [math.sqrt(w) * min(k**-0.5, k * w**-1.5) for k in range(1, 501)]
+    assert [recipe.rate(k, []) for k in range(500)] == pytest.approx(wanted)
+    floored = [replace(recipe, floor=0.3).rate(k, []) for k in range(500)]
+    assert floored == pytest.approx(
+        [min(1, k / w) * max(0.3, math.sqrt(w / max(k, w))) for k in range(1, 501)]
+    )

@@ -264,7 +264,7 @@ def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False)
         if number <= 0:
             raise UserError(f"epochs ({text}) must be a positive number")
     with telling(Progress(1, shown=show and os.environ.get("RANK", "0") == "0")):
-        each = recipe.dataset().steps_per_epoch
+        each = recipe.updates_per_epoch(recipe.dataset())
     if each == 0:
         raise UserError(
             f"epochs ({texts[0]}) must be steps: {recipe.name} has no set to go through"

@@ -313,7 +313,7 @@ def flattened(sequences: Sequence[Sequence[int] | Tensor]) -> tuple[Tensor, Tens
     tensors = [one for one in sequences if isinstance(one, Tensor)]
     if tensors and len(tensors) == len(sequences):
         return torch.cat(tensors), ends
-    tokens = np.fromiter(chain.from_iterable(sequences), np.int32, int(ends[-1]))  # type: ignore[arg-type]  # tensors may be among them
+    tokens = np.fromiter(chain.from_iterable(sequences), np.int32, int(ends[-1]))
     return torch.from_numpy(tokens), ends
 
 

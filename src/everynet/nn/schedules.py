@@ -6,6 +6,7 @@
     one-cycle  e(t) rises from 1/25 to 1 over 0.3 of the run along half a cosine,
                then falls to max(f, 1/250,000) along another        (4)
     warm-up    e_k <- e_k min(1, (k + 1) / w)                       (5)  on top of any of them
+    inverse-sqrt  e_k = max(f, sqrt(w / max(k + 1, w)))             (6)  after the warm-up, w >= 1
 
 t = k / steps runs from 0 to 1, f is the floor. None of these satisfies the conditions of Robbins
 and Monro, sum e_k = inf and sum e_k^2 < inf, which are about runs without an end: a floor makes the
@@ -14,7 +15,8 @@ satisfies both; the recipe `schedules` shows what that buys.
 
 Robbins, Monro (1951), "A stochastic approximation method", doi:10.1214/aoms/1177729586; Smith,
 Topin (2018), "Super-convergence", arXiv:1708.07120; Loshchilov, Hutter (2017), "SGDR",
-arXiv:1608.03983.
+arXiv:1608.03983; Vaswani et al. (2017), "Attention is all you need", arXiv:1706.03762, section 5.3,
+for (6) with (5), where e_k = 1 at the end of the warm-up instead of 1 / sqrt(w d).
 """
 
 from __future__ import annotations
@@ -62,6 +64,11 @@ def warm_up(k: int, over: int) -> float:
     return min(1.0, (k + 1) / over) if over > 0 else 1.0  # (5)
 
 
+def inverse_sqrt(k: int, over: int, floor: float = 0.0) -> float:
+    """Flat over the warm-up of `over` updates, then down as one over the root of k."""
+    return max(floor, math.sqrt(max(1, over) / max(k + 1, over, 1)))  # (6)
+
+
 def harmonic(k: int, scale: float) -> float:
     """Falls as 1 / k after about `scale` updates: for runs without an end."""
     return 1 / (1 + k / scale)
@@ -74,5 +81,6 @@ SCHEDULES: dict[str, Schedule] = {
     "step": step,
     "one-cycle": one_cycle,
     "plateau": constant,
+    "inverse-sqrt": constant,
 }
-"""By the names that recipes use."""
+"""By the names that recipes use; the last two look at the evaluations or at the warm-up as well."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from typing_extensions import TypeVar
+
+from everynet.system.errors import UserError
 
 M = TypeVar("M", bound=nn.Module, default=nn.Module)
 X = TypeVar("X", bound=nn.Module, default=nn.Module)
@@ -24,7 +26,13 @@ class State(Generic[M, X]):
     optimizers: dict[str, Optimizer]
     step: int = 0
     """Updates done. An update that reads it cannot be captured on cuda: see `clock`."""
+    parts: int = 1
+    """Batches whose gradients make one update (`accumulate`)."""
+    part: int = 0
+    """Which of them the gradient is of."""
     _clock: Tensor | None = None
+    _weights: dict[str, float | Tensor] = field(default_factory=dict)
+    """For each optimiser, the sum of the weights of the batches of this update so far."""
 
     @property
     def clock(self) -> Tensor:
@@ -55,14 +63,20 @@ class State(Generic[M, X]):
         """One step of optimiser `name` down the gradient of `loss`.
 
         Over processes the gradient is sum_r w_r g_r / sum_r w_r: `weight` is how much the loss of
-        this one counts, such as its number of tokens where the loss is a mean over tokens.
+        this one counts, such as its number of tokens where the loss is a mean over tokens. So it is
+        over the batches of an update where there are several; the step is taken after the last.
         Each entry of the gradient is clipped at `clip_value`, then its norm at `clip`; 0 clips not.
         Autocast is for the forward pass: it is off here, and what it remembers of the weights,
         which are about to change, is forgotten.
 
         An optimiser that evaluates the loss several times a step (L-BFGS) takes a function.
         """
-        optimizer = self.optimizers[name]
+        if self.parts > 1 and callable(loss):
+            raise UserError(
+                f"accumulate ({self.parts}) must be 1, because optimizer {name!r} evaluates the "
+                "loss several times a step; leave it out"
+            )
+        optimizer, last = self.optimizers[name], self.part == self.parts - 1
         given = [p for group in optimizer.param_groups for p in group["params"]]
         kind = given[0].device.type
         autocast = torch.is_autocast_enabled(kind)
@@ -73,12 +87,22 @@ class State(Generic[M, X]):
                 torch.set_autocast_enabled(kind, autocast)
                 value = value()
                 torch.set_autocast_enabled(kind, False)
-            for parameter in given:  # what zero_grad does, without its profiling
-                parameter.grad = None
+            if self.part == 0:
+                for parameter in given:  # what zero_grad does, without its profiling
+                    parameter.grad = None
             # Only for what this optimiser was given: the two players of a GAN leave no gradients
             # on each other.
-            value.backward(inputs=given if len(self.optimizers) > 1 else None)
-            value = self.average(given, value, weight)
+            inputs = given if len(self.optimizers) > 1 else None
+            if self.parts == 1:
+                value.backward(inputs=inputs)
+                value = self.average(given, value, weight)
+            else:
+                (value * weight).backward(inputs=inputs)
+                self._weights[name] = weight + (self._weights[name] if self.part else 0)
+                if not last:
+                    return value
+                self._divide(given, self._weights[name])
+                value = self.average(given, value, self._weights[name])
             if clip_value > 0:
                 nn.utils.clip_grad_value_(given, clip_value)
             if clip > 0:
@@ -92,8 +116,16 @@ class State(Generic[M, X]):
                 optimizer.step(lambda: gradient().item())
             else:
                 gradient()
-                optimizer.step()
+                if last:
+                    optimizer.step()
         finally:
             if autocast:
                 torch.set_autocast_enabled(kind, True)
                 torch.clear_autocast_cache()
+
+    @staticmethod
+    def _divide(parameters: Sequence[Tensor], total: float | Tensor) -> None:
+        """Turn sums of weighted gradients into means."""
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad /= total

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.metrics.summary import summarise_outputs
 from everynet.nn.lion import Lion
-from everynet.nn.schedules import SCHEDULES, warm_up
+from everynet.nn.schedules import SCHEDULES, inverse_sqrt, warm_up
 from everynet.recipes.plateau import Plateau
 from everynet.recipes.recipe import Answers, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
@@ -84,13 +84,15 @@ class Training(Recipe, Generic[M, X]):
     steps: int = 1000
     """Updates in all; `epochs=` on the command line is turned into steps."""
     batch_size: int = 64
-    """Samples an update sees, over all processes."""
+    """Samples of a batch, over all processes."""
+    accumulate: int = 1
+    """Batches whose gradients make one update: as one batch of so many times the samples."""
     lr: float = 1e-3
     """Learning rate, before the schedule's factor."""
     optimizer: str = "adam"
     """sgd, momentum, nesterov, adagrad, rmsprop, adam, adamw or lion."""
     schedule: str = "constant"
-    """constant, linear, cosine, step, one-cycle or plateau."""
+    """constant, linear, cosine, step, one-cycle, plateau or inverse-sqrt."""
     floor: float = 0.0
     """Share of the learning rate below which the schedule does not go."""
     warmup: int = 0
@@ -123,7 +125,7 @@ class Training(Recipe, Generic[M, X]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps", "batch_size")
+        self.at_least(1, "steps", "batch_size", "accumulate")
         self.above(0, "lr")
         self.at_least(0, "weight_decay", "clip", "clip_value")
         self.within(0, 1, "floor")
@@ -137,13 +139,17 @@ class Training(Recipe, Generic[M, X]):
         """The data, in three splits."""
         return Data.none()
 
+    def updates_per_epoch(self, data: Data) -> int:
+        """Updates in which each training sample is seen once; 0 where there is no set."""
+        return -(-data.steps_per_epoch // self.accumulate)
+
     def suited(self, data: Data) -> dict[str, Any]:
         """Settings that follow from the user's own data where they were left open.
 
         Called once, when a run begins: they are printed, and kept in recipe.json. A hundred
         evaluations are enough however short an epoch is, because each may write a checkpoint.
         """
-        every, epoch = self.steps // _LOOKS, data.steps_per_epoch
+        every, epoch = self.steps // _LOOKS, self.updates_per_epoch(data)
         short = data.own and not self.eval_every and 0 < epoch < every
         return {"eval_every": every} if short else {}
 
@@ -163,6 +169,8 @@ class Training(Recipe, Generic[M, X]):
     def rate(self, step: int, history: History) -> float:
         """Factor on the learning rate at update `step`: pure, of the step and the evaluations."""
         rising = warm_up(step, self.warmup)
+        if self.schedule == "inverse-sqrt":
+            return rising * inverse_sqrt(step, self.warmup, self.floor)
         if self.schedule != "plateau":
             return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
         monitor = self.monitor()

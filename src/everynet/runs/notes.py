@@ -29,10 +29,11 @@ def on_data(data: Data, recipe: Recipe) -> Iterator[str]:
     yield from (f"{name}: {note}" for note in data.notes)
     if few := rare(_count_classes(data)):
         yield f"{name}: {few}"
-    if isinstance(recipe, Training) and recipe.steps < data.steps_per_epoch:
+    if isinstance(recipe, Training) and recipe.steps < recipe.updates_per_epoch(data):
+        samples = recipe.steps * recipe.accumulate * recipe.batch_size
         yield (
-            f"steps ({recipe.steps:,}) see {recipe.steps * recipe.batch_size:,} of "
-            f"{data.rows('train'):,} training samples, less than one epoch; epochs=1 sees them all"
+            f"steps ({recipe.steps:,}) see {samples:,} of {data.rows('train'):,} training samples, "
+            "less than one epoch; epochs=1 sees them all"
         )
 
 

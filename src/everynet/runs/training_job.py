@@ -186,7 +186,7 @@ class TrainingJob(Job):
     @property
     def eval_every(self) -> int:
         """Updates between two evaluations."""
-        epoch = self.data.steps_per_epoch or max(1, self.recipe.steps // 20)
+        epoch = self.recipe.updates_per_epoch(self.data) or max(1, self.recipe.steps // 20)
         return int(self.recipe.eval_every or epoch)
 
     @property

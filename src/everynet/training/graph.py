@@ -108,6 +108,7 @@ class Update(Generic[M, X]):
         self.recipe = compile_objective(recipe) if setup.compile else recipe
         self.state, self.data, self.setup, self.world = state, data, setup, world or World()
         self.share, self.images = self.world.share, has_images(state.model)
+        state.parts = recipe.accumulate
         self.rate, self.rates = recipe.rate, Rates([*state.optimizers.values()])
         self.first = True
         self.placed = not self.images and _rows_are_placed(data, setup)
@@ -135,6 +136,8 @@ class Update(Generic[M, X]):
             return "capturing is switched off"
         if self.share.size > 1:
             return "several processes average their gradients"
+        if recipe.accumulate > 1:
+            return "the gradients of several batches are added up"
         if not recipe.captured and not _usual(type(recipe)):
             return "its class has a step of its own and does not say `captured = True`"
         if not self.rates.on_device:
@@ -150,18 +153,29 @@ class Update(Generic[M, X]):
         """
         state, step = self.state, self.state.step
         self.rates.follow(self.rate(step, history))
-        self._seed(step, 0)  # the batch is of all processes
-        before = random_state() if self.draws is None else ()
-        stored = self.setup.bring(feed(step))
-        if self.world.rank:
-            self._seed(step, self.world.rank)
-        if self.data.augment is not None:
-            self.numbers.manual_seed(mix(self.data.seed, 2, step))
         state.set_clock(step)
+        if state.parts == 1:
+            terms = self._use(feed, step)
+        else:
+            first = step * state.parts
+            every = [self._use(feed, first + part, part) for part in range(state.parts)]
+            terms = {name: sum(one[name] for one in every) / state.parts for name in every[0]}
+        state.step = step + 1
+        return terms
+
+    def _use(self, feed: Callable[[int], Batch], number: int, part: int = 0) -> Terms:
+        """Do what the recipe does with one batch: part of an update, mostly all of it."""
+        self.state.part = part
+        self._seed(number, 0)  # the batch is of all processes
+        before = random_state() if self.draws is None else ()
+        stored = self.setup.bring(feed(number))
+        if self.world.rank:
+            self._seed(number, self.world.rank)
+        if self.data.augment is not None:
+            self.numbers.manual_seed(mix(self.data.seed, 2, number))
         terms = self.by_kernels(stored) if self.eager else self._by_graph(stored)
         if self.first:
             self._end_first(terms, before)
-        state.step = step + 1
         return terms
 
     def _seed(self, step: int, rank: int) -> None:

@@ -169,7 +169,7 @@ class Supervised(Training[MLP]):
         Of n training samples n_k are in class k. There are at most `MOST_STEPS` steps.
         """
         found: dict[str, Any] = {}
-        steps = min(self.passes * data.steps_per_epoch, MOST_STEPS)
+        steps = min(self.passes * self.updates_per_epoch(data), MOST_STEPS)
         table = data.own and data.spec["kind"] == "table" and "steps" not in self.changed
         if table and steps > self.steps:
             found["steps"] = steps
