@@ -39,7 +39,7 @@ from everynet.data.images.augment import (
     noise,
 )
 from everynet.data.images.standardize import Standardize
-from everynet.data.samplers import Lanes, Windows
+from everynet.data.samplers import Buckets, Lanes, Windows, flattened
 from everynet.recipes.state import State
 from everynet.recipes.training import Training, make_optimizer
 from everynet.runs.progress import Progress
@@ -202,6 +202,40 @@ class Text(Base):
 
     def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
         return self.objective(model, batch)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sentences(Base):
+    """Sentences of 1 to 60 tokens, whose lengths are rounded up to a multiple of `pad_to`."""
+
+    pad_to: int = 8
+
+    def dataset(self) -> Data:
+        parts = {}
+        for n, part in enumerate(("train", "valid", "test")):
+            sizes = torch.randint(1, 61, (640,), generator=generator(n)).tolist()
+            made = [torch.randint(1, 20, (size,), generator=generator(n, size)) for size in sizes]
+            parts[part] = (*flattened(made), torch.tensor(sizes) % 2)
+        sampler = Buckets(("ragged", "plain"), self.pad_to)
+        return Data(parts, {"name": "text"}, self.batch_size, self.seed, "text", sampler)
+
+    def model(self, data: Data) -> nn.Module:
+        return nn.ModuleDict(
+            {"e": nn.Embedding(20, 32), "rnn": nn.GRU(32, 32), "y": nn.Linear(32, 2)}
+        )
+
+    def logits(self, model: nn.Module, batch: Batch) -> Tensor:
+        x, lengths, _ = batch
+        states = model["rnn"](model["e"](x).transpose(0, 1))[0]  # time batch hidden
+        return model["y"](states.gather(0, (lengths - 1)[None, :, None].expand(1, -1, 32))[0])
+
+    def objective(self, model: nn.Module, batch: Batch) -> Terms:
+        return {"cross_entropy": cross_entropy(self.logits(model, batch), batch[2])}
+
+    def metrics(self, model: nn.Module, batch: Batch) -> dict[str, Tensor]:
+        return {
+            "cross_entropy": cross_entropy(self.logits(model, batch), batch[2], reduction="none")
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -401,6 +435,27 @@ def late() -> None:
     assert len(terms) == len(wanted)
 
 
+def several_shapes(pad_to: int, graphs: int) -> None:
+    """A graph for each shape of a batch, and the bits of an eager run with the same shapes."""
+    recipe = Sentences(pad_to=pad_to)
+    compare(recipe, "fp32")
+    setup = choose("cuda", "fp32")
+    with computing(setup), deterministic():
+        data = recipe.dataset().to(setup.device, setup.dtype)
+        state = begin(recipe, data, setup)
+        update = capture.Update(recipe, state, data, setup)
+        for _ in train(recipe, state, data, update=update):
+            pass
+    assert len(update.graphs) == graphs, (len(update.graphs), update.uncaptured)
+    many = "batches have more than 8 shapes" in update.uncaptured
+    assert many == (graphs == capture.SHAPES), update.uncaptured
+
+
+def accumulated() -> None:
+    """Gradients of several batches run eagerly, say so, and are those of one large batch."""
+    compare(replace(Base(), accumulate=2), "fp32", "several batches")
+
+
 def checks() -> Iterator[tuple[str, Callable[[], None]]]:
     recipes = {
         "an MLP with dropout": Base(),
@@ -418,6 +473,9 @@ def checks() -> Iterator[tuple[str, Callable[[], None]]]:
         yield f"optimiser {optimizer}", lambda r=recipe, s=said: compare(r, "tf32", s)
     yield "text in lanes", lambda: compare(Text(lanes=True), "tf32")
     yield "text in windows", lambda: compare(Text(), "tf32")
+    yield "batches of eight shapes at most", lambda: several_shapes(16, 4)
+    yield "batches of many shapes", lambda: several_shapes(1, capture.SHAPES)
+    yield "gradients of several batches", accumulated
     yield "the clock", lambda: compare(Reading(clocked=True), "fp32")
     yield "float64 runs eagerly", lambda: compare(Base(), "fp64", "in fp64 cannot be captured")
     yield "state.step falls back", lambda: compare(Reading(), "fp32", "reads `state.step`")

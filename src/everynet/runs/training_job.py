@@ -145,8 +145,8 @@ class TrainingJob(Job):
         on_cuda, alone = self.setup.device.type == "cuda", world.size == 1
         for record in train(recipe, state, self.data, history=history, update=update):
             step, last = record.step, record.step == until
-            if on_cuda and update.eager:
-                progress.say_once(f"updates are not captured as one graph: {update.eager}")
+            if on_cuda and (why := update.uncaptured):
+                progress.say_once(f"updates are not captured as one graph: {why}")
             flush = step % FLUSH == 0 or last
             if flush or worth_logging(step):
                 log.pending.append(record)

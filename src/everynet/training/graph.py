@@ -7,6 +7,7 @@ augment, forward, backward, clip, optimiser) is started as one. The rules:
     the first updates run kernel by kernel on the stream that captures, and are watched: one that
     waits for the device, reads `state.step` or draws random numbers on the CPU is not captured;
     capturing runs nothing, so the next update is the first replay;
+    batches of several shapes have a graph each, up to SHAPES of them, in one pool of memory;
     what changes between replays is written in place: rows of the batch, rates, the clock, seeds;
     the terms of a replay are copied, because the next one overwrites them.
 
@@ -19,7 +20,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from typing import Generic
+from typing import Generic, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +38,21 @@ from everynet.training.processes import World
 UPDATE = 3  # seeds what happens in an update
 WATCHED = 3
 """Updates before the capture: moments are made, kernels chosen, and the update is watched."""
+SHAPES = 8
+"""Shapes of batches of which an update is captured; those of others run kernel by kernel."""
+Shapes = tuple[torch.Size, ...]
+
+
+class Captured(NamedTuple):
+    """The update for batches of one shape, as a graph."""
+
+    graph: torch.cuda.CUDAGraph
+    inputs: tuple[Tensor, ...]
+    """The batch, which is written in place before a replay."""
+    names: tuple[str, ...]
+    """Of the terms."""
+    terms: Tensor
+    """The terms of the newest replay."""
 
 
 def has_images(model: nn.Module) -> bool:
@@ -119,15 +135,13 @@ class Update(Generic[M, X]):
         self.mixed = mix_on(0, recipe.seed, UPDATE)
         cuda = setup.device.type == "cuda"
         self.numbers = torch.Generator(setup.device if cuda else "cpu")  # for augmentation
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.inputs: tuple[Tensor, ...] = ()
-        self.names: tuple[str, ...] = ()
-        self.terms: Tensor | None = None
-        self.seen: list[list[torch.Size]] = []
+        self.graphs: dict[Shapes, Captured] = {}
+        self.watched: list[Shapes] = []
+        """The shapes of the batches whose updates were watched."""
         self.eager = self._refusal() if cuda else "only cuda captures"
         """Why updates are not captured as one graph; empty where they are, or may be."""
         if not self.eager:
-            self.stream = torch.cuda.Stream(setup.device)
+            self.stream, self.pool = torch.cuda.Stream(setup.device), torch.cuda.graph_pool_handle()
 
     def _refusal(self) -> str:
         """Why there is no use in trying to capture; empty where there may be."""
@@ -159,7 +173,7 @@ class Update(Generic[M, X]):
         else:
             first = step * state.parts
             every = [self._use(feed, first + part, part) for part in range(state.parts)]
-            terms = {name: sum(one[name] for one in every) / state.parts for name in every[0]}
+            terms = {name: torch.stack([one[name] for one in every]).mean() for name in every[0]}
         state.step = step + 1
         return terms
 
@@ -217,17 +231,29 @@ class Update(Generic[M, X]):
 
     # ------------------------------------------------------------------------------ as one graph
 
-    def _by_graph(self, stored: Batch) -> Terms:
-        """Watch the first updates, capture the next, and replay it from then on."""
-        if self.graph is None and len(self.seen) < WATCHED:
-            return self._watched(stored)
-        if self.graph is None:
-            self._capture(stored)
-        if self.graph is None or [t.shape for t in stored] != [t.shape for t in self.inputs]:
-            return self.by_kernels(stored)
-        return self._replayed(stored)
+    @property
+    def uncaptured(self) -> str:
+        """Why some updates, or all of them, run kernel by kernel; empty where none does."""
+        shapes = {*self.watched}
+        many = len(self.graphs) == SHAPES and len(shapes) > SHAPES
+        rest = f"batches have more than {SHAPES} shapes; `pad_to` rounds their lengths"
+        return self.eager or (rest if many else "")
 
-    def _watched(self, stored: Batch) -> Terms:
+    def _by_graph(self, stored: Batch) -> Terms:
+        """Watch the first updates and the first of each shape, capture the next, and replay it."""
+        shapes = tuple(tensor.shape for tensor in stored)
+        if shapes in self.graphs:
+            return self._replayed(self.graphs[shapes], stored)
+        if len(self.watched) < WATCHED or (
+            shapes not in self.watched and len({*self.watched}) <= SHAPES
+        ):
+            return self._watched(stored, shapes)
+        if len(self.graphs) < SHAPES and (made := self._capture(stored)):
+            self.graphs[shapes] = made
+            return self._replayed(made, stored)
+        return self.by_kernels(stored)
+
+    def _watched(self, stored: Batch, shapes: Shapes) -> Terms:
         """One kernel after another on the stream that captures, watched for what no graph can."""
         here, before = torch.cuda.current_stream(), torch.default_generator.get_state()
         self.stream.wait_stream(here)
@@ -238,24 +264,22 @@ class Update(Generic[M, X]):
         ):
             terms = self.by_kernels(stored)
         here.wait_stream(self.stream)
-        self.seen.append([tensor.shape for tensor in stored])
+        self.watched.append(shapes)
         if reads:
             self.eager = "its update reads `state.step` (`state.clock` can be captured)"
         elif not torch.equal(before, torch.default_generator.get_state()):
             self.eager = "its update draws random numbers on the CPU"
-        elif waits and len(self.seen) > 1:  # the first makes constants and moments
+        elif waits and len(self.watched) > 1:  # the first makes constants and moments
             self.eager = f"its update waits for the device ({waits[0]})"
-        elif self.seen[-1] != self.seen[0]:
-            self.eager = "its batches differ in shape"
         elif not _alike([*terms.values()]):
             self.eager = "its terms are not single numbers on the device, all of one type"
         return terms
 
-    def _capture(self, stored: Batch) -> None:
-        """Record the update; nothing is computed."""
+    def _capture(self, stored: Batch) -> Captured | None:
+        """Record the update for batches of this shape, if that can be; nothing is computed."""
         if self.draws:
             self.eager = "it draws from Python's or numpy's random numbers"
-            return
+            return None
         inputs = tuple(tensor.clone() for tensor in stored)
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.numbers)
@@ -263,18 +287,20 @@ class Update(Generic[M, X]):
             with (
                 _own_workspaces(),
                 watching_step(self.state) as reads,
-                torch.cuda.graph(graph, stream=self.stream, capture_error_mode="thread_local"),
+                torch.cuda.graph(
+                    graph, self.pool, stream=self.stream, capture_error_mode="thread_local"
+                ),
             ):
                 terms = self.by_kernels(inputs)
                 values = torch.stack([*terms.values()])
         except RuntimeError as error:
             self.eager = f"capturing failed: {str(error).splitlines()[0]}"
             self._generators_anew()
-            return
+            return None
         if reads:
             self.eager = "its update reads `state.step` (`state.clock` can be captured)"
-            return
-        self.graph, self.inputs, self.names, self.terms = graph, inputs, tuple(terms), values
+            return None
+        return Captured(graph, inputs, tuple(terms), values)
 
     def _generators_anew(self) -> None:
         """Give new states to the generators, which a failed capture leaves unusable."""
@@ -284,13 +310,11 @@ class Update(Generic[M, X]):
             generator.graphsafe_set_state(torch.Generator(device).graphsafe_get_state())
             generator.manual_seed(number)
 
-    def _replayed(self, stored: Batch) -> Terms:
-        assert self.graph is not None
-        assert self.terms is not None
+    def _replayed(self, captured: Captured, stored: Batch) -> Terms:
         if stored:
-            torch._foreach_copy_(self.inputs, stored)
-        self.graph.replay()
-        return dict(zip(self.names, self.terms.clone().unbind(), strict=True))
+            torch._foreach_copy_(captured.inputs, stored)
+        captured.graph.replay()
+        return dict(zip(captured.names, captured.terms.clone().unbind(), strict=True))
 
 
 def compile_objective(recipe: Training[M, X]) -> Training[M, X]:
