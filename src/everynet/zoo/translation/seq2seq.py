@@ -35,6 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.data.samplers import Buckets
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import encoder_decoder_states, sentence_map
@@ -123,6 +124,7 @@ class Translation(Training[Seq2Seq]):
     }
 
     last_weights: ClassVar[bool] = True
+    captured: ClassVar[bool] = True
 
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
@@ -134,16 +136,19 @@ class Translation(Training[Seq2Seq]):
     """Size of the embedding of a token."""
     hidden_size: int = 128
     """Units of the encoder and of the decoder: the size of the vector between them."""
+    pad_to: int = 1
+    """Lengths of training batches are rounded up to a multiple of it: on cuda 8 is faster."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "embedding", "hidden_size")
+        self.at_least(1, "embedding", "hidden_size", "pad_to")
 
     def dataset(self) -> Data:
-        return load(
+        data = load(
             self.data, kind="pairs", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
             vocabulary=self.vocabulary,
         )  # fmt: skip
+        return replace(data, sampler=Buckets(("ragged", "ragged"), self.pad_to))
 
     def model(self, data: Data) -> Seq2Seq:
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
