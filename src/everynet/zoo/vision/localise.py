@@ -47,6 +47,7 @@ from everynet.data.images.augment import affine
 from everynet.data.images.standardize import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
+from everynet.metrics.classification import name_classes
 from everynet.metrics.meanings import meanings
 from everynet.nn.input_checks import require_images
 from everynet.recipes.recipe import later
@@ -253,12 +254,10 @@ class SingleObject(Training[Localiser]):
         pixels = (width or inputs.shape[3], height or inputs.shape[2]) * 2
         for x in inputs.split(100):
             y, b = (part.double().cpu() for part in model(x))
-            for row, edges in zip(y.softmax(1), b.clamp(0, 1), strict=True):
-                k = int(row.argmax())
-                named = zip(EDGES, edges.tolist(), pixels, strict=True)
-                box = {name: part * most for name, part, most in named}
-                answer = {"class": spec["classes"][k], "probability": float(row[k]), "box": box}
-                answers.append(answer)
+            named = name_classes(y.softmax(1), spec["classes"])
+            for answer, edges in zip(named, b.clamp(0, 1).tolist(), strict=True):
+                box = {n: e * s for n, e, s in zip(EDGES, edges, pixels, strict=True)}
+                answers.append({**answer, "box": box})
         return answers
 
     def tiny(self) -> Self:
