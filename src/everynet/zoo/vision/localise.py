@@ -58,7 +58,6 @@ from everynet.zoo.vision.cnn import ConvBlock
 from everynet.zoo.vision.pictures.localisation import attention_boxes, predicted_boxes
 
 Edges = Float[Tensor, "batch 4"]
-EDGES = ("left", "top", "right", "bottom")
 BETA = 0.1  # s of (8), as part of the image
 FIRST_DISTANCE = 0.15  # of the edges that a pixel proposes at first, as part of the image
 
@@ -246,18 +245,14 @@ class SingleObject(Training[Localiser]):
         found = model(x)[1].cpu().to(x.dtype)
         return attention_boxes(images, model.attention(maps).cpu(), boxes, found)
 
-    def predict(
-        self, model: Localiser, inputs: Tensor, spec: Spec, *, width: int = 0, height: int = 0
-    ) -> Sequence[dict[str, Any]]:
-        """Class and box; edges in pixels of an image of `width` x `height`, or as it was read."""
-        answers = []
-        pixels = (width or inputs.shape[3], height or inputs.shape[2]) * 2
+    def predict(self, model: Localiser, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """Class and box, whose edges are parts of the width and height of the image."""
+        answers: list[dict[str, Any]] = []
         for x in inputs.split(100):
             y, b = (part.double().cpu() for part in model(x))
             named = name_classes(y.softmax(1), spec["classes"])
-            for answer, edges in zip(named, b.clamp(0, 1).tolist(), strict=True):
-                box = {n: e * s for n, e, s in zip(EDGES, edges, pixels, strict=True)}
-                answers.append({**answer, "box": box})
+            boxes = zip(named, b.clamp(0, 1), strict=True)
+            answers += [{**answer, "box": box} for answer, box in boxes]
         return answers
 
     def tiny(self) -> Self:
