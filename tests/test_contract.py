@@ -46,7 +46,7 @@ ALL = {entry.name: entry for entry in entries()[0]}
 KINDS = {kind: [n for n, e in ALL.items() if e.kind == kind] for kind in
          ("training", "fitting", "simulation", "experiment")}  # fmt: skip
 NUMBER = re.compile(r"\((\d+)\)")
-UNPREDICTED = (Training.predict, Fitting.predict)
+ANSWERED, UNPREDICTED = set(), (Training.predict, Fitting.predict)
 TEXTS = ("labelled", "text", "lines", "pairs")
 WITHOUT_PROBABILITY = ("perceptron",)
 """Classifiers that say on which side of a plane an input lies, and give its distance as score."""
@@ -458,8 +458,10 @@ def test_every_answer_of_a_classifier_names_the_probability_of_each_class(lived)
         return
     trained = everynet.trained(result.folder)
     spec = trained.spec
-    if spec["task"] not in ("classification", "detection"):
+    form = (type(recipe), len(spec["classes"]))
+    if spec["task"] not in ("classification", "detection") or form in ANSWERED:
         return
+    ANSWERED.add(form)
     if spec["kind"] in TEXTS:
         given = ["a good film", "nobody laughed"]
     else:
