@@ -1,6 +1,7 @@
 """Localisation: boxes against their formulas, files of one's own, and what it learns."""
 
 import csv
+import io
 import json
 from dataclasses import replace
 
@@ -189,8 +190,11 @@ def check_pixels(run, out, capsys):
         (grey,) = everynet.trained(run).predict(pixels[None, :, :, 0].numpy())
         assert grey["box"] == pytest.approx(box)
         assert main(["predict", str(run), str(photo), "--out", str(out / "a.csv")]) == 0
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(photo.read_bytes())))
+        assert main(["predict", str(run), "-", "--out", str(out / "b.png")]) == 0
     with Image.open(out / "made" / "photo-overlay.png") as image:
         drawn = torch.from_numpy(np.asarray(image).copy())
+    assert (out / "b.png").read_bytes() == (out / "made" / "photo-overlay.png").read_bytes()
     assert line["overlay"] == str(out / "made" / "photo-overlay.png")
     inked = (drawn != pixels).any(2)
     wanted = torch.zeros(120, 160, dtype=torch.bool)
