@@ -31,7 +31,7 @@ from everynet.data.samplers import Made
 from everynet.metrics.meanings import MEANINGS, explain_metric
 from everynet.recipes.catalog import entries, find
 from everynet.recipes.experiment import Table
-from everynet.recipes.recipe import Goal
+from everynet.recipes.recipe import Fitting, Goal
 from everynet.recipes.settings import override, setting_docs, settings
 from everynet.recipes.state import State
 from everynet.recipes.training import Training, minimised
@@ -46,6 +46,10 @@ ALL = {entry.name: entry for entry in entries()[0]}
 KINDS = {kind: [n for n, e in ALL.items() if e.kind == kind] for kind in
          ("training", "fitting", "simulation", "experiment")}  # fmt: skip
 NUMBER = re.compile(r"\((\d+)\)")
+ANSWERED, UNPREDICTED = set(), (Training.predict, Fitting.predict)
+TEXTS = ("labelled", "text", "lines", "pairs")
+WITHOUT_PROBABILITY = ("perceptron",)
+"""Classifiers that say on which side of a plane an input lies, and give its distance as score."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -445,6 +449,32 @@ def test_a_run_gives_figures_pictures_and_a_card(lived):
     check_captions(recipe, shown, captions)
     for picture, caption in captions.items():
         assert f"![{caption}](pictures/{picture}.png)\n\n*{caption}*\n" in page
+
+
+def test_every_answer_of_a_classifier_names_the_probability_of_each_class(lived):
+    """Each network that predicts one of its classes, on inputs that say nothing."""
+    recipe, result, _, _ = lived
+    if recipe.kind not in ("training", "fitting") or type(recipe).predict in UNPREDICTED:
+        return
+    trained = everynet.trained(result.folder)
+    spec = trained.spec
+    form = (type(recipe), len(spec["classes"]))
+    if spec["task"] not in ("classification", "detection") or form in ANSWERED:
+        return
+    ANSWERED.add(form)
+    if spec["kind"] in TEXTS:
+        given = ["a good film", "nobody laughed"]
+    else:
+        given = torch.rand(3, *spec["shape"], generator=torch.Generator().manual_seed(0)).numpy()
+        given = (given * spec.get("peak", 1)).round()
+    for answer in trained.predict(given):
+        if recipe.name in WITHOUT_PROBABILITY:
+            assert answer.keys() >= {"class", "score"}
+            continue
+        p = answer["probabilities"]
+        assert list(p) == spec["classes"]
+        assert sum(p.values()) == pytest.approx(1, abs=1e-5)
+        assert p[answer["class"]] == answer["probability"] == max(p.values())
 
 
 def test_what_is_loaded_is_what_the_run_ended_with(lived):

@@ -154,13 +154,19 @@ def test_figures_are_of_every_sort():
 @torch.no_grad()
 def test_a_line_is_judged_and_its_gap_filled():
     tokens = Tokens.learned(["the man pulled a cart up hill"], "words")
-    spec = {"tokens": tokens.spec}
+    spec = {"tokens": tokens.spec, "classes": ["corrupted", "real"]}
     net, recipe = discriminator(len(tokens)), find("corrupted").tiny()
     line = torch.tensor(tokens.encode("the man pulled mules"))
     asked = torch.tensor([1, 2, BLANK, 3])
     told, filled = recipe.predict(net, [line, asked], spec, candidates=3)
     p = net(line[None], torch.tensor([4]))[0].sigmoid().item()
-    assert told == {"real": pytest.approx(p), "tokens": 4, "unknown": 1}
+    both = {"corrupted": pytest.approx(1 - p), "real": pytest.approx(p)}
+    assert told.pop("probabilities") == both
+    best = {
+        "class": "real" if p > 0.5 else "corrupted",
+        "probability": pytest.approx(max(p, 1 - p)),
+    }
+    assert told == {**best, "tokens": 4, "unknown": 1}
     scores = {}
     for word in range(1, len(tokens)):
         row = torch.tensor([[1, 2, word, 3]])

@@ -199,8 +199,9 @@ def test_predictions_are_tags_of_each_word():
     assert [one["unknown"] for one in said][2] == 1
     for one, line in zip(said, lines, strict=True):
         p = model(line[None], torch.tensor([len(line)]))[0].softmax(1)
-        torch.testing.assert_close(torch.tensor(one["probabilities"]), p.max(1).values.float())
-        assert one["tags"] == [["word", "name"][n] for n in p.argmax(1)]
+        found = [[tag["probabilities"][name] for name in ("word", "name")] for tag in one["tags"]]
+        torch.testing.assert_close(torch.tensor(found), p.float())
+        assert [tag["class"] for tag in one["tags"]] == [["word", "name"][n] for n in p.argmax(1)]
 
 
 def test_the_pair_is_drawn_with_equal_states_up_to_the_word_in_doubt():

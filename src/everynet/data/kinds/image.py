@@ -94,7 +94,7 @@ class Image(ImageKind[Samples]):
 
     def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:
         """Images in the colours of the data: each a PNG, and where there are several a sheet."""
-        return write_images(self.to_data_units(made, spec), path)
+        return write_images(made, path)
 
     def look_over(self, path: Path, report: Report, **options: Any) -> None:  # noqa: ANN401
         if kind_of_path(path) != "folder":

@@ -8,6 +8,7 @@ rest for validation, by a hash of the row numbers; of real targets about so many
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from everynet.system.wording import nearest, shown
 
 MOST_CLASSES = 50
 TASKS = ("classification", "regression")
+_ID = re.compile(r"(^|[^A-Za-z])(?i:id)$|[a-z]I[Dd]$")
 _SPLITS = {
     "classification": "of each class, by hash of the row number, a fifth is test and a tenth of "
     "the rest is valid",
@@ -129,6 +131,16 @@ def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
     if not values or not len(values[0].numbers):
         raise UserError(f"{shown(path)} must have rows below its header")
     return torch.from_numpy(forms.apply(treatments, values))
+
+
+def read_ids(path: Path) -> list[str]:
+    """The cells of the first column that is called an id (`id`, `row_id`, `CustomerID`), if any."""
+    file = open_csv(path)
+    named = (at for at, name in enumerate(file.header) if _ID.search(name.strip()))
+    at = next(named, None)
+    if at is None:
+        return []
+    return [shown(cells[at], 200) for lines in file.chunks() for _, cells in lines]
 
 
 def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:

@@ -36,7 +36,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
-from everynet.metrics import classified
+from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
@@ -264,10 +264,8 @@ class TwoClasses(Fitting[LogisticRegression]):
     def predict(
         self, model: LogisticRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        return [
-            {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
-            for p in model.predict_proba(inputs.flatten(1))
-        ]
+        p = torch.as_tensor(model.predict_proba(inputs.flatten(1)))
+        return name_classes(p, spec["classes"])
 
 
 RECIPES = {

@@ -34,7 +34,7 @@ from everynet import plot
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.transfer import constant
-from everynet.metrics import classified, confusion, predict_class, regressed
+from everynet.metrics import classified, confusion, name_classes, predict_class, regressed
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, later
@@ -332,8 +332,7 @@ class Supervised(Training[MLP]):
         z = model(inputs)
         if spec["task"] == "regression":
             return [{"value": value} for value in _in_target_units(z[:, 0], spec).tolist()]
-        best = zip(predict_class(z).tolist(), probabilities(z).amax(1).tolist(), strict=True)
-        return [{"class": spec["classes"][k], "probability": p} for k, p in best]
+        return name_classes(probabilities(z), spec["classes"])
 
     def tiny(self) -> Self:
         hidden = tuple(min(n, 8) for n in self.hidden)

@@ -240,6 +240,7 @@ class OneFromTheRest(Fitting[Perceptron]):
     def predict(
         self, model: Perceptron, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
+        """The class and the score, whose sign it is; a perceptron knows no probability."""
         answers = model.predict(inputs.flatten(1)).tolist()
         scores = model.decision_function(inputs.flatten(1)).tolist()
         return [

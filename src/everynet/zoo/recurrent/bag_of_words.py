@@ -42,7 +42,7 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
-from everynet.metrics import classified
+from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
@@ -240,7 +240,7 @@ class BagOfWords(Fitting[Bag]):
     def predict(
         self, model: Bag, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
     ) -> Sequence[dict[str, Any]]:
-        """The class with its probability, and the `words` (or runs) with the largest weights."""
+        """The class, all probabilities, and the `words` (or runs) with the largest weights."""
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
@@ -252,8 +252,7 @@ class BagOfWords(Fitting[Bag]):
             order = weights.argsort(descending=True, stable=True)[:words].tolist()
             answers.append(
                 {
-                    "class": spec["classes"][label],
-                    "probability": p[label].item(),
+                    **name_classes(p[None], spec["classes"])[0],
                     "words": {
                         decode_run(int(model.keys_[held[n]]), tokens): round(weights[n].item(), 4)
                         for n in order

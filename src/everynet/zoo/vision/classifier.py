@@ -28,7 +28,7 @@ from everynet.data.images.augment import (
     shift,
 )
 from everynet.data.transfer import constant
-from everynet.metrics import classified, confusion
+from everynet.metrics import classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
@@ -221,16 +221,8 @@ class ImageClassification(Training[M]):
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The most likely class of each image, and the probability of every class."""
-        classes = spec["classes"]
-        parts = [model(x).softmax(1).double().cpu() for x in inputs.split(1000)]
-        return [
-            {
-                "class": classes[max(range(len(row)), key=row.__getitem__)],
-                "probability": max(row),
-                "probabilities": dict(zip(classes, row, strict=True)),
-            }
-            for row in torch.cat(parts).tolist()
-        ]
+        parts = [model(x).softmax(1).cpu() for x in inputs.split(1000)]
+        return name_classes(torch.cat(parts), spec["classes"])
 
 
 def check_image_run(of: Trained, because: str) -> None:
