@@ -391,6 +391,7 @@ class TrainingJob(Job):
         self.data = self.recipe.dataset().to(self.setup.device, torch.float32)
         self.check_sources()
         self.log = Log.of(self.folder)
+        self.best = checkpoint.newest_progress(self.folder)
         model: nn.Module = super().load_to_draw()
         return model
 
@@ -404,7 +405,8 @@ class TrainingJob(Job):
         return pictures | self.own_pictures()
 
     def own_pictures(self) -> dict[str, Drawn]:
-        return {"learning-curve": Drawn(learning_curve(self.log.rows), "")}
+        kept, last = self.best.best_step, max((row["step"] for row in self.log.rows), default=0)
+        return {"learning-curve": Drawn(learning_curve(self.log.rows, max(kept, 0) or last), "")}
 
     def draw_layers(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""
