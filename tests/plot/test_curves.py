@@ -92,7 +92,7 @@ def test_the_step_whose_weights_are_kept_is_marked_in_every_panel():
     assert [line.get_xdata() for line in marks] == [[2, 2], [2, 2]]
     (legend,) = drawn.legends
     assert [text.get_text() for text in legend.get_texts()] == [
-        "training", "kept: step 2", "validation",
+        "training", "weights kept: step 2", "validation",
     ]  # fmt: skip
     assert not faults(drawn)
     assert not any("kept" in text.get_text() for text in learning_curve(history).legends[0].texts)

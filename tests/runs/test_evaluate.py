@@ -132,7 +132,7 @@ def test_a_run_with_weights_of_classes_is_evaluated_on_files_frames_and_arrays(b
 
 
 @pytest.mark.parametrize(("change", "words"), [
-    (lambda x, y: (x[:, :1], y), r"inputs \(float64 of shape \(40, 1\)\) must be rows of 2 columns"),
+    (lambda x, y: (x[:, :1], y), r"inputs \(float64 of shape \(40, 1\)\) must be rows of 2 c"),
     (lambda x, y: (x, np.where(y == "no", "maybe", y)), "class maybe is none that the network lea"),
     (lambda x, y: Frame({"a": x[:, 0], "b": x[:, 1]}), "has no column y; did you mean "),
     (lambda x, y: (x, y[:-1]), "must hold one value for each row of X"),

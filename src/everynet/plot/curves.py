@@ -43,7 +43,7 @@ def learning_curve(history: LoggedRows, kept: int | None = None) -> Figure:
         _panel(axes, name, train.get(name), valid.get(name))
         if kept is not None:
             axes.axvline(
-                kept, color=BASELINE, linewidth=1.2, zorder=1, label=f"kept: step {kept:,}"
+                kept, color=BASELINE, linewidth=1.2, zorder=1, label=f"weights kept: step {kept:,}"
             )
     lines = {
         name: line
