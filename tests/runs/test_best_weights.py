@@ -125,10 +125,11 @@ def test_ties_go_by_the_objective_and_then_to_the_later():
     step, line = kept_of((0.8, 1.0), (0.9, 0.5), (0.9, 0.3), (0.9, 0.4), (0.7, 0.1))
     assert step == 3
     assert line == (
-        "of step 3 of 5: best valid accuracy 0.9, of 3 such evaluations the one with the least "
-        "objective (0.3)"
+        "of step 3 of 5: best valid accuracy 0.9, of 3 such evaluations the best by "
+        "cross_entropy 0.3"
     )
     assert kept_of((0.9, 0.5), (0.9, 0.5), (0.8, 0.5))[0] == 2
+    assert kept_of((0.9, 0.3), (0.9, 0.5), terms=("cross_entropy", "heads"))[0] == 1
     step, line = kept_of((0.9, 0.1), (0.9, 0.5), (0.8, 0.5), terms=("critic",))
     assert step == 2, "the objective was not measured"
     assert line.endswith("accuracy 0.9, of 2 such evaluations the last")
@@ -139,8 +140,8 @@ def test_a_share_below_one_per_cent_leaves_the_choice_to_the_objective():
     step, line = kept_of((0.003, 2.0), (0.001, 1.5), (0.002, 1.6))
     assert step == 2
     assert line == (
-        "of step 2 of 3: best valid objective 1.5, because accuracy (0.001) stayed below 1% and "
-        "tells little"
+        "of step 2 of 3: best valid cross_entropy 1.5, because accuracy (0.001) stayed below 1% "
+        "and tells little"
     )
     assert kept_of((0.003, 2.0), (0.02, 2.5), (0.001, 1.5))[0] == 2
     assert kept_of((0.003, 2.0), (0.001, 1.5), terms=("critic",))[0] == 1

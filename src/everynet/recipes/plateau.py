@@ -34,10 +34,10 @@ class Score(NamedTuple):
     def of(monitor: Goal, metrics: Mapping[str, float], terms: Iterable[str] = ()) -> Score:
         """The score of an evaluation; `terms` are the names of what training minimises."""
         merit = monitor.merit({monitor.metric: monitored_value(monitor, metrics, terms)})
-        found = objective(metrics, terms)
-        if found is None:
-            return Score(merit)
-        return Score(0.0 if is_share(monitor) and merit < NEXT_TO_NOTHING else merit, -found)
+        names = measured_terms(metrics, terms)
+        if names and is_share(monitor) and merit < NEXT_TO_NOTHING:
+            merit = 0.0
+        return Score(merit, -sum(metrics[name] for name in names))
 
     @staticmethod
     def mean(scores: Iterable[Score]) -> Score:
@@ -54,20 +54,17 @@ def is_share(monitor: Goal) -> bool:
     return monitor.relation in (">", ">=") and 0 < monitor.value <= 1
 
 
-def objective(metrics: Mapping[str, float], terms: Iterable[str] = ()) -> float | None:
-    """The objective in an evaluation: the terms by their names, or the metric `loss`; or None."""
-    names = [name for name in terms if not name.startswith("_")]
-    if names and all(name in metrics for name in names):
-        return sum(metrics[name] for name in names)
-    return metrics.get("loss")
+def measured_terms(metrics: Mapping[str, float], terms: Iterable[str] = ()) -> list[str]:
+    """The metrics that are the objective: those terms that were measured, or else `loss`."""
+    names = [name for name in terms if name in metrics and not name.startswith("_")]
+    return names or ["loss"] * ("loss" in metrics)
 
 
 def monitored_value(goal: Goal, metrics: Mapping[str, float], terms: Iterable[str] = ()) -> float:
     """The value of an evaluation that decides."""
     if goal is OBJECTIVE:
-        found = objective(metrics, terms)
-        every = (value for name, value in metrics.items() if not name.startswith("_"))
-        return sum(every) if found is None else found
+        names = measured_terms(metrics, terms) or [n for n in metrics if not n.startswith("_")]
+        return sum(metrics[name] for name in names)
     goal.check(metrics)
     return metrics[goal.metric]
 

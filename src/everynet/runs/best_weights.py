@@ -18,8 +18,8 @@ from everynet.recipes.plateau import (
     Score,
     Streak,
     is_share,
+    measured_terms,
     monitored_value,
-    objective,
 )
 from everynet.recipes.recipe import Goal
 from everynet.recipes.training import Training
@@ -98,10 +98,11 @@ class BestWeights:
     ) -> str:
         """What made an evaluation the best of all."""
         value = monitored_value(monitor, found, self.terms)
-        loss = objective(found, self.terms)
-        if loss is not None and is_share(monitor) and value < NEXT_TO_NOTHING:
+        terms = measured_terms(found, self.terms)
+        loss = f"{' + '.join(terms)} {sum(found[name] for name in terms):.4g}"
+        if terms and is_share(monitor) and value < NEXT_TO_NOTHING:
             return (
-                f"objective {loss:.4g}, because {monitor.metric} ({value:.4g}) stayed below "
+                f"{loss}, because {monitor.metric} ({value:.4g}) stayed below "
                 f"{NEXT_TO_NOTHING:.0%} and tells little"
             )
         merit = Score.of(monitor, found, self.terms).merit
@@ -109,7 +110,7 @@ class BestWeights:
         what = f"{monitor.metric} {value:.4g}"
         if alike == 1:
             return what
-        how = "the last" if loss is None else f"the one with the least objective ({loss:.4g})"
+        how = f"the best by {loss}" if terms else "the last"
         return f"{what}, of {alike} such evaluations {how}"
 
 
