@@ -97,7 +97,7 @@ def received(good, tmp_path):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Small pictures."""
-    monkeypatch.setattr(training_job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(training_job, "learning_curve", lambda *_: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture

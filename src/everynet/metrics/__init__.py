@@ -2,6 +2,7 @@
 
 from everynet.metrics.classification import accuracy as accuracy
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy
+from everynet.metrics.classification import balanced_weights as balanced_weights
 from everynet.metrics.classification import confusion as confusion
 from everynet.metrics.classification import macro_f1 as macro_f1
 from everynet.metrics.classification import majority_accuracy as majority_accuracy

@@ -36,6 +36,13 @@ def name_classes(
     ]
 
 
+def balanced_weights(targets: Int[Tensor, " samples"], classes: int) -> tuple[float, ...]:
+    """Weights n / (K n_k) that let K classes count alike, where n_k of n samples are in class k."""
+    counts = torch.bincount(targets, minlength=classes)
+    weights: list[float] = (counts.sum() / (classes * counts.double())).tolist()
+    return tuple(weights)
+
+
 def accuracy(
     logits: Float[Tensor, "batch outputs"], targets: Int[Tensor, " batch"]
 ) -> Float[Tensor, " batch"]:

@@ -107,6 +107,10 @@ class Experiment(Recipe):
         """The recipe that the file of a run of this one is named after."""
         return self
 
+    def introduction(self) -> list[str]:
+        """Lines that say what is trained, before it is."""
+        return []
+
     def page(self, table: Table) -> list[str]:
         """Lines of Markdown that the card shows besides the metrics: what each cell came to."""
         names = [*dict.fromkeys(name for cell in table.cells.values() for name in cell.valid)]

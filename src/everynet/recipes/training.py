@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.metrics.meanings import BETTER
 from everynet.metrics.summary import summarise_outputs
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, warm_up
-from everynet.recipes.plateau import Plateau
+from everynet.recipes.plateau import OBJECTIVE, Plateau
 from everynet.recipes.recipe import Answers, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
 from everynet.system.user_files import line_of
+from everynet.system.wording import nearest, shown
 
 
 def minimised(terms: Terms) -> Tensor:
@@ -107,6 +109,8 @@ class Training(Recipe, Generic[M, X]):
     """Steps between checkpoints; 0 is at each evaluation."""
     patience: int = later(0)
     """Evaluations in a row without a better one that end the run; 0 never does."""
+    metric: str = later("")
+    """The validation metric that chooses weights and orders a sweep; empty: as the goal says."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
     """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
 
@@ -130,7 +134,9 @@ class Training(Recipe, Generic[M, X]):
         self.at_least(0, "warmup", "eval_every", "save_every", "patience")
         self.one_of("optimizer", self.known_optimizers)
         self.one_of("schedule", SCHEDULES)
-        monitors = self.schedule != "plateau" or bool(self.goal)
+        if self.metric:
+            self.monitored()  # refuses one of which nobody knows whether more is better
+        monitors = self.schedule != "plateau" or bool(self.goal or self.metric)
         self.require(monitors, "schedule", "another where no goal says which metric to monitor")
 
     def dataset(self) -> Data:
@@ -165,7 +171,7 @@ class Training(Recipe, Generic[M, X]):
         rising = warm_up(step, self.warmup)
         if self.schedule != "plateau":
             return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
-        monitor = self.monitor()
+        monitor = self.monitored()
         assert monitor is not None  # __post_init__ asks for a goal
         plateau: Plateau | None = vars(self).get("_plateau")
         if plateau is None or not plateau.goes_on(history):
@@ -205,6 +211,32 @@ class Training(Recipe, Generic[M, X]):
         """The clause whose metric picks the best weights; None keeps the last ones."""
         ends = self.last_weights and self.schedule not in ("constant", "plateau")
         return self.goals()[0] if self.goal and not ends else None
+
+    def monitored(self) -> Goal | None:
+        """What decides on the validation split: the setting `metric`, else what `monitor` says."""
+        monitor = self.monitor()
+        if not self.metric:
+            return monitor
+        known = {name: Goal(name, sign, float(sign == ">=")) for name, sign in BETTER.items()}
+        known |= {goal.metric: goal for goal in (*self.goals(), *([monitor] if monitor else []))}
+        if self.metric not in known:
+            raise UserError(
+                f"metric ({shown(self.metric)}) must be one of which it is known whether more is "
+                "better, because the best evaluation is chosen by it" + nearest(self.metric, known)
+            )
+        return known[self.metric]
+
+    def task_metric(self, measured: Collection[str]) -> Goal:
+        """What the task is compared by, of the metrics that were measured.
+
+        It is the setting `metric`, else the goal's; else accuracy of classes, the root of the mean
+        squared error of numbers, or the objective.
+        """
+        if self.metric and (monitor := self.monitored()):
+            return monitor
+        goals = [goal for goal in self.goals() if goal.metric in measured or not measured]
+        goals += [Goal(n, BETTER[n], 1.0) for n in ("accuracy", "rmse") if n in measured]
+        return next(iter(goals), OBJECTIVE)
 
     def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""

@@ -490,6 +490,11 @@ def progress_of(path: Path, manifests: Manifests | None = None) -> Best:
         return _progress(stored.get("progress", {}))  # a fitting or a simulation has none
 
 
+def newest_progress(folder: Path) -> Best:
+    """What the newest checkpoint whose record can be read says of the best evaluation."""
+    return _first_good(folder, _newest_first(folder), progress_of)[1]
+
+
 def newest(folder: Path) -> Path:
     """The newest checkpoint of which every byte is as it was written."""
     return _first_good(folder, _newest_first(folder), read_bundle)[0]

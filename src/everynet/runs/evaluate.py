@@ -14,6 +14,7 @@ from pathlib import Path
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
+from everynet.data.in_memory import given, holding
 from everynet.data.loading import Like
 from everynet.metrics.summary import class_report
 from everynet.recipes.recipe import Fitting, Recipe
@@ -44,30 +45,42 @@ class Evaluation:
 
 def evaluate(
     folder: str | Path,
-    data: str | Path = "",
+    data: object = "",
     file: str | Path | None = None,
     *,
     device: str = "auto",
     precision: str = "auto",
     **fields: object,
 ) -> dict[str, float]:
-    """The metrics of a run on labelled files or a known set; or else on its own test split."""
+    """The metrics of a run on labelled data; or else on its own test split.
+
+    Data are files, a known set, or in memory as `run` takes them: a frame, or (X, y).
+    """
     run = open_run(folder, file)
     return evaluate_run(run, data, device=device, precision=precision, **fields).metrics
 
 
 def evaluate_run(
     run: RunFolder,
-    data: str | Path = "",
+    data: object = "",
     *,
     device: str = "auto",
     precision: str = "auto",
     **fields: object,
 ) -> Evaluation:
-    """How a run does on `data`, a path or a known set; or else on its own test split.
+    """How a run does on `data`, a path, a known set or in memory; or else on its own test split.
 
-    `fields` are settings that say how files are read, such as `target`.
+    `fields` are settings that say how data is read, such as `target`.
     """
+    in_memory = None if isinstance(data, str | Path) else given(data)
+    place = str(data) if in_memory is None else in_memory.name
+    with holding(in_memory):
+        return _evaluate(run, place, device, precision, fields)
+
+
+def _evaluate(
+    run: RunFolder, data: str, device: str, precision: str, fields: Mapping[str, object]
+) -> Evaluation:
     recipe = run.recipe
     if not isinstance(recipe, Training | Fitting):
         instead = "; name a cell of it" if recipe.kind == "experiment" else ""
@@ -75,8 +88,8 @@ def evaluate_run(
             f"{recipe.name} is {with_article(recipe.kind)}, which no data can test{instead}"
         )
     setup = _choose_setup(run, device, precision)
-    _check_fields(recipe, str(data), fields)
-    changed = override(recipe, {**fields, **({"data": str(data)} if str(data) else {})})
+    _check_fields(recipe, data, fields)
+    changed = override(recipe, {**fields, **({"data": data} if data else {})})
     assert isinstance(changed, Training | Fitting)
     model = job_class(recipe).load(recipe, run.path, run.spec)
     if isinstance(recipe, Training):

@@ -63,6 +63,8 @@ class ExperimentJob(Job):
         files.cut(self.folder / "metrics.jsonl", 0)
         self.log = Log(self.folder / "metrics.jsonl")
         self.seconds_before = read_seconds(self.folder)
+        for line in recipe.introduction():
+            self.progress.say(line)
         if not checkpoint.steps(self.folder):
             self.simulate()
         while todo := cells_to_train(recipe, self.folder, self.cells):

@@ -49,6 +49,7 @@ from everynet.training.preflight import (
     check_compiles,
     check_memory,
     check_methods,
+    check_metric,
     try_evaluation,
 )
 
@@ -104,6 +105,8 @@ class TrainingJob(Job):
             check_compiles(recipe, self.data, self.setup)
         if self.is_new and source_file(recipe):
             try_evaluation(recipe, self.deployed, self.data, self.setup)
+        if self.is_new and recipe.metric:
+            check_metric(recipe, self.deployed, self.data, self.setup)
         if new_folder:  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, self.state.model)
             torch.set_num_threads(self.setup.threads)
@@ -218,7 +221,8 @@ class TrainingJob(Job):
 
     def describe_newest(self, metrics: Mapping[str, float]) -> str:
         """The metric of an evaluation that a person waits for: the goal's, or the first."""
-        names = [goal.metric for goal in self.recipe.goals() if goal.metric in metrics]
+        goals = [self.recipe.metric, *(goal.metric for goal in self.recipe.goals())]
+        names = [name for name in goals if name in metrics]
         name = next(iter((*names, *metrics)), "")
         return f"valid {name} {metrics[name]:.4g}" if name else ""
 
@@ -234,10 +238,11 @@ class TrainingJob(Job):
         self.log.add(row)
         self.note_time(step)
         if self.best_weights.monitor is not None:
-            merit = self.best_weights.add(metrics)
-            as_good = self.best_weights.prefers_later and merit == best.best_value
-            if best.best_step < 0 or merit > best.best_value or as_good:
-                best.best_step, best.best_value = step, merit
+            self.best_weights.terms = self.log.terms
+            score = self.best_weights.add(metrics)
+            if best.best_step < 0 or score >= self.best_weights.kept:
+                best.best_step, best.best_value = step, score.merit
+                self.best_weights.kept = score
                 self.save_best()
         return row
 
@@ -267,7 +272,7 @@ class TrainingJob(Job):
         if self.world.writes:
             self.tidy()
             files.cut(self.folder / "metrics.jsonl", self.log.length)
-        self.best_weights.replay(self.log.evaluations)
+        self.best_weights.replay(self.log.evaluations, self.best.best_step, self.log.terms)
         return damage
 
     def check_best(self) -> str:
@@ -386,6 +391,7 @@ class TrainingJob(Job):
         self.data = self.recipe.dataset().to(self.setup.device, torch.float32)
         self.check_sources()
         self.log = Log.of(self.folder)
+        self.best = checkpoint.newest_progress(self.folder)
         model: nn.Module = super().load_to_draw()
         return model
 
@@ -399,7 +405,8 @@ class TrainingJob(Job):
         return pictures | self.own_pictures()
 
     def own_pictures(self) -> dict[str, Drawn]:
-        return {"learning-curve": Drawn(learning_curve(self.log.rows), "")}
+        kept, last = self.best.best_step, max((row["step"] for row in self.log.rows), default=0)
+        return {"learning-curve": Drawn(learning_curve(self.log.rows, max(kept, 0) or last), "")}
 
     def draw_layers(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""

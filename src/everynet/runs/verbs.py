@@ -25,7 +25,7 @@ from everynet.recipes.experiment import Experiment, named_cells
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import plain_settings
 from everynet.recipes.stored import describe_recipe
-from everynet.recipes.sweep import Sweep, as_text, sweep_of
+from everynet.recipes.sweep import Sweep, sweep_of
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
 from everynet.runs.folder import (
@@ -234,9 +234,13 @@ def sweep(
     show: bool = False,
     **fields: object,
 ) -> Result:
-    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
+    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`.
+
+    A list holds the values of a setting, anything else is one value: `hidden=[(4,), (16,)]` trains
+    two networks and `hidden=(4, 16)` one.
+    """
     base = find(name) if isinstance(name, str) else name
-    values = {key: as_text(value) for key, value in fields.items()}
+    values = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}
     made = sweep_of(base, values, seeds=seeds, random=random, halving=halving)
     return run(made, out, device=device, precision=precision, jobs=jobs, show=show)
 

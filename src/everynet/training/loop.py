@@ -117,7 +117,7 @@ def train(
 
 def trained(recipe: Training[M, X], data: Data) -> M:
     """The network that a recipe ends with, in memory: no folder, one thread, the last weights."""
-    with computing(choose("cpu")):
+    with computing(choose("cpu")), torch.enable_grad():  # an evaluation may ask for it
         state = begin(recipe, data)
         for _ in train(recipe, state, data):
             pass

@@ -22,7 +22,7 @@ from everynet.system.errors import Failure, UserError
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
 from everynet.system.user_files import defined, line_of
-from everynet.system.wording import shown, with_article, written
+from everynet.system.wording import nearest, shown, with_article, written
 from everynet.training.device import Setup
 from everynet.training.graph import Update
 from everynet.training.loop import begin, evaluate, train
@@ -158,6 +158,16 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
             f"{{'loss': loss}}: {type(error).__name__}: {error}"
         ) from error
     check_goal(recipe, found)
+
+
+def check_metric(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
+    """Refuse a setting `metric` that an evaluation of this data does not give."""
+    found = evaluate(recipe, model, data.valid, setup)
+    if recipe.metric not in found:
+        raise UserError(
+            f"metric ({recipe.metric}) must be one that {recipe.name or type(recipe).__name__} "
+            f"measures on this data: {', '.join(found) or 'none'}" + nearest(recipe.metric, found)
+        )
 
 
 def check_goal(recipe: Recipe, metrics: Mapping[str, float]) -> None:

@@ -103,12 +103,13 @@ class LabelledTexts(Kind[Labelled]):
         rows = [(text, label.strip()) for text, label in found]
         return Labelled.divide(rows, shown(path), like=like)
 
-    def from_memory(self, given: Given) -> Labelled | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Labelled | None:
         y = given.y.tolist() if isinstance(given.y, np.ndarray) else given.y
         if not isinstance(given.x, list) or not isinstance(y, list):
             return None
         labels = [str(label).strip() for label in y]
-        return Labelled.divide(list(zip(texts_of(given.x), labels, strict=True)), given.short)
+        samples = list(zip(texts_of(given.x), labels, strict=True))
+        return Labelled.divide(samples, given.short, like=like)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)

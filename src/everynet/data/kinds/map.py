@@ -105,11 +105,12 @@ class Map(PairedKind[Maps]):
         found = arrays.pairs(path, arrays.held(path), like)
         return _make_samples(path, found, arrays.digest(path), like)
 
-    def from_memory(self, given: Given) -> Maps | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Maps | None:
         x, y = given.x, given.y
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or x.ndim < 3:
             return None
-        return _make_samples(Path(given.short), {"train": (x, y)}, given.digest)
+        part = "test" if like else "train"
+        return _make_samples(Path(given.short), {part: (x, y)}, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         values: Tensor = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]

@@ -64,11 +64,11 @@ class TextPairs(Kind[Pairs]):
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         return Pairs.divide(found, shown(path), like=like)
 
-    def from_memory(self, given: Given) -> Pairs | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Pairs | None:
         if not isinstance(given.x, list) or not isinstance(given.y, list):
             return None
         both = texts_of(given.x), texts_of(given.y)
-        return Pairs.divide(list(zip(*both, strict=True)), given.short)
+        return Pairs.divide(list(zip(*both, strict=True)), given.short, like=like)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)

@@ -74,10 +74,18 @@ class Table(Kind[Samples]):
         return samples
 
     def from_memory(
-        self, given: Given, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
+        self,
+        given: Given,
+        *,
+        target: str = "",
+        task: str = "",
+        drop: tuple[str, ...] = (),
+        like: Spec | None = None,
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
+        if like is not None:
+            return frames.samples_like(like, given, target)
         return frames.samples(given, target, task, drop)
 
     def convert(self, x: Part, spec: Spec) -> Tensor:

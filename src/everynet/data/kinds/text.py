@@ -92,10 +92,13 @@ class Text(Kind[LongText]):
             return LongText(str(path), all_parts(text), "", ALL_OF_IT, test_only=True)
         return LongText(str(path), {"whole": text}, hashlib.sha256(content).hexdigest())
 
-    def from_memory(self, given: Given) -> LongText | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> LongText | None:
         if not isinstance(given.x, list) or given.y is not None:
             return None
-        return LongText(given.short, {"whole": "\n".join(given.x)}, given.digest)
+        text = "\n".join(given.x)
+        if like:
+            return LongText(given.short, all_parts(text), "", ALL_OF_IT, test_only=True)
+        return LongText(given.short, {"whole": text}, given.digest)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)

@@ -28,7 +28,7 @@ from everynet.data.images.augment import (
     shift,
 )
 from everynet.data.transfer import constant
-from everynet.metrics import classified, confusion, name_classes
+from everynet.metrics import balanced_weights, classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
@@ -90,13 +90,12 @@ class ImageClassification(Training[M]):
         self.require(positive, "class_weights", "numbers above 0")
 
     def suited(self, data: Data) -> dict[str, Any]:
-        """Balanced weights n / (K n_k), of n training images n_k in class k of K."""
+        """Balanced weights of classes, where they are wanted."""
         found = super().suited(data)
-        if not self.class_weight or self.class_weights:
-            return found
-        counts = torch.bincount(data.splits["train"][1], minlength=len(data.spec["classes"]))
-        weights = (counts.sum() / (len(counts) * counts.double())).tolist()
-        return {**found, "class_weights": tuple(weights)}
+        if self.class_weight and not self.class_weights:
+            _, y = data.splits["train"]
+            found["class_weights"] = balanced_weights(y, len(data.spec["classes"]))
+        return found
 
     def augment(self) -> Augment | None:
         """The random changes of training images; a shift by whole pixels where that is all."""
