@@ -36,7 +36,6 @@ from everynet.system.user_files import resuming
 from everynet.training.graph import Update
 from everynet.training.loop import (
     begin,
-    describe_start,
     evaluate,
     evaluating,
     find_non_finite,
@@ -51,6 +50,7 @@ from everynet.training.preflight import (
     check_methods,
     try_evaluation,
 )
+from everynet.training.start import Start
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 TOGETHER = 10  # updates after which processes ask each other whether one was told to stop
@@ -94,11 +94,11 @@ class TrainingJob(Job):
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_memory(recipe, self.data, copies=2)
-        start = recipe.start.tensors() if recipe.start and self.is_new else None
+        start = Start.of(recipe, self.data.spec) if recipe.start and self.is_new else None
         self.state = begin(recipe, self.data, self.setup, self.world, start)
         self.deployed = recipe.deployed(self.state)
         if start is not None:
-            self.progress.say(describe_start(self.state.model, start, str(recipe.start)))
+            self.progress.say(start.describe(self.state.model))
         checkpoint.check_deployed(self.state.model, self.deployed)
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
