@@ -26,7 +26,7 @@ from everynet.recipes.training import Training
 from everynet.runs import checkpoint, notes
 from everynet.runs.best_weights import BestWeights
 from everynet.runs.checkpoint import Best
-from everynet.runs.folder import explaining_misfit
+from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
@@ -383,7 +383,7 @@ class TrainingJob(Job):
         return model.eval()
 
     def load_to_draw(self) -> nn.Module:
-        self.data = self.recipe.dataset().to(self.setup.device, torch.float32)
+        self.data = read_dataset(self.recipe, self.folder).to(self.setup.device, torch.float32)
         self.check_sources()
         self.log = Log.of(self.folder)
         model: nn.Module = super().load_to_draw()
