@@ -1,4 +1,4 @@
-"""`tokens=RUN`: a text is cut into the tokens of a run; so it is by `start=RUN` of a text recipe."""
+"""`tokens=RUN`: a text is cut into the tokens of a run, as it is by `start=RUN`."""
 
 import json
 import shutil
@@ -232,13 +232,15 @@ def test_it_goes_on_predicts_and_is_evaluated_without_that_run(texts, run_of, tm
     assert loading.draw(half) == ()
 
 
-def test_a_mistake_is_one_line_of_the_command_line(texts, tmp_path, capsys):
-    (tmp_path / "empty").mkdir()
-    told = ["run", "char-rnn", f"data={texts[0]}", f"tokens={tmp_path}/empty", "steps=1"]
+def test_a_mistake_is_one_line_of_the_command_line(texts, tmp_path, capsys, monkeypatch):
+    """With the path as it was typed."""
+    folder_with(tmp_path / "run", None)
+    monkeypatch.chdir(tmp_path)
+    told = ["run", "char-rnn", f"data={texts[0]}", "tokens=run", "steps=1"]
     assert main([*told, "--out", str(tmp_path / "runs")]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "empty is not a run folder" in error
+    assert "tokens (run) must be a run that learned from a text" in error
     assert not (tmp_path / "runs").exists()
 
 

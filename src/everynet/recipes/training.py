@@ -108,7 +108,7 @@ class Training(Recipe, Generic[M, X]):
     patience: int = later(0)
     """Evaluations in a row without a better one that end the run; 0 never does."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
-    """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
+    """A run to begin from, by names of tensors, tokens, columns and classes; or .safetensors."""
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")

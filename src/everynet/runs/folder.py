@@ -101,7 +101,7 @@ def read_dataset(recipe: Training[Any, Any] | Fitting[Any], folder: Path = Path(
     if not takes_vocabulary(recipe):
         return recipe.dataset()
     begun = folder != Path() and (folder / "spec.json").exists()
-    own = {"tokens": str(folder.absolute())} if begun else {}
+    own: dict[str, Any] = {"tokens": str(folder.absolute())} if begun else {}
     data = replace(recipe, **own).dataset()
     known = {name: data.spec[name] for name in ("tokens", "target_tokens") if name in data.spec}
     note(f"vocabulary of {recipe.tokens}", digest(canonical(known)))  # type: ignore[union-attr]  # seen
@@ -131,7 +131,9 @@ def _paths(recipe: Recipe) -> dict[str, str]:
     return {
         name: str(value)
         for name, value in settings(recipe).items()
-        if isinstance(value, Path | Trained) or name in recipe.sources
+        if isinstance(value, Path | Trained)
+        or name in recipe.sources
+        or (name == "tokens" and value not in KINDS)
     }
 
 

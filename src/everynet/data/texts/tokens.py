@@ -230,6 +230,8 @@ def of_run(
             f"taken; or one of {', '.join(KINDS)}"
         )
     try:
+        if not all(isinstance(word, str) for word in spec[name]["vocabulary"]):
+            raise ValueError(tokens)
         found = Tokens.of(spec, name)
         first = sum(1 for _ in takewhile(SENTENCE.__contains__, found.vocabulary))
         more = len(special) - first
@@ -237,7 +239,8 @@ def of_run(
         merges = tuple((a + more, b + more) for a, b in found.merges)
         if UNKNOWN not in found.index or len({*words}) < len(words) - len(merges):
             raise ValueError(tokens)
-        return found if more == 0 else Tokens(found.kind, words, merges)
+        same = found.vocabulary[:first] == tuple(special)
+        return found if same else Tokens(found.kind, words, merges)
     except (TypeError, KeyError, ValueError, AttributeError):
         raise UserError(
             f"tokens ({tokens}) must be a run whose vocabulary can be read, but spec.json holds "
