@@ -254,6 +254,7 @@ def gives_epochs(recipe: Recipe, given: dict[str, str]) -> TypeGuard[Training]:
 def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False) -> Sequence[int]:
     """Numbers of epochs as steps. The data is read for it, with progress where `show` is set."""
     from everynet.recipes.training import Training
+    from everynet.runs.folder import read_dataset, with_vocabulary
     from everynet.runs.progress import Progress
     from everynet.system.status import telling
     from everynet.system.values import convert
@@ -264,7 +265,7 @@ def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False)
         if number <= 0:
             raise UserError(f"epochs ({text}) must be a positive number")
     with telling(Progress(1, shown=show and os.environ.get("RANK", "0") == "0")):
-        each = recipe.dataset().steps_per_epoch
+        each = read_dataset(with_vocabulary(recipe)).steps_per_epoch  # type: ignore[arg-type]  # a Training
     if each == 0:
         raise UserError(
             f"epochs ({texts[0]}) must be steps: {recipe.name} has no set to go through"

@@ -157,6 +157,11 @@ class Trained:
         found: dict[str, Tensor] = _runs("loading").read_weights(self.path)
         return found
 
+    def described(self) -> Spec | None:
+        """The description of the data of a run, whatever its recipe; None of a file of weights."""
+        found: Spec | None = _runs("loading").read_description(self.path)
+        return found
+
 
 def _runs(module: str) -> Any:  # noqa: ANN401 -- a module
     """Reading run folders is for `runs`, which lies above: found by its name."""

@@ -112,7 +112,7 @@ class Training(Recipe, Generic[M, X]):
     metric: str = later("")
     """The validation metric that chooses weights and orders a sweep; empty: as the goal says."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
-    """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
+    """A run to begin from, by names of tensors, tokens, columns and classes; or .safetensors."""
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")

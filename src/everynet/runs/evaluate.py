@@ -20,7 +20,7 @@ from everynet.metrics.summary import class_report
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
-from everynet.runs.folder import RunFolder, as_json, explaining_misfit, open_run
+from everynet.runs.folder import RunFolder, as_json, explaining_misfit, open_run, read_dataset
 from everynet.runs.job import check_finite, job_class
 from everynet.runs.verbs import setup_for
 from everynet.system.errors import UserError
@@ -143,14 +143,15 @@ def _read(
     spec, digest = run.spec, run.digest
     mine, other = (str(getattr(one, "data", "")) for one in (recipe, changed))
     if _same_place(mine, other):
-        found = recipe.dataset()
+        found = read_dataset(recipe, run.path)
         if found.digest != digest:
             raise UserError(
                 f"the data of the run ({shown(spec.get('name', 'none'))}) has changed since, so "
                 "that its test split is another; give the files to test it on as data=PATH"
             )
         return found, True
-    found = replace(changed, data=Like(other, spec, digest)).dataset()  # type: ignore[call-arg]  # has data
+    like = replace(changed, data=Like(other, spec, digest))  # type: ignore[call-arg]  # has data
+    found = read_dataset(like, run.path)
     if digest and found.digest == digest:
         return found, True
     if not found.test_only or _known_of(found.spec) != _known_of(spec):

@@ -12,7 +12,7 @@ from everynet.data.dataset import Data, Spec
 from everynet.plot.style import escape_names
 from everynet.recipes.recipe import Drawn, Fitting
 from everynet.runs import checkpoint, notes
-from everynet.runs.folder import explaining_misfit
+from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.job import Job, Result
 from everynet.runs.log import Log
 from everynet.system.errors import UserError
@@ -55,7 +55,7 @@ class FittingJob(Job):
         return estimator
 
     def load_to_draw(self) -> Any:  # noqa: ANN401 -- a duck
-        self.data = self.recipe.dataset().to(self.setup.device, torch.float64)
+        self.data = read_dataset(self.recipe, self.folder).to(self.setup.device, torch.float64)
         self.check_sources()
         self.log = Log.of(self.folder)
         return super().load_to_draw()

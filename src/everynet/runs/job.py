@@ -28,7 +28,13 @@ from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, notes
 from everynet.runs.card import card, sampled_texts
-from everynet.runs.folder import as_json, describe_data, read_environment, read_spec
+from everynet.runs.folder import (
+    as_json,
+    describe_data,
+    read_dataset,
+    read_environment,
+    read_spec,
+)
 from everynet.runs.log import Log, Watch, flatten, note_seconds, to_columns
 from everynet.runs.progress import Progress
 from everynet.system import files, seeds
@@ -178,7 +184,7 @@ class Job:
     def read_data(self) -> None:
         """Read the data; a signal meanwhile ends it at once, because large images take minutes."""
         with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
-            self.data = self.recipe.dataset()
+            self.data = read_dataset(self.recipe, self.folder)
 
     def tell(self, lines: Iterable[str]) -> None:
         """Say what a person should know, and write it into the card."""

@@ -26,7 +26,7 @@ from everynet.recipes.training import Training
 from everynet.runs import checkpoint, notes
 from everynet.runs.best_weights import BestWeights
 from everynet.runs.checkpoint import Best
-from everynet.runs.folder import explaining_misfit
+from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
@@ -36,7 +36,6 @@ from everynet.system.user_files import resuming
 from everynet.training.graph import Update
 from everynet.training.loop import (
     begin,
-    describe_start,
     evaluate,
     evaluating,
     find_non_finite,
@@ -52,6 +51,7 @@ from everynet.training.preflight import (
     check_metric,
     try_evaluation,
 )
+from everynet.training.start import Start
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 TOGETHER = 10  # updates after which processes ask each other whether one was told to stop
@@ -95,11 +95,11 @@ class TrainingJob(Job):
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_memory(recipe, self.data, copies=2)
-        start = recipe.start.tensors() if recipe.start and self.is_new else None
+        start = Start.of(recipe, self.data.spec) if recipe.start and self.is_new else None
         self.state = begin(recipe, self.data, self.setup, self.world, start)
         self.deployed = recipe.deployed(self.state)
         if start is not None:
-            self.progress.say(describe_start(self.state.model, start, str(recipe.start)))
+            self.progress.say(start.describe(self.state.model))
         checkpoint.check_deployed(self.state.model, self.deployed)
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
@@ -388,7 +388,7 @@ class TrainingJob(Job):
         return model.eval()
 
     def load_to_draw(self) -> nn.Module:
-        self.data = self.recipe.dataset().to(self.setup.device, torch.float32)
+        self.data = read_dataset(self.recipe, self.folder).to(self.setup.device, torch.float32)
         self.check_sources()
         self.log = Log.of(self.folder)
         self.best = checkpoint.newest_progress(self.folder)

@@ -34,6 +34,7 @@ from everynet.runs.folder import (
     describe_environment,
     explaining_misfit,
     naming_paths_as_typed,
+    read_dataset,
     read_environment,
     read_setup,
     read_spec,
@@ -204,7 +205,7 @@ def with_moved_data(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
     """The recipe of a run whose data was moved, if that is what it was."""
     moved = with_data(recipe, absolute(data))
     job = Job(moved, choose("cpu"), folder=Path(folder))
-    job.data = job.recipe.dataset()
+    job.data = read_dataset(job.recipe, job.folder)
     job.check_sources()
     return moved
 

@@ -21,6 +21,7 @@ from everynet.data.dataset import Spec
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report
+from everynet.data.texts.tokens import NAMES
 from everynet.system.errors import UserError
 from everynet.system.wording import shown, unknown
 
@@ -160,6 +161,38 @@ class Kind(Generic[S]):
         """The data in one line for the card."""
         return str(spec.get("name", "none"))
 
+    def axes(self, spec: Spec) -> dict[str, list[str]]:
+        """What sizes of a network stand for, by name: tokens, columns or classes, in their order.
+
+        `start=RUN` takes weights by these names, whatever places they have in two descriptions.
+        """
+        vocabularies = {
+            before + NAMES[spec[name]["kind"]]: [*spec[name]["vocabulary"]]
+            for name, before in (("tokens", ""), ("target_tokens", "target "))
+            if name in spec
+        }
+        others = {"columns": [*spec.get("features", ())], "classes": [*spec.get("classes", ())]}
+        return {axis: names for axis, names in (vocabularies | others).items() if names}
+
+    def with_one_more(self, spec: Spec, axis: str) -> Spec:
+        """The description with one more name at the end of an axis: what grows belongs to it."""
+        names = self.axes(spec)[axis]
+        more = [*names, max(names, key=len) + "+"]
+        if axis == "classes":
+            return spec | {"classes": more}
+        grown = {  # means and deviations of columns, say
+            name: [*values, values[-1]]
+            for name, values in spec.items()
+            if isinstance(values, list) and len(values) == len(names) and name != "classes"
+        }
+        grown["shape"] = [len(more)] if spec["shape"] == [len(names)] else spec["shape"]
+        if axis == "columns":
+            return spec | grown | {"features": more}
+        name = "target_tokens" if axis.startswith("target ") else "tokens"
+        kind = spec[name]["kind"]  # of byte pairs one more would have to spell something
+        tokens = {"kind": "words" if kind == "bpe" else kind, "vocabulary": more}
+        return spec | grown | {name: tokens}
+
 
 def register(kind: Kind[Any]) -> None:
     """Make a kind of one's own known by its name."""
@@ -179,6 +212,11 @@ def named(name: str) -> Kind[Any]:
         raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
     return kind
+
+
+def of(spec: Spec) -> Kind[Any]:
+    """The kind of a description; one that a recipe made by itself may name none."""
+    return named(spec["kind"]) if spec.get("kind") in names() else Kind()
 
 
 def matching(path: Path) -> Kind[Any] | None:

@@ -28,7 +28,17 @@ from everynet.data.samplers import Lanes, Windows
 from everynet.data.samples import describe_like
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
-from everynet.data.texts.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
+from everynet.data.texts.tokens import (
+    KINDS,
+    NAMES,
+    STREAM,
+    UNKNOWN,
+    Tokens,
+    check_kind,
+    note_unknown,
+    of_run,
+    places,
+)
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -116,7 +126,9 @@ class Text(Kind[LongText]):
         like: Spec | None = None,
     ) -> Data:
         """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
-        parts, split = divided(samples, tokens)
+        given = None if like else of_run(tokens, STREAM, vocabulary)
+        known = Tokens.of(like) if like else given
+        parts, split = divided(samples, known.kind if known else tokens)
         if like is not None:
             learned, spec = Tokens.of(like), describe_like(like, samples)
             stream = learned.stream(parts["test"])
@@ -127,7 +139,7 @@ class Text(Kind[LongText]):
                 )
             splits = all_parts((stream,))
         else:
-            learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
+            learned = given or Tokens.learned([parts["train"]], tokens, most=vocabulary)
             splits = {part: (learned.stream(parts[part]),) for part in PARTS}
             spec = {
                 "name": samples.name,
@@ -146,6 +158,7 @@ class Text(Kind[LongText]):
             samples.digest,
             sampler=sampler,
             eval_batch_size=AT_ONCE,
+            notes=note_unknown(given, splits["train"][0], shown(samples.name)),
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:

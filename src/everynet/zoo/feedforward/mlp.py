@@ -98,7 +98,7 @@ class Regressor(MLP):
 
     def __init__(self, sizes: Sequence[int], activation: str, unit: float) -> None:
         super().__init__(sizes, activation)
-        self.register_buffer("unit", torch.tensor(unit))
+        self.register_buffer("unit", torch.tensor(unit), persistent=False)  # of the data
 
 
 def count_parameters(sizes: Sequence[int]) -> int:
@@ -209,7 +209,11 @@ class Supervised(Training[MLP]):
 
     def model(self, data: Data) -> MLP:
         spec = data.spec
-        sizes = self.sizes or (math.prod(spec["shape"]), *self.hidden, _outputs(spec))
+        sizes = self.sizes
+        if spec or not sizes:  # both ends are those of the data, as `dataset` checks
+            hidden = sizes[1:-1] if sizes else self.hidden
+            outputs = len(spec["classes"]) if sizes[-1:] > (1,) else _outputs(spec)
+            sizes = (math.prod(spec["shape"]), *hidden, outputs)
         if spec and spec["task"] == "regression":
             return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
         return MLP(sizes, self.activation)

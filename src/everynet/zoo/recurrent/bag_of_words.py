@@ -206,7 +206,7 @@ class BagOfWords(Fitting[Bag]):
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
     tokens: str = "words"
-    """What a text is cut into: words or characters."""
+    """What a text is cut into: words or characters; or a run, for its vocabulary."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
     method: str = "naive-bayes"

@@ -127,7 +127,7 @@ class Translation(Training[Seq2Seq]):
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
-    """What a sentence is cut into: characters, words or bpe (pieces of words)."""
+    """A sentence is cut into characters, words or bpe; or a run, for its vocabularies."""
     vocabulary: int = 0
     """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
     embedding: int = 16
