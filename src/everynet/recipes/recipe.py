@@ -234,6 +234,15 @@ class Fitting(Recipe, Generic[E]):
         """Fit the estimator to the training split."""
         return typing.cast("E", model.fit(*data.whole))  # type: ignore[attr-defined]  # a duck
 
+    def check_learned(self, model: E, spec: Spec) -> None:
+        """Refuse an estimator from a run folder whose learned values cannot be used.
+
+        What the spec says as well must agree with it. ValueError says what is wrong.
+        """
+        check = getattr(model, "check_learned", None)
+        if check is not None:
+            check()
+
     def metrics(self, model: E, batch: Batch) -> dict[str, Tensor]:
         """One value per sample for each name."""
         raise NotImplementedError  # every recipe has one
