@@ -61,7 +61,7 @@ def damage(tensor, draw):
         "inf": lambda: put(tensor.double(), draw, math.inf).to(floating(tensor)),
         "array of text": lambda: np.array(["x"] * len(flat)),
         "plain": lambda: draw.choice(ODD),
-        "list": lambda: flat[:5].tolist(),
+        "list": flat[:5].tolist,
     }  # fmt: skip
     way = draw.choice([*ways])
     return way, ways[way]()
@@ -88,7 +88,7 @@ def change(tensor, draw):
         "zero": lambda: torch.zeros_like(tensor),
         "lowest, all": lambda: torch.full_like(tensor, least),
         "beyond, all": lambda: torch.full_like(tensor, min(most, 10**7)),
-        "array": lambda: tensor.numpy(),
+        "array": tensor.numpy,
     }
     way = draw.choice([*ways])
     return way, ways[way]()
@@ -122,6 +122,11 @@ def mutate(values, draw):
         extra = draw.choice(["more_", "feature_names_in_", "n_features_in_", "fit_", "order_"])
         copy[extra] = draw.choice(ODD)
         return copy, f"{extra} as well", False
+    return mutate_one(copy, name, what, draw)
+
+
+def mutate_one(copy, name, what, draw):
+    """The same for a value that stays there."""
     value = copy[name]
     if isinstance(value, list) and value and all(isinstance(one, Tensor) for one in value):
         at = draw.randrange(len(value))

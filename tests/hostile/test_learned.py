@@ -92,7 +92,7 @@ def no_number(tensor):
     ("words_", 1, falling, r"words of the 2-grams must rise after each beginning"),
     ("words_", 0, short, r"words (int32 [3896]) must be int32 [7793] from 0 to 7792"),
 ])  # fmt: skip
-def test_a_received_folder_of_ngrams_is_refused_before_a_compiled_loop_reads_it(
+def test_a_received_folder_of_ngrams_is_refused_before_a_compiled_loop_reads_it(  # noqa: PLR0917
     name, order, change, words, counted, tmp_path, capsys
 ):
     """A shorter table was read past its end, and far indices ended the process."""

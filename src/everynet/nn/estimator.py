@@ -144,7 +144,7 @@ class Learned(NamedTuple):
             found = [value]
         for name, size in zip(names, found, strict=False):
             sizes.setdefault(name, int(name) if name.isdigit() else size)
-        if [*found] != [sizes.get(name) for name in names]:
+        if [*found] != [sizes.get(name) for name in names] or (0 in found and "0" not in names):
             return False
         if isinstance(value, list):
             return all(isinstance(text, str) for text in value)
