@@ -46,11 +46,12 @@ LINES = ["the ___ of it", "a very good film", "not good at all and the"]
 
 def damage(tensor, draw):
     """A tensor that `fit` does not give: other numbers of another type, shape or kind."""
-    flat, size = tensor.reshape(-1), tensor.shape[0] if tensor.ndim else 1
+    flat, rows = tensor.reshape(-1), tensor if tensor.ndim else tensor[None]
+    size = len(rows)
     ways = {
-        "truncated": lambda: tensor[: max(0, size - draw.choice([1, 2, size]))],
-        "lengthened": lambda: torch.cat([tensor, tensor[: draw.choice([1, size])]]),
-        "empty": lambda: tensor[:0],
+        "truncated": lambda: rows[: max(0, size - draw.choice([1, 2, size]))],
+        "lengthened": lambda: torch.cat([rows, rows[: draw.choice([1, size])]]),
+        "empty": lambda: rows[:0],
         "one": lambda: flat[:1],
         "deeper": lambda: tensor[None],
         "type": lambda: tensor.to(
@@ -84,7 +85,7 @@ def change(tensor, draw):
         "shuffled": lambda: flat[
             torch.randperm(len(flat), generator=torch.Generator().manual_seed(draw.getrandbits(40)))
         ].reshape(tensor.shape),
-        "transposed": lambda: tensor.mT.contiguous() if tensor.ndim > 1 else tensor.flip(0),
+        "transposed": lambda: tensor.mT.contiguous() if tensor.ndim > 1 else flat.flip(0),
         "zero": lambda: torch.zeros_like(tensor),
         "lowest, all": lambda: torch.full_like(tensor, least),
         "beyond, all": lambda: torch.full_like(tensor, min(most, 10**7)),
