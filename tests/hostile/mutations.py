@@ -39,7 +39,7 @@ HANG = 60  # seconds of the clock, on a busy machine
 ROOM = 4 << 30  # bytes that a try may take more than were taken before it
 ODD = (
     *(None, True, False, 0, -1, 1, 2**31, 10**18, 10**30, 0.5, -1e300, math.nan, math.inf),
-    *("", "x", [], ["x"], [0], {}, np.float64(3), np.zeros(2), torch.zeros(2, 2)),
+    *("", "x", [], ["x"], [0], {}, np.float32(3), np.zeros(2, np.int8), torch.zeros(2, 2)),
 )
 LINES = ["the ___ of it", "a very good film", "not good at all and the"]
 

@@ -133,9 +133,8 @@ def format_list(runs: Sequence[Run]) -> str:
         metrics = "  ".join(f"{name} {value:.4g}" for name, value in run.metrics.items())
         seed, step = written(run.settings.get("seed", "-")), f"{run.step:,}"
         changed = _format_changed(run)
-        row = (str(run.folder), run.recipe, seed, step, run.state, changed, metrics)
-        rows.append(tuple(shown(cell, WIDEST) for cell in row))
-    return table(rows)
+        rows.append((str(run.folder), run.recipe, seed, step, run.state, changed, metrics))
+    return table([[shown(cell, WIDEST) for cell in row] for row in rows])
 
 
 def _format_changed(run: Run) -> str:
