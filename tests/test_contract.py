@@ -37,6 +37,7 @@ from everynet.recipes.state import State
 from everynet.recipes.training import Training, minimised
 from everynet.runs import checkpoint, job, training_job
 from everynet.runs import experiment_job as study
+from everynet.runs.folder import read_spec
 from everynet.system.wording import written
 from everynet.training.device import Setup, choose
 from everynet.training.loop import begin, evaluate, train
@@ -504,6 +505,23 @@ def test_a_simulation_is_a_function_of_its_seed_and_an_estimator_of_its_data(liv
         described = recipe.model(Data.described(data.spec))
         assert described.get_params() == recipe.model(data).get_params()
         same(values, values_of(recipe.fit(described, data)))
+
+
+def test_an_estimator_refuses_what_it_cannot_have_learned(lived):
+    """A run folder may come from anyone: each value is checked before any is used."""
+    recipe, result, values, _ = lived
+    if recipe.kind != "fitting":
+        return
+    spec = read_spec(result.folder)["spec"]
+    for name, value in values.items():
+        model = runs.load(recipe, result.folder)
+        for other in (None, torch.zeros(0), "x", [], [value], math.nan):
+            setattr(model, name, other)
+            with pytest.raises((ValueError, TypeError, AttributeError)):
+                recipe.check_learned(model, spec)
+        delattr(model, name)
+        with pytest.raises((ValueError, AttributeError)):
+            recipe.check_learned(model, spec)
 
 
 class Killed(BaseException):

@@ -28,6 +28,8 @@ from everynet.system.errors import UserError
 from everynet.system.wording import unknown
 
 E = TypeVar("E", default=Any)
+MOST_VALUES = 10_000
+"""Of a setting that holds several, such as the widths of layers."""
 
 Answers: typing.TypeAlias = Sequence[dict[str, Any]]
 """What `predict` returns for each input: plain JSON, or tensors that the kind of data writes."""
@@ -118,6 +120,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
+        for name, value in vars(self).items():
+            if isinstance(value, tuple) and len(value) > MOST_VALUES:
+                raise UserError(
+                    f"{name} ({len(value):,} values) must hold at most {MOST_VALUES:,}, because a "
+                    "network of more layers takes minutes to build"
+                )
 
     # ------------------------------------------------------------------------------ declared checks
 
@@ -233,6 +241,15 @@ class Fitting(Recipe, Generic[E]):
     def fit(self, model: E, data: Data) -> E:
         """Fit the estimator to the training split."""
         return typing.cast("E", model.fit(*data.whole))  # type: ignore[attr-defined]  # a duck
+
+    def check_learned(self, model: E, spec: Spec) -> None:
+        """Refuse an estimator from a run folder whose learned values cannot be used.
+
+        What the spec says as well must agree with it. ValueError says what is wrong.
+        """
+        check = getattr(model, "check_learned", None)
+        if check is not None:
+            check()
 
     def metrics(self, model: E, batch: Batch) -> dict[str, Tensor]:
         """One value per sample for each name."""

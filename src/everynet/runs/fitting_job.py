@@ -52,6 +52,8 @@ class FittingJob(Job):
                 raise UserError(f"{folder} is damaged: no estimator learns {name!r:.40}")
             with explaining_misfit(recipe, folder):
                 setattr(estimator, name, value)
+        with explaining_misfit(recipe, folder):
+            recipe.check_learned(estimator, spec)
         return estimator
 
     def load_to_draw(self) -> Any:  # noqa: ANN401 -- a duck

@@ -30,6 +30,7 @@ from everynet.system.sources import Source, note
 from everynet.system.user_files import place
 from everynet.training.device import PRECISIONS, Setup, choose, denormals_flushed, describe
 
+MOST_THREADS = 64  # a core, of a run that began on a larger machine
 VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 
 
@@ -237,6 +238,13 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
 def read_setup(folder: Path) -> Setup:
     """How a run was computed, so that it goes on with the same bits."""
     where = read_environment(folder)
+    most = MOST_THREADS * (os.cpu_count() or 1)
+    if where["threads"] > most:
+        raise UserError(
+            f"threads ({where['threads']}) of {folder / 'environment.json'} must be at most {most} "
+            f"here, {MOST_THREADS} a core, because more may not be started; go on with the run on "
+            "the machine where it began"
+        )
     setup = choose(where["device"], where["precision"], where["compile"])
     return replace(setup, threads=where["threads"])
 

@@ -197,3 +197,16 @@ def test_a_class_that_is_not_learned_and_no_images(tmp_path):
         read(tmp_path / "b")
     with pytest.raises(UserError, match=r"data \(.*\) must be images with boxes: a folder of imag"):
         boxes.KIND.find(tmp_path / "b" / "boxes.csv")
+
+
+def test_boxes_of_one_image_are_bounded_and_long_cells_not_printed_whole(tmp_path, monkeypatch):
+    """300,000 on one image took half a minute: each image is given room for as many."""
+    monkeypatch.setattr(boxes, "MOST_BOXES", 4)
+    fill(tmp_path)
+    with (tmp_path / "boxes.csv").open("a") as stream:
+        stream.write("1.png,cat,1,2,3,4\n" * 4)
+    with pytest.raises(UserError, match=r"image 1.png must have at most 4 boxes, because every"):
+        read(tmp_path)
+    (tmp_path / "boxes.csv").write_text(f"{HEADER}\n1.png,cat,{'0' * 9000}7,2,3,4\n")
+    with pytest.raises(UserError, match=r"left \(0+\.\.\.0+7\) must be below right \(3\)"):
+        read(tmp_path)

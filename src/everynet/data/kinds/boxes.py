@@ -42,6 +42,7 @@ FILE = "boxes.csv"
 EDGES = ("left", "top", "right", "bottom")
 HEADER = ("image", "class", *EDGES)
 MOST_BYTES = 2**26
+MOST_BOXES = 10_000  # on one image
 
 Box: TypeAlias = tuple[str, tuple[float, float, float, float]]
 """Class, and left, top, right and bottom as parts of width and height."""
@@ -168,6 +169,11 @@ def _listed(root: Path, tally: Tally, probe: folder.Probe) -> list[File]:
             name = cells["image"].strip()
             if name not in paths:
                 raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
+            if len(boxes[name]) == MOST_BOXES:
+                raise UserError(
+                    f"{place}: image {shown(name, 80)} must have at most {MOST_BOXES:,} boxes, "
+                    "because every image is given room for as many; cut it into smaller images"
+                )
             if name in good:
                 boxes[name].append(_box(place, cells, *probe(paths[name])[:2]))
     except csv.Error as error:
@@ -197,7 +203,8 @@ def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:
     if left >= right or top >= bottom:
         low, high = ("left", "right") if left >= right else ("top", "bottom")
         raise UserError(
-            f"{place}: {low} ({cells[low].strip()}) must be below {high} ({cells[high].strip()})"
+            f"{place}: {low} ({shown(cells[low].strip(), 40)}) must be below {high} "
+            f"({shown(cells[high].strip(), 40)})"
         )
     return kind, (left / width, top / height, right / width, bottom / height)
 

@@ -28,6 +28,7 @@ from everynet.data.samplers import Lanes, Windows
 from everynet.data.samples import describe_like
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
+from everynet.data.texts.lines import check_length
 from everynet.data.texts.tokens import (
     KINDS,
     NAMES,
@@ -171,6 +172,8 @@ class Text(Kind[LongText]):
             found = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
             if not found:
                 raise UserError(f"{shown(path)} must hold a line that is not empty")
+            for number, line in found:
+                check_length(path, number, line)
             names += [f"{path}:{number}" for number, _ in found]
             lines += [_encoded(tokens, line) for _, line in found]
         return names, lines

@@ -39,7 +39,16 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
-from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.nn.estimator import (
+    Array,
+    Caller,
+    Learned,
+    check_learned,
+    classification,
+    converge,
+    inputs,
+    labels,
+)
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
@@ -107,6 +116,17 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def predict(self, X: Array) -> Array:
         s, form = self._log_odds(X)
         return labels(self, (s > 0).long(), form)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "n_features_in_": Learned("int", "features", low=1),
+            "classes_": Learned("int64", "2", ascending=True),
+            "coef_": Learned("float64", "1 features"),
+            "intercept_": Learned("float64", "1"),
+            "gradient_curve_": Learned("float64", "iterates", low=0),
+            "n_iter_": Learned("int", low=1),
+        })  # fmt: skip
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

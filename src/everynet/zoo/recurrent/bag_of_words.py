@@ -44,6 +44,7 @@ from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.estimator import Learned, check_learned
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.classified import check_words, prediction_label
@@ -114,6 +115,15 @@ class Bag:
     def scores(self, stream: Stream, ends: Ends) -> Float[Tensor, "texts classes"]:
         n = self.bags(stream, ends)
         return torch.from_numpy(n @ self.weights_.T.numpy()) + self.bias_  # (2)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "keys_": Learned("int64", "grams", low=0, ascending=True),
+            "counts_": Learned("float64", "grams", low=1),
+            "weights_": Learned("float64", "classes grams"),
+            "bias_": Learned("float64", "classes"),
+        })  # fmt: skip
 
 
 class NaiveBayes(Bag):
