@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import torch
 
+_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # type: ignore[attr-defined]  # C
+
 
 def is_traced() -> bool:
     """Whether a call is traced: by torch.compile or torch.export, or on tensors without memory."""
-    return torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
+    return torch.compiler.is_compiling() or any(map(torch._C._get_dispatch_mode, _MODES))
 
 
 def is_transformed() -> bool:

@@ -51,8 +51,12 @@ class GRU(nn.Module):
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
         """A loop with gradients written by hand; `by_loop` is the same, step by step."""
-        weights = self.state.weight, self.reset.weight
-        return unroll(_GRUStep(), x, h, self.input.weight, self.input.bias, *weights)
+
+        def loop(x: Tensor, h: Tensor) -> Outputs:
+            states = self.by_loop(x, h)["state"]
+            return states, states[None, :, -1]
+
+        return unroll(self, _GRUStep(), x, h, loop=loop, weights=dict(self.named_parameters()))
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
@@ -84,8 +88,14 @@ class SimplifiedGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unroll(_SimplifiedStep(), x, h, *weights)
+
+        def loop(x: Tensor, h: Tensor) -> Outputs:
+            states = self.by_loop(x, h)
+            return states, states[None, :, -1]
+
+        return unroll(
+            self, _SimplifiedStep(), x, h, loop=loop, weights=dict(self.named_parameters())
+        )
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"]
