@@ -39,6 +39,13 @@ def test_the_gradient_is_that_of_indexing_and_names_its_rows_only(index):
         assert len(places[used].unique()) == int(used.sum()), "each row once"
 
 
+def test_a_table_that_is_computed_gets_its_gradient():
+    flat, index = torch.randn(27, dtype=torch.float64, requires_grad=True), torch.tensor([0, 3, 3])
+    (found,) = torch.autograd.grad(rows(flat.view(9, 3), index).sin().sum(), flat)
+    (wanted,) = torch.autograd.grad(flat.view(9, 3)[index].sin().sum(), flat)
+    torch.testing.assert_close(found, wanted)
+
+
 def test_second_derivatives_are_those_of_indexing():
     """Also of a plain sum, whose constant gradient once lost them without a word."""
     index = torch.tensor([0, 3, 3, 8])

@@ -113,7 +113,7 @@ class _Spike(torch.autograd.Function):
 def by_loop(
     current: Float[Tensor, "rows units"], shares: Float[Tensor, " steps"], unit: Unit, rows: int
 ) -> Float[Tensor, "made units"]:
-    """Spikes times their shares step by step, differentiated by torch: for transformations of it."""
+    """Spikes times their shares step by step, differentiated and transformed by torch."""
     membranes = torch.stack(list(_membranes(current, len(shares), unit)))
     fired = shares[:, None] * spike(membranes, unit)
     return fired if rows > 1 else fired.sum(dim=0, keepdim=True)

@@ -82,7 +82,7 @@ class _Unrolled(torch.autograd.Function):
     """The loop, ahead and back."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 -- as apply has them
         ctx: Any,  # noqa: ANN401 -- torch's
         step: Step,
         plain: Callable[..., tuple[Tensor, ...]],
@@ -117,8 +117,8 @@ class _Unrolled(torch.autograd.Function):
         kept, weights = saved[: step.kept], saved[step.kept :]
         if torch.is_grad_enabled():  # to be differentiated again
             made, back, *_ = vjp(ctx.plain, x, weight, bias, *begin, *weights)
-            given = zip(made, (dy, *last), strict=True)
-            upstream = tuple(torch.zeros_like(y) if d is None else d for y, d in given)
+            pairs = zip(made, (dy, *last), strict=True)
+            upstream = tuple(torch.zeros_like(y) if d is None else d for y, d in pairs)
             return None, None, *back(upstream)
         before, after = [s[:-1] for s in states], [s[1:] for s in states]
         dz = torch.empty_like(z)
@@ -160,7 +160,7 @@ def unroll(
     weight, bias, *others = weights.values()
     name = type(step).__name__.strip("_").replace("Step", " cell")
     require_sequences(name, x, weight, weight.shape[1])
-    batch = len(x)
+    batch = x.shape[0]  # len(x) would fix it where torch traces
     wanted = step.numbers * others[0].shape[1]
     if state is None:
         state = weight.new_zeros(1, batch, wanted)
@@ -207,7 +207,7 @@ def reverse_sequences(
     _require_lengths(lengths, x.shape[1])
     t = torch.arange(x.shape[1], device=x.device)
     place = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
-    return x[torch.arange(len(x), device=x.device)[:, None], place]
+    return x[torch.arange(x.shape[0], device=x.device)[:, None], place]
 
 
 def last_states(
@@ -215,12 +215,12 @@ def last_states(
 ) -> Float[Tensor, "batch hidden"]:
     """The state at the last time step of each sequence, whatever padding follows it."""
     _require_lengths(lengths, states.shape[1])
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
+    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 def _require_lengths(lengths: Tensor, time: int) -> None:
-    """Refuse lengths below 1 or above `time`; on a GPU they are not looked at."""
-    if not lengths.is_cpu:
+    """Refuse lengths below 1 or above `time`; not on a GPU, nor where torch traces the call."""
+    if not lengths.is_cpu or is_traced() or is_transformed():
         return
     least, most = (int(n) for n in lengths.aminmax())
     if least < 1 or most > time:

@@ -31,9 +31,10 @@ from everynet.system.tracing import is_traced, is_transformed
 def rows(table: Float[Tensor, vocab * _], index: Int64[Tensor, " rows"]) -> Float[Tensor, rows * _]:
     """The rows of a table (or entries of a vector) at `index`; the gradient is sparse.
 
-    It is dense where it is itself differentiated, and where torch traces or transforms the call.
+    It is dense where it is itself differentiated, where torch traces or transforms the call, and
+    for a table that is computed from others, because few operations take a sparse gradient.
     """
-    if is_traced() or is_transformed():
+    if not table.is_leaf or is_traced() or is_transformed():
         return table.index_select(0, index)
     read: Tensor = _Rows.apply(table, index)  # type: ignore[no-untyped-call]  # torch's
     return read

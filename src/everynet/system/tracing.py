@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)  # type: ignore[attr-defined]  # C
+_MODES = (torch._C._TorchDispatchModeKey.FAKE, torch._C._TorchDispatchModeKey.PROXY)
 
 
 def is_traced() -> bool:
@@ -14,4 +14,4 @@ def is_traced() -> bool:
 
 def is_transformed() -> bool:
     """Whether a transformation of torch.func (grad, vmap, jvp) is at work around a call."""
-    return bool(torch._C._are_functorch_transforms_active())  # type: ignore[attr-defined]  # C
+    return bool(torch._C._are_functorch_transforms_active())

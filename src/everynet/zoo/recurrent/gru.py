@@ -62,7 +62,7 @@ class GRU(nn.Module):
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> dict[str, Float[Tensor, "batch time hidden"]]:
         """The equations as they are written, with both gates: for reading, pictures and tests."""
-        state = x.new_zeros(len(x), self.reset.in_features) if h is None else h[0]
+        state = x.new_zeros(x.shape[0], self.reset.in_features) if h is None else h[0]
         steps = []
         for t in range(x.shape[1]):
             x_r, x_u, x_n = self.input(x[:, t]).chunk(3, 1)
