@@ -51,12 +51,14 @@ class GRU(nn.Module):
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
         """A loop with gradients written by hand; `by_loop` is the same, step by step."""
+        return unroll(
+            self, _GRUStep(), x, h, loop=self.traced, weights=dict(self.named_parameters())
+        )
 
-        def loop(x: Tensor, h: Tensor) -> Outputs:
-            states = self.by_loop(x, h)["state"]
-            return states, states[None, :, -1]
-
-        return unroll(self, _GRUStep(), x, h, loop=loop, weights=dict(self.named_parameters()))
+    def traced(self, x: Tensor, h: Tensor) -> Outputs:
+        """What `forward` gives, by the equations."""
+        states = self.by_loop(x, h)["state"]
+        return states, states[None, :, -1]
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
@@ -88,14 +90,14 @@ class SimplifiedGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
-
-        def loop(x: Tensor, h: Tensor) -> Outputs:
-            states = self.by_loop(x, h)
-            return states, states[None, :, -1]
-
         return unroll(
-            self, _SimplifiedStep(), x, h, loop=loop, weights=dict(self.named_parameters())
+            self, _SimplifiedStep(), x, h, loop=self.traced, weights=dict(self.named_parameters())
         )
+
+    def traced(self, x: Tensor, h: Tensor) -> Outputs:
+        """What `forward` gives, by the equations."""
+        states = self.by_loop(x, h)
+        return states, states[None, :, -1]
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"]
