@@ -166,6 +166,37 @@ def test_gradcheck(kind):
     assert torch.autograd.gradcheck(call, (x, state, *weights), fast_mode=True)
 
 
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_second_derivatives_are_those_of_the_loop_of_its_formula(kind):
+    """Also of a plain sum, whose constant gradient once lost them without a word."""
+    cell, (x, state) = made(kind), drawn(kind)
+    inputs = [x, state, *cell.parameters()]
+
+    def of_penalty(outputs):
+        first = torch.autograd.grad(sum(outputs[0].unbind()).sum(), inputs, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+
+    expected = of_penalty(by_loop(kind, cell, x, state))
+    for mine, theirs in zip(of_penalty(cell(x, state)), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_one_sample_at_a_time_has_the_gradients_of_the_batch(kind):
+    """By vmap over grad of torch.func, with one state a sample."""
+    cell, (x, state) = made(kind), drawn(kind)
+
+    def loss(params, x, state):
+        y, _ = torch.func.functional_call(cell, params, (x[None], state[:, None]))
+        return y.square().sum()
+
+    params = {name: p.detach() for name, p in cell.named_parameters()}
+    each = torch.vmap(torch.func.grad(loss), (None, 0, 1))(params, x.detach(), state.detach())
+    expected = torch.autograd.grad(cell(x, state)[0].square().sum(), list(cell.parameters()))
+    for mine, theirs in zip(each.values(), expected, strict=True):
+        torch.testing.assert_close(mine.sum(0), theirs, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", EVERY)
 def test_it_begins_at_zero_and_goes_on_where_it_stopped(kind):
     cell, (x, state) = made(kind), drawn(kind)

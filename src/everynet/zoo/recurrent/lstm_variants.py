@@ -108,8 +108,8 @@ class HandLSTM(nn.Module):
         x: Float[Tensor, "batch time input"],
         state: Float[Tensor, "1 batch state"] | None = None,
     ) -> Outputs:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unroll(self.fused(), x, state, *weights)
+        weights = dict(self.named_parameters())
+        return unroll(self, self.fused(), x, state, loop=self.by_loop, weights=weights)
 
 
 class BareLSTM(HandLSTM):
@@ -135,7 +135,7 @@ class PeepholeLSTM(HandLSTM):
         self.init_weights(self.state.bias, hidden_size, forget_bias)
 
     def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
-        x_i, x_f, x_g = self.input(x).chunk(3, 1)
+        *_, x_i, x_f, x_g = self.input(x).split(self.memory.in_features, 1)  # maybe zeros for o
         h_o, h_i, h_f, h_g = self.state(h).chunk(4, 1)
         c = (x_f + h_f).sigmoid() * c + (x_i + h_i).sigmoid() * (x_g + h_g).tanh()
         o = (h_o + self.memory(c)).sigmoid()  # (6)
@@ -143,8 +143,9 @@ class PeepholeLSTM(HandLSTM):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Outputs:
         no_input = pad(self.input.weight, (0, 0, self.memory.in_features, 0))  # for o
-        weights = self.state.weight, self.memory.weight
-        return unroll(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
+        weights = {"input.weight": no_input, "state.bias": self.state.bias}
+        weights |= {"state.weight": self.state.weight, "memory.weight": self.memory.weight}
+        return unroll(self, _PeepholeStep(), x, state, loop=self.by_loop, weights=weights)
 
 
 class NoForgetLSTM(HandLSTM):

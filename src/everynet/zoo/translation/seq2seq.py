@@ -70,7 +70,7 @@ class Seq2Seq(nn.Module):
     ) -> Float[Tensor, "batch units"]:
         """The state after the last token of each sentence, whatever follows it."""
         states = self.read(x)
-        return states[torch.arange(len(x), device=x.device), lengths - 1]  # (2)
+        return states[torch.arange(x.shape[0], device=x.device), lengths - 1]  # (2)
 
     def decode(
         self, before: Int[Tensor, "batch target"], state: Float[Tensor, "batch units"]
