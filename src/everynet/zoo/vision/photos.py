@@ -51,7 +51,6 @@ from everynet.data.images.standardize import restandardize
 from everynet.data.loading import is_own
 from everynet.data.sets import vgg19
 from everynet.nn.input_checks import require_images
-from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.training import OPTIMIZERS
 from everynet.system.errors import UserError
@@ -137,7 +136,8 @@ class PhotoVGG(PhotoNet):
     def load_published(self) -> None:
         """Take the published weights, for channels in the order red, green, blue, or for grey."""
         found = vgg19.read()
-        first = found["conv1_1.weight"].flip(1)  # they were learned with blue first
+        first = found["conv1_1.weight"].flip(1)  # they were learned with blue first,
+        first *= 255 * VGG_STD  # and with pixels up to 255, on which a step of Adam is a leap
         grey = self.features.conv1_1.in_channels == 1  # type: ignore[union-attr]  # a convolution
         found["conv1_1.weight"] = first.sum(1, keepdim=True) if grey else first
         own = self.features.state_dict()
@@ -150,10 +150,12 @@ LEAST, MOST = 16, 64
 """Sides in pixels between which images of one's own are brought where no size is given."""
 MANY = 3_000
 """More training images than this take residual blocks."""
-VGG_MEAN, VGG_STD = (123.68 / 255, 116.779 / 255, 103.939 / 255), (1 / 255,) * 3
-"""How images are standardised for VGG-19: red, green, blue."""
+VGG_MEAN, VGG_STD = (123.68 / 255, 116.779 / 255, 103.939 / 255), 0.25
+"""How images are standardised for VGG-19: red, green, blue, and one deviation for all."""
 ONE_WAY = re.compile(r"\w|\d+|(.*[\W_])?(left|right)([\W_].*)?", re.IGNORECASE)
 """Names of classes that a mirror may change: a letter, a number, what says left or right."""
+FEW = 200
+"""Fewer validation images than this do not choose weights: the best of them is a lucky one."""
 SHOWN = 6
 """Images in a row of a picture."""
 
@@ -279,7 +281,13 @@ class Photos(ImageClassification[PhotoNet]):
         if data.test_only:
             return replace(data, batch_size=self.batch_size)
         chosen = replace(self, **self.suited(data))
-        return replace(data, augment=chosen.augment(), batch_size=chosen.batch_size)
+        enough = data.rows("valid") >= FEW or self.patience > 0
+        return replace(
+            data,
+            augment=chosen.augment(),
+            batch_size=chosen.batch_size,
+            chooses=data.chooses and enough,
+        )
 
     # ------------------------------------------------------------------------------------ learning
 
@@ -314,10 +322,6 @@ class Photos(ImageClassification[PhotoNet]):
             thawed = state.step >= self.frozen * self.steps  # (6)
             state.model.features.requires_grad_(thawed).eval()
         return super().step(state, batch)
-
-    def monitor(self) -> Goal | None:
-        """The cross-entropy of one's own images: the accuracy of twenty images is a lottery."""
-        return Goal("cross_entropy", "<=", 0.0) if is_own(self.data) else super().monitor()
 
     # ------------------------------------------------------------------------------------ pictures
 
@@ -363,7 +367,7 @@ class Photos(ImageClassification[PhotoNet]):
 
         They are {changes} anew for every update, so that none is seen twice alike.
         """
-        rows = torch.arange(min(SHOWN, data.rows("train")))
+        rows = torch.linspace(0, data.rows("train") - 1, SHOWN).long()
         x, y = data.some("train", rows)
         seen = [x]
         for update in range(2):
@@ -416,10 +420,9 @@ class PhotosVGG(Photos):
 
     def dataset(self) -> Data:
         data = super().dataset()
-        mean, std = VGG_MEAN, VGG_STD
-        if data.spec["shape"][0] == 1:
-            mean, std = (sum(mean) / 3,), std[:1]
-        return restandardize(data, mean, std)
+        channels = data.spec["shape"][0]
+        mean = VGG_MEAN if channels == 3 else (sum(VGG_MEAN) / 3,) * channels
+        return restandardize(data, mean, (VGG_STD,) * channels)
 
     def model(self, data: Data) -> PhotoNet:
         in_channels, *size = data.spec["shape"]
@@ -446,7 +449,7 @@ RECIPES = {
     ),
     "photos-vgg": PhotosVGG(
         data="digits", size=32, pixels=2.0, smoothing=0.1, steps=200, batch_size=32, lr=1e-3,
-        optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
+        share=0.03, optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
         goal="accuracy >= 0.97", covers=("C28",),
     ),
 }  # fmt: skip
