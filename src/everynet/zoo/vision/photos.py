@@ -57,7 +57,6 @@ from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.vision.classifier import (
     ImageClassification,
-    check_image_run,
     predict_validation,
     to_pixels,
     valid_images,
@@ -199,14 +198,30 @@ class Photos(ImageClassification[PhotoNet]):
     # ------------------------------------------------------------------------ what suits the data
 
     def given(self) -> Spec:
-        """How the images of the network were treated whose features were given, or nothing.
-
-        The shape, mean and std of a run; a file of weights does not tell.
-        """
-        if not Path(self.start.path or " ").is_dir():
+        """The description of the images of the run `start`; nothing of a file of weights."""
+        if not self.start or Path(self.start.path).is_file():
             return {}
-        check_image_run(self.start, "photos go on with its features")
+        source = self.start.recipe
+        if type(source) is not type(self):
+            raise UserError(
+                f"start ({self.start}) must be a run of {self.name or 'photos'}, because its "
+                f"network goes on to learn, and that of {source.name} is another; do everynet run "
+                f"{source.name} start=RUN"
+            )
         return self.start.spec
+
+    def moments(self, spec: Spec) -> tuple[Sequence[float], Sequence[float]] | None:
+        """Mean and deviation that features which were given expect of images; None: their own."""
+        given = self.given()
+        if not given:
+            return None
+        own, its = spec["shape"][0], given["shape"][0]
+        if own != its:
+            raise UserError(
+                f"start ({self.start}) must be a run on images of as many channels as those of "
+                f"data ({own}), and its images have {its}; train without start"
+            )
+        return given["mean"], given["std"]
 
     def chooses(self) -> bool:
         """Whether settings that were left open follow from the data."""
@@ -255,11 +270,7 @@ class Photos(ImageClassification[PhotoNet]):
         }
         if self.given():
             source = self.start.recipe
-            if not isinstance(source, Photos) or isinstance(source, PhotosVGG):
-                raise UserError(
-                    f"start ({self.start}) must be a run of photos, because its network goes on "
-                    f"and that of {source.name} is another; do everynet run {source.name} start=RUN"
-                )
+            assert isinstance(source, Photos)
             found |= {"widths": source.widths, "blocks": source.blocks}
         return found
 
@@ -270,14 +281,8 @@ class Photos(ImageClassification[PhotoNet]):
     def dataset(self) -> Data:
         least = self.batch_size if "batch_size" in self.changed else 2  # so that few are enough
         data = super(Photos, replace(self.sized(), batch_size=least)).dataset()
-        if given := self.given():
-            if given["shape"][0] != data.spec["shape"][0]:
-                channels = given["shape"][0]
-                raise UserError(
-                    f"start ({self.start}) must be a run on images of {data.spec['shape'][0]} "
-                    f"channels, as those of {data.spec['name']} are, and it has {channels}"
-                )
-            data = restandardize(data, given["mean"], given["std"])
+        if (moments := self.moments(data.spec)) is not None:
+            data = restandardize(data, *moments)
         if data.test_only:
             return replace(data, batch_size=self.batch_size)
         chosen = replace(self, **self.suited(data))
@@ -414,15 +419,10 @@ class PhotosVGG(Photos):
     def suited_mixup(self, images: int) -> float:
         return 0.0
 
-    def given(self) -> Spec:
-        """How images of the published network are treated."""
-        return {}
-
-    def dataset(self) -> Data:
-        data = super().dataset()
-        channels = data.spec["shape"][0]
+    def moments(self, spec: Spec) -> tuple[Sequence[float], Sequence[float]]:
+        channels = spec["shape"][0]
         mean = VGG_MEAN if channels == 3 else (sum(VGG_MEAN) / 3,) * channels
-        return restandardize(data, mean, (VGG_STD,) * channels)
+        return mean, (VGG_STD,) * channels
 
     def model(self, data: Data) -> PhotoNet:
         in_channels, *size = data.spec["shape"]
