@@ -448,7 +448,7 @@ RECIPES = {
         goal="accuracy >= 0.97", covers=("C21",),
     ),
     "photos-vgg": PhotosVGG(
-        data="digits", size=32, pixels=2.0, smoothing=0.1, steps=200, batch_size=32, lr=1e-3,
+        data="digits", size=24, pixels=2.0, smoothing=0.1, steps=200, batch_size=32, lr=1e-3,
         share=0.03, optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
         goal="accuracy >= 0.97", covers=("C28",),
     ),
