@@ -184,6 +184,12 @@ def test_images_of_any_size_are_brought_to_their_median_within_limits(tmp_path, 
     assert recipe(made, size=18).dataset().spec["shape"] == [1, 18, 18]
 
 
+def test_arrays_of_large_images_are_made_smaller(tmp_path):
+    x, y = np.zeros((40, 80, 100), np.uint8), np.arange(40) % 2
+    np.savez(tmp_path / "large.npz", x=x, y=y)
+    assert recipe(tmp_path / "large.npz").dataset().spec["shape"] == [1, 64, 64]
+
+
 def test_a_run_says_what_it_chose_and_keeps_it(finished, folder):
     result, lines = finished
     said = next(line for line in lines if line.startswith("taken from the data"))

@@ -14,7 +14,7 @@ the gradient of y_c by h_k(i, j) is W_ck / pixels everywhere.
 
 Few images are learned by heart unless the network is small, each image is never seen twice alike
 and labels are mixed: two images and their labels are averaged at random (mixup). Many images take
-residual blocks and more maps. `Photos.suited` holds the table. Features that were learned from a
+residual blocks. `Photos.suited` says how many are many. Features that were learned from a
 million photographs need the fewest of one's own: `photos-vgg` begins with those of VGG-19, and
 `photos start=RUN` with those of a run. A new head would send noise into them, so they are frozen at
 first and learn slowly afterwards, by (6); images are standardised as those of the given network
@@ -234,7 +234,8 @@ class Photos(ImageClassification[PhotoNet]):
         if given := self.given():
             return replace(self, size=given["shape"][1])
         folder = Path(self.data)
-        return replace(self, size=suitable_side(folder) if folder.is_dir() else 0)
+        files = is_own(self.data) and folder.is_dir()
+        return replace(self, size=suitable_side(folder) if files else 0)
 
     def suited(self, data: Data) -> dict[str, Any]:
         """Network, augmentation and updates by the number of training images.
@@ -265,7 +266,7 @@ class Photos(ImageClassification[PhotoNet]):
         found: dict[str, Any] = {
             "widths": suitable_widths(side),
             "blocks": 1 if many else 0,
-            "steps": min(images // 3, 10_000) if many else 500 + images // 2,
+            "steps": min(1_250 + images // 4, 10_000) if many else 500 + images // 2,
             "batch_size": min(64, max(2, images // 2)),
         }
         if self.given():
@@ -280,7 +281,10 @@ class Photos(ImageClassification[PhotoNet]):
 
     def dataset(self) -> Data:
         least = self.batch_size if "batch_size" in self.changed else 2  # so that few are enough
-        data = super(Photos, replace(self.sized(), batch_size=least)).dataset()
+        sized = replace(self.sized(), batch_size=least)
+        data = super(Photos, sized).dataset()
+        if self.chooses() and not sized.size and max(data.spec["shape"][1:]) > MOST:  # arrays
+            data = super(Photos, replace(sized, size=MOST)).dataset()
         if (moments := self.moments(data.spec)) is not None:
             data = restandardize(data, *moments)
         if data.test_only:
