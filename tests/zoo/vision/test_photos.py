@@ -172,7 +172,7 @@ def test_what_a_mirror_may_change_is_not_mirrored(folder, classes, mirrors):
     [(8, (128, 128)), (28, (32, 64, 128, 128)), (64, (16, 32, 64, 128, 128))],
 )
 def test_stages_leave_about_four_pixels(side, widths):
-    assert suitable_widths(side) == widths
+    assert suitable_widths(side, 128) == widths
 
 
 @pytest.mark.parametrize(("sides", "size"), [((10, 12), 16), ((20, 30, 40), 30), ((90, 300), 64)])
@@ -298,6 +298,8 @@ def test_a_run_of_another_network_or_of_other_channels_is_refused(finished, tmp_
         ("photos", {"share": 0.0}, r"share \(0.0\) must be above 0 and at most 1"),
         ("photos", {"batch_size": 1}, r"batch_size \(1\) must be at least 2, because norms"),
         ("photos-vgg", {"width": 8}, r"width \(8\) must be 64, because the published weights"),
+        ("photos-vgg", {"widths": (8, 8)}, r"widths .* must be left out, because VGG-19 has"),
+        ("photos-vgg", {"blocks": 1}, r"blocks \(1\) must be left out, because VGG-19"),
     ],
 )
 def test_settings_are_refused_in_a_line(name, settings, words):

@@ -14,11 +14,11 @@ the gradient of y_c by h_k(i, j) is W_ck / pixels everywhere.
 
 Few images are learned by heart unless the network is small, each image is never seen twice alike
 and labels are mixed: two images and their labels are averaged at random (mixup). Many images take
-residual blocks. `Photos.suited` says how many are many. Features that were learned from a
-million photographs need the fewest of one's own: `photos-vgg` begins with those of VGG-19, and
-`photos start=RUN` with those of a run. A new head would send noise into them, so they are frozen at
-first and learn slowly afterwards, by (6); images are standardised as those of the given network
-were, which the description of the data says, so that `predict` does the same.
+residual blocks and more maps; `Photos.suited` says how many are many. Features that were learned
+from a million photographs need the fewest of one's own: `photos-vgg` begins with those of VGG-19,
+and `photos start=RUN` with those of a run. A new head would send noise into them, so they are
+frozen at first and learn slowly afterwards, by (6); images are standardised as those of the given
+network were, which the description of the data says, so that `predict` does the same.
 
 He, Zhang, Ren, Sun (2015), "Deep Residual Learning for Image Recognition", arXiv:1512.03385;
 Zhang, Cisse, Dauphin, Lopez-Paz (2017), "mixup", arXiv:1710.09412; Selvaraju et al. (2016),
@@ -148,7 +148,7 @@ class PhotoVGG(PhotoNet):
 LEAST, MOST = 16, 64
 """Sides in pixels between which images of one's own are brought where no size is given."""
 MANY = 3_000
-"""More training images than this take residual blocks."""
+"""More training images than this take residual blocks and wider stages."""
 VGG_MEAN, VGG_STD = (123.68 / 255, 116.779 / 255, 103.939 / 255), 0.25
 """How images are standardised for VGG-19: red, green, blue, and one deviation for all."""
 ONE_WAY = re.compile(r"\w|\d+|(.*[\W_])?(left|right)([\W_].*)?", re.IGNORECASE)
@@ -165,7 +165,7 @@ def suitable_side(folder: Path) -> int:
     return min(max(sides[len(sides) // 2], LEAST), MOST) if sides else 0
 
 
-def suitable_widths(side: int, most: int = 128) -> tuple[int, ...]:
+def suitable_widths(side: int, most: int) -> tuple[int, ...]:
     """Maps of stages that leave about 4 x 4 pixels: `most` at the end and half as many before."""
     pools = max(1, round(math.log2(side / 4)))
     return (*(max(8, most >> number) for number in reversed(range(pools))), most)
@@ -264,10 +264,11 @@ class Photos(ImageClassification[PhotoNet]):
         """Depth and width, and updates with their batches."""
         many = images > MANY
         found: dict[str, Any] = {
-            "widths": suitable_widths(side),
+            "widths": suitable_widths(side, 192 if many else 128),
             "blocks": 1 if many else 0,
-            "steps": min(1_250 + images // 4, 10_000) if many else 500 + images // 2,
+            "steps": min(2_000 + images // 5, 10_000) if many else 1_500 + images // 2,
             "batch_size": min(64, max(2, images // 2)),
+            "lr": 5e-3 if many else 1e-2,
         }
         if self.given():
             source = self.start.recipe
@@ -371,7 +372,7 @@ class Photos(ImageClassification[PhotoNet]):
 
     def picture_augmentation(
         self, model: PhotoNet, data: Data, history: History
-    ) -> tuple[Figure, dict[str, str]] | None:
+    ) -> tuple[Figure, dict[str, str]]:
         """Training images as they are, and below as the network sees them in two updates.
 
         They are {changes} anew for every update, so that none is seen twice alike.
@@ -408,6 +409,10 @@ class PhotosVGG(Photos):
         self.at_least(1, "width")
         fits = self.width == 64 or not self.pretrained
         self.require(fits, "width", "64, because the published weights have as many")
+        self.require(
+            self.widths == Photos.widths, "widths", "left out: VGG-19 has stages of its own"
+        )
+        self.require(self.blocks == Photos.blocks, "blocks", "left out: VGG-19 has none")
 
     def is_given(self) -> bool:
         return True
