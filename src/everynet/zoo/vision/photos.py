@@ -409,10 +409,9 @@ class PhotosVGG(Photos):
         self.at_least(1, "width")
         fits = self.width == 64 or not self.pretrained
         self.require(fits, "width", "64, because the published weights have as many")
-        self.require(
-            self.widths == Photos.widths, "widths", "left out: VGG-19 has stages of its own"
-        )
-        self.require(self.blocks == Photos.blocks, "blocks", "left out: VGG-19 has none")
+        for name in ("widths", "blocks"):
+            same = getattr(self, name) == getattr(Photos, name)
+            self.require(same, name, "left out, because VGG-19 has stages of its own")
 
     def is_given(self) -> bool:
         return True
