@@ -453,11 +453,11 @@ RECIPES = {
     "photos": Photos(
         data="digits", pixels=1.0, smoothing=0.1, steps=600, batch_size=64, lr=1e-2,
         optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
-        goal="accuracy >= 0.97", covers=("C21",),
+        goal="accuracy >= 0.98", covers=("C21",),
     ),
     "photos-vgg": PhotosVGG(
         data="digits", size=24, pixels=2.0, smoothing=0.1, steps=200, batch_size=32, lr=1e-3,
         share=0.03, optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
-        goal="accuracy >= 0.97", covers=("C28",),
+        goal="accuracy >= 0.93", covers=("C28",),
     ),
 }  # fmt: skip
