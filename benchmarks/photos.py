@@ -244,10 +244,11 @@ def table(cells: list[dict[str, Any]]) -> str:
 
 
 ABOUT = (
-    "Test accuracy after training on folders of 200 to 10,000 PNG files of CIFAR-10 and Fashion-MNIST "
-    "and of 400 rendered shapes; 2,000 test images that no training saw; mean and standard error over "
-    "seeds, each of which chooses other training images. Wanted: `photos` best or within one standard "
-    "error of `cnn-cifar` and the forest in every row, and `photos-vgg` above `photos`."
+    "Test accuracy after training on folders of 200 to 10,000 PNG files of CIFAR-10 and "
+    "Fashion-MNIST and of 400 rendered shapes; 2,000 test images that no training saw; mean and "
+    "standard error over seeds, each of which chooses other training images. To reach: `photos` "
+    "best or within one standard error of `cnn-cifar` and the forest in every row, and "
+    "`photos-vgg` above `photos`."
 )
 
 
@@ -268,6 +269,7 @@ def main() -> None:
     parser.add_argument("--set", nargs="*", default=[], help="settings, such as blocks=1 lr=0.01")
     parser.add_argument("--development", action="store_true", help="on images that are no test")
     parser.add_argument("--out", type=Path, help="a JSON file, written after each cell")
+    parser.add_argument("--note", help="where it was measured: writes RESULTS.md of --join")
     parser.add_argument(
         "--join", type=Path, nargs="+", help="files of --out: only prints the table"
     )
