@@ -231,14 +231,17 @@ def table(cells: list[dict[str, Any]]) -> str:
             its = [cell for cell in cells if (cell["row"], cell["contestant"]) == (row, name)]
             if not its:
                 continue
-            accuracies = [cell["accuracy"] for cell in its]
-            error = statistics.stdev(accuracies) / math.sqrt(len(its)) if len(its) > 1 else math.nan
+            by_seed = {cell["seed"]: cell["accuracy"] for cell in its}  # of two the later: a GPU's
+            accuracies = [*by_seed.values()]
+            error = (
+                statistics.stdev(accuracies) / len(by_seed) ** 0.5 if len(by_seed) > 1 else math.nan
+            )
             minutes = [cell["cpu_minutes"] for cell in its if cell["device"] == "cpu"]
             spent = f"{statistics.mean(minutes):.1f}" if minutes else "-"
             devices = ", ".join(sorted({cell["device"] for cell in its}))
             lines.append(
                 f"| {row} | `{name}` | {statistics.mean(accuracies):.3f} | {error:.3f} "
-                f"| {len(its)} | {spent} | {devices} |"
+                f"| {len(by_seed)} | {spent} | {devices} |"
             )
     return "\n".join(lines)
 
