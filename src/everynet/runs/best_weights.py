@@ -117,6 +117,8 @@ class BestWeights:
 def _choose(recipe: Training, data: Data) -> BestWeights:
     if not data.chooses:
         why = "holdout=false leaves no rows that could choose others"
+        if vars(recipe).get("holdout"):
+            why = f"{data.rows('valid')} validation rows are too few to choose others"
         return BestWeights(None, why_last=why)
     if monitor := recipe.monitored():
         return BestWeights(monitor)

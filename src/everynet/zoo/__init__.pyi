@@ -154,6 +154,8 @@ from everynet.zoo.vision.lenet import Squash as Squash
 from everynet.zoo.vision.lenet import TableConv as TableConv
 from everynet.zoo.vision.localise import Localiser as Localiser
 from everynet.zoo.vision.patches import PatchNet as PatchNet
+from everynet.zoo.vision.photos import PhotoNet as PhotoNet
+from everynet.zoo.vision.photos import PhotoVGG as PhotoVGG
 from everynet.zoo.vision.receptive_cells import CellRow as CellRow
 from everynet.zoo.vision.resnet import BasicBlock as BasicBlock
 from everynet.zoo.vision.resnet import Bottleneck as Bottleneck

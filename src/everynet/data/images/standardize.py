@@ -12,7 +12,7 @@ import hashlib
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from everynet.data.dataset import Batch, Spec
+from everynet.data.dataset import Batch, Data, Spec
 from everynet.data.images import brightness
 from everynet.data.images import decode as picture
 from everynet.data.in_memory import Array, Part, summarize
@@ -151,6 +151,27 @@ class Standardize:
     def __call__(self, batch: Batch) -> Batch:
         """The same for a batch of images and labels."""
         return (self.images(batch[0]), *batch[1:])
+
+
+def restandardize(data: Data, mean: Sequence[float], std: Sequence[float]) -> Data:
+    """The same images, standardised by another mean and deviation, which their spec then says.
+
+    A network that was given expects those of its own images, in training and in `predict`.
+    """
+    spec = {**data.spec, "mean": [*mean], "std": [*std]}
+    if spec == data.spec:
+        return data
+    if data.prepare is not None:
+        return replace(data, spec=spec, prepare=Standardize.of(spec))
+    old, new = (torch.tensor([s["mean"], s["std"]])[:, :, None, None] for s in (data.spec, spec))
+    return replace(
+        data,
+        spec=spec,
+        splits={
+            part: ((x * old[1] + (old[0] - new[0])) / new[1], *rest)
+            for part, (x, *rest) in data.splits.items()
+        },
+    )
 
 
 # ------------------------------------------------------------------------- datasets and inputs

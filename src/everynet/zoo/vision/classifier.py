@@ -186,7 +186,7 @@ class ImageClassification(Training[M]):
         The mistakes come first, with their true class, and then, where few are wrong, the least
         sure of the right answers.
         """
-        y, probabilities = _predict_validation(model, data)
+        y, probabilities = predict_validation(model, data)
         sure, predicted = probabilities.max(1)
         images = partial(valid_images, data)
         names = data.spec["classes"]
@@ -214,7 +214,7 @@ class ImageClassification(Training[M]):
 
         Right answers are on the diagonal; classes that are confused have large numbers off it.
         """
-        y, probabilities = _predict_validation(model, data)
+        y, probabilities = predict_validation(model, data)
         classes = data.spec["classes"]
         return confusion_matrix(confusion(probabilities.argmax(1), y, len(classes)), classes)
 
@@ -243,7 +243,7 @@ def image_run(of: Trained) -> tuple[nn.Module, Data]:
     return of.load().double(), data
 
 
-def _predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+def predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
     """The true class of every validation image, and the probabilities of all classes."""
     parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
     y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -251,13 +251,16 @@ def _predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
 
 
 def valid_images(data: Data, rows: Tensor) -> Tensor:
-    """Validation images with the standardisation of their channels undone: the colours are right.
+    """Validation images in the colours they had."""
+    return to_pixels(data.some("valid", rows)[0], data.spec)
+
+
+def to_pixels(x: Tensor, spec: Spec) -> Tensor:
+    """Images with the standardisation of their channels undone: the colours are right.
 
     Only one channel or three can be drawn; of any other number the mean is.
     """
-    x = data.some("valid", rows)[0].cpu()
-    std, mean = (
-        torch.tensor(data.spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean")
-    )
+    x = x.cpu()
+    std, mean = (torch.tensor(spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean"))
     images = x * std + mean
     return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)
