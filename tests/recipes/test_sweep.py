@@ -24,7 +24,7 @@ from tests.runs.recipes import RECIPES, Small
 from tests.runs.sealed import reseal
 from tests.runs.test_experiment_job import kill_at
 from tests.test_contract import Killed, same, table_values
-from tests.zoo.cells import cell
+from tests.zoo.cells import cell as made_cell
 
 FILE = Path(laws.__file__)
 STEEP = Steep(name="steep")
@@ -322,7 +322,7 @@ def test_halving_decides_by_the_look_at_its_rung_whatever_comes_later():
     sweep = sweep_of(STEEP, {"lr": "0.1,0.2,0.3", "steps": "8"}, halving=True)
     values = {"0.1": [1.0, 9.0], "0.2": [2.0, 1.0], "0.3": [0.5, 0.5]}
     ended = {
-        f"lr={lr},seed=0": cell(
+        f"lr={lr},seed=0": made_cell(
             steps=(2, 4), valid={"cross_entropy": v}, diverged=3 if lr == "0.3" else None
         )
         for lr, v in values.items()

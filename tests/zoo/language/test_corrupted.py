@@ -148,6 +148,10 @@ def test_a_gap_is_filled_right_where_the_sentence_is_more_real_than_all_others()
         found[sign] = recipe.metrics(net, (s, lengths))["cloze_accuracy"].mean()
     assert found[1.0] > 0.75, "one of nine words from 240 is the right one again in 4 of 100"
     assert found[-1.0] == found[0.0] == 0, "a tie is no right answer"
+    levels = iter([1.0, 0, 0, 0, 0, 2.0, 0, 0, 0, 0, 0])  # the sentence, nine words, a fault
+    net.forward = lambda rows, lengths: (torch.full((len(rows),), next(levels)), torch.zeros(40))
+    found = recipe.metrics(net, (s, lengths))
+    assert found["cloze_accuracy"].mean() == 0, "one wrong word is held more real"
 
 
 def test_figures_are_of_every_sort():
