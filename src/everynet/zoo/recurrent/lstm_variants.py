@@ -14,10 +14,11 @@
     PeepholeLSTM    i and f of (1) with + p * c_{t-1} in the sum   (10)  gates see their own unit's
                     o of (1) with + p_o * c_t in the sum           (11)  memory, o the new one
 
-p is one weight a unit for i and another for f. x_t is the input at time step t, `*` the product of each unit with its own; a state is h and c
-beside each other. Torch's LSTM (`lstm.py`) is (1) to (4) with the gates in the order i, f, g, o and
-with two biases, of which only the sum matters. `by_loop` takes each cell's `step` through time as
-it is written; `forward` does the same with less memory traffic and gradients written by hand.
+p is one weight a unit for i and another for f. x_t is the input at time step t, `*` the product of
+each unit with its own; a state is h and c beside each other. Torch's LSTM (`lstm.py`) is (1) to (4)
+with the gates in the order i, f, g, o and with two biases, of which only the sum matters. `by_loop`
+takes each cell's `step` through time as it is written; `forward` does the same with less memory
+traffic and gradients written by hand.
 
 Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735 (7); Gers,
 Schmidhuber, Cummins (2000), "Learning to forget", doi:10.1162/089976600300015015 (3); Gers,
