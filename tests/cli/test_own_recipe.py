@@ -120,6 +120,7 @@ def test_what_a_method_returns_wrongly_is_told_by_its_line(changed, refused, cas
     text = changed(pair)
     line = refused("run", f"./mine.py:{recipe}", "--quiet")
     assert re.fullmatch(rf"\./mine\.py line {line_with(text, at)}: {message}", line), line
+    assert "internal error" not in line
 
 
 def test_predictions_and_pictures_that_are_none(changed, call, refused):

@@ -205,7 +205,7 @@ class Recipe:
 
 
 def require_returned(
-    recipe: Recipe,
+    owner: object,
     method: str,
     value: object,
     kind: type | tuple[type, ...],
@@ -227,7 +227,7 @@ def require_returned(
         given = str({name: type(v).__name__ for name, v in value.items()})
     else:
         return
-    where = line_of_method(type(recipe), method)
+    where = line_of_method(type(owner), method)
     raise UserError(f"{where}: {method} must return {what}, not {given}")
 
 

@@ -39,7 +39,8 @@ class FittingJob(Job):
             estimator = recipe.model(self.data)
             require_returned(recipe, "model", estimator, object, "an estimator")
             model = recipe.fit(estimator, self.data)
-            require_returned(recipe, "fit", model, object, "the estimator that it fitted")
+            owner = estimator if type(recipe).fit is Fitting.fit else recipe
+            require_returned(owner, "fit", model, object, "the estimator that it fitted")
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
         self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
