@@ -521,6 +521,24 @@ def test_boxes_are_cut_at_the_border_and_gone_outside():
     assert right[0].tolist() == wanted
 
 
+def test_a_sample_whose_last_box_would_leave_stays_as_it_is():
+    """A small box in a corner; the samples of which a box is left move as they always did."""
+    x, mask = torch.randn(64, 2, 8, 8, generator=generator(1)), torch.arange(64)[:, None, None]
+    boxes = torch.tensor([[[1.0, 0.9, 0.9, 1.0, 1.0], [-1, 0, 0, 0, 0]]]).repeat(64, 1, 1)
+    boxes[::2, 1] = torch.tensor([0.0, 0.3, 0.3, 0.7, 0.7])  # these have another, in the middle
+    batch = (x, mask.expand(-1, 8, 8), boxes)
+    for change in (shift(3), affine(pixels=3.0), crop(8, padding=3)):
+        moved = change(batch, Draw(generator(7), 64, parts=("image", "mask", "boxes")))
+        free = change(batch[:2], Draw(generator(7), 64, parts=("image", "mask")))
+        assert (moved[2][..., 0] >= 0).any(1).all()
+        stayed = (moved[2] == boxes).all((1, 2)) & (free[0] != x).any((1, 2, 3))
+        assert 5 < stayed.sum() < 32
+        assert not stayed[::2].any()
+        for before, after, freely in zip(batch, moved, free, strict=False):
+            assert torch.equal(after[stayed], before[stayed])
+            assert torch.equal(after[~stayed], freely[~stayed])
+
+
 def test_what_comes_into_a_mask_from_outside_is_class_0():
     full = torch.full((1, 6, 6), 2)
     away = Window(torch.tensor([3]), torch.tensor([0]), (6, 6), 3).mask(full)
