@@ -11,6 +11,7 @@ import inspect
 import math
 import re
 import shutil
+import zlib
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partialmethod
@@ -258,9 +259,11 @@ def test_same_seed_same_bits_and_another_seed_others(learned):
     data, state, setup = begun(recipe)
     assert [numbers(r) for r in train(recipe, state, data, setup=setup)] == learned.terms
     equal(bits(state), bits(learned.state))
-    other = replace(recipe, seed=recipe.seed + 1)
+    other = replace(recipe, seed=1 + zlib.crc32(recipe.name.encode()) % 100)  # any, each its own
     data, state, setup = begun(other)
-    assert numbers(next(train(other, state, data, setup=setup))) != learned.terms[0]
+    terms = [numbers(record) for record in train(other, state, data, setup=setup)]
+    assert terms[0] != learned.terms[0]
+    assert all(math.isfinite(v) for one in terms for v in one.values())
 
 
 def test_only_what_an_optimiser_was_given_is_trained(learned):

@@ -27,6 +27,7 @@ from tests.runs.recipes import RECIPES, Small
 from tests.runs.sealed import reseal
 from tests.runs.test_experiment_job import kill_at
 from tests.test_contract import Killed, same, table_values
+from tests.zoo.cells import cell as made_cell
 
 FILE = Path(laws.__file__)
 STEEP = Steep(name="steep")
@@ -326,6 +327,25 @@ def test_the_better_half_goes_on_for_twice_as_many_steps(halved):
         for one in going:
             assert (looks[one.name][0].step > step) == (one.name in kept)
         going = [one for one in going if one.name in kept]
+
+
+def test_halving_decides_by_the_look_at_its_rung_whatever_comes_later():
+    """The first is better at step 2 and worse at 4; the third diverges at 3, and was best."""
+    sweep = sweep_of(STEEP, {"lr": "0.1,0.2,0.3", "steps": "8"}, halving=True)
+    values = {"0.1": [1.0, 9.0], "0.2": [2.0, 1.0], "0.3": [0.5, 0.5]}
+    ended = {
+        f"lr={lr},seed=0": made_cell(
+            steps=(2, 4), valid={"cross_entropy": v}, diverged=3 if lr == "0.3" else None
+        )
+        for lr, v in values.items()
+    }
+    first, _, third = ended.values()
+    assert [sweep.merit(first, 2), sweep.merit(first, 4), sweep.merit(first)] == [-1, -9, -9]
+    assert [sweep.merit(third, 2), sweep.merit(third, 4)] == [-0.5, -math.inf]
+    assert sweep.merit(third) == -math.inf
+    assert sweep.rungs() == [2, 4, 8]
+    wanted = sweep.wanted(sweep.cells(), ended)
+    assert [*wanted.values()] == [8, 2, 4], "of two at step 4 the one that diverged is out"
 
 
 def test_a_schedule_stays_that_of_the_full_steps(halved, tmp_path):

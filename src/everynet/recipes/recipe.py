@@ -25,7 +25,8 @@ from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, Spec
 from everynet.metrics.summary import summarise_outputs
 from everynet.system.errors import UserError
-from everynet.system.wording import unknown
+from everynet.system.user_files import line_of_method
+from everynet.system.wording import unknown, with_article
 
 E = TypeVar("E", default=Any)
 MOST_VALUES = 10_000
@@ -199,12 +200,47 @@ class Recipe:
         """Every picture with its caption, from what the methods `picture_...` are given."""
         drawn: dict[str, Drawn] = {}
         for name, caption in self.picture_names().items():
-            made = getattr(self, "picture_" + name.replace("-", "_"))(*given)
+            method = "picture_" + name.replace("-", "_")
+            made = getattr(self, method)(*given)
+            if made is not None:
+                figure = made[0] if isinstance(made, tuple) else made
+                require_returned(self, method, figure, Figure, "a matplotlib Figure, or None")
             if isinstance(made, tuple):
                 drawn[name] = Drawn(made[0], caption.format_map(made[1]))
             elif made is not None:
                 drawn[name] = Drawn(made, caption)
         return drawn
+
+
+def require_returned(
+    owner: object,
+    method: str,
+    value: object,
+    kind: type | tuple[type, ...],
+    what: str,
+    *,
+    of: type | tuple[type, ...] = object,
+) -> None:
+    """Refuse what a method returned unless it is of its kind, and its values `of` theirs.
+
+    That is a mistake in a recipe of one's own: the line names the place of the method.
+    """
+    if value is None:
+        given = "None; end it in a return"
+    elif isinstance(value, type):
+        given = f"the class {value.__name__}; write {value.__name__}(...)"
+    elif not isinstance(value, kind):
+        given = with_article(type(value).__name__)
+    elif isinstance(value, Mapping) and not all(isinstance(v, of) for v in value.values()):
+        given = str({name: type(v).__name__ for name, v in value.items()})
+    else:
+        return
+    where = line_of_method(type(owner), method)
+    raise UserError(f"{where}: {method} must return {what}, not {given}")
+
+
+NUMBERS = "a dict of numbers by name, such as {'error': error.item()}"
+"""What metrics of a whole split or result are."""
 
 
 class Drawn(NamedTuple):

@@ -235,7 +235,7 @@ class Sweep(Experiment):
             going = [going[n] for n in sorted(order[: math.ceil(len(going) / 2)])]
         return wanted
 
-    # --------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------ rows and report
 
     def rows(self, table: Table) -> list[Row]:
         """The combinations, best first; one that went further, or diverged less, before others."""

@@ -20,7 +20,7 @@ from everynet.recipes.recipe import Answers, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
-from everynet.system.user_files import line_of
+from everynet.system.user_files import line_of_method
 from everynet.system.wording import nearest, shown
 
 
@@ -38,8 +38,8 @@ def check_terms(cls: type, terms: object) -> None:
             return
         given = {name: [*getattr(term, "shape", ())] for name, term in terms.items()}
     raise UserError(
-        f"{line_of(cls, 'def objective(')}: objective must give a dict of scalar tensors by name, "
-        f"such as {{'loss': loss.mean()}}, not {given}"
+        f"{line_of_method(cls, 'objective')}: objective must return a dict of scalar tensors by "
+        f"name, such as {{'loss': loss.mean()}}, not {given}"
     )
 
 
@@ -163,6 +163,11 @@ class Training(Recipe, Generic[M, X]):
 
     def optimizers(self, model: M) -> dict[str, Optimizer]:
         """Named optimisers; only what they are given is trained."""
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise UserError(
+                f"{line_of_method(type(self), 'model')}: model must return a module with weights "
+                "that take a gradient, because they are what is learned, and this has none"
+            )
         made = make_optimizer(model.parameters(), self.optimizer, self.lr, self.weight_decay)
         return {"main": made}
 
@@ -192,6 +197,12 @@ class Training(Recipe, Generic[M, X]):
             state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         except Exception:
             check_terms(type(self), terms)  # says what is wrong with them, if anything is
+            if not minimised(terms).requires_grad:
+                raise UserError(
+                    f"{line_of_method(type(self), 'objective')}: objective must return terms that "
+                    "depend on the weights of the model, because it goes down their gradient and "
+                    "these have none; leave out detach(), .data and no_grad()"
+                ) from None
             raise
         return terms
 

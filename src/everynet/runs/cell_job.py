@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from everynet.recipes.experiment import Cell, Experiment, stacked
-from everynet.recipes.recipe import Recipe
+from everynet.recipes.recipe import Recipe, require_returned
 from everynet.recipes.stored import describe_recipe
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
@@ -134,6 +134,7 @@ class CellJob(TrainingJob):
         with seeds.random_state_kept(), torch.no_grad():
             seeds.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
             seen = self.experiment.measure(self.name, self.recipe, state, self.data)
+        require_returned(self.experiment, "measure", seen, Mapping, "a dict of values by name")
         kept = {n: torch.as_tensor(v).detach().to("cpu", copy=True) for n, v in seen.items()}
         self.looks.append({n: v if v.dim() else v.double() for n, v in kept.items()})
         stacked([self.looks[0], self.looks[-1]])  # says which differs

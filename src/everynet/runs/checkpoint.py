@@ -428,7 +428,7 @@ def _candidates(folder: Path, manifests: Manifests | None = None) -> Iterator[Pa
         try:
             best = progress_of(path, manifests).best_step
         except UserError:
-            yield path / STATE  # which cannot be read: whoever tries is told why
+            yield path / STATE  # which cannot be read: the error of reading it says why
             continue
         if best >= 0:
             yield best_path(folder, best)

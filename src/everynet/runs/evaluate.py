@@ -26,7 +26,7 @@ from everynet.runs.verbs import setup_for
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown, with_article
 from everynet.training.device import Setup, computing
-from everynet.training.loop import measure, with_threads
+from everynet.training.loop import measure, summarise, with_threads
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ def _evaluate(
             model = model.to(device=setup.device, dtype=setup.dtype)
         with explaining_misfit(recipe, run.path):
             outputs = measure(recipe, model, found.test, setup)
-            metrics = recipe.summarise(outputs)
+            metrics = summarise(recipe, outputs)
             classes = class_report(outputs, found.spec.get("classes", ()))
     check_finite(metrics, recipe.steps if isinstance(recipe, Training) else 1)
     name, rows = str(found.spec.get("name", "none")), found.rows("test")

@@ -22,7 +22,7 @@ from torch import nn
 from everynet.data.dataset import Data, Spec
 from everynet.metrics.summary import class_report
 from everynet.plot.style import render
-from everynet.recipes.recipe import Drawn, Recipe
+from everynet.recipes.recipe import Drawn, Recipe, require_returned
 from everynet.recipes.settings import settings
 from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
@@ -46,7 +46,7 @@ from everynet.system.sources import Source, digest_of, note
 from everynet.system.user_files import resuming
 from everynet.training import device
 from everynet.training.device import Setup
-from everynet.training.loop import PICTURES, measure
+from everynet.training.loop import PICTURES, measure, summarise
 from everynet.training.preflight import check_goal
 from everynet.training.processes import World
 
@@ -185,6 +185,7 @@ class Job:
         """Read the data; a signal meanwhile ends it at once, because large images take minutes."""
         with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
             self.data = read_dataset(self.recipe, self.folder)
+        require_returned(self.recipe, "dataset", self.data, Data, "a Data, such as load(...) makes")
 
     def tell(self, lines: Iterable[str]) -> None:
         """Say what a person should know, and write it into the card."""
@@ -228,8 +229,7 @@ class Job:
         """The metrics on the test split; those of each class are for the card."""
         outputs = measure(self.recipe, model, self.data.test, self.setup)
         self.class_table = class_report(outputs, self.data.spec.get("classes", ()))
-        metrics: dict[str, float] = self.recipe.summarise(outputs)
-        return metrics
+        return summarise(self.recipe, outputs)
 
     def finish(self, step: int, metrics: Mapping[str, float], model: object) -> Result:
         """Log the test metrics, draw, and write the card."""

@@ -24,13 +24,14 @@ from everynet.data.in_memory import part
 from everynet.data.kinds import Kind, Origin, named
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
-from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
 from everynet.runs.folder import RunFolder, explaining_misfit
 from everynet.runs.job import job_class
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.seeds import mix
+from everynet.system.user_files import line_of_method
 from everynet.system.values import typed, verb_arguments
 from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
@@ -115,6 +116,7 @@ class Predictor:
             with self.computing():
                 warnings = kind.outliers(some, self.spec)
                 found = self.recipe.predict(self.model, self.place(some), self.spec, **settings)
+                _check_predictions(self.recipe, found, len(some))
             for prediction, warning, origin in zip(found, warnings, its, strict=True):
                 with explaining_misfit(self.recipe, self.folder):
                     answer = kind.answer(prediction, self.spec, origin)
@@ -225,6 +227,17 @@ class Predictor:
         with explaining_misfit(self.recipe, self.folder):
             units = kind.to_data_units(made, self.spec)
             return made, kind.write(units, self.spec, out.place("samples"))
+
+
+def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa: ANN401 -- to check
+    """Refuse what is no dict for each input, a mistake in a recipe of one's own."""
+    what = f"a list of {inputs} dicts, one for each input"
+    require_returned(recipe, "predict", found, (list, tuple), what)
+    for one in found:
+        require_returned(recipe, "predict", one, dict, what)
+    if len(found) != inputs:
+        where = line_of_method(type(recipe), "predict")
+        raise UserError(f"{where}: predict must return {what}, not {len(found)}")
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:

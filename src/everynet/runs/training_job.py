@@ -18,7 +18,7 @@ from everynet.data.dataset import Data, Spec
 from everynet.nn.layers import layers_called
 from everynet.plot import layer_lines, learning_curve
 from everynet.plot.style import escape_names
-from everynet.recipes.recipe import Drawn
+from everynet.recipes.recipe import Drawn, require_returned
 from everynet.recipes.settings import override
 from everynet.recipes.state import State
 from everynet.recipes.stored import source_file
@@ -82,6 +82,7 @@ class TrainingJob(Job):
         new_folder = self.folder == Path()
         if new_folder:  # a run that goes on keeps what it began with
             suited = self.recipe.suited(self.data)
+            require_returned(self.recipe, "suited", suited, dict, "a dict of settings by name")
             self.recipe = override(self.recipe, suited)
             self.tell(notes.on_settings(suited))
         recipe = self.recipe

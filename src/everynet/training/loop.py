@@ -9,11 +9,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from everynet.data.dataset import Batch, Data, History, Record, Spec
 from everynet.nn.frozen import Frozen
-from everynet.recipes.recipe import Fitting
+from everynet.recipes.recipe import NUMBERS, Fitting, require_returned
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
 from everynet.system.memory import keep_freed_memory
@@ -25,6 +26,8 @@ from everynet.training.processes import SharedState, World
 from everynet.training.start import Start
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
+VALUES = "a dict of tensors by name, such as {'loss': loss}"
+"""What metrics of a batch are: a value for each row, or one for all of them."""
 
 
 def begin(
@@ -37,7 +40,9 @@ def begin(
     """The state before the first update: all but weights to start from follows from the seed."""
     setup, world = setup or choose("cpu"), world or World()
     seed_all(setup.device, recipe.seed, INITIAL)
-    model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
+    model = recipe.model(data)
+    require_returned(recipe, "model", model, nn.Module, "a torch.nn.Module")
+    model = model.to(device=setup.device, dtype=setup.dtype)
     if start is not None:
         start.copy_into(model)
     if has_images(model):
@@ -46,6 +51,8 @@ def begin(
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
     optimizers = recipe.optimizers(model)
+    named = "a dict of torch optimisers by name, such as {'main': optimizer}"
+    require_returned(recipe, "optimizers", optimizers, dict, named, of=Optimizer)
     hold_rates([*optimizers.values()], setup)
     if world.size > 1:
         return SharedState(model, extra, optimizers, world=world)
@@ -113,7 +120,16 @@ def evaluate(
     setup: Setup | None = None,
 ) -> dict[str, float]:
     """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
-    return recipe.summarise(measure(recipe, model, batches, setup))
+    return summarise(recipe, measure(recipe, model, batches, setup))
+
+
+def summarise(
+    recipe: Training[Any, Any] | Fitting[Any], outputs: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """Metrics from what the recipe says of every sample."""
+    metrics = recipe.summarise(outputs)
+    require_returned(recipe, "summarise", metrics, Mapping, NUMBERS, of=(int, float))
+    return metrics
 
 
 def measure(
@@ -125,11 +141,14 @@ def measure(
     """What the recipe says of every sample of a split, by name."""
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
+    method = "objective" if type(recipe).metrics is Training.metrics else "metrics"
     values: dict[str, list[Tensor]] = {}
     with random_state_kept(), evaluating(model), setup.autocast():
         seed_all(setup.device, recipe.seed, EVALUATION)
         for batch in _at_least_one(batches):
-            for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
+            found = getattr(recipe, method)(model, setup.place(batch, images=images))
+            require_returned(recipe, method, found, Mapping, VALUES, of=Tensor)
+            for name, value in found.items():
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
     return {name: torch.cat(parts) for name, parts in values.items()}

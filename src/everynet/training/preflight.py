@@ -14,18 +14,19 @@ import torch
 from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Fitting, Recipe, Simulation
-from everynet.recipes.settings import settings
+from everynet.recipes.settings import setting_types, settings
 from everynet.recipes.state import M, X
 from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
 from everynet.system.errors import Failure, UserError
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
-from everynet.system.user_files import defined, line_of
+from everynet.system.user_files import defined, line_of, line_of_method
+from everynet.system.values import typed
 from everynet.system.wording import nearest, shown, with_article, written
 from everynet.training.device import Setup
 from everynet.training.graph import Update
-from everynet.training.loop import begin, evaluate, train
+from everynet.training.loop import VALUES, begin, evaluate, train
 
 NEEDED: dict[type[Recipe], tuple[str, ...]] = {
     Training: ("model(self, data)",),
@@ -55,6 +56,12 @@ def check_methods(recipe: Recipe) -> None:
                 f"{defined(cls)}: {cls.__name__} must have a method {method}, because it is "
                 f"{with_article(recipe.kind)}; write one"
             )
+    for name, wanted in setting_types(recipe).items() if source_file(recipe) else ():
+        if wanted in (bool, int, float, str):  # others are the recipe's own business
+            try:
+                typed(name, getattr(recipe, name), wanted)
+            except UserError as error:
+                raise UserError(f"{line_of(cls, name + ':')}: {error}") from None
 
 
 def _defines(cls: type, method: str, kind: type) -> bool:
@@ -154,8 +161,8 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
             raise  # it names its line
         name = "metrics" if _defines(cls, "metrics", Training) else "objective"
         raise UserError(
-            f"{line_of(cls, f'def {name}(')}: {name} must give a dict of tensors by name, such as "
-            f"{{'loss': loss}}: {type(error).__name__}: {error}"
+            f"{line_of_method(cls, name)}: {name} must return {VALUES}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     check_goal(recipe, found)
 

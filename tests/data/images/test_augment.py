@@ -259,6 +259,17 @@ def test_a_move_is_as_wide_as_asked():
         assert (now - was).std() == pytest.approx(3 / 3**0.5, rel=0.1)
 
 
+def test_an_image_is_turned_about_its_centre_and_then_moved():
+    """Its numbers draw the turn first and the move last, so both are known: R, then + offset."""
+    x = smooth()[:1].expand(40, -1, -1, -1)
+    out, _ = affine(degrees=90, pixels=2, fill=0.0)((x, torch.zeros(40)), draw(x, 2))
+    angle, _, _, _, right, below = 2 * draw(x, 2).uniform(6) - 1
+    (column, row), (x0, y0) = centres(out), centres(x)
+    cos, sin = (angle * math.pi / 2).cos(), (angle * math.pi / 2).sin()
+    torch.testing.assert_close(column, cos * x0 - sin * y0 + 2 * right, atol=0.1, rtol=0)
+    torch.testing.assert_close(row, sin * x0 + cos * y0 + 2 * below, atol=0.1, rtol=0)
+
+
 @pytest.mark.parametrize("padding", [0, 2])
 def test_a_crop_begins_anywhere_in_the_padded_image(padding):
     """Where a bright pixel lands: each of (1 + room)^2 places, equally often."""

@@ -59,6 +59,8 @@ def test_a_fault_is_one_of_its_sort(way):
             changed = [k for k in range(n) if made[k] != line[k]]
             assert len(changed) <= 1
             assert all(made[k] in s and made[k] > 0 for k in changed), row
+    differ = int((wrong != s).any(1).sum())
+    assert differ >= len(s) - 5, "of 200 sentences a word is its own replacement once in 200"
 
 
 def test_every_place_and_sort_comes_as_often():
@@ -130,6 +132,26 @@ def test_the_loss_is_that_of_both_and_of_the_next_word():
         atol=1e-6,
     )
     torch.testing.assert_close(terms["next_word"], nats.mean())
+
+
+def test_a_gap_is_filled_right_where_the_sentence_is_more_real_than_all_others():
+    """By a network that knows the sentences, one that loathes them, and one that cannot tell."""
+    recipe, net = find("corrupted").tiny(), discriminator()
+    s, lengths = torch.arange(1, 241).view(40, 6), torch.full((40,), 6)
+    found = {}
+    for sign in (1.0, -1.0, 0.0):
+
+        def known(rows, lengths, sign=sign):
+            return sign * (rows == s).all(1).double(), torch.zeros(len(rows)).double()
+
+        net.forward = known
+        found[sign] = recipe.metrics(net, (s, lengths))["cloze_accuracy"].mean()
+    assert found[1.0] > 0.75, "one of nine words from 240 is the right one again in 4 of 100"
+    assert found[-1.0] == found[0.0] == 0, "a tie is no right answer"
+    levels = iter([1.0, 0, 0, 0, 0, 2.0, 0, 0, 0, 0, 0])  # the sentence, nine words, a fault
+    net.forward = lambda rows, lengths: (torch.full((len(rows),), next(levels)), torch.zeros(40))
+    found = recipe.metrics(net, (s, lengths))
+    assert found["cloze_accuracy"].mean() == 0, "one wrong word is held more real"
 
 
 def test_figures_are_of_every_sort():

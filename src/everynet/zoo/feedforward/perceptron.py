@@ -168,8 +168,8 @@ class OneFromTheRest(Fitting[Perceptron]):
     """Tell one class of a table from the others."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
-        "mistakes": "updates until all training samples were classified correctly",
-        "share_of_bound": "mistakes as a share of the most that the theorem allows",
+        "mistakes": "updates until all training samples were right, or the passes ended",
+        "share_of_bound": "mistakes as a share of the most that the theorem allows (5)",
     }
 
     data: str = "iris"
@@ -218,12 +218,12 @@ class OneFromTheRest(Fitting[Perceptron]):
     def metrics(self, model: Perceptron, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
         score = torch.as_tensor(model.decision_function(x.flatten(1)))
-        share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
-        return {
-            **classified(score[:, None], t),
-            "mistakes": torch.tensor(float(model.mistakes_)),
-            "share_of_bound": torch.tensor(share),
-        }
+        found = classified(score[:, None], t)
+        found["mistakes"] = torch.tensor(float(model.mistakes_))
+        if model.margin_:  # else no hyperplane separates the classes, and there is no bound
+            share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
+            found["share_of_bound"] = torch.tensor(share)
+        return found
 
     def picture_line(self, model: Perceptron, data: Data, history: History) -> Figure:
         """The samples by class and the line that the perceptron found, with its weight vector w.

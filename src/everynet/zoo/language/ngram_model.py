@@ -236,7 +236,8 @@ class NGram(BaseEstimator):
             words = list(start)
             while len(words) < length:
                 p = torch.from_numpy(self.predict_next([arpa.START, *words]))
-                p[self.unknown_] = 0.0
+                if self.unknown_ >= 0:
+                    p[self.unknown_] = 0.0
                 drawn = int(torch.multinomial(p ** (1 / temperature), 1, generator=generator))
                 if drawn == self.end_:
                     break
