@@ -1,4 +1,4 @@
-"""Memory that runs out in an update or an evaluation: one line, and a run that goes on with less."""
+"""Memory that runs out in an update or an evaluation: one line, and a run that goes on."""
 
 import json
 from dataclasses import dataclass, replace
@@ -46,14 +46,16 @@ def test_an_update_that_runs_out_of_memory_leaves_a_run_that_goes_on_with_less(r
         runs.run(recipe, tmp_path, device="cpu")
     (folder,) = tmp_path.iterdir()
     assert ended.match(
-        rf"\Amemory ran out in update 8 with batch_size 8 \(.*{what}.*\); the run is saved at step 6: "
-        rf"go on with a smaller batch: everynet resume {folder} .*batch_size=4\Z"
+        rf"\Amemory ran out in update 8 with batch_size 8 \(.*{what}.*\); the run is saved at step "
+        rf"6: go on with a smaller batch: everynet resume {folder} .*batch_size=4\Z"
     )
     assert ended.value.code == 2
     result = runs.resume(replace(recipe, batch_size=4), folder)
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows if "train" in row] == [*range(1, 13)]
-    assert "| note | from step 6 on: batch_size 4 instead of 8 |" in (folder / "card.md").read_text()
+    assert (
+        "| note | from step 6 on: batch_size 4 instead of 8 |" in (folder / "card.md").read_text()
+    )
     undisturbed = runs.run(replace(recipe, most=1000, steps=6), tmp_path / "whole", device="cpu")
     first = (undisturbed.folder / "metrics.jsonl").read_text().splitlines()
     lines = (folder / "metrics.jsonl").read_text().splitlines()
@@ -75,7 +77,9 @@ def test_an_evaluation_that_runs_out_of_memory_takes_fewer_samples_at_a_time(tmp
 
 
 def test_one_sample_that_is_too_much_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="memory ran out in update 5 with batch_size 8 .*at step 2:"):
+    with pytest.raises(
+        UserError, match=r"memory ran out in update 5 with batch_size 8 .*at step 2:"
+    ):
         runs.run(Large(name="large", most_evaluated=0), tmp_path, device="cpu")
 
 

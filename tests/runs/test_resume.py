@@ -196,10 +196,13 @@ def test_a_run_goes_on_with_another_batch_size_and_the_card_says_so(copied):
         recipe = replace(RECIPES["small"], name="small", steps=steps, batch_size=size)
         runs.resume(recipe, folder)
         notes = re.findall(r"\| note \| (from step .*) \|", (folder / "card.md").read_text())
-        assert notes == [
-            "from step 12 on: batch_size 4 instead of 8",
-            "from step 20 on: batch_size 8 instead of 4",
-        ][: 1 + number // 3]
+        assert (
+            notes
+            == [
+                "from step 12 on: batch_size 4 instead of 8",
+                "from step 20 on: batch_size 8 instead of 4",
+            ][: 1 + number // 3]
+        )
     assert json.loads((folder / "recipe.json").read_text())["settings"]["batch_size"] == 8
 
 

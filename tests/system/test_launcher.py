@@ -57,7 +57,9 @@ def test_one_process_alone(environment, launched):
     ({"SLURM_STEP_NODELIST": "gpu-a.example,gpu-b.example"}, "gpu-a.example"),
     ({"SLURM_STEP_NODELIST": "n1", "SLURM_STEP_NUM_NODES": "1"}, "127.0.0.1"),
 ])  # fmt: skip
-def test_the_processes_of_a_step_meet_where_its_first_machine_is(nodes, host, launched, monkeypatch):
+def test_the_processes_of_a_step_meet_where_its_first_machine_is(
+    nodes, host, launched, monkeypatch
+):
     first, port = launched({**STEP, **nodes}).address()
     assert first == host
     assert 10_000 <= port < 30_000
@@ -73,7 +75,7 @@ def test_the_processes_of_a_step_meet_where_its_first_machine_is(nodes, host, la
     ({**HAND, "RANK": "-1"}, r"RANK \(-1\) must be"),
     ({**HAND, "RANK": ""}, r"RANK must be set, because WORLD_SIZE \(2\) says .* from 0 to 1, or"),
     ({**HAND, "LOCAL_RANK": "x"}, r"LOCAL_RANK \(x\) must be a whole number from 0 to 1"),
-    ({**HAND, "MASTER_ADDR": ""}, r"MASTER_ADDR must be set, because WORLD_SIZE \(2\) says .* srun"),
+    ({**HAND, "MASTER_ADDR": ""}, r"MASTER_ADDR must be set, because WORLD_SIZE \(2\) .* srun"),
     ({**HAND, "MASTER_PORT": ""}, r"MASTER_PORT must be set, because WORLD_SIZE \(2\) says"),
     ({**HAND, "MASTER_PORT": "65536"}, r"MASTER_PORT \(65536\) must be a whole number from 1 to"),
     (BATCH, r"MASTER_ADDR must be set, because SLURM_NTASKS \(4\) says that several processes"),

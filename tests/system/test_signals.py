@@ -138,7 +138,7 @@ def test_a_signal_after_the_last_step_ends_at_once_and_a_resume_draws(tmp_path):
     assert result.weights in (folder / "card.md").read_text()
 
 
-# ------------------------------------------------------------------------ what was ignored or hangs up
+# --------------------------------------------------------------- what was ignored, and SIGHUP
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])

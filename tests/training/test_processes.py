@@ -189,3 +189,14 @@ def test_rows_are_shared_out_in_order():
     parts = [tuple(tensor[share] for tensor in batch) for share in shares]
     assert torch.equal(torch.cat([x for x, _ in parts]), batch[0])
     assert torch.equal(torch.cat([y for _, y in parts]), batch[1])
+
+
+@pytest.mark.slow
+def test_whoever_is_killed_the_other_ends_within_ten_seconds(tmp_path):
+    """Twenty times, on a machine that is kept busy; three minutes."""
+    command = [sys.executable, "-m", "tests.training.lost", str(tmp_path), "20", "4"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    trials = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(trials) == 20
+    assert all(trial["named"] and trial["code"] == 1 for trial in trials), trials
+    assert max(trial["seconds"] for trial in trials) < 10, trials

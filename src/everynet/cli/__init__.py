@@ -145,7 +145,7 @@ def _call(words: Sequence[str]) -> int:
 
 
 def check_working_folder() -> None:
-    """Refuse to begin in a folder that is gone, where libraries end the process in their own ways."""
+    """Refuse to begin in a folder that is gone, where libraries end the process by themselves."""
     try:
         os.getcwd()
     except OSError as error:

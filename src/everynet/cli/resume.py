@@ -14,7 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and how long."""
     add_run(parser)
     parser.add_argument(
-        "settings", metavar="steps=N", nargs="*", help="how long in all; batch_size=N; data=PATH, if it was moved"
+        "settings",
+        metavar="steps=N",
+        nargs="*",
+        help="how long in all; batch_size=N; data=PATH, if it was moved",
     )
     add_jobs(parser)
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")

@@ -375,7 +375,7 @@ class TrainingJob(Job):
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
 
     def explain_memory(self, error: Exception) -> str:
-        """That memory ran out, and how to go on. The state is not saved: an update may be half done."""
+        """That memory ran out and how to go on; nothing is saved: an update may be half done."""
         recipe, size = self.recipe, self.world.size
         less = recipe.batch_size // 2 // size * size
         again = resuming(self.folder, source_file(recipe))

@@ -31,7 +31,6 @@ from everynet.system.signals import Stop
 from everynet.training import device
 from everynet.training.device import Setup
 
-
 BEAT = 5.0  # seconds between two signs of life
 
 

@@ -80,7 +80,9 @@ class Worker:
                     raise ValueError
         except ValueError:
             start = shown(line[:80].decode(errors="replace"))
-            raise CellFailed(self.cell, f"its process wrote what is no answer: {start}", 1) from None
+            raise CellFailed(
+                self.cell, f"its process wrote what is no answer: {start}", 1
+            ) from None
         for warning in seen:
             warnings.warn(f"cell {self.cell}: {warning}", stacklevel=2)
         if failed:

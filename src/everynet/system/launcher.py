@@ -29,7 +29,7 @@ ALONE = "set WORLD_SIZE=1 to train in one process"
 
 @dataclass(frozen=True)
 class Launch:
-    """This process among those that were started together; alone it is rank 0 of 1."""
+    """One process among those that were started together; alone it is rank 0 of 1."""
 
     rank: int = 0
     size: int = 1
@@ -63,8 +63,8 @@ def read_launch() -> Launch:
             return Launch()
         if not os.environ.get(rank_name):
             raise UserError(
-                f"{rank_name} must be set, because {size_name} ({size}) says that several processes "
-                f"train together: number them from 0 to {size - 1}, or {ALONE}"
+                f"{rank_name} must be set, because {size_name} ({size}) says that several "
+                f"processes train together: number them from 0 to {size - 1}, or {ALONE}"
             )
         local = _number(local_name, 0, size - 1) if os.environ.get(local_name) else None
         return Launch(_number(rank_name, 0, size - 1), size, local, size_name)
@@ -82,7 +82,7 @@ def _number(name: str, least: int, most: int) -> int:
 
 
 def _first_machine() -> str:
-    """Where rank 0 of a step of srun is; empty where there is none: gpu[03-04,9] begins at gpu03."""
+    """Where rank 0 of a step of srun is, which begins at gpu03 of gpu[03-04,9]; else empty."""
     if os.environ.get("SLURM_STEP_NUM_NODES") == "1":
         return "127.0.0.1"
     found = re.match(r"([\w.-]+)(?:\[(\w+))?", os.environ.get("SLURM_STEP_NODELIST", ""))

@@ -291,8 +291,8 @@ def _meet(launch: Launch) -> Store:
     if isinstance(store, Exception):
         line = " ".join(str(store).split())
         raise UserError(
-            f"{launch.by} ({launch.size}) must be how many processes were started: they did not all "
-            f"meet at {host}:{port} ({line:.200}); start the others within {MEETING:.0f} s, or "
+            f"{launch.by} ({launch.size}) must be how many processes were started: they did not "
+            f"all meet at {host}:{port} ({line:.200}); start the others within {MEETING:.0f} s, or "
             f"{ALONE}"
         )
     return store
