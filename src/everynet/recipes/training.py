@@ -119,7 +119,7 @@ class Training(Recipe, Generic[M, X]):
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
     captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
-    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
+    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses several
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     last_weights: ClassVar[bool] = False  # kept where the schedule takes the rate to its end
     waits: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten

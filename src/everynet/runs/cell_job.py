@@ -44,7 +44,7 @@ from everynet.system.manifest import read as read_sealed
 from everynet.system.signals import Stop
 from everynet.system.sources import Source, recording
 from everynet.training.device import Setup
-from everynet.training.loop import evaluate, finite
+from everynet.training.loop import finite
 from everynet.training.processes import World
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
@@ -100,7 +100,7 @@ class CellJob(TrainingJob):
             if state.step < self.until:
                 self.train()
             if self.experiment.tests and state.step == self.recipe.steps:
-                self.tested = evaluate(self.recipe, self.deployed, self.data.test, self.setup)
+                self.tested = self.recipe.summarise(self.measure(self.deployed, "test"))
                 self.check(self.tested, state.step)
         except NonFiniteAt as bad:
             diverged = bad.step
@@ -129,7 +129,7 @@ class CellJob(TrainingJob):
         state, step = self.state, self.state.step
         if not finite([*state.model.parameters(), *state.model.buffers()]):
             raise NonFiniteAt(step)
-        metrics = evaluate(self.recipe, self.deployed, self.data.valid, self.setup)
+        metrics = self.recipe.summarise(self.measure(self.deployed, "valid"))
         self.check(metrics, step)
         with seeds.random_state_kept(), torch.no_grad():
             seeds.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)

@@ -220,6 +220,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _are_lines(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= 1_000 and all(map(_is_text, value))
+
+
 def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 1 <= value <= most
 
@@ -230,6 +234,7 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("precision", f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS),
     ("compile", "true or false", lambda value: isinstance(value, bool)),
     ("versions", "an object", lambda value: isinstance(value, dict)),
+    ("changes", "lines of text, if any", lambda value: value is None or _are_lines(value)),
     *((n, "text", _is_text) for n in ("everynet", "python", "device", "device_name", "begun")),
 )
 """What each part of environment.json that is used must be."""

@@ -12,12 +12,13 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from everynet.data.dataset import Data, Spec
 from everynet.metrics.summary import class_report
@@ -38,7 +39,14 @@ from everynet.runs.folder import (
 from everynet.runs.log import Log, Watch, flatten, note_seconds, to_columns
 from everynet.runs.progress import Progress
 from everynet.system import files, seeds
-from everynet.system.errors import CannotWrite, NonFinite, Stopped, UserError, explain
+from everynet.system.errors import (
+    CannotWrite,
+    NonFinite,
+    Stopped,
+    UserError,
+    explain,
+    is_out_of_memory,
+)
 from everynet.system.html import page
 from everynet.system.manifest import put
 from everynet.system.signals import Stop
@@ -141,9 +149,10 @@ class Job:
 
     @property
     def where(self) -> str:
-        """The device and threads in words."""
+        """The device, threads and processes in words."""
         threads = f"{self.setup.threads} thread{'s' * (self.setup.threads > 1)}"
-        return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}"
+        several = f", {self.world.size} processes" if self.world.size > 1 else ""
+        return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}{several}"
 
     @property
     def untouched(self) -> str:
@@ -178,7 +187,7 @@ class Job:
                 note(str(value), (value.resolved(name) if fresh else value).sha256)
 
     def refuse_processes(self) -> None:
-        """Refuse torchrun: what is not trained by steps is computed in one process."""
+        """Refuse several: what is not trained by steps is computed in one process."""
         self.world.check(1, True, self.recipe.name)
 
     def read_data(self) -> None:
@@ -225,9 +234,27 @@ class Job:
 
     # -------------------------------------------------------------------------------- the end
 
+    def measure(self, model: object, split: str) -> dict[str, Tensor]:
+        """What the recipe says of every sample of a split, by name.
+
+        Where memory runs out, fewer of them at a time are tried, down to one.
+        """
+        while True:
+            try:
+                return measure(self.recipe, model, self.data.batches(split), self.setup)
+            except Exception as error:
+                if not is_out_of_memory(error) or self.data.eval_batch_size == 1:
+                    raise
+            self.data = replace(self.data, eval_batch_size=self.data.eval_batch_size // 2)
+            self.progress.say(
+                f"memory ran out in an evaluation: {self.data.eval_batch_size} samples at a time "
+                "from now on"
+            )
+            torch.cuda.empty_cache()
+
     def test(self, model: object) -> dict[str, float]:
         """The metrics on the test split; those of each class are for the card."""
-        outputs = measure(self.recipe, model, self.data.test, self.setup)
+        outputs = self.measure(model, "test")
         self.class_table = class_report(outputs, self.data.spec.get("classes", ()))
         return summarise(self.recipe, outputs)
 

@@ -31,8 +31,9 @@ from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
 from everynet.system import files
-from everynet.system.errors import NonFinite, Stopped, UserError
+from everynet.system.errors import NonFinite, Stopped, UserError, is_out_of_memory
 from everynet.system.user_files import resuming
+from everynet.system.wording import shown
 from everynet.training.graph import Update
 from everynet.training.loop import (
     begin,
@@ -135,6 +136,10 @@ class TrainingJob(Job):
         except NonFiniteAt as bad:
             self.explain_non_finite(bad.step)
             raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(self.explain_memory(error)) from error
         finally:
             self.progress.close()
 
@@ -231,7 +236,7 @@ class TrainingJob(Job):
         """Evaluate and log, and keep the weights if they are the best so far."""
         recipe, step, best = self.recipe, self.state.step, self.best
         self.world.share_buffers(self.deployed)
-        metrics = evaluate(recipe, self.deployed, self.data.valid, self.setup)
+        metrics = recipe.summarise(self.measure(self.deployed, "valid"))
         check_finite(metrics, step)
         row: dict[str, Any] = {"step": step, "valid": metrics}
         if text := sample_text(recipe, self.deployed, self.data.spec, self.setup):
@@ -260,10 +265,10 @@ class TrainingJob(Job):
             if problem:
                 self.progress.say(f"{problem}; the run goes on from {newest}")
             found, damage = str(newest), self.check_best()
-        if newest_path := self.world.share_text("newest", found):
+        if newest_path := self.world.share_text(found):
             if not self.world.writes:
                 self.best = checkpoint.restore(Path(newest_path), self.state, self.deployed)
-            if self.world.share_text("lost", damage):
+            if self.world.share_text(damage):
                 self.best.best_step = -1  # the next evaluation is the best that there is
             self.log = Log.of(self.folder, self.best)
             self.log.path = path
@@ -374,6 +379,19 @@ class TrainingJob(Job):
             )
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
+
+    def explain_memory(self, error: Exception) -> str:
+        """That memory ran out and how to go on; nothing is saved: an update may be half done."""
+        recipe, size = self.recipe, self.world.size
+        less = recipe.batch_size // 2 // size * size
+        again = resuming(self.folder, source_file(recipe))
+        line = " ".join(str(error).split())
+        return (
+            f"memory ran out in update {self.state.step + 1:,} with batch_size {recipe.batch_size} "
+            f"({shown(line, 200)}); the run is saved at step {checkpoint.done(self.folder):,}: "
+            + ("run a smaller network" if recipe.per_rank or not less
+               else f"go on with a smaller batch: {again} batch_size={less}")
+        )  # fmt: skip
 
     # ------------------------------------------------------------------- what was learned
 

@@ -18,7 +18,7 @@ from everynet.recipes.settings import setting_types, settings
 from everynet.recipes.state import M, X
 from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
-from everynet.system.errors import Failure, UserError
+from everynet.system.errors import Failure, UserError, is_out_of_memory
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
 from everynet.system.user_files import defined, line_of, line_of_method
@@ -155,8 +155,8 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
         raise
     except Exception as error:
         frames = extract_tb(error.__traceback__)
-        if any(frame.name == "summarise" for frame in frames):
-            return  # one batch may be too little for it
+        if is_out_of_memory(error) or any(frame.name == "summarise" for frame in frames):
+            return  # one batch may be too much for memory, or too little for it
         if any(frame.filename == source_file(recipe) for frame in frames):
             raise  # it names its line
         name = "metrics" if _defines(cls, "metrics", Training) else "objective"
