@@ -44,6 +44,7 @@ bench: environment
 docs: environment
 	@$(BIN)/python docs/make_curriculum.py
 	@$(BIN)/python docs/make_results.py
+	@$(BIN)/python docs/make_blocks.py
 	@$(BIN)/python tools/zoo_stub.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -e '.[docs]'

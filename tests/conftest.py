@@ -4,6 +4,7 @@ Nothing of everynet is imported here, because the hook must come first.
 """
 
 import os
+import signal
 import tempfile
 from collections import Counter
 from itertools import chain
@@ -40,6 +41,18 @@ def unchecked():
     config.update("jaxtyping_disable", True)
     yield
     config.update("jaxtyping_disable", False)
+
+
+@pytest.fixture(autouse=True)
+def heard_signals():
+    """Tests hear signals though they run in the background of a script, or under nohup."""
+    heard = {signal.SIGINT: signal.default_int_handler, signal.SIGHUP: signal.SIG_DFL}
+    ignored = [each for each in heard if signal.getsignal(each) is signal.SIG_IGN]
+    for each in ignored:
+        signal.signal(each, heard[each])
+    yield
+    for each in ignored:
+        signal.signal(each, signal.SIG_IGN)
 
 
 def pytest_runtest_setup(item):

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+import torch
 from torch import nn
 
 import everynet
@@ -24,6 +25,29 @@ def test_a_block_is_found_by_its_name():
     assert everynet.zoo.LIFNetwork is LIFNetwork
     assert everynet.zoo.LogisticRegression is LogisticRegression
     assert everynet.zoo.vision is importlib.import_module("everynet.zoo.vision")
+
+
+@pytest.mark.parametrize("name", ["Lion", "SGD", "Adagrad", "RMSprop", "Adam", "AdamW"])
+def test_an_optimiser_by_name_is_a_class_as_torchs_are(name):
+    net = nn.Linear(3, 2)
+    before = net.weight.detach().clone()
+    optimizer = getattr(everynet.zoo, name)(net.parameters(), lr=0.1)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    net(torch.ones(4, 3)).square().sum().backward()
+    optimizer.step()
+    assert not torch.equal(net.weight, before)
+    assert name in dir(everynet.zoo)
+    assert getattr(everynet.zoo, name) is getattr(
+        everynet.nn if name == "Lion" else torch.optim, name
+    )
+
+
+def test_update_rules_have_names_of_their_own():
+    from everynet.zoo.optimisation.update_rules import AdamRule, LionRule, UpdateRule
+
+    assert everynet.zoo.AdamRule is AdamRule
+    assert everynet.zoo.LionRule is LionRule
+    assert not issubclass(everynet.zoo.Lion, UpdateRule)
 
 
 def test_every_block_is_a_class_of_its_file_and_every_other_class_a_recipe_or_a_record():

@@ -29,15 +29,38 @@ def test_readme_is_fresh_and_has_eight_results(maker):
     assert len(maker.FEW) == 8
 
 
+def says_its_seeds(measured):
+    """A value for each seed; one alone where no seed changes it, or `where` says one seed."""
+    values, seeds = measured.get("values", []), measured.get("seeds", [0, 1, 2])
+    one = seeds == [] or ("seeds" not in measured and "one seed" in measured.get("where", ""))
+    return not values or len(values) == (1 if one else len(seeds))
+
+
 def test_a_measurement_names_a_metric_and_as_many_values_as_seeds(maker):
     goals = {entry.name: entry.goal for entry in entries()[0]}
     for name, measured in maker.measurements().items():
-        values, seeds = measured.get("values", []), measured.get("seeds", [0, 1, 2])
-        assert not values or not measured.get("seeds") or len(values) == len(seeds), name
-        assert not values or re.fullmatch(r"\w+", measured["metric"]), name
+        assert says_its_seeds(measured), name
+        assert not measured.get("values") or re.fullmatch(r"\w+", measured["metric"]), name
         assert measured.keys() <= {"metric", "values", "seeds", "where", "seconds", "published",
                                    "note"}, name  # fmt: skip
         assert Goal.parse(goals[name]), name
+
+
+@pytest.mark.parametrize(
+    ("measured", "good"),
+    [
+        ({"values": [1, 2, 3]}, True),
+        ({"values": [1]}, False),
+        ({"values": [1], "where": "CPU, one seed"}, True),
+        ({"values": [1], "seeds": []}, True),
+        ({"values": [1, 2], "seeds": []}, False),
+        ({"values": [1, 2], "seeds": [0, 3]}, True),
+        ({"values": [1], "seeds": [0, 1, 2], "where": "one seed"}, False),
+        ({"note": "a sentence alone"}, True),
+    ],
+)
+def test_a_result_without_its_seeds_does_not_pass(measured, good):
+    assert says_its_seeds(measured) == good
 
 
 def test_values_meet_the_goal_that_names_their_metric(maker):

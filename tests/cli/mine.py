@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.metrics import name_classes
 from everynet.recipes.recipe import Fitting, Simulation
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -53,7 +54,7 @@ class Flowers(Training[nn.Linear]):
         return Figure(figsize=(1, 1))
 
     def predict(self, model: nn.Linear, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
-        return [{"class": spec["classes"][k]} for k in model(inputs).argmax(1).tolist()]
+        return name_classes(model(inputs).softmax(1), spec["classes"])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,3 +101,13 @@ def test_no_rate_is_offered_where_it_is_high_or_unknown():
 def test_the_last_seed_has_none_after_it():
     recipe = replace(find("mlp"), seed=2**63 - 1)
     assert not any("other random" in what for _, what in offered(recipe, "mlp"))
+
+
+def test_a_folder_of_photos_is_pointed_to_photos(tmp_path):
+    """Not from a known set, and not from photos itself."""
+    command = ["everynet", "run", "photos", f"data={tmp_path}"]
+    given = override(find("lenet"), {"data": str(tmp_path)})
+    assert command in [words for words, _ in offered(given, "lenet")[:3]]
+    given = override(find("photos"), {"data": str(tmp_path)})
+    assert command not in [words for words, _ in offered(given, "photos")]
+    assert not any("photos" in words for words, _ in offered(find("lenet"), "lenet"))

@@ -237,3 +237,14 @@ def test_unknown():
 
 def test_table():
     assert table([("a", "bb", ""), ("ccc", "d", "e")]) == "a    bb\nccc  d   e"
+
+
+def test_a_working_folder_that_is_gone_is_one_line(refused, tmp_path, monkeypatch):
+    (tmp_path / "gone").mkdir()
+    monkeypatch.chdir(tmp_path / "gone")
+    (tmp_path / "gone").rmdir()
+    for words in (["list"], ["run", "mlp-xor", "steps=1"], ["doctor"]):
+        assert refused(*words).startswith(
+            "the working folder must be there (No such file or directory), because data and runs"
+        )
+    monkeypatch.undo()

@@ -42,6 +42,28 @@ def test_what_is_learned_can_be_asked(call):
         assert (code, '"class": "setosa"' in out) == (0, True), error
 
 
+@pytest.mark.parametrize(
+    ("kind", "old", "message"),
+    [
+        ("training", "return nn.Sequential(", "model must return a torch.nn.Module"),
+        ("fitting", "return self", "fit must return the estimator that it fitted"),
+        ("simulation", 'return {"final', "metrics must return a dict of numbers by name"),
+        ("experiment", "return {\n", "cells must return a dict of trainings by name"),
+        ("experiment", 'return {"best"', "metrics must return a dict of numbers by name"),
+    ],
+)
+def test_a_return_that_is_forgotten_in_it_is_told_by_its_line(call, refused, kind, old, message):
+    call("new", "mine.py", "--kind", kind)
+    text = Path("mine.py").read_text().replace("updates: int = ", "updates: int = 2  # ")
+    assert old in text
+    Path("mine.py").write_text(text.replace(old, old.replace("return ", "made = "), 1))
+    line = refused("run", "./mine.py", "--quiet")
+    method = text[: text.index(old)].rindex(f"    def {message.partition(' ')[0]}(")
+    at = text[:method].count("\n") + 1
+    assert line.startswith(f"./mine.py line {at}: {message}")
+    assert line.endswith("not None; end it in a return")
+
+
 def test_nothing_is_replaced(refused):
     Path("mine.py").write_text("precious")
     assert (

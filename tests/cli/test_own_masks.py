@@ -53,10 +53,25 @@ def test_checked_learned_from_and_asked_about(call, folder, tmp_path):
     ]
     for line in lines:
         assert set(line["classes"]) == {"tissue", "cell"}
-        with Image.open(tmp_path / line["mask"]) as image:
-            assert (image.mode, image.size) == ("P", (64, 64))
-            share = (np.asarray(image) == 1).mean()
+        with Image.open(tmp_path / line["mask"]) as image:  # as the user's own: 48 x 48, 0 and 255
+            assert (image.mode, image.size) == ("L", (48, 48))
+            assert set(np.unique(image)) <= {0, 255}
+            share = (np.asarray(image) == 255).mean()
         assert line["classes"]["cell"] == pytest.approx(share)
+        with Image.open(tmp_path / line["overlay"]) as image:
+            assert (image.mode, image.size) == ("RGB", (48, 48))
+
+    code, out, error = call("predict", str(run), asked[0], "--out", "preds.csv")
+    assert (code, out) == (0, "preds.csv\n"), error
+    header, row = (tmp_path / "preds.csv").read_text().splitlines()
+    assert header.startswith("row,id,input,mask,classes.tissue,classes.cell,overlay,warning,error")
+    assert row.split(",")[3] == "preds/scan-3-v1-mask.png"
+    code, out, error = call("predict", str(run), asked[0], "--out", "a.jpg")
+    assert code == 2
+    assert error == (
+        "everynet: --out (a.jpg) must be a folder or end in .png, because pictures are made, or in "
+        ".csv or .jsonl for a table\n"
+    )
 
     np.savez("many.npz", x=np.zeros((2, 64, 64, 3), np.uint8))
     (tmp_path / "other").mkdir()

@@ -43,9 +43,9 @@ OBJECTIVE = '        return {"cross_entropy": cross_entropy(model(x), y)}  # (1)
         ("flowers", "cross_entropy <= 10", "acuracy >= 10",
          r"the goal \(acuracy >= 10\) must name a metric that flowers gives: cross_entropy"),
         ("flowers", '{"cross_entropy": cross_entropy(model(x), y)}', "cross_entropy(model(x), y)",
-         r"objective must give a dict of tensors by name, .*Error: .*"),
+         r"objective must return a dict of tensors by name, .*, not a Tensor"),
         ("flowers", "model(x), y)}", "model(x), y, reduction='none')}",
-         r"objective must give a dict of scalar tensors .*, not {'cross_entropy': \[16\]}"),
+         r"objective must return a dict of scalar tensors .*, not {'cross_entropy': \[16\]}"),
         ("double", '"y >= 2"', '"z >= 2"', r"the goal \(z >= 2\) must name a .* double gives: y"),
     ],
 )  # fmt: skip
@@ -53,9 +53,97 @@ def test_a_mistake_is_told_by_its_line(changed, refused, case):
     recipe, old, new, message = case
     text = changed((old, new))
     line = refused("run", f"./mine.py:{recipe}", "--quiet")
-    at = "def objective(" if "objective" in message else new
+    at = "def objective(" if message.startswith("objective") else new
     assert re.fullmatch(rf"\./mine\.py line {line_with(text, at)}: {message}", line), line
     assert "fault of ours" not in line
+
+
+NETWORK = 'return nn.Linear(data.spec["shape"][0], len(data.spec["classes"]))'
+ADDED = "    def picture_empty("
+NUMBERS = r"a dict of numbers by name, such as .*"
+TENSORS = r"a dict of tensors by name, such as .*"
+NONE = r"not None; end it in a return"
+
+
+def added(signature, body):
+    """A replacement that puts one more method into the class Flowers."""
+    return ADDED, f"    def {signature}:\n        {body}\n\n{ADDED}"
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("flowers", (NETWORK, "pass"), "def model(",
+         rf"model must return a torch.nn.Module, {NONE}"),
+        ("flowers", (NETWORK, "return nn.Linear"), "def model(",
+         r"model must return a torch.nn.Module, not the class Linear; write Linear\(...\)"),
+        ("flowers", (NETWORK, "return nn.Flatten()"), "def model(",
+         r"model must return a module with weights that take a gradient, because they are what is "
+         r"learned, and this has none"),
+        ("flowers", ("model(x), y", "model(x).detach(), y"), "def objective(",
+         r"objective must return terms that depend on the weights of the model, because .*; leave "
+         r"out detach\(\), .data and no_grad\(\)"),
+        ("flowers", ('return {"cross', 'terms = {"cross'), "def objective(",
+         rf"objective must return {TENSORS}, {NONE}"),
+        ("flowers", ("(model(x), y)}", "(model(x), y).item()}"), "def objective(",
+         rf"objective must return {TENSORS}, not {{'cross_entropy': 'float'}}"),
+        ("flowers", added("metrics(self, model, batch)", "return {'error': 1.0}"), "def metrics(",
+         rf"metrics must return {TENSORS}, not {{'error': 'float'}}"),
+        ("flowers", ("return load(", "load("), "def dataset(",
+         rf"dataset must return a Data, such as load\(...\) makes, {NONE}"),
+        ("flowers", ("steps: int = 12", "steps: int = 12.5"), "steps: int",
+         r"steps \(12.5\) must be whole number"),
+        ("flowers", added("suited(self, data)", "pass"), "def suited(",
+         rf"suited must return a dict of settings by name, {NONE}"),
+        ("flowers", added("summarise(self, outputs)", "return outputs"), "def summarise(",
+         rf"summarise must return {NUMBERS}, not {{'cross_entropy': 'Tensor'}}"),
+        ("flowers", added("optimizers(self, model)", "return torch.optim.SGD(model.parameters())"),
+         "def optimizers(", r"optimizers must return a dict of torch optimisers .*, not a SGD"),
+        ("flowers", added("step(self, state, batch)", "pass"), "def step(",
+         rf"step must return a dict of scalar tensors by name, .*, {NONE}"),
+        ("average", ("return Mean()", "Mean()"), "def model(self, data: Data) -> Mean",
+         rf"model must return an estimator, {NONE}"),
+        ("average", ("class Average(Fitting[Mean]):", "class Average(Fitting[Mean]):\n    def fit("
+         "self, model, data):\n        model.fit(*data.whole)\n"), "def fit(self, model",
+         rf"fit must return the estimator that it fitted, {NONE}"),
+        ("average", ("model.mean_).abs()", "model.mean_).abs().mean().item()"),
+         "def metrics(self, model: Mean",
+         rf"metrics must return {TENSORS}, not {{'error': 'float'}}"),
+        ("double", ("return {\"y\": torch", "y = {\"y\": torch"), "def simulate(",
+         rf"simulate must return {TENSORS}, {NONE}"),
+        ("double", ('result["y"].item()', 'result["y"]'), "def metrics(self, result",
+         rf"metrics must return {NUMBERS}, not {{'y': 'Tensor'}}"),
+    ],
+)  # fmt: skip
+def test_what_a_method_returns_wrongly_is_told_by_its_line(changed, refused, case):
+    recipe, pair, at, message = case
+    text = changed(pair)
+    line = refused("run", f"./mine.py:{recipe}", "--quiet")
+    assert re.fullmatch(rf"\./mine\.py line {line_with(text, at)}: {message}", line), line
+    assert "internal error" not in line
+
+
+def test_predictions_and_pictures_that_are_none(changed, call, refused):
+    """One run, and its file changed afterwards."""
+    changed(("steps: int = 12", "steps: int = 1"))
+    assert call("run", "./mine.py:flowers", "--quiet")[0] == 0
+    sides = [f"{part} {side} (cm)" for part in ("sepal", "petal") for side in ("length", "width")]
+    Path("two.csv").write_text(f"{','.join(sides)}\n5,3,1,0.2\n6,3,4,1.2\n")
+    answers = 'return [{"class": spec["classes"][k]} for k in model(inputs).argmax(1).tolist()]'
+    for returned, given in (
+        ("return 'iris'", "a str"),
+        ("return ['iris'] * len(inputs)", "a str"),
+        ("pass", "None; end it in a return"),
+        ("return [{'class': 'iris'}]", "1"),
+    ):
+        at = line_with(changed((answers, returned)), "def predict(")
+        line = refused("predict", "latest", "two.csv", "--file", "mine.py")
+        wanted = "predict must return a list of 2 dicts, one for each input, not "
+        assert line == f"mine.py line {at}: {wanted}{given}"
+    at = line_with(changed(("return Figure(figsize=(1, 1))", "return 3")), "def picture_empty(")
+    line = refused("draw", "latest", "--file", "mine.py")
+    wanted = "picture_empty must return a matplotlib Figure, or None, not an int"
+    assert line == f"mine.py line {at}: {wanted}"
 
 
 def test_with_debug_the_traceback_is_shown(changed, call):

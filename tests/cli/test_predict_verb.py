@@ -1,5 +1,6 @@
-"""`everynet predict`: one line of JSON for each input."""
+"""`everynet predict`: one line of JSON for each input, or a table."""
 
+import csv
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from PIL import Image
 
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.runs.answer_table import write_table
 from everynet.runs.job import Job
 from everynet.runs.verbs import run
 
@@ -209,6 +211,83 @@ def test_a_bad_table_between_good_ones(call, flowers, tmp_path):
     ]  # fmt: skip
     assert "d.csv has no column" in found[9]["error"]
     assert error.startswith("everynet: 1 of 13 inputs cannot be read; the first: ")
+
+
+def read_table(path):
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def test_a_table_of_all_answers(call, flowers, tmp_path):
+    """With ids, of which one is a formula, every probability, and what cannot be read."""
+    ids = ("=cmd|'/c calc'!A1", "-7", "a b")
+    path = tmp_path / "a.csv"
+    rows = [f"{one},{row}" for one, row in zip(ids, ROWS, strict=True)]
+    path.write_text("\n".join([f"flower_id,{flowers[1]}", *rows]) + "\n")
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n")
+    given = (str(flowers[0]), str(path), str(tmp_path / "bad.csv"), "--file", str(MINE))
+    _, out, _ = call("predict", *given)
+    lines = answers(out)
+    assert [line.get("id") for line in lines] == [*ids, None]
+    for end in (".csv", ".jsonl"):
+        code, out, error = call("predict", *given, "--out", f"made/preds{end}")
+        assert (code, out) == (2, f"made/preds{end}\n")
+        assert error.startswith("everynet: 1 of 4 inputs cannot be read; the first: ")
+    table = read_table(tmp_path / "made/preds.csv")
+    classes = ["setosa", "versicolor", "virginica"]
+    parts = [f"probabilities.{name}" for name in classes]
+    assert list(table[0]) == [
+        "row",
+        "id",
+        "input",
+        "class",
+        "probability",
+        *parts,
+        "warning",
+        "error",
+    ]
+    assert [row["row"] for row in table] == ["0", "1", "2", "3"]
+    assert [row["id"] for row in table] == ["'" + ids[0], "-7", "a b", "bad.csv"]
+    assert [row["class"] for row in table] == [*classes, ""]
+    for line, row in zip(lines[:3], table, strict=False):
+        found = [float(row[part]) for part in parts]
+        assert found == [line["probabilities"][name] for name in classes]
+        assert float(row["probability"]) == max(found)
+        assert row["error"] == ""
+    assert "bad.csv has no column" in table[3]["error"]
+    plain = answers((tmp_path / "made/preds.jsonl").read_text())
+    assert plain[:3] == [{"row": row, **line} for row, line in enumerate(lines[:3])]
+    assert plain[3] == {"row": 3, "id": "bad.csv", **lines[3]}
+
+
+def test_parts_that_differ_from_input_to_input_are_json_in_a_table(tmp_path):
+    lines = [{"input": "a.txt:1", "words": {"good": 1.5}}, {"input": "a.txt:2", "rank": [1, 2]}]
+    write_table(lines, tmp_path / "a.csv")
+    table = read_table(tmp_path / "a.csv")
+    assert list(table[0]) == ["row", "id", "input", "words", "rank", "warning", "error"]
+    assert [row["words"] for row in table] == ['{"good": 1.5}', ""]
+    assert [row["rank"] for row in table] == ["", "[1, 2]"]
+    assert table[1]["id"] == "a.txt:2"
+
+
+def test_an_out_that_could_hold_nothing_is_refused(refused, flowers, digits, pictures, tmp_path):
+    path = table(flowers, tmp_path / "a.csv")
+    given = ("predict", str(flowers[0]), path, "--file", str(MINE), "--out")
+    before = Path(path).read_bytes()
+    assert refused(*given, path) == (
+        f"--out ({path}) must not be there yet, because it would be overwritten; name another file"
+    )
+    assert Path(path).read_bytes() == before
+    assert refused(*given, "preds") == (
+        "--out (preds) must end in .csv or .jsonl, because flowers answers in words and numbers; "
+        "name a table, or leave --out away and take the lines"
+    )
+    one = str(pictures / "0.png")
+    line = refused("predict", str(digits), one, "--out", one)
+    assert line == f"--out ({one}) must not be there yet; name another file"
+    line = refused("predict", str(digits), one, "--out", "preds.png")
+    assert line.startswith("--out (preds.png) must end in .csv or .jsonl, because mlp answers in")
+    assert not (tmp_path / "preds").exists()
+    assert not (tmp_path / "preds.png").exists()
 
 
 def test_a_warning_where_black_and_white_are_swapped(call, digits, pictures):

@@ -105,10 +105,10 @@ def test_precision_and_device_reach_the_run(made):
 
 
 def test_of_several_processes_one_speaks(call, monkeypatch):
-    """Of those that torchrun started: a RANK that anyone else set means nothing."""
+    """Of those started together: a RANK without WORLD_SIZE means nothing."""
     monkeypatch.setenv("RANK", "1")
     assert call("run", f"{MINE}:double")[1].startswith("double: y 2\n")
-    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a run")
+    monkeypatch.setenv("WORLD_SIZE", "2")
     assert not speaks()
     monkeypatch.setenv("RANK", "0")
     assert speaks()
@@ -242,7 +242,7 @@ def test_what_cannot_be_resumed(refused, made):
     )
     mine = ("--file", str(MINE))
     line = refused("resume", str(folder), "lr=1", *mine)
-    assert line == "lr must stay as it was in the run; only steps can be changed"
+    assert line == "lr must stay as it was in the run; only steps and batch_size can be changed"
     assert refused("resume", "none").startswith("there is no run folder none")
     assert "is not a run folder" in refused("resume", "runs")
     (folder / "recipe.json").write_text("{")
@@ -324,7 +324,7 @@ def test_runs_side_by_side(call, made):
     assert rows["metrics"][2:] == ["test", "test"]
     assert rows["cross_entropy"][1] == f"{log(first)[-1]['test']['cross_entropy']:.6g}"
     assert "optimizer" not in rows
-    assert out.endswith("15 settings are the same in all\n")
+    assert out.endswith("16 settings are the same in all\n")
 
 
 def test_runs_of_different_recipes(call, made):

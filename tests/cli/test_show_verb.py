@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everynet.recipes.catalog import entries
+from everynet.recipes.catalog import entries, find
 
 MINE = Path(__file__).parent / "mine.py"
 
@@ -31,7 +31,10 @@ def test_the_page_of_lenet(call):
 def test_the_pictures_are_named_with_what_to_see_in_them(call):
     _, out, _ = call("show", "mlp-xor")
     _, _, part = out.partition("\npictures\n")
-    assert re.match(r"  surface +[A-Z].*[.]\n  regions +[A-Z].*[.]\n", part)
+    shown = dict(re.findall(r"^  ([a-z-]+) +([A-Z].*[.])$", part, re.M))
+    assert shown == find("mlp-xor").picture_names()
+    assert [*shown][:2] == ["surface", "regions"]
+    assert shown["surface"].startswith("The answer over the plane of two inputs, ")
     _, out, _ = call("show", f"{MINE}:flowers")
     assert "pictures\n  empty\n" in out
     assert "pictures\n" not in call("show", f"{MINE}:average")[1]

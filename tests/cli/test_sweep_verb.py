@@ -105,3 +105,30 @@ def test_words_are_completed():
     assert "mlp" in complete("everynet sweep ml")
     assert "lr=" in complete("everynet sweep mlp l")
     assert complete("everynet sweep mlp lr=1,2 --ha") == ["--halving"]
+
+
+def test_what_varies_and_what_is_fixed_is_said_first(call):
+    code, out, error = call("sweep", FLOWERS, "lr=0.1,0.2", "steps=2", "metric=cross_entropy")
+    assert code == 0, error
+    first, *lines = error.splitlines()
+    assert first.startswith("sweep-flowers on cpu")
+    assert lines[:3] == [
+        "sweep of flowers: 2 combinations",
+        "varies: lr=0.1,0.2",
+        "fixed: steps=2; metric=cross_entropy; all else as in flowers",
+    ]
+    assert "Best first by cross_entropy on the validation split, the smaller" in out
+
+
+def test_a_comma_between_units_is_refused_because_it_means_two_things(refused):
+    line = refused("sweep", "mlp", "hidden=4,16", "lr=0.1,0.2")
+    assert line.startswith(
+        "hidden (4,16) must have parentheses in a sweep, because it can be read in two ways: write "
+        "hidden=(4,16) for one value, or hidden=(4),(16) for each by itself"
+    )
+    assert refused("sweep", "mlp", "lr=0.1,0.2", "metric=acuracy").endswith(
+        "did you mean accuracy, auc or balanced_accuracy?"
+    )
+    line = refused("sweep", "mlp", "data=iris", "lr=0.1,0.2", "metric=rmse")
+    assert "metric (rmse) must be one that mlp measures on this data: loss, accuracy, " in line
+    assert not [*Path().glob("runs/*")]

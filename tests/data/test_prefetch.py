@@ -244,6 +244,48 @@ def test_what_goes_wrong_in_an_evaluation_is_raised_too(recipe):
     assert not feeders()
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, MemoryError, StopIteration])
+def test_whatever_ends_the_thread_is_raised_once_and_the_step_can_be_asked_for_again(error):
+    failing = [True]
+
+    def stored(step):
+        if step == 2 and failing.pop():
+            raise error
+        return (torch.tensor([step]),)
+
+    with feed.feeding(stored, None) as fed:
+        assert [int(fed(step)[0]) for step in (0, 1)] == [0, 1]
+        with pytest.raises(error):
+            fed(2)
+        failing.append(False)
+        assert [int(fed(step)[0]) for step in (2, 3)] == [2, 3]
+    assert not feeders()
+
+
+def test_the_main_thread_may_end_while_a_batch_is_being_made():
+    """It waits for that one batch and for none of those behind it."""
+    begun, go_on, made = threading.Event(), threading.Event(), []
+
+    def stored(step):
+        made.append(step)
+        if step == 1:
+            begun.set()
+            assert go_on.wait(60)
+        return (torch.tensor([step]),)
+
+    def leave():
+        with feed.feeding(stored, None) as fed:
+            fed(0)
+            assert begun.wait(60)
+            threading.Timer(0.05, go_on.set).start()
+            raise Stopped("stopped", signal.SIGTERM)
+
+    with pytest.raises(Stopped):
+        leave()
+    assert made == [0, 1]
+    assert not feeders()
+
+
 def test_evaluation_has_every_row_once_and_gives_nothing_of_the_file_away():
     data = numbers(eval_batch_size=7)
     batches = [*data.valid]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everynet.data.dataset import Data
-from everynet.data.draws import WHOLE, Share
+from everynet.data.draws import WHOLE, Share, permutation, places
 from everynet.data.samplers import Anywhere, Lanes, Windows
 from everynet.nn.losses import IGNORED
 from everynet.system.errors import UserError
@@ -200,7 +200,23 @@ def test_what_is_refused(sampler, tokens, batch_size, message):
         Data({"train": stream(tokens)}, batch_size=batch_size, sampler=sampler)
 
 
-def test_the_largest_batch_that_is_named_can_be_had():
-    Data({"train": stream(50)}, batch_size=9, sampler=Lanes(5))
-    Data({"train": stream(50)}, batch_size=1, sampler=Lanes(49))
-    Data({"train": stream(50)}, batch_size=70, sampler=Windows(49))
+@pytest.mark.parametrize(
+    ("sampler", "batch_size"), [(Lanes(5), 9), (Lanes(49), 1), (Windows(49), 70)]
+)
+def test_the_largest_batch_that_is_named_can_be_had(sampler, batch_size):
+    x, y, *_ = Data({"train": stream(50)}, batch_size=batch_size, sampler=sampler).train(0)
+    assert x.shape == (batch_size, sampler.length)
+    assert torch.equal(y, x + 1)
+
+
+def test_two_seeds_and_two_epochs_have_other_orders():
+    """In the order of rows, and in the windows of a stream."""
+    orders = [permutation(50, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    starts = [places(50, (20,), seed, epoch, "cpu") for seed in (0, 1) for epoch in (0, 1)]
+    for drawn in (orders, starts):
+        assert len({tuple(each.tolist()) for each in drawn}) == 4
+    assert all(sorted(each.tolist()) == [*range(50)] for each in orders)
+    rows = torch.arange(50)[:, None]
+    first, other = (Data({"train": (rows,)}, batch_size=50, seed=s).train(0)[0] for s in (0, 1))
+    assert not torch.equal(first, other)
+    assert torch.equal(first.sort(0).values, other.sort(0).values)

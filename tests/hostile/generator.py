@@ -325,7 +325,7 @@ def try_all(out, first, count):
     """Print how each verb ended on each of so many folders."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    training_job.learning_curve = lambda _rows: Figure(figsize=(1, 1))  # slow, and drawn by us
+    training_job.learning_curve = lambda *_: Figure(figsize=(1, 1))  # slow, and drawn by us
     signal.signal(signal.SIGALRM, late)
     out.mkdir(parents=True, exist_ok=True)
     good = seed_runs(out / "good")

@@ -97,7 +97,7 @@ def received(good, tmp_path):
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """Small pictures."""
-    monkeypatch.setattr(training_job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
+    monkeypatch.setattr(training_job, "learning_curve", lambda *_: Figure(figsize=(1, 1)))
 
 
 @pytest.fixture
@@ -866,3 +866,90 @@ def test_no_checkpoint_is_said_of_a_folder_without_any(received):
     shutil.rmtree(folder / "checkpoints")
     with pytest.raises(NoCheckpoint, match="no valid checkpoint left"):
         runs.load(replace(RECIPES["flowers"], name="flowers"), Path(folder))
+
+
+# ------------------------------------------------------------------------ what is read is bounded
+
+
+def edit(path, change):
+    """Change a file of JSON of a run, and seal it."""
+    found = json.loads(path.read_text())
+    change(found)
+    path.write_text(json.dumps(found))
+    reseal(path.parent)
+
+
+@pytest.mark.parametrize("change", [
+    lambda stored: stored["settings"].update({"schedule": "x" * 10**6}),
+    lambda stored: stored["settings"].update({f"s{n}": n for n in range(2000)}),
+    lambda stored: stored.update(name="x" * 10**6),
+    lambda stored: stored.update(changed=["lr"] * 2000),
+])  # fmt: skip
+def test_one_folder_does_not_flood_the_list_of_runs(change, received, capsys):
+    """31 MB of text were printed."""
+    folder = received()
+    edit(folder / "recipe.json", change)
+    shutil.copytree(folder, folder.parent / "evil2")
+    for words in ([], ["--json"], [str(folder), str(folder.parent / "evil2")]):
+        main(["runs", "--out", str(folder.parent), *words])
+        out, err = capsys.readouterr()
+        assert len(out) + len(err) < 4000
+        said = "is damaged: its settings and metrics must be at most 1,000, of 100,000 characters"
+        assert said in out + err
+
+
+def test_a_long_setting_is_cut_in_the_list_of_runs(received, capsys):
+    folder = received()
+    edit(folder / "recipe.json", lambda stored: stored["settings"].update(schedule="x" * 50_000))
+    edit(folder / "recipe.json", lambda stored: stored.update(changed=["schedule"]))
+    assert main(["runs", "--out", str(folder.parent)]) == 0
+    assert 1000 < len(capsys.readouterr().out) < 4000
+
+
+def test_runs_as_json_hold_no_infinite_number(received, capsys):
+    folder = received()
+    recipe = folder / "recipe.json"
+    recipe.write_text(re.sub(r'"lr": [^,]+,', '"lr": 1e400,', recipe.read_text()))
+    reseal(folder)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is no JSON")
+
+    assert main(["runs", "--out", str(folder.parent), "--json"]) == 0
+    (run,) = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    assert run["settings"]["lr"] is None
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 6, "test": {"accuracy": 1e400}}\n')
+    assert main(["runs", "--out", str(folder.parent), "--json"]) == 0
+    assert "metrics must be finite numbers in metrics.jsonl" in capsys.readouterr().err
+
+
+def test_metrics_near_the_largest_number_are_grouped(received, capsys):
+    folder = received()
+    with (folder / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 6, "test": {"loss": 1.7e308}}\n')
+    other = shutil.copytree(folder, folder.parent / "evil2")
+    edit(other / "recipe.json", lambda stored: stored["settings"].update(seed=1))
+    with (other / "metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 6, "test": {"loss": -1.7e308}}\n')
+    assert main(["runs", "--out", str(folder.parent), "--group", "--json"]) == 0
+    (group,) = json.loads(capsys.readouterr().out)
+    assert group["metrics"]["loss"] == 0
+    assert group["spread"]["loss"] is None or group["spread"]["loss"] > 1e308
+
+
+def test_more_threads_than_a_machine_can_start_are_refused(received, call):
+    """libgomp ended the process with a line of its own."""
+    folder = received()
+    edit(folder / "environment.json", lambda where: where.update(threads=4096))
+    if 64 * os.cpu_count() >= 4096:
+        pytest.skip("this machine can")
+    code, said = call("resume", folder, *MINE, "steps=9")
+    assert code == 2
+    assert "threads (4096) of" in said
+    assert "go on with the run on the machine where it began" in said
+
+
+def test_a_setting_of_very_many_values_is_refused(tmp_path, call):
+    with pytest.raises(UserError, match=r"hidden \(20,000 values\) must hold at most 10,000"):
+        everynet.recipe("mlp", hidden=(3,) * 20_000)

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import re
 import sys
 
@@ -116,7 +117,10 @@ def test_21_progress_that_nobody_can_see_ends_nothing(stream, monkeypatch):
     monkeypatch.setattr(sys, "stderr", stream)
     progress = Progress(9, shown=True)
     progress.say("begun")
-    progress.due()
+    lost = stream is not None  # without any stream it is written to memory
+    assert progress.shown != lost, "what cannot be written is not tried again"
+    progress._last = -math.inf
+    assert progress.due() != lost
     progress.close()
 
 

@@ -98,3 +98,16 @@ def test_a_large_product_by_convolution_is_that_of_the_matrices(monkeypatch):
     assert event_linear(*given[:3]).is_contiguous()
     for ours, theirs in zip(made, whole, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_second_derivatives_are_those_of_a_whole_product(share):
+    """Also where the gradient that comes back is constant, which once lost them without a word."""
+    x, weight, bias, seed = drawn(share, spikes=False)
+
+    def second(form):
+        given = [part.clone().requires_grad_() for part in (x, weight, bias)]
+        first = torch.autograd.grad(form(*given), given, seed, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), given[:2])
+
+    torch.testing.assert_close(second(event_linear), second(linear))

@@ -60,6 +60,67 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(linear_recurrence, leaves)
 
 
+@pytest.mark.parametrize("form", [linear_recurrence, by_loop])
+def test_second_derivatives(form):
+    leaves = [x.requires_grad_() for x in drawn(2, 4, 3)]
+    assert torch.autograd.gradgradcheck(form, leaves)
+
+
+def test_third_derivatives_are_those_of_the_loop():
+    parts = drawn(1, 4, 2)
+
+    def third(form):
+        leaves = [x.clone().requires_grad_() for x in parts]
+        value = form(*leaves).square().sum()
+        for _ in range(2):
+            value = sum(
+                g.square().sum() for g in torch.autograd.grad(value, leaves, create_graph=True)
+            )
+        return torch.autograd.grad(value, leaves)
+
+    for ours, autograd in zip(third(linear_recurrence), third(by_loop), strict=True):
+        torch.testing.assert_close(ours, autograd, rtol=1e-10, atol=1e-10)
+
+
+def test_no_step_at_all_has_gradients_of_nothing():
+    for create_graph in (False, True):
+        leaves = [x.requires_grad_() for x in drawn(2, 0, 3)]
+        made = linear_recurrence(*leaves)
+        back = torch.autograd.grad(made.sum(), leaves, create_graph=create_graph)
+        assert [tuple(g.shape) for g in back] == [(2, 0, 3), (2, 0, 3), (2, 3)]
+        assert torch.equal(back[2], torch.zeros(2, 3, dtype=torch.float64))
+
+
+def test_it_is_one_operator_of_a_traced_graph():
+    graph = torch.export.export(Scan(), drawn(2, 5, 3), strict=False).graph
+    called = [str(node.target) for node in graph.nodes if node.op == "call_function"]
+    assert called == ["everynet.linear_recurrence.default"]
+
+
+class Scan(torch.nn.Module):
+    def forward(self, a, b, h0):
+        return linear_recurrence(a, b, h0)
+
+
+def test_the_operator_keeps_its_promises():
+    """Its fake tensors, schema and autograd rule, also where a graph is compiled with gradients."""
+    leaves = [x.requires_grad_() for x in drawn(2, 5, 3)]
+    torch.library.opcheck(torch.ops.everynet.linear_recurrence.default, leaves)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's own code
+@pytest.mark.parametrize("transform", [torch.func.jacrev, torch.func.jacfwd])
+def test_transformations_of_torch_func_are_those_of_the_loop(transform):
+    a, b, h0 = drawn(2, 5, 3)
+    ours, autograd = (
+        torch.vmap(
+            transform(lambda a, b, h0, form=form: form(a[None], b[None], h0[None]).sum(), (0, 1, 2))
+        )(a, b, h0)
+        for form in (linear_recurrence, by_loop)
+    )
+    torch.testing.assert_close(ours, autograd)
+
+
 @given(cut=st.integers(1, 9))
 def test_stopping_and_going_on_changes_nothing(cut):
     a, b, h0 = drawn(2, 10, 4)

@@ -228,3 +228,70 @@ def test_rows_that_do_not_match_the_steps_are_refused():
         spikes(torch.zeros(3, 5), 20, Unit())
     with pytest.raises(ValueError, match=message):
         weighed(torch.zeros(3, 5, 4), torch.zeros(6, 4), torch.zeros(6), torch.ones(20), Unit())
+
+
+def drawn_currents(rows, steps=6, units=5):
+    generator = torch.Generator().manual_seed(6)
+    draw = partial(torch.randn, generator=generator, dtype=torch.float64)
+    return (1.5 * draw(rows, units) + 1).requires_grad_(), draw(steps), draw(steps, units)
+
+
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("rows", [1, 6])
+def test_the_gradient_is_itself_differentiated(name, rows):
+    """Numerically: the surrogate gradient is a smooth function of the current, spikes are not."""
+    current, _, _ = drawn_currents(rows)
+    unit = Unit(0.7, name, 1.5)
+
+    def gradient(current, upstream):
+        made = spikes(current, 6, unit)
+        assert made.detach().unique().tolist() == [0, 1]
+        return torch.autograd.grad(made, current, upstream, create_graph=True)[0]
+
+    upstream = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(gradient, (current, upstream))
+    assert gradient(current, upstream.detach()).requires_grad  # and not lost where it is constant
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_the_gradient_of_weighed_spikes_is_itself_differentiated(rows):
+    torch.manual_seed(1)
+    draw = partial(torch.randn, dtype=torch.float64)
+    given = [x.requires_grad_() for x in (draw(rows, 2, 3), 2 * draw(4, 3), draw(4) + 1)]
+    shares, upstream = draw(6), draw(2, 4).requires_grad_()
+
+    def gradient(x, weight, bias, upstream):
+        made = weighed(x, weight, bias, shares, Unit(0.7, "arctan", 1.5))
+        return torch.autograd.grad(made, (x, weight, bias), upstream, create_graph=True)
+
+    assert torch.autograd.gradcheck(gradient, (*given, upstream))
+
+
+@pytest.mark.parametrize("rows", [1, 6])
+def test_the_form_for_transformations_is_the_loop(rows):
+    current, shares, seed = drawn_currents(rows)
+    unit = Unit(0.7)
+    made = surrogate.by_loop(current, torch.ones_like(shares), unit, 6)
+    assert torch.equal(made, spikes(current, 6, unit))
+    ours = torch.autograd.grad(spikes(current, 6, unit), current, seed)
+    torch.testing.assert_close(torch.autograd.grad(made, current, seed), ours)
+
+
+def test_torch_func_sees_the_surrogate():
+    current, _, seed = drawn_currents(6)
+
+    def value(current, seed):
+        return (spikes(current, 6, Unit(0.7)) * seed).sum()
+
+    (expected,) = torch.autograd.grad(value(current, seed), current)
+    given = current.detach()
+    torch.testing.assert_close(torch.func.grad(value)(given, seed), expected)
+    by_unit = torch.vmap(torch.func.grad(lambda c, s: value(c[:, None], s[:, None])), 1, 1)
+    torch.testing.assert_close(by_unit(given, seed), expected)
+
+
+def test_it_is_an_operator_that_keeps_its_promises():
+    current, shares, _ = drawn_currents(6)
+    given = (current, shares, 0.7, "arctan", 2.0, 6)
+    checks = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.everynet.spikes.default, given, test_utils=checks)

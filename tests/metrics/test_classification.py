@@ -53,6 +53,15 @@ def test_labels_beyond_the_classes_are_refused():
         confusion(torch.tensor([-1, 1]), torch.tensor([0, 1]), 3)
 
 
+def test_a_class_that_was_predicted_and_never_occurs_counts_in_macro_f1():
+    """As in scikit-learn, whose classes are those of either; one in neither counts nowhere."""
+    y, p = torch.tensor([0, 0, 0, 1]), torch.tensor([0, 0, 2, 1])
+    counts = confusion(p, y, 5)
+    assert macro_f1(counts) == pytest.approx((0.8 + 1 + 0) / 3)
+    assert macro_f1(counts) == pytest.approx(sk.f1_score(y, p, average="macro"))
+    assert balanced_accuracy(counts) == pytest.approx((2 / 3 + 1) / 2)
+
+
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 40), classes=st.integers(2, 6))
 @settings(max_examples=25, deadline=None)
 @pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")

@@ -43,6 +43,30 @@ def test_gradcheck():
     assert torch.autograd.gradcheck(lambda *p: chunked_cross_entropy(*p[:2], y, p[2], 2), (x, w, b))
 
 
+@pytest.mark.parametrize("biased", [True, False])
+def test_second_derivatives_are_those_of_torch(biased):
+    """Also of the loss alone, whose constant gradient once lost them without a word."""
+    x, w, y, b = inputs()
+    y[2] = IGNORED
+    given = (x, w, b) if biased else (x, w)
+
+    def of_penalty(form):
+        loss = form(x, w, y, b if biased else None)
+        first = torch.autograd.grad(loss, given, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), given)
+
+    torch.testing.assert_close(of_penalty(chunked_cross_entropy), of_penalty(plain))
+
+
+def test_each_token_has_its_gradient_by_torch_func():
+    x, w, y, _ = (part.detach() for part in inputs())
+
+    def each(form):
+        return torch.vmap(torch.func.grad(lambda x, y: form(x[None], w, y[None])))(x, y)
+
+    torch.testing.assert_close(each(chunked_cross_entropy), each(plain))
+
+
 def test_two_words_in_closed_form():
     """A logistic regression: log(1 + e^-z) for the gap z between two logits."""
     x, w = torch.tensor([[2.0], [-1.0]]).double(), torch.tensor([[0.5], [-0.5]]).double()

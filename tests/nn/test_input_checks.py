@@ -82,8 +82,8 @@ def test_images_that_pooling_would_swallow(unchecked):
         image_net("SmallVGG")(X(2, 1, 28, 28))
 
 
-CELLS = ["GRU", "SimplifiedGRU", "LSTM", "HandLSTM", "PeepholeLSTM", "MinGRU", "StateForm",
-         "PreActivationForm", "ConcatenatedForm"]  # fmt: skip
+CELLS = ["GRU", "SimplifiedGRU", "LSTM", "HandLSTM", "PeepholeLSTM", "MemoryGateLSTM", "MinGRU",
+         "StateForm", "PreActivationForm", "ConcatenatedForm"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", CELLS)

@@ -13,6 +13,7 @@ from everynet.zoo.recurrent.lstm_variants import (
     BareLSTM,
     CoupledLSTM,
     HandLSTM,
+    MemoryGateLSTM,
     NoForgetLSTM,
     PeepholeLSTM,
     SigmoidLSTM,
@@ -64,11 +65,20 @@ def sigmoid_candidate(cell, x, h, c):
     return o * tanh(c), c
 
 
-def peephole(cell, x, h, c):
+def memory_gate(cell, x, h, c):
     (xi, xf, xg), (ho, hi, hf, hg) = parts(cell.input, 3), parts(cell.state, 4)
     (co,) = parts(cell.memory, 1)
     c = sigmoid(xf(x) + hf(h)) * c + sigmoid(xi(x) + hi(h)) * tanh(xg(x) + hg(h))
     return sigmoid(ho(h) + co(c)) * tanh(c), c
+
+
+def peephole(cell, x, h, c):
+    """Gers and Schmidhuber: i and f see the memory before the step, o the one after it."""
+    (xo, xi, xf, xg), (ho, hi, hf, hg) = parts(cell.input, 4), parts(cell.state, 4)
+    p_o, p_i, p_f = cell.peephole
+    i, f = sigmoid(xi(x) + hi(h) + c * p_i), sigmoid(xf(x) + hf(h) + c * p_f)
+    c = f * c + i * tanh(xg(x) + hg(h))
+    return sigmoid(xo(x) + ho(h) + c * p_o) * tanh(c), c
 
 
 def no_forget(cell, x, h, c):
@@ -90,6 +100,7 @@ FORMULAS = {
     HandLSTM: lstm,
     BareLSTM: bare,
     PeepholeLSTM: peephole,
+    MemoryGateLSTM: memory_gate,
     NoForgetLSTM: no_forget,
     CoupledLSTM: coupled,
     SigmoidLSTM: sigmoid_candidate,
@@ -166,6 +177,37 @@ def test_gradcheck(kind):
     assert torch.autograd.gradcheck(call, (x, state, *weights), fast_mode=True)
 
 
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_second_derivatives_are_those_of_the_loop_of_its_formula(kind):
+    """Also of a plain sum, whose constant gradient once lost them without a word."""
+    cell, (x, state) = made(kind), drawn(kind)
+    inputs = [x, state, *cell.parameters()]
+
+    def of_penalty(outputs):
+        first = torch.autograd.grad(sum(outputs[0].unbind()).sum(), inputs, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), inputs)
+
+    expected = of_penalty(by_loop(kind, cell, x, state))
+    for mine, theirs in zip(of_penalty(cell(x, state)), expected, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("kind", FORMULAS)
+def test_one_sample_at_a_time_has_the_gradients_of_the_batch(kind):
+    """By vmap over grad of torch.func, with one state a sample."""
+    cell, (x, state) = made(kind), drawn(kind)
+
+    def loss(params, x, state):
+        y, _ = torch.func.functional_call(cell, params, (x[None], state[:, None]))
+        return y.square().sum()
+
+    params = {name: p.detach() for name, p in cell.named_parameters()}
+    each = torch.vmap(torch.func.grad(loss), (None, 0, 1))(params, x.detach(), state.detach())
+    expected = torch.autograd.grad(cell(x, state)[0].square().sum(), list(cell.parameters()))
+    for mine, theirs in zip(each.values(), expected, strict=True):
+        torch.testing.assert_close(mine.sum(0), theirs, rtol=1e-10, atol=1e-10)
+
+
 @pytest.mark.parametrize("kind", EVERY)
 def test_it_begins_at_zero_and_goes_on_where_it_stopped(kind):
     cell, (x, state) = made(kind), drawn(kind)
@@ -212,6 +254,19 @@ def test_the_bias_of_the_forget_gate_is_what_was_asked_for(kind):
     torch.testing.assert_close(
         last[..., 4:] / 1e6, sigmoid(torch.full((1, 1, 4), 2.5).double()) ** 7, rtol=0, atol=1e-5
     )
+
+
+def test_a_peephole_is_one_weight_a_unit_and_none_is_the_plain_lstm():
+    """As many weights as the LSTM has and three a unit; at zero it is that LSTM."""
+    peeps, plain = made(PeepholeLSTM), made(HandLSTM)
+    assert sum(p.numel() for p in peeps.parameters()) == 3 * 4 + sum(
+        p.numel() for p in plain.parameters()
+    )
+    x, state = drawn(PeepholeLSTM)
+    peeps.load_state_dict({**plain.state_dict(), "peephole": torch.zeros(3, 4)})
+    torch.testing.assert_close(peeps(x, state), plain(x, state))
+    with pytest.raises(ValueError, match=r"state \[1, 1, 8\] must be of shape \[1, 3, 8\], beca"):
+        peeps(x, state[:, :1])
 
 
 def test_cells_refuse():

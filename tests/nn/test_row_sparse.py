@@ -39,6 +39,34 @@ def test_the_gradient_is_that_of_indexing_and_names_its_rows_only(index):
         assert len(places[used].unique()) == int(used.sum()), "each row once"
 
 
+def test_a_table_that_is_computed_gets_its_gradient():
+    flat, index = torch.randn(27, dtype=torch.float64, requires_grad=True), torch.tensor([0, 3, 3])
+    (found,) = torch.autograd.grad(rows(flat.view(9, 3), index).sin().sum(), flat)
+    (wanted,) = torch.autograd.grad(flat.view(9, 3)[index].sin().sum(), flat)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_second_derivatives_are_those_of_indexing():
+    """Also of a plain sum, whose constant gradient once lost them without a word."""
+    index = torch.tensor([0, 3, 3, 8])
+
+    def of_penalty(read):
+        leaves = tables()
+        first = torch.autograd.grad(loss(*leaves, index, read), leaves, create_graph=True)
+        assert not any(g.is_sparse for g in first)  # any operation can follow
+        again = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+        return [g.to_dense() for g in again]
+
+    torch.testing.assert_close(of_penalty(rows), of_penalty(lambda t, i: t[i]))
+    first = torch.func.grad(lambda *given: loss(*given, index, rows))(
+        *(t.detach() for t in tables())
+    )
+    expected = torch.autograd.grad(
+        loss(*(leaves := tables()), index, lambda t, i: t[i]), leaves[:1]
+    )
+    torch.testing.assert_close((first,), expected)
+
+
 @settings(max_examples=15)
 @given(st.lists(indices, min_size=1, max_size=4), st.booleans())
 def test_steps_are_those_of_adagrad_whose_gradients_are_dense(steps, dense):

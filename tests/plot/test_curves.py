@@ -5,6 +5,8 @@ import torch
 
 from everynet.plot import learning_curve
 from everynet.plot.curves import moving_mean
+from everynet.plot.style import BASELINE
+from tests.plot.legible import faults
 
 
 def rows(split, **curves):
@@ -81,3 +83,16 @@ def test_figures_that_go_with_the_accuracy_have_no_panel():
     beside = {"balanced_accuracy": [0.5], "macro_f1": [0.4], "majority": [0.5], "auc": [0.7]}
     drawn = learning_curve(rows("valid", accuracy=[0.6], **beside))
     assert [axes.get_ylabel() for axes in drawn.axes] == ["accuracy"]
+
+
+def test_the_step_whose_weights_are_kept_is_marked_in_every_panel():
+    history = rows("train", loss=[3.0, 2.0, 1.0]) + rows("valid", accuracy=[0.6, 0.8, 0.7])
+    drawn = learning_curve(history, 2)
+    marks = [line for axes in drawn.axes for line in axes.lines if line.get_color() == BASELINE]
+    assert [line.get_xdata() for line in marks] == [[2, 2], [2, 2]]
+    (legend,) = drawn.legends
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "training", "weights kept: step 2", "validation",
+    ]  # fmt: skip
+    assert not faults(drawn)
+    assert not any("kept" in text.get_text() for text in learning_curve(history).legends[0].texts)

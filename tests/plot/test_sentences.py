@@ -52,4 +52,12 @@ def test_points_are_principal_components_and_every_sentence_is_there():
 def test_vectors_of_one_number_and_of_one_sentence():
     for rows, units in ((1, 4), (5, 1), (1, 1)):
         ones = torch.ones(rows, dtype=torch.int64)
-        sentence_map(torch.randn(rows, units), ones * 0, ["a"], ones, title="first")
+        vectors = torch.randn(rows, units)
+        left, right = sentence_map(vectors, ones * 0, ["a"], ones, title="first").axes[:2]
+        for axes in (left, right):
+            points = np.asarray(axes.collections[0].get_offsets())
+            assert points.shape == (rows, 2)
+            spread = np.abs(points[:, 0] - points[:, 0].mean())
+            expected = (vectors[:, 0] - vectors[:, 0].mean()).abs() if units == 1 else 0 * spread
+            np.testing.assert_allclose(spread, expected, atol=1e-6)
+            np.testing.assert_allclose(points[:, 1], points[0, 1], atol=1e-6)

@@ -86,7 +86,12 @@ def test_what_diverged_is_crossed_at_the_edge_and_counts_in_no_mean():
 
 
 def test_nothing_but_diverged_cells_can_be_drawn():
-    figure(grid(lr=[1, 2]), torch.full((4,), math.nan, dtype=torch.float64))
+    (axes,) = figure(grid(lr=[1, 2]), torch.full((4,), math.nan, dtype=torch.float64)).axes
+    (crosses,) = [line for line in axes.lines if line.get_marker() == "x"]
+    assert crosses.get_xdata().tolist() == [1, 2]
+    assert np.isfinite(crosses.get_ydata()).all()
+    assert not any(len(line.get_xdata()) for line in axes.lines if line is not crosses)
+    assert names(axes) == ["diverged"]
 
 
 def test_letters_are_large_enough_on_paper():

@@ -13,9 +13,12 @@ import torch
 import everynet
 from everynet import runs
 from everynet.cli.sweep import report
+from everynet.recipes.catalog import find
+from everynet.recipes.experiment import Cell, Table
 from everynet.recipes.stored import of_run
 from everynet.recipes.sweep import Sweep, as_text, split, sweep_of, values_of
 from everynet.recipes.training import Training
+from everynet.runs import job
 from everynet.runs.cell_job import read_cell
 from everynet.system.errors import UserError
 from tests.runs import laws
@@ -24,6 +27,7 @@ from tests.runs.recipes import RECIPES, Small
 from tests.runs.sealed import reseal
 from tests.runs.test_experiment_job import kill_at
 from tests.test_contract import Killed, same, table_values
+from tests.zoo.cells import cell as made_cell
 
 FILE = Path(laws.__file__)
 STEEP = Steep(name="steep")
@@ -52,7 +56,8 @@ TYPED = Typed(name="typed")
     ("optimizer", "sgd,adam", ["sgd", "adam"]),
     ("widths", "(16,32),(32,64)", [(16, 32), (32, 64)]),
     ("widths", "(16,),(),64", [(16,), (), (64,)]),
-    ("widths", "16,32", [(16, 32)]),
+    ("widths", "(16,32)", [(16, 32)]),
+    ("widths", "16", [(16,)]),
     ("text", "(a.en,a.de),b", ["a.en,a.de", "b"]),
     ("place", "a,b/c", [Path("a"), Path("b/c")]),
 ])  # fmt: skip
@@ -121,6 +126,12 @@ def test_some_are_drawn_by_the_seed_without_repeating():
     ({"lr": "1,2"}, {"random": -1}, r"random \(-1\) must be at least 0"),
     ({"lr": "1,2"}, {"seeds": 5001}, r"must have 10,000 cells or fewer, and these are 10,002; "),
     ({"steps": "4,8"}, {"halving": True}, r"steps must have one value with halving"),
+    ({"widths": "16,32", "lr": "1,2"}, {}, r"widths \(16,32\) must have parentheses in a sweep, "
+     r"because .* write widths=\(16,32\) for one value, or widths=\(16\),\(32\) for each by"),
+    ({"widths": [(1,), (1,)]}, {}, r"widths \(\(1\),\(1\)\) must have each value once: 1 is twice"),
+    ({"lr": []}, {}, r"lr \(\[\]\) must have a value"),
+    ({"lr": [0.1, "x"]}, {}, r"lr \(x\) must be number"),
+    ({"metric": "loss,bits"}, {}, "metric must have one value in a sweep, whose cells are compare"),
 ])  # fmt: skip
 def test_what_is_refused(given, options, words, tmp_path):
     with pytest.raises(UserError, match=words):
@@ -175,9 +186,10 @@ def test_a_recipe_without_a_goal_is_judged_by_its_objective(tmp_path):
     rows = sweep.rows(table)
     assert rows[0].settings == {"lr": 0.2}
     cell = rows[0].cells[0]
-    assert sweep.value(cell) == pytest.approx(3 * cell.last["cross_entropy"])
-    assert rows[0].merit == -sweep.value(cell)
-    assert sweep.monitor.metric == "objective"
+    monitor = sweep.monitor([cell])
+    assert monitor.metric == "objective"
+    assert sweep.value(cell, monitor) == pytest.approx(3 * cell.last["cross_entropy"])
+    assert rows[0].score.merit == -sweep.value(cell, monitor)
 
     class Silent(Two):
         def metrics(self, model, batch):
@@ -199,9 +211,10 @@ def test_best_first_and_what_diverged_last(swept):
     rows = sweep.rows(table)
     assert [row.settings["lr"] for row in rows] == [0.2, 0.05, 0.01, 1e30]
     assert [row.diverged for row in rows] == [0, 0, 0, 3]
-    assert rows[3].merit == -math.inf
-    assert rows[0].merit == -statistics.fmean(c.last["cross_entropy"] for c in rows[0].cells)
-    assert result.metrics == {"best_cross_entropy": -rows[0].merit, "diverged": 3.0}
+    assert rows[3].score.merit == -math.inf
+    best = statistics.fmean(c.last["cross_entropy"] for c in rows[0].cells)
+    assert rows[0].score.merit == -best
+    assert result.metrics == {"best_cross_entropy": best, "diverged": 3.0}
     assert result.reached is None
 
 
@@ -213,7 +226,7 @@ def test_fewer_diverged_come_first(swept):
     rows = sweep.rows(replace(table, cells=broken))
     assert [row.settings["lr"] for row in rows] == [0.05, 0.01, 0.2, 1e30]
     assert rows[2].diverged == 1
-    assert math.isfinite(rows[2].merit)
+    assert math.isfinite(rows[2].score.merit)
 
 
 def test_all_may_diverge(tmp_path):
@@ -242,7 +255,7 @@ def test_a_sweep_is_not_judged_on_the_test_split(tmp_path, swept):
     rows = sweep.rows(runs.load(sweep, runs.run(sweep, tmp_path, device="cpu").folder))
     clean = swept[0].rows(swept[2])
     assert [row.settings["lr"] for row in rows] == [row.settings["lr"] for row in clean[:3]]
-    assert [row.merit for row in rows] == [row.merit for row in clean[:3]]
+    assert [row.score for row in rows] == [row.score for row in clean[:3]]
     assert rows[0].test() != clean[0].test()
 
 
@@ -314,6 +327,25 @@ def test_the_better_half_goes_on_for_twice_as_many_steps(halved):
         for one in going:
             assert (looks[one.name][0].step > step) == (one.name in kept)
         going = [one for one in going if one.name in kept]
+
+
+def test_halving_decides_by_the_look_at_its_rung_whatever_comes_later():
+    """The first is better at step 2 and worse at 4; the third diverges at 3, and was best."""
+    sweep = sweep_of(STEEP, {"lr": "0.1,0.2,0.3", "steps": "8"}, halving=True)
+    values = {"0.1": [1.0, 9.0], "0.2": [2.0, 1.0], "0.3": [0.5, 0.5]}
+    ended = {
+        f"lr={lr},seed=0": made_cell(
+            steps=(2, 4), valid={"cross_entropy": v}, diverged=3 if lr == "0.3" else None
+        )
+        for lr, v in values.items()
+    }
+    first, _, third = ended.values()
+    assert [sweep.merit(first, 2), sweep.merit(first, 4), sweep.merit(first)] == [-1, -9, -9]
+    assert [sweep.merit(third, 2), sweep.merit(third, 4)] == [-0.5, -math.inf]
+    assert sweep.merit(third) == -math.inf
+    assert sweep.rungs() == [2, 4, 8]
+    wanted = sweep.wanted(sweep.cells(), ended)
+    assert [*wanted.values()] == [8, 2, 4], "of two at step 4 the one that diverged is out"
 
 
 def test_a_schedule_stays_that_of_the_full_steps(halved, tmp_path):
@@ -440,6 +472,66 @@ def test_values_from_python_are_written_as_on_the_command_line():
         assert values_of(TYPED, key, as_text(values)) == values
 
 
+def test_tuples_from_python_are_networks_of_their_own(tmp_path, monkeypatch):
+    """Two networks of one layer were one of two layers once."""
+    monkeypatch.setattr(job.Job, "draw", lambda *_: ())
+    mlp = replace(find("mlp"), steps=2, passes=0, data="iris")
+    result = everynet.sweep(mlp, hidden=[(4,), (16,)], out=tmp_path, device="cpu")
+    cells = everynet.load(result.folder).cells
+    sizes = {name: next(iter(cell.network().parameters())).shape for name, cell in cells.items()}
+    assert sizes == {"hidden=4,seed=0": (4, 4), "hidden=16,seed=0": (16, 4)}
+    assert of_run(result.folder).values == {"hidden": [(4,), (16,)]}
+    one = sweep_of(mlp, {"hidden": [(4, 16)], "lr": [0.1, 0.2]})
+    assert (one.base.hidden, one.values) == ((4, 16), {"lr": [0.1, 0.2]})
+    assert one.introduction() == [
+        "sweep of mlp: 2 combinations", "varies: lr=0.1,0.2",
+        "fixed: hidden=(4,16); all else as in mlp",
+    ]  # fmt: skip
+    seeds = sweep_of(mlp, {}, seeds=3).introduction()
+    assert seeds[:2] == ["sweep of mlp: 1 combination x 3 seeds = 3 trainings", "varies: seed"]
+
+
+def test_a_regression_is_compared_by_its_own_metric(tmp_path, monkeypatch):
+    """The goal of mlp is an accuracy, which numbers have not."""
+    x = torch.randn(80, 2, generator=torch.Generator().manual_seed(0))
+    mlp = replace(find("mlp"), steps=30, batch_size=16, passes=0, hidden=(4,), eval_every=30)
+    monkeypatch.setattr(job.Job, "draw", lambda *_: ())
+    data = (x.numpy(), (3 * x[:, 0] - x[:, 1]).numpy())
+    for given, name, better in (({}, "rmse", min), ({"metric": "r2"}, "r2", max)):
+        sweep = sweep_of(mlp, {"lr": [1e-4, 0.03], **given})
+        result = runs.run(sweep, tmp_path / name, device="cpu", data=data)
+        table = runs.load(sweep, result.folder)
+        rows = sweep.rows(table)
+        valid = [cell.last[name] for row in rows for cell in row.cells]
+        assert result.metrics == {f"best_{name}": better(valid), "diverged": 0.0}
+        assert rows[0].settings["lr"] == 0.03
+        assert f"Best first by {name} on the validation split" in sweep.verdict(table)
+
+
+def test_ties_of_a_sweep_go_by_the_objective():
+    """As those of weights do; seeds count by their mean."""
+    sweep = sweep_of(replace(find("mlp"), data="iris"), {"lr": "1,2,3"}, seeds=2)
+
+    def cell(recipe, accuracy, loss):
+        values = {"accuracy": [0.1, accuracy], "loss": [9.0, loss]}
+        valid = {n: torch.tensor(v, dtype=torch.float64) for n, v in values.items()}
+        steps = torch.tensor([0, 5])
+        return Cell(
+            recipe, 5, steps, {}, valid, {"loss": (steps, steps)}, None, {}, torch.nn.Module
+        )
+
+    values = [(0.9, 0.3), (0.9, 0.3), (0.8, 0.1), (1.0, 0.4), (0.8, 0.1), (0.8, 0.1)]
+    cells = {n: cell(r, *v) for (n, r), v in zip(sweep.cells().items(), values, strict=True)}
+    rows = sweep.rows(Table(cells, {}))
+    assert [row.settings["lr"] for row in rows] == [2.0, 1.0, 3.0]
+    halving = replace(sweep, halving=True, base=replace(sweep.base, steps=20))
+    assert halving.rungs() == [5, 10, 20]
+    wanted = halving.wanted(halving.cells(), cells)
+    assert {n for n, step in wanted.items() if step == 10} == {
+        f"lr={lr},seed={seed}" for lr in ("1.0", "2.0") for seed in (0, 1)
+    }
+
+
 def test_a_run_that_is_given_is_checked_in_every_cell(tmp_path):
     first = runs.run(STEEP, tmp_path / "first", device="cpu")
     sweep = sweep_of(STEEP, {"start": str(first.folder), "lr": "0.1,0.2"})
@@ -455,6 +547,7 @@ def test_a_run_that_is_given_is_checked_in_every_cell(tmp_path):
 def test_goals_of_each_relation():
     nearest = replace(RECIPES["small"], name="near", goal="cross_entropy == 0.5")
     sweep = sweep_of(nearest, {"lr": "1,2"})
-    assert "on the validation split, nearest to 0.5; metrics" in sweep.verdict()
+    nothing = Table({}, {})
+    assert "on the validation split, nearest to 0.5; metrics" in sweep.verdict(nothing)
     larger = replace(nearest, goal="cross_entropy > 0.5")
-    assert "the larger the better" in sweep_of(larger, {"lr": "1,2"}).verdict()
+    assert "the larger the better" in sweep_of(larger, {"lr": "1,2"}).verdict(nothing)

@@ -18,7 +18,7 @@ from everynet import runs
 from everynet.cli import main
 from everynet.recipes.stored import of_run
 from tests.runs import laws
-from tests.runs.forks import die_at, ended, fork
+from tests.runs.forks import ended, fork, killed
 from tests.test_contract import table_values
 
 FILE = Path(laws.__file__)
@@ -28,12 +28,12 @@ COMMANDS = {
 }
 
 
-def start(name, out):
-    return main([*COMMANDS[name], "--out", str(out), "--device", "cpu", "--quiet"])
+def start(name, out, more=()):
+    return main([*COMMANDS[name], "--out", str(out), "--device", "cpu", "--quiet", *more])
 
 
-def go_on(folder):
-    return main(["resume", str(folder), "--file", str(FILE), "--quiet"])
+def go_on(folder, more=()):
+    return main(["resume", str(folder), "--file", str(FILE), "--quiet", *more])
 
 
 def values(folder):
@@ -57,7 +57,7 @@ def trial(name, out, draw):
     while not found or (draw.random() < 0.4 and len(codes) < 4):
         action = (lambda: go_on(found[0])) if found else (lambda: start(name, out))  # noqa: B023
         how, n = draw.choice(["write", "rename", "fsync"]), draw.randrange(5, 120)
-        codes.append(ended(fork(lambda: die_at(how, n, action))))  # noqa: B023 -- forked at once
+        codes.append(killed(action, how, n, None))
         found = list(out.glob("*-*"))
         kept |= done(found[0]) if found else {}
     codes.append(ended(fork(lambda: go_on(found[0]))))

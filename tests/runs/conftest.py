@@ -9,5 +9,5 @@ from everynet.runs import training_job
 @pytest.fixture(scope="package", autouse=True)
 def quick_curves():
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_job, "learning_curve", lambda _rows: Figure(figsize=(1, 1)))
+        patch.setattr(training_job, "learning_curve", lambda *_: Figure(figsize=(1, 1)))
         yield

@@ -229,7 +229,7 @@ def stop(out, draw):
 
 def small_pictures():
     """Drawing is for other tests: here a picture is a file to be written."""
-    training_job.learning_curve = lambda _rows: Figure(figsize=(1, 1))
+    training_job.learning_curve = lambda *_: Figure(figsize=(1, 1))
     for name in ("catch", "char-rnn"):
         type(find(name)).pictures = lambda *_: {"empty": Figure(figsize=(1, 1))}
 

@@ -6,10 +6,13 @@ import shutil
 from dataclasses import dataclass, replace
 
 import pytest
+from torch.nn.functional import cross_entropy
 
 from everynet import runs
 from everynet.cli.run import summarize
 from everynet.data.dataset import Data
+from everynet.metrics import classified
+from everynet.recipes.recipe import Goal
 from everynet.recipes.stored import of_run
 from everynet.recipes.sweep import sweep_of
 from everynet.runs import checkpoint
@@ -51,8 +54,7 @@ def weighed(recipe, data, *values):
 
 def test_the_goal_decides_and_says_so():
     best = weighed(RECIPES["small"], KNOWN, 0.5, 0.25, 0.3)
-    assert (best.streak.best, best.streak.length) == (-0.25, 1)
-    assert not best.prefers_later
+    assert (best.streak.best.merit, best.streak.length) == (-0.25, 1)
     line = best.describe(rows(0.5, 0.25, 0.3), 4, 6, 6)
     assert line == "of step 4 of 6: best valid cross_entropy 0.25"
 
@@ -80,12 +82,11 @@ def test_on_ones_own_data_and_with_patience_the_best_are_kept(recipe):
     for patient, data in ((recipe, OWN), (replace(recipe, patience=2), KNOWN)):
         best = BestWeights.of(patient, data)
         assert best.monitor.metric == "cross_entropy"
-        assert best.prefers_later
 
 
 def test_without_a_goal_the_objective_decides_on_ones_own_data():
     best = weighed(replace(FALLS, goal=""), OWN, 0.5, 0.25)
-    assert (best.streak.best, best.streak.length) == (-0.25, 0)
+    assert (best.streak.best.merit, best.streak.length) == (-0.25, 0)
     assert best.describe(rows(0.5, 0.25), 4, 4, 4) == "of step 4 of 4: best valid objective 0.25"
 
 
@@ -98,11 +99,71 @@ def test_patience_counts_evaluations_since_the_best():
     assert not weighed(replace(patient, patience=0), KNOWN, 1.0, 2.0, 3.0, 4.0).out_of_patience
 
 
+ACCURACY = Goal("accuracy", ">=", 0.9)
+
+
+def evaluations(*pairs):
+    return [{"step": n, "valid": {"accuracy": a, "cross_entropy": e}}
+            for n, (a, e) in enumerate(pairs, 1)]  # fmt: skip
+
+
+def kept_of(*pairs, monitor=ACCURACY, terms=("cross_entropy", "_seen")):
+    """The number of the evaluation that is kept, from 1, and what is said of it."""
+    best, step = BestWeights(monitor, terms=terms), 0
+    rows = evaluations(*pairs)
+    for row in rows:
+        score = best.add(row["valid"])
+        if score >= best.kept:
+            step, best.kept = row["step"], score
+    again = BestWeights(monitor)
+    again.replay(rows, step, terms)
+    assert (again.kept, again.streak.length) == (best.kept, best.streak.length)
+    return step, best.describe(rows, step, len(rows), len(rows))
+
+
+def test_ties_go_by_the_objective_and_then_to_the_later():
+    step, line = kept_of((0.8, 1.0), (0.9, 0.5), (0.9, 0.3), (0.9, 0.4), (0.7, 0.1))
+    assert step == 3
+    assert line == (
+        "of step 3 of 5: best valid accuracy 0.9, of 3 such evaluations the best by "
+        "cross_entropy 0.3"
+    )
+    assert kept_of((0.9, 0.5), (0.9, 0.5), (0.8, 0.5))[0] == 2
+    assert kept_of((0.9, 0.3), (0.9, 0.5), terms=("cross_entropy", "heads"))[0] == 1
+    step, line = kept_of((0.9, 0.1), (0.9, 0.5), (0.8, 0.5), terms=("critic",))
+    assert step == 2, "the objective was not measured"
+    assert line.endswith("accuracy 0.9, of 2 such evaluations the last")
+
+
+def test_a_share_below_one_per_cent_leaves_the_choice_to_the_objective():
+    """Sentences translated exactly: 0.001 of them says nothing, 0.02 does."""
+    step, line = kept_of((0.003, 2.0), (0.001, 1.5), (0.002, 1.6))
+    assert step == 2
+    assert line == (
+        "of step 2 of 3: best valid cross_entropy 1.5, because accuracy (0.001) stayed below 1% "
+        "and tells little"
+    )
+    assert kept_of((0.003, 2.0), (0.02, 2.5), (0.001, 1.5))[0] == 2
+    assert kept_of((0.003, 2.0), (0.001, 1.5), terms=("critic",))[0] == 1
+    loss = Goal("cross_entropy", "<=", 0.5)
+    assert kept_of((0.0, 0.002), (0.0, 0.001), (0.0, 0.003), monitor=loss)[0] == 2
+
+
+def test_a_better_objective_is_progress_where_the_metric_stays():
+    best = BestWeights(ACCURACY, patience=2)
+    best.replay(evaluations((0.9, 0.5), (0.9, 0.4), (0.9, 0.3)), 3, ("cross_entropy",))
+    assert not best.out_of_patience
+    best.replay(evaluations((0.9, 0.3), (0.9, 0.4), (0.9, 0.3)), 3, ("cross_entropy",))
+    assert best.out_of_patience
+
+
 @pytest.mark.parametrize(
     ("recipe", "data", "match"),
     [
         (replace(RECIPES["small"], patience=3), replace(OWN, chooses=False),
          r"patience \(3\) must be 0, because holdout=false leaves no rows"),
+        (replace(RECIPES["small"], metric="loss"), replace(OWN, chooses=False),
+         r"metric \(loss\) must be empty, because holdout=false leaves no rows"),
         (Measured(patience=3), OWN, r"patience \(3\) must be 0, because no goal of the recipe"),
     ],
 )  # fmt: skip
@@ -138,7 +199,98 @@ def test_a_sweep_refuses_patience(given):
         sweep_of(replace(RECIPES["small"], name="small"), given, seeds=1, random=0, halving=False)
 
 
+# ------------------------------------------------------------------------------- metric=NAME
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tied(Small):
+    """Accuracies of 64 samples, among which there are ties."""
+
+    steps: int = 30
+    lr: float = 0.02
+    eval_every: int = 1
+    save_every: int = 4
+    goal: str = "accuracy >= 0.5"
+
+    def metrics(self, model, batch):
+        x, y = batch
+        z = model(x)
+        return {**classified(z, y), "cross_entropy": cross_entropy(z, y, reduction="none"),
+                "odd": z[:, 0]}  # fmt: skip
+
+
+TIED = Tied(name="tied")
+
+
+@pytest.mark.parametrize(("name", "relation"), [
+    ("cross_entropy", "<="), ("auc", ">="), ("accuracy", ">="), ("rmse", "<="), ("r2", ">="),
+])  # fmt: skip
+def test_a_metric_that_is_named_decides(name, relation):
+    for recipe in (replace(TIED, metric=name), replace(FALLS, metric=name)):
+        monitor = BestWeights.of(recipe, KNOWN).monitor
+        assert (monitor.metric, monitor.relation) == (name, relation)
+    assert replace(TIED, goal="", schedule="plateau", metric=name).monitored().metric == name
+
+
+def test_a_metric_of_the_goal_has_its_direction():
+    assert replace(TIED, goal="odd > 3", metric="odd").monitored() == Goal("odd", ">", 3.0)
+
+
+def test_a_metric_that_is_not_known_or_not_measured_is_refused_before_training(tmp_path):
+    with pytest.raises(
+        UserError,
+        match=r"metric \(acuracy\) must be one of which it is known whether more is "
+        r"better, because .*; did you mean accuracy",
+    ):
+        replace(TIED, metric="acuracy")
+    with pytest.raises(UserError, match=r"metric \(odd\) must be one of which it is known"):
+        replace(TIED, metric="odd")
+    with pytest.raises(
+        UserError,
+        match=r"metric \(rmse\) must be one that tied measures on this data: accuracy, "
+        r"cross_entropy, odd, .*; did you mean ",
+    ):
+        runs.run(replace(TIED, metric="rmse"), tmp_path, device="cpu")
+    assert not [*tmp_path.iterdir()]
+
+
 # ------------------------------------------------------------------------------------- whole runs
+
+
+def best_of(folder, key):
+    log = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = [(key(row["valid"]), row["step"]) for row in log if "valid" in row]
+    return max(rows)[1], [value for value, _ in rows]
+
+
+def test_of_ties_the_least_objective_is_kept_also_by_a_run_that_was_stopped(tmp_path):
+    def key(valid):
+        return valid["accuracy"], -valid["cross_entropy"]
+
+    class Enough(Exception):
+        pass
+
+    def stop(record):
+        if record["step"] == 18:
+            raise Enough
+
+    whole = runs.run(TIED, tmp_path / "whole", device="cpu")
+    step, found = best_of(whole.folder, key)
+    first = next(n for n, (accuracy, _) in enumerate(found, 1) if accuracy == max(found)[0])
+    assert first < step, "there are ties, and another than the first of them is kept"
+    assert checkpoint.bests(whole.folder)[-1] == step
+    assert f"of step {step} of 30: best valid accuracy" in whole.weights
+    with pytest.raises(Enough):
+        runs.run(TIED, tmp_path / "stopped", device="cpu", watch=stop)
+    (folder,) = (tmp_path / "stopped").iterdir()
+    again = runs.resume(TIED, folder)
+    assert (again.weights, again.metrics) == (whole.weights, whole.metrics)
+
+
+def test_a_run_keeps_the_weights_that_the_named_metric_chooses(tmp_path):
+    result = runs.run(replace(TIED, metric="macro_f1", lr=0.2), tmp_path, device="cpu")
+    step, _ = best_of(result.folder, lambda v: (v["macro_f1"], -v["cross_entropy"]))
+    assert result.weights.startswith(f"of step {step} of 30: best valid macro_f1 ")
 
 
 @pytest.fixture(scope="module")

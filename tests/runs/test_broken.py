@@ -39,6 +39,19 @@ def test_killed_at_any_file_operation(tmp_path):
     assert sum(-9 in trial["codes"] for trial in trials) >= 15  # the others had ended before
 
 
+def test_a_hundred_kills_of_a_run_or_of_its_workers(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.runs.killed_workers", str(tmp_path), "7", "100"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    trials = [json.loads(line) for line in done.stdout.splitlines()]
+    assert sum(trial["killed"] for trial in trials) >= 100
+    assert not any(trial["differ"] for trial in trials), trials
+    assert all(trial["codes"][-1] == 0 for trial in trials), trials
+
+
 def everynet(*words):
     return subprocess.Popen(
         [sys.executable, "-m", "everynet", *map(str, words)],

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -21,11 +23,13 @@ from everynet.recipes.experiment import stacked
 from everynet.recipes.settings import settings
 from everynet.recipes.stored import of_run
 from everynet.runs import cell_job as cells
-from everynet.runs import checkpoint
+from everynet.runs import checkpoint, workers
+from everynet.runs import worker as worker_process
 from everynet.runs.experiment_job import CellFailed
 from everynet.runs.log import Log
 from everynet.runs.workers import Worker
 from everynet.system.errors import Stopped, UserError
+from everynet.system.signals import Stop
 from everynet.system.sources import note
 from everynet.training.loop import begin, train
 from tests.runs import laws
@@ -353,6 +357,11 @@ def worker(script):
     return made
 
 
+def answer(made):
+    while not made.answered():  # it may come in pieces
+        pass
+
+
 @pytest.mark.parametrize(("script", "words", "code"), [
     ("import os; os.kill(os.getpid(), 9)", r"its process was killed by signal 9 \(Memory", 1),
     ("raise SystemExit(7)", r"its process ended with exit code 7 \(MemoryError\); the others", 1),
@@ -361,7 +370,7 @@ def worker(script):
 def test_why_a_worker_failed(script, words, code):
     made = worker(script)
     with pytest.raises(CellFailed, match=f"cell lr-1: {words}") as failed:
-        made.answer()
+        answer(made)
     assert failed.value.code == code
     close(made)
 
@@ -369,8 +378,79 @@ def test_why_a_worker_failed(script, words, code):
 def test_what_a_worker_warns_of_is_told_with_its_cell():
     made = worker("""print('{"warnings": ["late"], "failed": "", "code": 0}')""")
     with pytest.warns(UserWarning, match="cell lr-1: late"):
-        made.answer()
+        answer(made)
     close(made)
+
+
+HANGS = "import time\nwhile True: time.sleep(1)"
+
+
+@pytest.mark.parametrize(("script", "words"), [
+    ("print('hello', flush=True)\n" + HANGS, r"wrote what is no answer: hello; the others"),
+    ("print('[1]', flush=True)\n" + HANGS, r"wrote what is no answer: \[1\]"),
+    ("print('{\"failed\": 1}\\n' * 2, flush=True)\n" + HANGS, r"what is no answer; the others"),
+    ("import os\nwhile True: os.write(1, b'x' * 65536)", r"wrote what is no answer; the others"),
+    ("import os\nos.write(1, b'{\"failed\": ')", r"ended with exit code 0"),
+    ("import os\nos.write(1, b'{'); os.kill(os.getpid(), 9)", r"was killed by signal 9"),
+    ("import os\nos.write(1, b'{')\n" + HANGS, r"said nothing for 1 s and was killed"),
+    ("import os\nos.close(1)\n" + HANGS, r"was killed by signal 9"),
+])  # fmt: skip
+def test_a_worker_that_dies_hangs_floods_or_writes_garbage(script, words, monkeypatch, tmp_path):
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-S", "-c", script))
+    monkeypatch.setattr(workers, "SILENCE", 1.0)
+    monkeypatch.setattr(workers, "GOING", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(CellFailed, match=f"cell a: its process .*{words}") as failed:
+        list(workers.by_workers({"a": 3}, run=tmp_path, file="", jobs=2, stop=Stop()))
+    assert failed.value.code == 1
+    assert time.monotonic() - begun < 30  # neither it nor its end is waited for
+
+
+def test_a_worker_that_only_says_that_it_is_alive_is_waited_for_until_a_signal(
+    monkeypatch, tmp_path
+):
+    script = "import time\nwhile True: time.sleep(0.1); print(flush=True)"
+    monkeypatch.setattr(workers, "COMMAND", (sys.executable, "-S", "-c", script))
+    monkeypatch.setattr(workers, "SILENCE", 0.5)
+    monkeypatch.setattr(workers, "GOING", 0.1)
+    stop = Stop()
+    threading.Timer(1.5, lambda: setattr(stop, "signal", 15)).start()
+    with pytest.raises(Stopped):
+        list(workers.by_workers({"a": 3}, run=tmp_path, file="", jobs=2, stop=stop))
+
+
+@pytest.mark.parametrize("written", [b"", b'["lr-0.1-', b"garbage\n"])
+def test_a_worker_whose_parent_is_killed_goes_though_it_was_amidst_a_message(written, tmp_path):
+    """It has the import of this process: a fork."""
+    there, here = os.pipe()
+    os.write(here, written)
+    child = os.fork()
+    if child == 0:
+        os.close(here)
+        signal.alarm(60)  # it waited for good
+        os.dup2(there, 0)
+        sys.stdin = os.fdopen(0)
+        os._exit(worker_process.main(tmp_path, ""))
+    os.close(here)
+    os.close(there)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_a_worker_says_that_it_is_alive(tmp_path, monkeypatch):
+    monkeypatch.setattr(worker_process, "BEAT", 0.02)
+    (there, here), (answers, said) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(here)
+        os.dup2(there, 0)
+        os.dup2(said, 1)
+        sys.stdin = os.fdopen(0)
+        os._exit(worker_process.main(tmp_path, ""))
+    assert os.read(answers, 1) == b"\n"
+    os.close(here)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    for each in (there, answers, said):
+        os.close(each)
 
 
 def close(made):

@@ -180,20 +180,48 @@ def test_fewer_steps_than_are_done_are_refused(unbroken):
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
-@pytest.mark.parametrize(("then", "now", "words"), [
-    (2, 1, r"made by 2 process\(es\) and cannot go on with 1, .* with torchrun .*node=2"),
-    (1, 2, r"made by 1 process\(es\) and cannot go on with 2, .*: resume it without torchrun"),
-    (3, 2, r"made by 3 process\(es\) and cannot go on with 2, .*: resume it with as many"),
-])  # fmt: skip
-def test_another_number_of_processes_is_refused(then, now, words, copied, monkeypatch):
+def test_another_number_of_processes_is_refused_where_the_state_is_of_one(copied, monkeypatch):
+    folder = copied("replay")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    monkeypatch.setattr(verbs, "joined", lambda *_: nullcontext(World(0, 2)))
+    with pytest.raises(UserError, match="replay cannot be trained by several processes") as refused:
+        runs.resume(replace(RECIPES["replay"], name="replay"), folder)
+    assert refused.value.code == 2
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+def test_a_run_goes_on_with_another_batch_size_and_the_card_says_so(copied):
+    folder = copied("small")
+    for number, (steps, size) in enumerate([(16, 4), (20, 4), (24, 8)], 1):
+        recipe = replace(RECIPES["small"], name="small", steps=steps, batch_size=size)
+        runs.resume(recipe, folder)
+        notes = re.findall(r"\| note \| (from step .*) \|", (folder / "card.md").read_text())
+        assert (
+            notes
+            == [
+                "from step 12 on: batch_size 4 instead of 8",
+                "from step 20 on: batch_size 8 instead of 4",
+            ][: 1 + number // 3]
+        )
+    assert json.loads((folder / "recipe.json").read_text())["settings"]["batch_size"] == 8
+
+
+def test_another_batch_size_is_refused_where_state_goes_from_batch_to_batch(copied):
+    folder = copied("replay")
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(UserError, match=r"batch_size \(4\) must stay 8, because replay carries"):
+        runs.resume(replace(RECIPES["replay"], name="replay", batch_size=4), folder)
+    assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
+
+
+@pytest.mark.parametrize("changes", ["x", [1], ["x"] * 1001])
+def test_changes_that_are_no_lines_are_damage(changes, copied):
     folder = copied("small")
     where = json.loads((folder / "environment.json").read_text())
-    (folder / "environment.json").write_text(json.dumps({**where, "processes": then}))
+    (folder / "environment.json").write_text(json.dumps({**where, "changes": changes}))
     reseal(folder)
-    monkeypatch.setattr(verbs, "joined", lambda _device: nullcontext(World(0, now)))
-    with pytest.raises(UserError, match=words) as refused:
+    with pytest.raises(UserError, match=r"environment.json is damaged: changes \(.*must be lines"):
         runs.resume(replace(RECIPES["small"], name="small"), folder)
-    assert refused.value.code == 2
 
 
 def test_evaluations_between_saves_write_the_best_weights_alone(tmp_path, monkeypatch):
@@ -252,13 +280,13 @@ def test_a_damaged_best_does_not_end_the_run(steps, unbroken, tmp_path, capsys):
         runs.load(recipe, folder)
 
 
-def test_a_tie_keeps_the_first(tmp_path):
+def test_a_tie_keeps_the_last(tmp_path):
     class Flat(type(RECIPES["small"])):
         def metrics(self, model, batch):
             return {"cross_entropy": torch.ones(len(batch[0]))}
 
     result = runs.run(Flat(name="flat"), tmp_path, device="cpu")
-    assert checkpoint.progress_of(checkpoint.newest(result.folder)).best_step == 4
+    assert checkpoint.progress_of(checkpoint.newest(result.folder)).best_step == 12
 
 
 def test_terms_come_and_go_in_the_log(unbroken):

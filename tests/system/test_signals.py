@@ -3,15 +3,15 @@
 import signal
 import subprocess
 import sys
-from dataclasses import replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, replace
 
 import pytest
-import torch
 
 from everynet import runs
 from everynet.system import signals as interrupts
 from everynet.system.errors import Stopped
-from everynet.system.signals import Stop, interruptible
+from everynet.system.signals import Stop, catching_signals, interruptible
 from tests.runs.recipes import RECIPES, Small
 
 SWALLOWS = """
@@ -93,19 +93,28 @@ def test_an_error_of_its_own_stays_one():
         raise RecursionError
 
 
+@dataclass(frozen=True, kw_only=True)
 class Interrupted(Small):
-    """A signal comes while its network is tried on the meta device, where errors pass."""
+    """A signal comes while its network is built, or measured without its numbers before that."""
+
+    hidden: int = 6
+    swallows: bool = False
+    """Whether the network takes whatever ends it for a part that is not there."""
 
     def model(self, data):
-        if torch.get_default_device().type == "meta":
-            signal.raise_signal(signal.SIGINT)
+        if signal.getsignal(signal.SIGINT) is not signal.SIG_DFL:  # as the first one leaves it
+            with suppress(Exception) if self.swallows else nullcontext():
+                signal.raise_signal(signal.SIGINT)
         return super().model(data)
 
 
-def test_a_signal_before_the_first_step_writes_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("everynet.training.preflight.free", lambda: 400)  # bytes: enough, if barely
+@pytest.mark.parametrize("hidden", [6, 10**6])
+@pytest.mark.parametrize("swallows", [False, True])
+def test_a_signal_before_the_first_step_writes_nothing(hidden, swallows, tmp_path):
+    """Where errors pass, as while a network that may be large is measured, too."""
+    recipe = Interrupted(name="interrupted", hidden=hidden, swallows=swallows)
     with pytest.raises(Stopped, match=r"\Astopped before it began; nothing was written\Z") as ended:
-        runs.run(Interrupted(name="interrupted"), tmp_path / "out", device="cpu")
+        runs.run(recipe, tmp_path / "out", device="cpu")
     assert ended.value.code == 130
     assert not (tmp_path / "out").exists()
 
@@ -127,3 +136,42 @@ def test_a_signal_after_the_last_step_ends_at_once_and_a_resume_draws(tmp_path):
     assert not (folder / "card.md").exists()
     result = runs.resume(replace(RECIPES["small"], name="small"), folder)
     assert result.weights in (folder / "card.md").read_text()
+
+
+# --------------------------------------------------------------- what was ignored, and SIGHUP
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP, signal.SIGTERM])
+def test_a_signal_that_was_ignored_stays_so(number):
+    """A script's background runs are not for Ctrl-C, and nohup means what it says."""
+    before = signal.signal(number, signal.SIG_IGN)
+    try:
+        with catching_signals() as stop:
+            signal.raise_signal(number)
+            assert stop.signal == 0
+            other = signal.SIGTERM if number != signal.SIGTERM else signal.SIGINT
+            signal.raise_signal(other)
+            assert stop.signal == other
+            assert signal.getsignal(number) is signal.SIG_IGN  # the second of the others kills
+        assert signal.getsignal(number) is signal.SIG_IGN
+    finally:
+        signal.signal(number, before)
+
+
+class HungUp(Small):
+    """The terminal goes away in an update."""
+
+    def step(self, state, batch):
+        if state.step == 4:
+            signal.raise_signal(signal.SIGHUP)
+        return super().step(state, batch)
+
+
+def test_a_terminal_that_goes_away_ends_a_run_that_is_saved(tmp_path):
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(Stopped, match=r"stopped at step 5 and saved; go on with: ") as stopped:
+        runs.run(HungUp(name="small"), tmp_path, device="cpu")
+    assert stopped.value.code == 129
+    assert signal.getsignal(signal.SIGHUP) is before
+    (folder,) = tmp_path.iterdir()
+    assert "5" in {path.name for path in (folder / "checkpoints").iterdir()}

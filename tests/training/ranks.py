@@ -1,6 +1,7 @@
-"""What each of two processes under torchrun does, one thing after the other: `ranks.py OUT`.
+"""What each of two processes does, one thing after the other: `python -m tests.training.ranks OUT`.
 
-Each writes what it found as JSON to OUT/NAME-RANK; the last thing goes on until one is killed.
+They are started with RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT alone. Each writes what it found
+as JSON to OUT/NAME-RANK; the last thing goes on until one is killed.
 """
 
 import contextlib
@@ -9,14 +10,14 @@ import json
 import os
 import sys
 import traceback
+from dataclasses import replace
 from pathlib import Path
-
-sys.path.append(os.getcwd())  # after torchrun has put the folder of this file in front
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from everynet import runs
 from everynet.cli import main
 from everynet.data.dataset import Record
 from everynet.recipes.state import State
@@ -24,9 +25,11 @@ from everynet.runs.job import Job
 from everynet.runs.log import Log
 from everynet.system.errors import UserError
 from everynet.training.processes import SharedState, joined
+from tests.runs import recipes
 
-RECIPES = Path(__file__).parent.parent / "runs" / "recipes.py"
+RECIPES = Path(recipes.__file__)
 CPU = torch.device("cpu")
+REFUSED = "everynet: {} cannot be trained by several processes: run it without them\n"
 LEARNED = {"fp32": (50, 1e-6), "fp64": (300, 1e-9)}
 """Updates by precision, and how close two processes come to one."""
 
@@ -41,6 +44,31 @@ def words(precision, out):
     steps, _ = LEARNED[precision]
     return ["run", "mlp-mnist", "data=strokes:1000", f"steps={steps}", "--precision", precision,
             "--device", "cpu", "--quiet", "--out", str(out)]  # fmt: skip
+
+
+def begun(out, name="momentum"):
+    """A run of few steps, which a resumption goes on with."""
+    return ["run", f"{RECIPES}:{name}", "steps=20", "--precision", "fp64", "--device", "cpu",
+            "--quiet", "--out", str(out)]  # fmt: skip
+
+
+def longer(out):
+    """Go on with the one run in a folder."""
+    (folder,) = out.iterdir()
+    return ["resume", str(folder), "steps=40", "--file", str(RECIPES), "--quiet"]
+
+
+def grouped(out):
+    """Two runs in a group that is not everynet's: both in it, and it goes on afterwards."""
+    dist.init_process_group("gloo")
+    shown, votes, folders = io.StringIO(), torch.ones(()), []
+    with contextlib.redirect_stderr(shown):
+        for name in ("small", "momentum"):
+            recipe = replace(recipes.RECIPES[name], name=name)
+            folders.append(str(runs.run(recipe, out / "group", device="cpu", show=True).folder))
+    dist.all_reduce(votes)
+    dist.destroy_process_group()
+    return {"folders": folders, "votes": votes.item(), "shown": shown.getvalue()}
 
 
 def said(command):
@@ -132,6 +160,11 @@ def all_of_it(out):
         "fp32": lambda: said(words("fp32", out / "fp32")),
         "together": together,
         "fp64": lambda: said(words("fp64", out / "fp64")),
+        "grouped": lambda: grouped(out),
+        "twos": lambda: said(begun(out / "twos")),
+        "ones": lambda: said(longer(out / "ones")),
+        "per-rank": lambda: said(longer(out / "per-rank")),
+        "sweep": lambda: said(["sweep", f"{RECIPES}:small", "lr=0.1,0.2", "--out", str(out)]),
         "raises": lambda: said(["run", f"{RECIPES}:raises", "--out", str(out), "--device", "cpu"]),
     }
     for name, thing in things.items():

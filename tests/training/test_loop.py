@@ -227,21 +227,37 @@ def test_each_process_takes_its_card_and_a_resume_does_so_again(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "card")
+    monkeypatch.setenv("WORLD_SIZE", "8")
     for rank in ("2", "3"):
+        monkeypatch.setenv("RANK", rank)
         monkeypatch.setenv("LOCAL_RANK", rank)
         setup = choose("cuda")
         stored = describe_environment(setup, 4)["device"]
         assert (str(setup.device), stored) == (f"cuda:{rank}", "cuda")
     monkeypatch.delenv("LOCAL_RANK")
+    monkeypatch.setenv("RANK", "6")
+    assert str(choose(stored).device) == "cuda:2"  # variables set by hand, four cards a machine
+    monkeypatch.delenv("WORLD_SIZE")
     assert str(choose(stored).device) == "cuda:0"
+    for name, value in (("STEP_NUM_TASKS", "4"), ("PROCID", "3"), ("LOCALID", "1")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    assert str(choose(stored).device) == "cuda:1"
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cuda, "device_count", lambda: 1)  # the one that srun shows it
+        assert str(choose(stored).device) == "cuda:0"
+        patch.setattr(torch.cuda, "current_device", lambda: 0)
+        patch.setattr(torch.distributed, "is_initialized", lambda: True)
+        assert str(choose(stored).device) == "cuda:0"  # the caller's own choice
+        assert str(choose("cuda:0").device) == "cuda:0"
+    monkeypatch.setenv("WORLD_SIZE", "1")
     asked = choose("cuda:1")
     assert (str(asked.device), describe_environment(asked, 1)["device"]) == ("cuda:1", "cuda:1")
     with pytest.raises(UserError, match=r"device \(cuda:4\) must be among the 4 .* not number 4"):
         choose("cuda:4")
+    monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_RANK", "4")
     with pytest.raises(UserError, match=r"device \(cuda\) must be among the 4 .* fewer processes"):
         choose("cuda")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
     with pytest.raises(UserError, match=r"device \(cuda:1\) must be cuda with several processes"):
         choose("cuda:1")
 

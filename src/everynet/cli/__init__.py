@@ -20,6 +20,7 @@ import everynet
 from everynet.cli.streams import flush, printable_streams
 from everynet.recipes.synonyms import meant
 from everynet.system.errors import UserError, explain
+from everynet.system.launcher import read_launch
 from everynet.system.matplotlibrc import check_settings
 from everynet.system.signals import interruptible
 from everynet.system.wording import nearest, shown, unknown
@@ -122,6 +123,7 @@ def _main(words: Sequence[str]) -> int:
 
 def _call(words: Sequence[str]) -> int:
     words = [word for word in words if word != "--debug"]
+    check_working_folder()
     if not words or words[0] in ("-h", "--help"):
         print(usage())
         return 0
@@ -140,6 +142,17 @@ def _call(words: Sequence[str]) -> int:
     check_settings()
     code: int = import_verb(name).main(arguments)
     return code
+
+
+def check_working_folder() -> None:
+    """Refuse to begin in a folder that is gone, where libraries end the process by themselves."""
+    try:
+        os.getcwd()
+    except OSError as error:
+        raise UserError(
+            f"the working folder must be there ({error.strerror}), because data and runs are found "
+            "from it; it was deleted or renamed: change into another (cd) and try again"
+        ) from error
 
 
 def check_verb(name: str, before: str, after: Sequence[str] = ()) -> None:
@@ -211,8 +224,16 @@ def implements(recipe: Recipe, verb: str) -> bool:
 
 
 def speaks() -> bool:
-    """Whether this process prints what a run reached: of those that torchrun started, one does."""
-    return "TORCHELASTIC_RUN_ID" not in os.environ or os.environ.get("RANK", "0") == "0"
+    """Whether this process prints what a run reached: of those started together, one does."""
+    return read_launch().rank == 0
+
+
+def in_a_hurry(code: int) -> bool:
+    """Whether others wait for the end of this process: after a signal, and where one was lost."""
+    try:
+        return code > 128 or read_launch().size > 1
+    except UserError:
+        return False
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:
@@ -254,6 +275,7 @@ def gives_epochs(recipe: Recipe, given: dict[str, str]) -> TypeGuard[Training]:
 def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False) -> Sequence[int]:
     """Numbers of epochs as steps. The data is read for it, with progress where `show` is set."""
     from everynet.recipes.training import Training
+    from everynet.runs.folder import read_dataset, with_vocabulary
     from everynet.runs.progress import Progress
     from everynet.system.status import telling
     from everynet.system.values import convert
@@ -263,8 +285,8 @@ def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False)
     for text, number in epochs.items():
         if number <= 0:
             raise UserError(f"epochs ({text}) must be a positive number")
-    with telling(Progress(1, shown=show and os.environ.get("RANK", "0") == "0")):
-        each = recipe.updates_per_epoch(recipe.dataset())
+    with telling(Progress(1, shown=show and speaks())):
+        each = recipe.updates_per_epoch(read_dataset(with_vocabulary(recipe)))  # type: ignore[arg-type]  # a Training
     if each == 0:
         raise UserError(
             f"epochs ({texts[0]}) must be steps: {recipe.name} has no set to go through"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from everynet.cli import implements
@@ -36,6 +37,10 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
         yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
     if implements(recipe, "sample"):
         yield _command("sample", folder, *own), "let it generate samples"
+    classifies_images = {"mirror", "class_weight"} <= values.keys()
+    if classifies_images and Path(values["data"]).is_dir() and not named.startswith("photos"):
+        command = _command("run", "photos", f"data={written(values['data'])}")
+        yield command, "a network that suits the number of your images"
     if isinstance(recipe, Training):
         yield from _other_rates(recipe, named)
     if isinstance(recipe, Training | Fitting) and "data" in values and "data" not in recipe.changed:

@@ -27,7 +27,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="files, folders, or - for standard input; settings of `everynet show`; data=PATH, if "
         "the recipe reads its data again and that was moved",
     )
-    add_computing(parser, "where what is made is written, if it is no text (a new folder)")
+    add_computing(
+        parser,
+        "FILE.csv or FILE.jsonl for a table of all answers; or where pictures go (a new folder)",
+    )
 
 
 def add_computing(parser: argparse.ArgumentParser, out: str) -> None:
@@ -52,6 +55,7 @@ def open_predictor(arguments: argparse.Namespace, moved: str = "") -> Predictor:
 
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input: the prediction, or what is wrong with a file."""
+    from everynet.runs.answer_table import is_table, prepare_table, write_table
     from everynet.runs.predict import Out, UnreadInput
     from everynet.system.errors import UserError
 
@@ -59,13 +63,23 @@ def main(arguments: argparse.Namespace) -> int:
     paths = [word for word in arguments.inputs if word not in words]
     settings = pairs(words)
     predictor = open_predictor(arguments, moved=settings.pop("data", ""))
-    out = Out(arguments.out, predictor.recipe.name)
-    count, bad, odd = 0, [], []
+    table = Path(arguments.out) if is_table(arguments.out) else None
+    if table:
+        prepare_table(table)
+    where = str(table.with_suffix("")) if table else arguments.out
+    out = Out(where, predictor.recipe.name, draws=bool(where) and not table)
+    count, bad, odd, rows = 0, [], [], []
     for line in predictor.predict_files(paths, settings, out):
-        print(json.dumps(line, allow_nan=False))
+        if table:
+            rows.append(line)
+        else:
+            print(json.dumps(line, allow_nan=False))
         count += 1
         bad += [line["error"]] if isinstance(line, UnreadInput) else []
         odd += [f"{line['input']}: {line['warning']}"] if "warning" in line else []
+    if table:
+        write_table(rows, table)
+        print(table)
     if odd:
         are = "is" if len(odd) == 1 else "are"
         print(

@@ -19,6 +19,7 @@ from everynet.system.manifest import parsed, read_json
 from everynet.system.wording import nearest, written
 
 END = 1 << 14  # bytes at the end of a log in which the metrics are looked for first
+MOST_NAMES, MOST_CHARACTERS = 1000, 100_000  # of settings and metrics, and of all that is written
 
 
 class Run(NamedTuple):
@@ -61,13 +62,27 @@ def read_run(folder: Path) -> Run:
     try:
         step, split, row = _read_last(log)
         metrics = {name: float(value) for name, value in row.get(split, {}).items()}
+        if not all(map(math.isfinite, metrics.values())):
+            raise ValueError("metrics must be finite numbers in metrics.jsonl")
         settings, changed = dict(stored["settings"]), [*map(str, stored["changed"])]
         name, state = str(stored["name"]), _read_state(folder, split)
+        for part in (stored, row):
+            _check_size(part, folder)
         return Run(folder, name, settings, changed, step, split, metrics, state, stored)
     except UserError:
         raise
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{folder} is damaged: {type(error).__name__} {error}") from error
+
+
+def _check_size(found: Mapping[str, Any], folder: Path) -> None:
+    """Refuse what a run does not write, so that one folder cannot flood the list of all."""
+    names = max((len(part) for part in found.values() if isinstance(part, dict | list)), default=0)
+    if names > MOST_NAMES or len(str(found)) > MOST_CHARACTERS:
+        raise UsageError(
+            f"{folder} is damaged: its settings and metrics must be at most {MOST_NAMES:,}, of "
+            f"{MOST_CHARACTERS:,} characters together"
+        )
 
 
 def _read_last(log: Path) -> tuple[int, str, dict[str, Any]]:
@@ -221,8 +236,8 @@ def _summarise(runs: Sequence[Run]) -> Group:
     means, deviations = {}, {}
     for name in names:
         values = [run.metrics[name] for run in runs]
-        means[name] = mean = math.fsum(values) / len(values)
+        means[name] = mean = math.fsum(value / len(values) for value in values)
         if len(values) > 1:
-            squares = math.fsum((value - mean) ** 2 for value in values)
-            deviations[name] = math.sqrt(squares / (len(values) - 1))
+            spread = math.hypot(*(value / 2 - mean / 2 for value in values))
+            deviations[name] = 2 * (spread / math.sqrt(len(values) - 1))
     return Group(runs[0], [run.settings.get("seed") for run in runs], means, deviations)

@@ -14,7 +14,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A run and how long."""
     add_run(parser)
     parser.add_argument(
-        "settings", metavar="steps=N", nargs="*", help="how long in all; data=PATH, if it was moved"
+        "settings",
+        metavar="steps=N",
+        nargs="*",
+        help="how long in all; batch_size=N; data=PATH, if it was moved",
     )
     add_jobs(parser)
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
@@ -29,8 +32,10 @@ def add_run(parser: argparse.ArgumentParser) -> None:
 def main(arguments: argparse.Namespace) -> int:
     """Go on with it and say what it reached."""
     for name in pairs(arguments.settings):
-        if name not in ("steps", "epochs", "data"):
-            raise UsageError(f"{name} must stay as it was in the run; only steps can be changed")
+        if name not in ("steps", "epochs", "batch_size", "data"):
+            raise UsageError(
+                f"{name} must stay as it was in the run; only steps and batch_size can be changed"
+            )
     longer = [word for word in arguments.settings if not word.startswith("data=")]
     moved = pairs(arguments.settings).get("data")
     from everynet.cli.run import summarize

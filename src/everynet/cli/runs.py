@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from everynet.system.wording import nearest, shown, written
 
 HELP = "list runs, by recipe and conditions; with names of runs, compare them"
 WIDE = 8  # runs that are compared side by side; more are compared one below the other
+WIDEST = 1000  # characters of a cell that are printed
 DRAWN = 20  # runs whose curves are drawn into one picture
 
 
@@ -132,7 +134,7 @@ def format_list(runs: Sequence[Run]) -> str:
         seed, step = written(run.settings.get("seed", "-")), f"{run.step:,}"
         changed = _format_changed(run)
         rows.append((str(run.folder), run.recipe, seed, step, run.state, changed, metrics))
-    return table(rows)
+    return table([[shown(cell, WIDEST) for cell in row] for row in rows])
 
 
 def _format_changed(run: Run) -> str:
@@ -181,7 +183,7 @@ def export(runs: Sequence[Run], arguments: argparse.Namespace) -> str:
     else:
         objects = [_run_object(run) for run in runs]
     if arguments.json:
-        return json.dumps(objects, indent=1)
+        return json.dumps(_finite(objects), indent=1, allow_nan=False)
     import csv
     import io
 
@@ -193,6 +195,15 @@ def export(runs: Sequence[Run], arguments: argparse.Namespace) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue().rstrip("\n")
+
+
+def _finite(value: Any) -> Any:  # noqa: ANN401 -- JSON, any value
+    """The same with null for infinite numbers, which JSON does not have."""
+    if isinstance(value, dict):
+        return {name: _finite(inner) for name, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _run_object(run: Run) -> dict[str, Any]:

@@ -22,7 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """A network, settings with several values, and how to compute."""
     parser.add_argument("name", metavar="NAME", help="a name of `everynet list`, or FILE.py[:NAME]")
     parser.add_argument(
-        "settings", metavar="key=a,b,c", nargs="*", help="settings with their values; one is fixed"
+        "settings",
+        metavar="key=a,b,c",
+        nargs="*",
+        help="settings with their values between commas; one is fixed. A setting of several "
+        "numbers or names takes parentheses: hidden=(4),(16) is two networks, hidden=(4,16) one. "
+        "metric=NAME names the validation metric that orders the table",
     )
     parser.add_argument("--seeds", metavar="N", type=int, default=1, help="seeds of each (1)")
     parser.add_argument("--random", metavar="K", type=int, default=0, help="draw K combinations")
@@ -89,7 +94,7 @@ def report(recipe: Sweep, result: Result) -> Iterator[str]:
 
     found = load(recipe, result.folder)
     yield table(recipe.table(found))
-    yield recipe.verdict()
+    yield recipe.verdict(found)
     best = recipe.rows(found)[0]
     if best.learned:
         pairs_of = zip(best.names, best.cells, strict=True)

@@ -58,7 +58,7 @@ class Data:
     parts: tuple[str, ...] = ("image", "label")
     """What each tensor of a batch is, for what moves images: a mask, map or box moves alike."""
     chooses: bool = True
-    """Whether `valid` was held out of training, so that it can choose the weights."""
+    """Whether `valid` was held out of training, and is large enough, to choose the weights."""
     own: bool = False
     """Whether they are the user's own files: then `valid` chooses, whatever the schedule."""
     test_only: bool = False

@@ -15,7 +15,7 @@ from torch import Tensor
 from everynet.data import kinds, sets
 from everynet.data.dataset import Data, Spec
 from everynet.data.download import store
-from everynet.data.in_memory import Given, held
+from everynet.data.in_memory import PREFIX, Given, held
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.split import TEST_PART, all_parts
@@ -201,9 +201,9 @@ def _load_like(
 ) -> Data | None:
     """The test set of data that is not that of the run, treated as that was; else None."""
     chosen = kinds.named(data.spec.get("kind", wanted[0]))
-    known = _known(data)
-    there = known or all(kind_of_path(Path(part)) for part in data.split(","))
-    looks = known.kind if known else _looks_like(Path(data), chosen)
+    known, memory = _known(data), data.startswith(PREFIX)
+    there = known or memory or all(kind_of_path(Path(part)) for part in data.split(","))
+    looks = known.kind if known else chosen.name if memory else _looks_like(Path(data), chosen)
     if there and looks != chosen.name:
         raise _refused(data, [chosen], looks)
     try:
@@ -219,7 +219,13 @@ def _load_like(
             f"data ({shown(data)}) must be left out: {chosen.name} data has no way to be treated "
             "like that of a run"
         )
-    if known is None:
+    if memory:
+        like = _taken(chosen.from_memory, {**options, "like": data.spec})
+        found = chosen.from_memory(held(str(data)), **like) if "like" in like else None
+        if found is None:
+            ways = chosen.in_memory or f"in files: {chosen.about}"
+            raise UserError(f"data ({held(str(data))}) must be {ways}")
+    elif known is None:
         found = chosen.find(Path(data), like=data.spec, **_taken(chosen.find, options))
     elif "test" in found.parts:  # a text is divided by its own kind
         parts = all_parts(found.parts["test"])

@@ -18,12 +18,12 @@ from jaxtyping import Float
 from numba import prange
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import conv2d, linear
 from torch.nn.grad import conv2d_weight
 
 from everynet.kernels.compiled import compiled, threaded
 from everynet.kernels.lif import Reals
+from everynet.system.tracing import is_traced, is_transformed
 
 SPARSE = 0.2  # share of x that is not 0, above which a whole product is faster
 NARROW = 64  # units of y below which it is
@@ -47,6 +47,8 @@ def event_linear(
 
 def has_compiled_loop(*given: Tensor) -> bool:
     """Whether there is a compiled loop for tensors like these; none computes in half precision."""
+    if is_traced() or is_transformed():
+        return False
     kinds = {(part.device.type, part.dtype) for part in given}
     whole = kinds in ({("cpu", torch.float32)}, {("cpu", torch.float64)})
     return whole and not torch.is_autocast_enabled("cpu")
@@ -60,13 +62,13 @@ class _EventLinear(torch.autograd.Function):
         return sparse_linear(x, ctx.found, weight, bias)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
         x, weight = ctx.saved_tensors
+        found = None if torch.is_grad_enabled() else ctx.found  # a whole product is differentiable
         to_x, to_weight, to_bias = ctx.needs_input_grad
         return (
             upstream @ weight if to_x else None,
-            weight_gradient(upstream, x, ctx.found) if to_weight else None,
+            weight_gradient(upstream, x, found) if to_weight else None,
             upstream.flatten(0, -2).sum(dim=0) if to_bias else None,
         )
 

@@ -30,10 +30,11 @@ import torch
 from jaxtyping import Float
 from numba import prange
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from everynet.kernels.compiled import threaded
 from everynet.kernels.lif import Reals
+from everynet.kernels.operator import operator
+from everynet.system.tracing import is_traced
 
 UNITS = 64  # fewer are not worth a turn of a thread: a line of the cache is 16 of them
 
@@ -57,8 +58,7 @@ def linear_recurrence(
     if a.device.type == "cpu" and a.dtype in (torch.float16, torch.bfloat16):
         return linear_recurrence(a.float(), b.float(), h0.float()).to(a.dtype)
     if a.device.type == "cpu" or _has_triton(a):
-        made: Tensor = _Recurrence.apply(a, b, h0)  # type: ignore[no-untyped-call]  # torch's
-        return made
+        return _recurrence(a.contiguous(), b.contiguous(), h0.contiguous())
     return by_doubling(a, b, h0)[0]
 
 
@@ -94,31 +94,57 @@ def by_loop(
     return torch.stack(states, 1) if states else torch.zeros_like(b)
 
 
-class _Recurrence(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, a: Tensor, b: Tensor, h0: Tensor) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
-        a, b, h0 = (part.contiguous() for part in (a, b, h0))
-        h = torch.empty_like(b)
-        if a.device.type == "cpu":
-            _run(_scan_forward, a, b, h0, h)
-        else:
-            _triton().forward(a, b, h0, h)
-        ctx.save_for_backward(a, h, h0)
-        return h
+def _linear_recurrence(a: Tensor, b: Tensor, h0: Tensor) -> Tensor:
+    a, b, h0 = (part.contiguous() for part in (a, b, h0))
+    h = torch.empty_like(b)
+    if a.device.type == "cpu":
+        _run(_scan_forward, a, b, h0, h)
+    else:
+        _triton().forward(a, b, h0, h)
+    return h
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
-        a, h, h0 = (part.detach() for part in ctx.saved_tensors)
-        to_a, to_h0 = torch.empty_like(a), torch.empty_like(h0)
-        if a.device.type == "cpu":
-            # The direct part becomes the whole where it lies: new memory costs as much as the sums.
-            to_b = upstream.clone(memory_format=torch.contiguous_format)
-            _run(_scan_backward, a, h, h0, to_b, to_a, to_h0)
-        else:
-            to_b = torch.empty_like(a)
-            _triton().backward(a, h, h0, upstream.contiguous(), to_a, to_b, to_h0)
-        return to_a, to_b, to_h0
+
+def _save(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:  # noqa: ANN401 -- torch adds attributes to ctx
+    a, _, h0 = inputs
+    ctx.save_for_backward(a, output, h0)
+
+
+def _backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # noqa: ANN401
+    a, h, h0 = ctx.saved_tensors
+    if torch.is_grad_enabled() or is_traced():
+        return _by_reversal(a, h, h0, upstream)
+    a, h, h0 = (part.contiguous() for part in (a, h, h0))
+    to_a, to_h0 = torch.empty_like(a), torch.empty_like(h0)
+    if a.device.type == "cpu":
+        # The direct part becomes the whole where it lies: new memory costs as much as the sums.
+        to_b = upstream.clone(memory_format=torch.contiguous_format)
+        _run(_scan_backward, a, h, h0, to_b, to_a, to_h0)
+    else:
+        to_b = torch.empty_like(a)
+        _triton().backward(a, h, h0, upstream.contiguous(), to_a, to_b, to_h0)
+    return to_a, to_b, to_h0
+
+
+def _by_reversal(
+    a: Tensor, h: Tensor, h0: Tensor, upstream: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients by the recurrence itself, from the last step to the first.
+
+    So they can be differentiated as often as it can, and traced.
+    """
+    later = torch.cat([a[:, 1:], torch.zeros_like(a[:, :1])], 1)
+    g = linear_recurrence(later.flip(1), upstream.flip(1), torch.zeros_like(h0)).flip(1)
+    before = torch.cat([h0[:, None], h[:, :-1]], 1)
+    return g * before, g, (a * g)[:, :1].sum(1)  # no step at all leaves a gradient of 0
+
+
+_recurrence = operator(
+    _linear_recurrence,
+    plain=lambda a, b, h0: by_doubling(a, b, h0)[0],
+    fake=lambda a, b, h0: torch.empty_like(b, memory_format=torch.contiguous_format),
+    save=_save,
+    backward=_backward,
+)
 
 
 # ------------------------------------------------------------------------------------- compiled

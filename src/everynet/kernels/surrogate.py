@@ -25,12 +25,12 @@ import torch
 from jaxtyping import Float
 from numba import prange
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 from everynet.kernels.compiled import compiled, threaded
 from everynet.kernels.events import find_nonzero, has_compiled_loop, sparse_linear, weight_gradient
 from everynet.kernels.lif import Reals
+from everynet.kernels.operator import operator
 
 BLOCK = 2**15  # membranes that stay in the cache of a core
 SMALLEST = 64  # units that are worth a turn
@@ -63,8 +63,7 @@ def spikes(
     """The spikes of `steps` steps; one row of current holds for all of them."""
     shares = current.new_ones(steps)
     _require_rows(current, steps)
-    made: Tensor = _Spikes.apply(current, shares, unit, steps)  # type: ignore[no-untyped-call]  # torch's
-    return made
+    return _fire(current, shares, *unit, steps)
 
 
 def weighed(
@@ -84,8 +83,40 @@ def weighed(
         made: Tensor = _Weighed.apply(x, weight, bias, shares, unit)  # type: ignore[no-untyped-call]  # torch's
         return made
     current = linear(x, weight, bias)
-    made = _Spikes.apply(current.flatten(1), shares, unit, 1)  # type: ignore[no-untyped-call]
-    return made.reshape(current.shape[1:])
+    return _fire(current.flatten(1), shares, *unit, 1).reshape(current.shape[1:])
+
+
+def spike(u: Float[Tensor, "*shape"], unit: Unit) -> Float[Tensor, "*shape"]:
+    """1 where a membrane has reached the threshold; its derivative is the surrogate's slope."""
+    made: Tensor = _Spike.apply(u, unit)  # type: ignore[no-untyped-call]  # torch's
+    return made
+
+
+class _Spike(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(u: Tensor, unit: Unit) -> Tensor:
+        return (u >= 1).to(u.dtype)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Unit], output: Tensor) -> None:  # noqa: ANN401 -- torch adds attributes to ctx
+        u, ctx.unit = inputs
+        ctx.save_for_backward(u)
+
+    @staticmethod
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
+        (u,) = ctx.saved_tensors
+        return ctx.unit.slope(u) * upstream, None
+
+
+def by_loop(
+    current: Float[Tensor, "rows units"], shares: Float[Tensor, " steps"], unit: Unit, rows: int
+) -> Float[Tensor, "made units"]:
+    """Spikes times their shares step by step, differentiated and transformed by torch."""
+    membranes = torch.stack(list(_membranes(current, len(shares), unit)))
+    fired = shares[:, None] * spike(membranes, unit)
+    return fired if rows > 1 else fired.sum(dim=0, keepdim=True)
 
 
 def _require_rows(given: Tensor, steps: int) -> None:
@@ -95,27 +126,38 @@ def _require_rows(given: Tensor, steps: int) -> None:
         )
 
 
-class _Spikes(torch.autograd.Function):
+def _spikes(  # noqa: PLR0917 -- an operator's numbers stand in a row
+    current: Tensor, shares: Tensor, beta: float, surrogate: str, sharpness: float, rows: int
+) -> Tensor:
     """Spikes times the share of their step, step by step or summed in one row."""
+    integrate = _forward if has_compiled_loop(current) else _forward_torch
+    return integrate(current.detach(), shares, Unit(beta, surrogate, sharpness), rows)
 
-    @staticmethod
-    def forward(ctx: Any, current: Tensor, shares: Tensor, unit: Unit, rows: int) -> Tensor:  # noqa: ANN401 -- torch adds attributes to ctx
-        ctx.save_for_backward(current, shares)
-        ctx.unit = unit
-        integrate = _forward if has_compiled_loop(current) else _forward_torch
-        return integrate(current.detach(), shares, unit, rows)
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        current, shares = (part.detach() for part in ctx.saved_tensors)
-        if has_compiled_loop(current):
-            back = torch.empty_like(current, memory_format=torch.contiguous_format)
-            total = _backward(current, shares, upstream, ctx.unit, back)
-            back = back if len(back) > 1 else total[None]
-        else:
-            back = _backward_torch(current, shares, upstream, ctx.unit)
-        return back, None, None, None
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401 -- torch adds attributes to ctx
+    current, shares, *unit, _ = inputs
+    ctx.save_for_backward(current, shares)
+    ctx.unit = Unit(*unit)
+
+
+def _spikes_gradient(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
+    current, shares = ctx.saved_tensors
+    if has_compiled_loop(current) and not torch.is_grad_enabled():
+        back = torch.empty_like(current, memory_format=torch.contiguous_format)
+        total = _backward(current, shares, upstream, ctx.unit, back)
+        back = back if len(back) > 1 else total[None]
+    else:
+        back = _backward_torch(current, shares, upstream, ctx.unit)
+    return back, *[None] * 5
+
+
+_fire = operator(
+    _spikes,
+    plain=lambda current, shares, *unit: by_loop(current, shares, Unit(*unit[:-1]), unit[-1]),
+    fake=lambda current, _, *unit: current.new_empty(unit[-1], current.shape[1]),
+    save=_save,
+    backward=_spikes_gradient,
+)
 
 
 class _Weighed(torch.autograd.Function):
@@ -140,19 +182,24 @@ class _Weighed(torch.autograd.Function):
         return summed.reshape(ctx.current.shape[1:])
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        x, weight, bias, shares = (part.detach() for part in ctx.saved_tensors)
-        back = sparse_linear(x, ctx.found, weight, bias) if ctx.current is None else ctx.current
-        ctx.current = None
-        rows = back.flatten(1)
-        total = _backward(rows, shares, upstream.reshape(1, -1), ctx.unit, rows)
-        total = total.reshape(upstream.shape)
-        back = back if len(back) > 1 else total[None]
+        x, weight, bias, shares = ctx.saved_tensors
         to_x, to_weight, to_bias, *_ = ctx.needs_input_grad
+        if torch.is_grad_enabled():  # what can be differentiated again
+            rows = linear(x, weight, bias).flatten(1)
+            back = _backward_torch(rows, shares, upstream.reshape(1, -1), ctx.unit)
+            back, found = back.reshape(len(x), *upstream.shape), None
+            total = back.sum(dim=0)
+        else:
+            back = sparse_linear(x, ctx.found, weight, bias) if ctx.current is None else ctx.current
+            ctx.current, found = None, ctx.found
+            rows = back.flatten(1)
+            total = _backward(rows, shares, upstream.reshape(1, -1), ctx.unit, rows)
+            total = total.reshape(upstream.shape)
+            back = back if len(back) > 1 else total[None]
         return (
             back @ weight if to_x else None,
-            weight_gradient(back, x, ctx.found) if to_weight else None,
+            weight_gradient(back, x, found) if to_weight else None,
             total.sum(dim=0) if to_bias else None,
             None,
             None,
@@ -300,4 +347,4 @@ def _membranes(current: Tensor, steps: int, unit: Unit) -> Iterator[Tensor]:
     for t in range(steps):
         u = unit.beta * v + (1 - unit.beta) * current[t if len(current) > 1 else 0]
         yield u
-        v = u * (u < 1)
+        v = u * (u < 1)  # the reset held fixed

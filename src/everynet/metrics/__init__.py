@@ -2,9 +2,11 @@
 
 from everynet.metrics.classification import accuracy as accuracy
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy
+from everynet.metrics.classification import balanced_weights as balanced_weights
 from everynet.metrics.classification import confusion as confusion
 from everynet.metrics.classification import macro_f1 as macro_f1
 from everynet.metrics.classification import majority_accuracy as majority_accuracy
+from everynet.metrics.classification import name_classes as name_classes
 from everynet.metrics.classification import precision_recall_f1 as precision_recall_f1
 from everynet.metrics.classification import predict_class as predict_class
 from everynet.metrics.distances import energy_distance as energy_distance

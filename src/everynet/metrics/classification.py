@@ -9,6 +9,9 @@ Balanced accuracy is the mean recall, macro F1 the mean F1: every class counts a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from jaxtyping import Float, Float64, Int
 from torch import Tensor
@@ -17,6 +20,27 @@ from torch import Tensor
 def predict_class(logits: Float[Tensor, "batch outputs"]) -> Int[Tensor, " batch"]:
     """The class of each sample: the largest logit, or the sign of a single one."""
     return (logits[:, 0] > 0).long() if logits.shape[1] == 1 else logits.argmax(1)
+
+
+def name_classes(
+    probabilities: Float[Tensor, "batch classes"], classes: Sequence[str]
+) -> list[dict[str, Any]]:
+    """What every classifier answers of a sample: its class, and the probability of each by name."""
+    return [
+        {
+            "class": classes[max(range(len(p)), key=p.__getitem__)],
+            "probability": max(p),
+            "probabilities": dict(zip(classes, p, strict=True)),
+        }
+        for p in probabilities.double().tolist()
+    ]
+
+
+def balanced_weights(targets: Int[Tensor, " samples"], classes: int) -> tuple[float, ...]:
+    """Weights n / (K n_k) that let K classes count alike, where n_k of n samples are in class k."""
+    counts = torch.bincount(targets, minlength=classes)
+    weights: list[float] = (counts.sum() / (classes * counts.double())).tolist()
+    return tuple(weights)
 
 
 def accuracy(

@@ -29,6 +29,11 @@ MEANINGS = {
 CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "majority", "auc")
 NUMBERS = ("r2", "rmse", "mae")
 LANGUAGE = ("cross_entropy", "perplexity", "bits")
+BETTER = {
+    **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1", "auc", "r2", "iou"), ">="),
+    **dict.fromkeys(("loss", "rmse", "mae", "mse", *LANGUAGE), "<="),
+}
+"""Of which shared metrics the larger is the better, and of which the smaller."""
 
 
 def meanings(*names: str) -> dict[str, str]:

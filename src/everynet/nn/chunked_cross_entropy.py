@@ -23,9 +23,11 @@ from typing import Any
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.autograd.function import once_differentiable
+from torch.func import vjp
+from torch.nn.functional import cross_entropy, linear
 
 from everynet.nn.losses import IGNORED
+from everynet.system.tracing import is_traced, is_transformed
 
 LOGITS = 1 << 21
 """Logits of a chunk where `chunk` does not say otherwise."""
@@ -43,19 +45,26 @@ def chunked_cross_entropy(
     """The value of `cross_entropy(x @ weight.T + bias, target)`, `chunk` tokens at a time.
 
     Tokens whose target is IGNORED are left out. 0 chooses a chunk of two million logits, or of 64
-    tokens where those are more.
+    tokens where those are more. Second derivatives, and what torch traces or transforms, go through
+    the plain form, which holds all logits.
     """
     if chunk < 0:
         raise ValueError(f"chunk ({chunk}) must be at least 1 token, or 0, which chooses it")
     if chunk == 0:
         chunks = -(-len(x) // max(LEAST, LOGITS // len(weight)))
         chunk = -(-len(x) // max(1, chunks))  # all of about one length
+    if is_traced() or is_transformed():
+        return _plain(x, weight, bias, target)
     # Inside a Function nothing tells whether gradients are wanted: under no_grad they are not.
     wanted = torch.is_grad_enabled() and any(
         t is not None and t.requires_grad for t in (x, weight, bias)
     )
     loss: Tensor = _Chunked.apply(x, weight, bias, target, chunk, wanted)  # type: ignore[no-untyped-call]  # torch's
     return loss
+
+
+def _plain(x: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+    return cross_entropy(linear(x, weight, bias), target, ignore_index=IGNORED)
 
 
 class _Chunked(torch.autograd.Function):
@@ -104,13 +113,18 @@ class _Chunked(torch.autograd.Function):
                 _add_product(dw, g.T, x_[part] * scale[:, None])  # (5)
                 if db is not None:
                     _add_product(db, g.T, scale)  # (5)
-        ctx.save_for_backward(dx, dw, db)
+        ctx.save_for_backward(dx, dw, db, x, weight, bias, target)
         return loss
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 -- torch's own
-        dx, dw, db = [None if g is None else g * slope.to(g.dtype) for g in ctx.saved_tensors]
+        *found, x, weight, bias, target = ctx.saved_tensors
+        if torch.is_grad_enabled():  # to be differentiated again
+            given = (x, weight) if bias is None else (x, weight, bias)
+            _, back, *_ = vjp(lambda x, w, b=None: _plain(x, w, b, target), *given)
+            found = [*back(slope), None][:3]
+            return *found, None, None, None
+        dx, dw, db = [None if g is None else g * slope.to(g.dtype) for g in found]
         return dx, dw, db, None, None, None
 
 

@@ -15,16 +15,20 @@ the caller's data came: tensors for tensors (on their device), arrays for anythi
             return form.give(form.take(self.mean_).expand(len(x)))
 
 `__init__` stores its arguments and nothing else; what is learned ends in `_`; a method called
-before `fit` raises scikit-learn's NotFittedError, which names `fit`.
+before `fit` raises scikit-learn's NotFittedError, which names `fit`. What was learned may also come
+from a run folder, which anyone may have made: `check_learned` looks at it before it is used.
+
+    def check_learned(self) -> None:
+        check_learned(vars(self), {"mean_": Learned("float64")})
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -39,6 +43,9 @@ Array: TypeAlias = Any
 """A tensor, or what scikit-learn takes for an array: checked when called, so not typed here."""
 Estimator: TypeAlias = Any
 """One of scikit-learn's estimators; their learned attributes are declared nowhere."""
+
+LARGEST = 1e100
+"""Of a number that was learned: sums of products of such numbers are finite."""
 
 
 @dataclass(frozen=True)
@@ -111,6 +118,71 @@ def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Caller) -
     """The labels in `classes_` at these indices."""
     classes = np.asarray(_array(estimator.classes_))
     return form.give(classes[index.cpu().numpy()])
+
+
+# ------------------------------------------------------------------- what comes from a run folder
+
+
+class Learned(NamedTuple):
+    """What a learned value must be: numbers of a type and a shape, from `low` to `high`."""
+
+    dtype: str
+    """That of a tensor or an array; else Python's own type, where "list" is one of texts."""
+    shape: str = ""
+    """Sizes, by number or by a name that stands for one size; an int with a shape is that size."""
+    low: float = -LARGEST
+    high: float = LARGEST
+    ascending: bool = False
+    """Whether each number is above the one before it."""
+
+    def fits(self, value: object, sizes: dict[str, int]) -> bool:
+        """Whether a value is like that, with sizes that are known; NaN never is."""
+        if _type_of(value) != self.dtype:
+            return False
+        names, found = self.shape.split(), _shape_of(value)
+        if isinstance(value, int) and names:
+            found = [value]
+        for name, size in zip(names, found, strict=False):
+            sizes.setdefault(name, int(name) if name.isdigit() else size)
+        if [*found] != [sizes.get(name) for name in names] or (0 in found and "0" not in names):
+            return False
+        if isinstance(value, list):
+            return all(isinstance(text, str) for text in value)
+        numbers = np.asarray(_array(value))
+        if numbers.dtype.kind == "f":
+            numbers = numbers.astype(np.float64)  # or `low` and `high` might be too large for it
+        inside = bool(((numbers >= self.low) & (numbers <= self.high)).all())
+        return inside and not (self.ascending and (numbers[1:] <= numbers[:-1]).any())
+
+
+def _type_of(value: object) -> str:
+    if isinstance(value, Tensor | np.ndarray):
+        return str(value.dtype).removeprefix("torch.")
+    return type(value).__name__
+
+
+def _shape_of(value: object) -> Sequence[int]:
+    return [len(value)] if isinstance(value, list) else getattr(value, "shape", ())
+
+
+def check_learned(values: Mapping[str, object], declared: Mapping[str, Learned]) -> dict[str, int]:
+    """Refuse values that no `fit` learns, because compiled loops index without a look at bounds.
+
+    Gives the sizes by name.
+    """
+    sizes: dict[str, int] = {}
+    for name, wanted in declared.items():
+        if name not in values:
+            raise ValueError(f"{name} must be there, because it was learned")
+        value = values[name]
+        if not wanted.fits(value, sizes):
+            shape = ", ".join(str(sizes.get(size, size)) for size in wanted.shape.split())
+            rising = "ascending " * wanted.ascending
+            raise ValueError(
+                f"{name} ({_type_of(value)} {[*_shape_of(value)]}) must be {rising}{wanted.dtype} "
+                f"[{shape}] from {wanted.low:g} to {wanted.high:g}"
+            )
+    return sizes
 
 
 def converge(

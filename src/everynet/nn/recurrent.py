@@ -3,27 +3,30 @@
 A cell's sums are W x_t + b and products with its state. What the input gives is one product over
 all time, before the loop. In the loop gates and states are written into buffers made once. Going
 back, the slopes of all gates are taken for all time at once, a step is a few products with them,
-and each gradient of a weight is one product at the end. A cell says only its step, ahead and back.
-
-Double backward is not written. Nothing waits for the device, so that on cuda an update that goes
-through here can be captured.
+and each gradient of a weight is one product at the end. A cell says only its step, ahead and back,
+and has its equations as a plain loop: that serves where torch traces or transforms the cell, and
+where the gradient is itself differentiated. Nothing waits for the device, so that on cuda an update
+that goes through here can be captured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.func import functional_call, vjp
 
 from everynet.nn.input_checks import require_sequences
+from everynet.system.tracing import is_traced, is_transformed
 
 Tensors = Sequence[Tensor]
 Pairs = Iterable[tuple[Tensor, Tensor]]
+Loop = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
+"""Outputs and last state of a cell, from its input and its first state."""
 
 
 @runtime_checkable
@@ -79,9 +82,10 @@ class _Unrolled(torch.autograd.Function):
     """The loop, ahead and back."""
 
     @staticmethod
-    def forward(
+    def forward(  # noqa: PLR0917 -- as apply has them
         ctx: Any,  # noqa: ANN401 -- torch's
         step: Step,
+        plain: Callable[..., tuple[Tensor, ...]],
         x: Tensor,
         weight: Tensor,
         bias: Tensor,
@@ -99,18 +103,23 @@ class _Unrolled(torch.autograd.Function):
         views = step.views(z, [s[:-1] for s in states], [s[1:] for s in states], kept)
         for now in zip(*(view.unbind() for view in views), strict=True):
             step.forward(turned, *now)
-        ctx.step = step
+        ctx.step, ctx.plain = step, plain
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, weight, z, *states, *kept, *weights)
+        ctx.save_for_backward(x, weight, bias, *begin, z, *states, *kept, *weights)
         return states[0][1:], *(state[-1] for state in states)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, dy: Tensor | None, *last: Tensor | None) -> tuple[Any, ...]:  # noqa: ANN401 -- torch's
         step: Step = ctx.step
-        x, weight, z, *saved = ctx.saved_tensors
+        x, weight, bias, *saved = ctx.saved_tensors
+        begin, (z, *saved) = saved[: step.numbers], saved[step.numbers :]
         states, saved = saved[: step.numbers], saved[step.numbers :]
         kept, weights = saved[: step.kept], saved[step.kept :]
+        if torch.is_grad_enabled():  # to be differentiated again
+            made, back, *_ = vjp(ctx.plain, x, weight, bias, *begin, *weights)
+            pairs = zip(made, (dy, *last), strict=True)
+            upstream = tuple(torch.zeros_like(y) if d is None else d for y, d in pairs)
+            return None, None, *back(upstream)
         before, after = [s[:-1] for s in states], [s[1:] for s in states]
         dz = torch.empty_like(z)
         d = [torch.zeros_like(state[0]) for state in states]
@@ -125,30 +134,34 @@ class _Unrolled(torch.autograd.Function):
                 d[0].add_(given)
             step.backward(weights, d, *now)
         flat = dz.flatten(0, 1)
-        dx = (flat @ weight).view_as(x) if ctx.needs_input_grad[1] else None
+        dx = (flat @ weight).view_as(x) if ctx.needs_input_grad[2] else None
         found = [
             part.flatten(0, 1).t() @ by.flatten(0, 1)
             for part, by in step.products(dz, before, after, kept)
         ]
-        return None, dx, flat.t() @ x.flatten(0, 1), flat.sum(0), *d, *found
+        return None, None, dx, flat.t() @ x.flatten(0, 1), flat.sum(0), *d, *found
 
 
 def unroll(
+    cell: nn.Module,
     step: Step,
     x: Float[Tensor, "batch time input"],
     state: Float[Tensor, "1 batch state"] | None,
-    weight: Float[Tensor, "sums input"],
-    bias: Float[Tensor, " sums"],
-    *weights: Float[Tensor, "_ _"],
+    *,
+    loop: Loop,
+    weights: Mapping[str, Tensor],
 ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "1 batch state"]]:
     """The outputs of a cell at every time step, and its last state; it starts from zeros.
 
-    Under autocast all is computed in the precision of the weights.
+    `loop` computes the same as the equations are written. `weights` are those of the cell, by name:
+    weight and bias of the input, then the others in the order of the step. Under autocast all is
+    computed in the precision of the weights.
     """
+    weight, bias, *others = weights.values()
     name = type(step).__name__.strip("_").replace("Step", " cell")
     require_sequences(name, x, weight, weight.shape[1])
-    batch = len(x)
-    wanted = step.numbers * weights[0].shape[1]
+    batch = x.shape[0]  # len(x) would fix it where torch traces
+    wanted = step.numbers * others[0].shape[1]
     if state is None:
         state = weight.new_zeros(1, batch, wanted)
     if state.shape[1:] != (batch, wanted):
@@ -156,9 +169,20 @@ def unroll(
             f"state {list(state.shape)} must be of shape {[1, batch, wanted]}, because a unit has "
             f"{step.numbers} of its numbers"
         )
+    if is_traced() or is_transformed():
+        with torch.autocast(x.device.type, enabled=False):
+            return loop(x.to(weight.dtype), state.to(weight.dtype))
     begin = state[0].to(weight.dtype).chunk(step.numbers, 1)
     inputs = x.transpose(0, 1).to(weight.dtype).contiguous()
-    y, *last = _Unrolled.apply(step, inputs, weight, bias, *begin, *weights)  # type: ignore[no-untyped-call]  # torch's
+
+    def plain(x: Tensor, weight: Tensor, bias: Tensor, *given: Tensor) -> tuple[Tensor, ...]:
+        state = torch.cat(given[: step.numbers], 1)[None]
+        tensors = weight, bias, *given[step.numbers :]
+        named = dict(zip(weights, tensors, strict=True))
+        y, last = functional_call(cell, named, (x.transpose(0, 1), state))
+        return y.transpose(0, 1), *last[0].chunk(step.numbers, 1)
+
+    y, *last = _Unrolled.apply(step, plain, inputs, weight, bias, *begin, *others)  # type: ignore[no-untyped-call]  # torch's
     return y.transpose(0, 1), torch.cat(last, 1)[None]
 
 
@@ -183,7 +207,7 @@ def reverse_sequences(
     _require_lengths(lengths, x.shape[1])
     t = torch.arange(x.shape[1], device=x.device)
     place = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
-    return x[torch.arange(len(x), device=x.device)[:, None], place]
+    return x[torch.arange(x.shape[0], device=x.device)[:, None], place]
 
 
 def last_states(
@@ -191,12 +215,12 @@ def last_states(
 ) -> Float[Tensor, "batch hidden"]:
     """The state at the last time step of each sequence, whatever padding follows it."""
     _require_lengths(lengths, states.shape[1])
-    return states[torch.arange(len(states), device=states.device), lengths - 1]
+    return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
 
 
 def _require_lengths(lengths: Tensor, time: int) -> None:
-    """Refuse lengths below 1 or above `time`; on a GPU they are not looked at."""
-    if not lengths.is_cpu:
+    """Refuse lengths below 1 or above `time`; not on a GPU, nor where torch traces the call."""
+    if not lengths.is_cpu or is_traced() or is_transformed():
         return
     least, most = (int(n) for n in lengths.aminmax())
     if least < 1 or most > time:

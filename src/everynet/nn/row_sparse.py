@@ -23,12 +23,19 @@ from typing import Any, overload
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 from torch.optim.optimizer import Optimizer, ParamsT
+
+from everynet.system.tracing import is_traced, is_transformed
 
 
 def rows(table: Float[Tensor, vocab * _], index: Int64[Tensor, " rows"]) -> Float[Tensor, rows * _]:
-    """The rows of a table (or entries of a vector) at `index`; the gradient is sparse."""
+    """The rows of a table (or entries of a vector) at `index`; the gradient is sparse.
+
+    It is dense where it is itself differentiated, where torch traces or transforms the call, and
+    for a table that is computed from others, because few operations take a sparse gradient.
+    """
+    if not table.is_leaf or is_traced() or is_transformed():
+        return table.index_select(0, index)
     read: Tensor = _Rows.apply(table, index)  # type: ignore[no-untyped-call]  # torch's
     return read
 
@@ -41,9 +48,10 @@ class _Rows(torch.autograd.Function):
         return table.index_select(0, index)  # (1)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401 -- torch's own
         (index,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return slope.new_zeros(ctx.shape).index_add(0, index, slope), None
         made = torch.sparse_coo_tensor(index[None], slope, ctx.shape, check_invariants=False)
         return made, None
 

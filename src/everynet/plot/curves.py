@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, INK, WIDTH, LoggedRows, figure, grid, log_ticks
+from everynet.plot.style import BASELINE, CYCLE, INK, WIDTH, LoggedRows, figure, grid, log_ticks
 
 Curve = tuple[Float[Tensor, " _"], Float[Tensor, " _"]]
 """Steps and the values logged there."""
@@ -22,8 +22,11 @@ _BESIDE = ("balanced_accuracy", "macro_f1", "majority", "auc")
 """Metrics that go with the accuracy or never change: the log has them, and the card the last."""
 
 
-def learning_curve(history: LoggedRows) -> Figure:
-    """One panel for each name that was logged: its training curve, its validation, or both."""
+def learning_curve(history: LoggedRows, kept: int | None = None) -> Figure:
+    """One panel for each name that was logged: its training curve, its validation, or both.
+
+    A line marks the step whose weights were kept, if it is given.
+    """
     train, valid = logged_curves(history, "train"), logged_curves(history, "valid")
     if "loss" in valid and "loss" not in train and len(_terms(train)) == 1:
         del valid["loss"]  # the sum of one term: that term has its panel
@@ -38,13 +41,17 @@ def learning_curve(history: LoggedRows) -> Figure:
                    rows, columns, count=len(names))  # fmt: skip
     for axes, name in zip(drawn.axes, names, strict=True):
         _panel(axes, name, train.get(name), valid.get(name))
+        if kept is not None:
+            axes.axvline(
+                kept, color=BASELINE, linewidth=1.2, zorder=1, label=f"weights kept: step {kept:,}"
+            )
     lines = {
         name: line
         for axes in drawn.axes
         for line, name in zip(*axes.get_legend_handles_labels(), strict=True)
     }
     drawn.legend(
-        lines.values(), lines.keys(), loc="outside lower center", ncols=2, frameon=False,
+        lines.values(), lines.keys(), loc="outside lower center", ncols=3, frameon=False,
         fontsize="small",
     )  # fmt: skip
     return drawn

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data
-from everynet.recipes.recipe import Recipe
+from everynet.recipes.recipe import Recipe, require_returned
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -107,6 +107,10 @@ class Experiment(Recipe):
         """The recipe that the file of a run of this one is named after."""
         return self
 
+    def introduction(self) -> list[str]:
+        """Lines that say what is trained, before it is."""
+        return []
+
     def page(self, table: Table) -> list[str]:
         """Lines of Markdown that the card shows besides the metrics: what each cell came to."""
         names = [*dict.fromkeys(name for cell in table.cells.values() for name in cell.valid)]
@@ -123,6 +127,7 @@ class Experiment(Recipe):
 def named_cells(recipe: Experiment) -> dict[str, Training]:
     """The cells of an experiment, each with a name that a folder can have."""
     cells = recipe.cells()
+    require_returned(recipe, "cells", cells, Mapping, "a dict of trainings by name")
     if not cells:
         raise UserError(f"cells of {recipe.name} must hold a training: it holds none")
     folded: dict[str, str] = {}

@@ -25,9 +25,12 @@ from everynet.data import built_in
 from everynet.data.dataset import Batch, Data, Spec
 from everynet.metrics.summary import summarise_outputs
 from everynet.system.errors import UserError
-from everynet.system.wording import unknown
+from everynet.system.user_files import line_of_method
+from everynet.system.wording import unknown, with_article
 
 E = TypeVar("E", default=Any)
+MOST_VALUES = 10_000
+"""Of a setting that holds several, such as the widths of layers."""
 
 Answers: typing.TypeAlias = Sequence[dict[str, Any]]
 """What `predict` returns for each input: plain JSON, or tensors that the kind of data writes."""
@@ -118,6 +121,12 @@ class Recipe:
 
     def __post_init__(self) -> None:
         self.require(0 <= self.seed < 2**63, "seed", "at least 0 and below 2^63")
+        for name, value in vars(self).items():
+            if isinstance(value, tuple) and len(value) > MOST_VALUES:
+                raise UserError(
+                    f"{name} ({len(value):,} values) must hold at most {MOST_VALUES:,}, because a "
+                    "network of more layers takes minutes to build"
+                )
 
     # ------------------------------------------------------------------------------ declared checks
 
@@ -191,12 +200,47 @@ class Recipe:
         """Every picture with its caption, from what the methods `picture_...` are given."""
         drawn: dict[str, Drawn] = {}
         for name, caption in self.picture_names().items():
-            made = getattr(self, "picture_" + name.replace("-", "_"))(*given)
+            method = "picture_" + name.replace("-", "_")
+            made = getattr(self, method)(*given)
+            if made is not None:
+                figure = made[0] if isinstance(made, tuple) else made
+                require_returned(self, method, figure, Figure, "a matplotlib Figure, or None")
             if isinstance(made, tuple):
                 drawn[name] = Drawn(made[0], caption.format_map(made[1]))
             elif made is not None:
                 drawn[name] = Drawn(made, caption)
         return drawn
+
+
+def require_returned(
+    owner: object,
+    method: str,
+    value: object,
+    kind: type | tuple[type, ...],
+    what: str,
+    *,
+    of: type | tuple[type, ...] = object,
+) -> None:
+    """Refuse what a method returned unless it is of its kind, and its values `of` theirs.
+
+    That is a mistake in a recipe of one's own: the line names the place of the method.
+    """
+    if value is None:
+        given = "None; end it in a return"
+    elif isinstance(value, type):
+        given = f"the class {value.__name__}; write {value.__name__}(...)"
+    elif not isinstance(value, kind):
+        given = with_article(type(value).__name__)
+    elif isinstance(value, Mapping) and not all(isinstance(v, of) for v in value.values()):
+        given = str({name: type(v).__name__ for name, v in value.items()})
+    else:
+        return
+    where = line_of_method(type(owner), method)
+    raise UserError(f"{where}: {method} must return {what}, not {given}")
+
+
+NUMBERS = "a dict of numbers by name, such as {'error': error.item()}"
+"""What metrics of a whole split or result are."""
 
 
 class Drawn(NamedTuple):
@@ -233,6 +277,15 @@ class Fitting(Recipe, Generic[E]):
     def fit(self, model: E, data: Data) -> E:
         """Fit the estimator to the training split."""
         return typing.cast("E", model.fit(*data.whole))  # type: ignore[attr-defined]  # a duck
+
+    def check_learned(self, model: E, spec: Spec) -> None:
+        """Refuse an estimator from a run folder whose learned values cannot be used.
+
+        What the spec says as well must agree with it. ValueError says what is wrong.
+        """
+        check = getattr(model, "check_learned", None)
+        if check is not None:
+            check()
 
     def metrics(self, model: E, batch: Batch) -> dict[str, Tensor]:
         """One value per sample for each name."""

@@ -1,9 +1,10 @@
 """A sweep: every combination of some settings of a training, with several seeds, in one table.
 
-Combinations are compared by the metric of the recipe's goal on the validation split, or by the
-summed objective there if it has no goal; the test split is shown and has no say. With halving, all
-are trained for a part of the steps, the better half goes on for twice as many, and so on to the
-full steps: a cell is stopped early, so that its schedule stays that of the full steps.
+Combinations are compared on the validation split by the setting `metric`, or by the metric of the
+task (`Training.task_metric`), and those alike in it by the objective; the test split is shown and
+has no say. With halving, all are trained for a part of the steps, the better half goes on for twice
+as many, and so on to the full steps: a cell is stopped early, so that its schedule stays that of
+the full steps.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from matplotlib.figure import Figure
 
 from everynet.plot.sweep import metric_by_setting
 from everynet.recipes.experiment import NAME, Cell, Experiment, Table
-from everynet.recipes.plateau import OBJECTIVE, monitored_value
+from everynet.recipes.plateau import WORST, Score, monitored_value
 from everynet.recipes.recipe import Goal, Recipe
-from everynet.recipes.settings import override, setting_types
+from everynet.recipes.settings import override, setting_types, typed_settings
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
@@ -52,7 +53,7 @@ class Row:
     names: tuple[str, ...]
     """Of its cells."""
     cells: tuple[Cell, ...]
-    merit: float
+    score: Score
     """The mean over the seeds that did not diverge, larger is better; -inf if all did."""
 
     @property
@@ -128,10 +129,15 @@ class Sweep(Experiment):
                 "patience must be 0 in a sweep, whose cells are compared after the same number of "
                 "steps; leave it out, and end what learns little early with --halving"
             )
-        if not self.base.goal and type(self.base).metrics is not Training.metrics:
+        if "metric" in self.values:
+            raise UserError(
+                "metric must have one value in a sweep, whose cells are compared by it; keep one"
+            )
+        says = self.base.goal or self.base.metric
+        if not says and type(self.base).metrics is not Training.metrics:
             raise UserError(
                 f"{self.base.name} must have a goal to be swept, because its metrics are not its "
-                "objective and none is said to be monitored; give its recipe one"
+                "objective and none is said to be monitored; give its recipe one, or metric=NAME"
             )
 
     # ------------------------------------------------------------------------------ the cells
@@ -190,22 +196,22 @@ class Sweep(Experiment):
 
     # ----------------------------------------------------------------------------- comparing
 
-    @property
-    def monitor(self) -> Goal:
-        """What decides: the first clause of the goal, or the objective, the smaller the better."""
-        return self.base.goals()[0] if self.base.goal else OBJECTIVE
+    def monitor(self, cells: Iterable[Cell]) -> Goal:
+        """What decides, by the metrics that all cells have."""
+        measured = [{*cell.valid} for cell in cells if cell.valid]
+        return self.base.task_metric(set.intersection(*measured) if measured else ())
 
-    def value(self, cell: Cell, look: int = -1) -> float:
-        """The metric that decides, at a look."""
-        metrics = {name: float(values[look]) for name, values in cell.valid.items()}
-        return monitored_value(self.monitor, metrics)
+    def value(self, cell: Cell, monitor: Goal) -> float:
+        """The metric that decides, at the last look."""
+        return monitored_value(monitor, cell.last, cell.terms)
 
-    def merit(self, cell: Cell, step: int | None = None) -> float:
-        """How good a cell is after so many updates, larger is better; -inf once it diverged."""
+    def score(self, cell: Cell, monitor: Goal, step: int | None = None) -> Score:
+        """How good a cell is after so many updates; the worst there is once it diverged."""
         if cell.diverged is not None and (step is None or cell.diverged <= step):
-            return -math.inf
+            return WORST
         look = -1 if step is None else cell.steps.tolist().index(step)
-        return self.monitor.merit({self.monitor.metric: self.value(cell, look)})
+        metrics = {name: float(values[look]) for name, values in cell.valid.items()}
+        return Score.of(monitor, metrics, cell.terms)
 
     def rungs(self) -> list[int]:
         """The steps to which halving trains: doubled until they are the full ones."""
@@ -223,44 +229,46 @@ class Sweep(Experiment):
             wanted |= dict.fromkeys(names, step)
             if not all(n in ended and _reached(ended[n], step) for n in names):
                 return wanted
-            merits = [statistics.fmean(self.merit(ended[n], step) for n in one) for one in going]
-            order = sorted(range(len(going)), key=lambda n: -merits[n])  # ties stay in order
+            monitor = self.monitor(ended[name] for name in names)
+            means = [Score.mean(self.score(ended[n], monitor, step) for n in one) for one in going]
+            order = sorted(range(len(going)), key=means.__getitem__, reverse=True)  # stable
             going = [going[n] for n in sorted(order[: math.ceil(len(going) / 2)])]
         return wanted
 
-    # --------------------------------------------------------------------------- what is told
+    # ------------------------------------------------------------------------ rows and report
 
     def rows(self, table: Table) -> list[Row]:
         """The combinations, best first; one that went further, or diverged less, before others."""
-        rows = []
+        rows, monitor = [], self.monitor(table.cells.values())
         for combination in self.combinations:
             names = tuple(self.names(combination).values())
             cells = tuple(table.cells[name] for name in names)
-            merits = [self.merit(cell) for cell in cells if cell.diverged is None]
-            mean = statistics.fmean(merits) if merits else -math.inf
-            rows.append(Row(combination.settings, names, cells, mean))
-        return sorted(rows, key=lambda row: (-row.step * self.halving, row.diverged, -row.merit))
+            scores = [self.score(cell, monitor) for cell in cells if cell.diverged is None]
+            rows.append(Row(combination.settings, names, cells, Score.mean(scores)))
+        order = [(row.step * self.halving, -row.diverged, row.score) for row in rows]
+        return [rows[n] for n in sorted(range(len(rows)), key=order.__getitem__, reverse=True)]
 
     def metrics(self, table: Table) -> dict[str, float]:
-        best = self.rows(table)[0]
+        best, monitor = self.rows(table)[0], self.monitor(table.cells.values())
         diverged = {"diverged": float(sum(c.diverged is not None for c in table.cells.values()))}
         if not best.learned:
             return diverged
-        value = statistics.fmean(map(self.value, best.learned))
-        return {f"best_{self.monitor.metric}": value, **diverged}
+        value = statistics.fmean(self.value(cell, monitor) for cell in best.learned)
+        return {f"best_{monitor.metric}": value, **diverged}
 
     def picture_settings(self, table: Table) -> Figure:
         """The monitored metric on the validation split against each setting that was swept.
 
         A point is a seed, a line joins the means, a cross is a cell that diverged.
         """
-        settings, values = [], []
+        settings, values, monitor = [], [], self.monitor(table.cells.values())
         for combination in self.combinations:
             for seed, name in self.names(combination).items():
                 cell = table.cells[name]
                 settings.append(combination.settings or {"seed": seed})
-                values.append(math.nan if cell.diverged is not None else self.value(cell))
-        label = f"{self.monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
+                lost = cell.diverged is not None
+                values.append(math.nan if lost else self.value(cell, monitor))
+        label = f"{monitor.metric} (validation)" + "\nwhere each was stopped" * self.halving
         return metric_by_setting(settings, torch.tensor(values, dtype=torch.float64), label)
 
     def table(self, table: Table) -> list[list[str]]:
@@ -281,9 +289,23 @@ class Sweep(Experiment):
             lines.append(line + [f"{row.diverged} of {len(row.cells)}"] * lost)
         return lines
 
-    def verdict(self) -> str:
+    def introduction(self) -> list[str]:
+        """What varies and what is the same in all cells."""
+        count, fixed = len(self.combinations), self._fixed()
+        sizes = f"{count:,} combinations" if count > 1 else "1 combination"
+        seeds = f" x {self.seeds} seeds = {count * self.seeds:,} trainings" * (self.seeds > 1)
+        return [
+            f"sweep of {self.base.name}: {sizes}{seeds}",
+            f"varies: {'; '.join(self.grid) or 'seed'}",
+            f"fixed: {'; '.join([*fixed, ''])}all else as in {self.base.name}",
+        ]
+
+    def _fixed(self) -> list[str]:
+        return [f"{key}={as_text(getattr(self.base, key))}" for key in self.base.changed]
+
+    def verdict(self, table: Table) -> str:
         """How the best was found, in words."""
-        goal = self.monitor
+        goal = self.monitor(table.cells.values())
         better = {"<": "the smaller", ">": "the larger"}.get(goal.relation[0], "the nearer")
         how = f"{better} the better" if goal.relation != "==" else f"nearest to {goal.value:g}"
         spread = f" Mean and standard deviation over {self.seeds} seeds." if self.seeds > 1 else ""
@@ -298,7 +320,7 @@ class Sweep(Experiment):
         rows = [f"| {' | '.join(line)} |" for line in lines]
         rule = "|---" * len(heading) + "|"
         return [
-            *("", "## Combinations", "", self.verdict(), ""),
+            *("", "## Combinations", "", *self.introduction()[1:], "", self.verdict(table), ""),
             *(f"| {' | '.join(heading)} |", rule, *rows),
         ]
 
@@ -315,13 +337,13 @@ class Sweep(Experiment):
             }
             for row in self.rows(table)
         ]
-        goal = {"metric": self.monitor.metric, "relation": self.monitor.relation, "split": "valid"}
+        monitor = self.monitor(table.cells.values())
+        goal = {"metric": monitor.metric, "relation": monitor.relation, "split": "valid"}
         return {"recipe": self.base.name, "monitor": goal, "rows": rows}
 
     def command(self, name: str) -> list[str]:
         """The words of the command that repeats it."""
-        fixed = [f"{key}={as_text(getattr(self.base, key))}" for key in self.base.changed]
-        words = ["everynet", "sweep", name, *self.grid, *fixed]
+        words = ["everynet", "sweep", name, *self.grid, *self._fixed()]
         words += [f"seed={self.seed}"] if self.seed else []
         words += ["--seeds", str(self.seeds)] if self.seeds > 1 else []
         words += ["--random", str(self.random)] if self.random else []
@@ -374,21 +396,38 @@ def split(key: str, text: str) -> list[str]:
     return [part.strip() for part in parts]
 
 
-def values_of(base: Training, key: str, text: str) -> list[Any]:
-    """The values of a setting written between commas, in the type the recipe declares.
+def values_of(base: Training, key: str, given: str | Sequence[Any]) -> list[Any]:
+    """The values of a setting, or those that a text says, in the type the recipe declares."""
+    if isinstance(given, str):
+        values = _values_in(base, key, given)
+    else:
+        values = [typed_settings(base, {key: value})[key] for value in given]
+    if not values:
+        raise UserError(f"{key} ([]) must have a value; give one that is fixed, or several")
+    for number, value in enumerate(values):
+        if value in values[:number]:
+            text = given if isinstance(given, str) else as_text(values)
+            raise UserError(f"{key} ({text}) must have each value once: {written(value)} is twice")
+    return values
 
-    What is in parentheses is one value; a setting that is a tuple has one value without them.
+
+def _values_in(base: Training, key: str, text: str) -> list[Any]:
+    """The values that are written between commas; what is in parentheses is one.
+
+    A setting that is a tuple must have them where there is a comma, because `run` takes 4,16 for
+    one value.
     """
     kinds = setting_types(base)
     if key not in kinds:
         override(base, {key: text})  # which says what is near
-    kind, together = kinds[key], typing.get_origin(kinds[key]) is tuple
-    parts = [text] if together and "(" not in text else split(key, text)
-    values = [_value(key, part, kind) for part in parts]
-    for number, value in enumerate(values):
-        if value in values[:number]:
-            raise UserError(f"{key} ({text}) must have each value once: {written(value)} is twice")
-    return values
+    kind = kinds[key]
+    if typing.get_origin(kind) is tuple and "," in text and "(" not in text:
+        apart = ",".join(f"({part})" for part in split(key, text))
+        raise UserError(
+            f"{key} ({text}) must have parentheses in a sweep, because it can be read in two ways: "
+            f"write {key}=({text}) for one value, or {key}={apart} for each by itself"
+        )
+    return [_value(key, part, kind) for part in split(key, text)]
 
 
 def _value(key: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hint, and of its type
@@ -399,23 +438,24 @@ def _value(key: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type hin
 
 def sweep_of(
     base: Recipe,
-    given: Mapping[str, str],
+    given: Mapping[str, str | Sequence[Any]],
     *,
     seeds: int = 1,
     random: int = 0,
     halving: bool = False,
 ) -> Sweep:
-    """The sweep of a recipe over settings given as text; one that has one value is fixed."""
+    """The sweep of a recipe over settings, each a text or its values; one with one is fixed."""
     if not isinstance(base, Training):
         raise UserError(
             f"{base.name} is {with_article(base.kind)} and cannot be swept, because a sweep "
             "compares trainings on a validation split; see: everynet list"
         )
-    found = {key: values_of(base, key, text) for key, text in given.items()}
-    grid = {key: text for key, text in given.items() if len(found[key]) > 1}
+    found = {key: values_of(base, key, values) for key, values in given.items()}
+    texts = {k: v if isinstance(v, str) else as_text(found[k]) for k, v in given.items()}
+    grid = {key: text for key, text in texts.items() if len(found[key]) > 1}
     if "seed" in grid:
         raise UserError(
-            f"seed ({given['seed']}) must be one number, the first seed; say how many with --seeds"
+            f"seed ({grid['seed']}) must be one number, the first seed; say how many with --seeds"
         )
     if not grid and seeds == 1:
         raise UserError(
@@ -438,5 +478,6 @@ def sweep_of(
 def as_text(value: object) -> str:
     """A value, or a list of values, as they are written on the command line."""
     if isinstance(value, list):
-        return ",".join(f"({one})" if "," in one else one for one in map(written, value))
-    return f"({written(value)})" if "," in written(value) else written(value)
+        return ",".join(map(as_text, value))
+    text = written(value)
+    return f"({text})" if isinstance(value, tuple) or "," in text else text

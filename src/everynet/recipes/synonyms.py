@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 RENAMED_SETTINGS: dict[str, str] = {}
 """Settings that had another name in an older version: old name to new one.
 
-Whoever writes the old name is told the new one, as for a synonym.
+The error for an old name gives the new one, as for a synonym.
 """
 _ELSEWHERE = {
     "lr": "learning_rate rate eta",

@@ -1,7 +1,8 @@
 """A run, or a file of weights, that predicts or is given to a recipe: `of=RUN`, `start=FILE`.
 
     trained = everynet.trained("runs/lenet-...")
-    trained.predict(["one.png", "two.png"])    trained.model    trained.recipe    trained.spec
+    trained.predict(["one.png", "two.png"])    trained.evaluate((X, y))
+    trained.model    trained.recipe    trained.spec
 
 What it is worth follows from the SHA-256 of its weights: two paths with the same weights are equal,
 and a run that is gone on with refuses weights that have changed since. Left empty it is false.
@@ -128,6 +129,17 @@ class Trained:
         found: list[dict[str, Any]] = self._predictor.predict(inputs, settings)
         return found
 
+    def evaluate(self, data: object = "", **settings: object) -> dict[str, float]:
+        """The metrics on labelled data, as `everynet evaluate` gives them.
+
+        Data are a path, a known set, a frame whose target column is that of the run or named by
+        `target=`, or (X, y); left out it is the test split of the run.
+        """
+        found: dict[str, float] = (
+            _runs("evaluate").evaluate_run(self._run, data, **settings).metrics
+        )
+        return found
+
     def sample(self, **settings: object) -> Any:  # noqa: ANN401 -- as the recipe makes them
         """What a generative network makes, as `everynet sample` does: tensors or texts.
 
@@ -143,6 +155,11 @@ class Trained:
     def tensors(self) -> dict[str, Tensor]:
         """The weights by name, of a run or of a safetensors file."""
         found: dict[str, Tensor] = _runs("loading").read_weights(self.path)
+        return found
+
+    def described(self) -> Spec | None:
+        """The description of the data of a run, whatever its recipe; None of a file of weights."""
+        found: Spec | None = _runs("loading").read_description(self.path)
         return found
 
 

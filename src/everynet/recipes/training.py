@@ -11,15 +11,17 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.metrics.meanings import BETTER
 from everynet.metrics.summary import summarise_outputs
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, inverse_sqrt, warm_up
-from everynet.recipes.plateau import Plateau
+from everynet.recipes.plateau import OBJECTIVE, Plateau
 from everynet.recipes.recipe import Answers, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
-from everynet.system.user_files import line_of
+from everynet.system.user_files import line_of_method
+from everynet.system.wording import nearest, shown
 
 
 def minimised(terms: Terms) -> Tensor:
@@ -36,8 +38,8 @@ def check_terms(cls: type, terms: object) -> None:
             return
         given = {name: [*getattr(term, "shape", ())] for name, term in terms.items()}
     raise UserError(
-        f"{line_of(cls, 'def objective(')}: objective must give a dict of scalar tensors by name, "
-        f"such as {{'loss': loss.mean()}}, not {given}"
+        f"{line_of_method(cls, 'objective')}: objective must return a dict of scalar tensors by "
+        f"name, such as {{'loss': loss.mean()}}, not {given}"
     )
 
 
@@ -109,15 +111,17 @@ class Training(Recipe, Generic[M, X]):
     """Steps between checkpoints; 0 is at each evaluation."""
     patience: int = later(0)
     """Evaluations in a row without a better one that end the run; 0 never does."""
+    metric: str = later("")
+    """The validation metric that chooses weights and orders a sweep; empty: as the goal says."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
-    """A run or a .safetensors file to begin from: weights whose names and shapes agree."""
+    """A run to begin from, by names of tensors, tokens, columns and classes; or .safetensors."""
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
     captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
-    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses torchrun
+    per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses several
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     last_weights: ClassVar[bool] = False  # kept where the schedule takes the rate to its end
     waits: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
@@ -132,7 +136,9 @@ class Training(Recipe, Generic[M, X]):
         self.at_least(0, "warmup", "eval_every", "save_every", "patience")
         self.one_of("optimizer", self.known_optimizers)
         self.one_of("schedule", SCHEDULES)
-        monitors = self.schedule != "plateau" or bool(self.goal)
+        if self.metric:
+            self.monitored()  # refuses one of which nobody knows whether more is better
+        monitors = self.schedule != "plateau" or bool(self.goal or self.metric)
         self.require(monitors, "schedule", "another where no goal says which metric to monitor")
 
     def dataset(self) -> Data:
@@ -163,6 +169,11 @@ class Training(Recipe, Generic[M, X]):
 
     def optimizers(self, model: M) -> dict[str, Optimizer]:
         """Named optimisers; only what they are given is trained."""
+        if not any(weight.requires_grad for weight in model.parameters()):
+            raise UserError(
+                f"{line_of_method(type(self), 'model')}: model must return a module with weights "
+                "that take a gradient, because they are what is learned, and this has none"
+            )
         made = make_optimizer(model.parameters(), self.optimizer, self.lr, self.weight_decay)
         return {"main": made}
 
@@ -173,7 +184,7 @@ class Training(Recipe, Generic[M, X]):
             return rising * inverse_sqrt(step, self.warmup, self.floor)
         if self.schedule != "plateau":
             return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
-        monitor = self.monitor()
+        monitor = self.monitored()
         assert monitor is not None  # __post_init__ asks for a goal
         plateau: Plateau | None = vars(self).get("_plateau")
         if plateau is None or not plateau.goes_on(history):
@@ -194,6 +205,12 @@ class Training(Recipe, Generic[M, X]):
             state.descend(minimised(terms), clip=self.clip, clip_value=self.clip_value)
         except Exception:
             check_terms(type(self), terms)  # says what is wrong with them, if anything is
+            if not minimised(terms).requires_grad:
+                raise UserError(
+                    f"{line_of_method(type(self), 'objective')}: objective must return terms that "
+                    "depend on the weights of the model, because it goes down their gradient and "
+                    "these have none; leave out detach(), .data and no_grad()"
+                ) from None
             raise
         return terms
 
@@ -213,6 +230,32 @@ class Training(Recipe, Generic[M, X]):
         """The clause whose metric picks the best weights; None keeps the last ones."""
         ends = self.last_weights and self.schedule not in ("constant", "plateau")
         return self.goals()[0] if self.goal and not ends else None
+
+    def monitored(self) -> Goal | None:
+        """What decides on the validation split: the setting `metric`, else what `monitor` says."""
+        monitor = self.monitor()
+        if not self.metric:
+            return monitor
+        known = {name: Goal(name, sign, float(sign == ">=")) for name, sign in BETTER.items()}
+        known |= {goal.metric: goal for goal in (*self.goals(), *([monitor] if monitor else []))}
+        if self.metric not in known:
+            raise UserError(
+                f"metric ({shown(self.metric)}) must be one of which it is known whether more is "
+                "better, because the best evaluation is chosen by it" + nearest(self.metric, known)
+            )
+        return known[self.metric]
+
+    def task_metric(self, measured: Collection[str]) -> Goal:
+        """What the task is compared by, of the metrics that were measured.
+
+        It is the setting `metric`, else the goal's; else accuracy of classes, the root of the mean
+        squared error of numbers, or the objective.
+        """
+        if self.metric and (monitor := self.monitored()):
+            return monitor
+        goals = [goal for goal in self.goals() if goal.metric in measured or not measured]
+        goals += [Goal(n, BETTER[n], 1.0) for n in ("accuracy", "rmse") if n in measured]
+        return next(iter(goals), OBJECTIVE)
 
     def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""

@@ -7,11 +7,20 @@ user's own data, and with `patience`, the best of validation are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everynet.data.dataset import Data, History
-from everynet.recipes.plateau import OBJECTIVE, Streak, merit, monitored_value
+from everynet.recipes.plateau import (
+    NEXT_TO_NOTHING,
+    OBJECTIVE,
+    WORST,
+    Score,
+    Streak,
+    is_share,
+    measured_terms,
+    monitored_value,
+)
 from everynet.recipes.recipe import Goal
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -23,35 +32,39 @@ class BestWeights:
 
     monitor: Goal | None
     """What decides; None keeps the last."""
-    prefers_later: bool = False
-    """Whether the later of two that are as good is kept: a rate that falls betters what few rows
-    cannot tell apart."""
     why_last: str = ""
     """Why the last are kept."""
     patience: int = 0
+    terms: tuple[str, ...] = ()
+    """The names of what training minimises: evaluations that are alike are compared by it."""
+    kept: Score = WORST
+    """How good the evaluation is whose weights are kept."""
     streak: Streak = field(default_factory=Streak)
 
     @staticmethod
     def of(recipe: Training, data: Data) -> BestWeights:
-        """How a recipe chooses on this data; a patience that nothing can try is refused."""
+        """How a recipe chooses on this data; what nothing can be compared for is refused."""
         best = _choose(recipe, data)
-        if recipe.patience and best.monitor is None:
-            raise UserError(f"patience ({recipe.patience}) must be 0, because {best.why_last}")
+        for name, empty in (("patience", "0"), ("metric", "empty")):
+            if (value := getattr(recipe, name)) and best.monitor is None:
+                raise UserError(f"{name} ({value}) must be {empty}, because {best.why_last}")
         best.patience = recipe.patience
         return best
 
-    def add(self, metrics: Mapping[str, float]) -> float:
-        """How good an evaluation is, larger is better; it is counted."""
+    def add(self, metrics: Mapping[str, float]) -> Score:
+        """How good an evaluation is; it is counted."""
         assert self.monitor is not None
-        value = merit(self.monitor, metrics)
-        self.streak.add(value)
-        return value
+        score = Score.of(self.monitor, metrics, self.terms)
+        self.streak.add(score)
+        return score
 
-    def replay(self, history: History) -> None:
-        """Count the evaluations of earlier sessions."""
-        self.streak = Streak()
+    def replay(self, history: History, best: int = -1, terms: Iterable[str] = ()) -> None:
+        """Count the evaluations of earlier sessions; the weights of step `best` are kept."""
+        self.streak, self.terms = Streak(), tuple(terms)
         for row in history if self.monitor is not None else ():
-            self.add(row["valid"])
+            score = self.add(row["valid"])
+            if row["step"] == best:
+                self.kept = score
 
     @property
     def out_of_patience(self) -> bool:
@@ -73,26 +86,48 @@ class BestWeights:
         if found is None or self.monitor is None:
             why = f", because {self.why_last}" if self.why_last else ""
             return f"of step {step:,}, the last{why}"
-        what = f"of step {best:,} of {steps:,}: best valid {self.monitor.metric} "
         ended = (
             f"; stopped at step {step:,} after {self.patience} evaluations without a better one "
             f"(patience={self.patience})"
         )
-        return f"{what}{monitored_value(self.monitor, found):.4g}" + ended * (step < steps)
+        why = self._explain_choice(self.monitor, found, [row["valid"] for row in history])
+        return f"of step {best:,} of {steps:,}: best valid {why}" + ended * (step < steps)
+
+    def _explain_choice(
+        self, monitor: Goal, found: Mapping[str, float], every: Sequence[Mapping[str, float]]
+    ) -> str:
+        """What made an evaluation the best of all."""
+        value = monitored_value(monitor, found, self.terms)
+        terms = measured_terms(found, self.terms)
+        loss = f"{' + '.join(terms)} {sum(found[name] for name in terms):.4g}"
+        if terms and is_share(monitor) and value < NEXT_TO_NOTHING:
+            return (
+                f"{loss}, because {monitor.metric} ({value:.4g}) stayed below "
+                f"{NEXT_TO_NOTHING:.0%} and tells little"
+            )
+        merit = Score.of(monitor, found, self.terms).merit
+        alike = sum(Score.of(monitor, other, self.terms).merit == merit for other in every)
+        what = f"{monitor.metric} {value:.4g}"
+        if alike == 1:
+            return what
+        how = f"the best by {loss}" if terms else "the last"
+        return f"{what}, of {alike} such evaluations {how}"
 
 
 def _choose(recipe: Training, data: Data) -> BestWeights:
     if not data.chooses:
         why = "holdout=false leaves no rows that could choose others"
+        if vars(recipe).get("holdout"):
+            why = f"{data.rows('valid')} validation rows are too few to choose others"
         return BestWeights(None, why_last=why)
-    if monitor := recipe.monitor():
+    if monitor := recipe.monitored():
         return BestWeights(monitor)
     falls = recipe.schedule not in ("constant", "plateau")
     if data.own or recipe.patience:  # nobody knows whether the last are the best
         if recipe.goal:
-            return BestWeights(recipe.goals()[0], prefers_later=falls)
+            return BestWeights(recipe.goals()[0])
         if type(recipe).metrics is Training.metrics:
-            return BestWeights(OBJECTIVE, prefers_later=falls)
+            return BestWeights(OBJECTIVE)
     return BestWeights(None, why_last=_explain_last(recipe, falls))
 
 

@@ -104,7 +104,7 @@ def card(
         lines.append(f"| parameters | {parameters:,} |")
     if weights:
         lines.append(f"| weights | {cell(weights)} |")
-    lines += [f"| note | {cell(note)} |" for note in notes]
+    lines += [f"| note | {cell(note)} |" for note in (*notes, *where.get("changes", ()))]
     known = {"everynet": where["everynet"], "Python": where["python"], **where["versions"]}
     versions = ", ".join(f"{name} {version}" for name, version in known.items())
     lines += [

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from everynet.recipes.experiment import Cell, Experiment, stacked
-from everynet.recipes.recipe import Recipe
+from everynet.recipes.recipe import Recipe, require_returned
 from everynet.recipes.stored import describe_recipe
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
@@ -44,7 +44,7 @@ from everynet.system.manifest import read as read_sealed
 from everynet.system.signals import Stop
 from everynet.system.sources import Source, recording
 from everynet.training.device import Setup
-from everynet.training.loop import evaluate, finite
+from everynet.training.loop import finite
 from everynet.training.processes import World
 
 SAVE = 20.0  # seconds between two checkpoints of a cell
@@ -100,7 +100,7 @@ class CellJob(TrainingJob):
             if state.step < self.until:
                 self.train()
             if self.experiment.tests and state.step == self.recipe.steps:
-                self.tested = evaluate(self.recipe, self.deployed, self.data.test, self.setup)
+                self.tested = self.recipe.summarise(self.measure(self.deployed, "test"))
                 self.check(self.tested, state.step)
         except NonFiniteAt as bad:
             diverged = bad.step
@@ -129,11 +129,12 @@ class CellJob(TrainingJob):
         state, step = self.state, self.state.step
         if not finite([*state.model.parameters(), *state.model.buffers()]):
             raise NonFiniteAt(step)
-        metrics = evaluate(self.recipe, self.deployed, self.data.valid, self.setup)
+        metrics = self.recipe.summarise(self.measure(self.deployed, "valid"))
         self.check(metrics, step)
         with seeds.random_state_kept(), torch.no_grad():
             seeds.seed_all(self.setup.device, self.recipe.seed, MEASURE, step)
             seen = self.experiment.measure(self.name, self.recipe, state, self.data)
+        require_returned(self.experiment, "measure", seen, Mapping, "a dict of values by name")
         kept = {n: torch.as_tensor(v).detach().to("cpu", copy=True) for n, v in seen.items()}
         self.looks.append({n: v if v.dim() else v.double() for n, v in kept.items()})
         stacked([self.looks[0], self.looks[-1]])  # says which differs

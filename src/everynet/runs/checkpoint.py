@@ -428,7 +428,7 @@ def _candidates(folder: Path, manifests: Manifests | None = None) -> Iterator[Pa
         try:
             best = progress_of(path, manifests).best_step
         except UserError:
-            yield path / STATE  # which cannot be read: whoever tries is told why
+            yield path / STATE  # which cannot be read: the error of reading it says why
             continue
         if best >= 0:
             yield best_path(folder, best)
@@ -488,6 +488,11 @@ def progress_of(path: Path, manifests: Manifests | None = None) -> Best:
     stored = _parse_state(path, read_bundle(path, (STATE,), manifests=manifests)[STATE])
     with _damage(path):
         return _progress(stored.get("progress", {}))  # a fitting or a simulation has none
+
+
+def newest_progress(folder: Path) -> Best:
+    """What the newest checkpoint whose record can be read says of the best evaluation."""
+    return _first_good(folder, _newest_first(folder), progress_of)[1]
 
 
 def newest(folder: Path) -> Path:

@@ -14,18 +14,19 @@ from pathlib import Path
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
+from everynet.data.in_memory import given, holding
 from everynet.data.loading import Like
 from everynet.metrics.summary import class_report
 from everynet.recipes.recipe import Fitting, Recipe
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
-from everynet.runs.folder import RunFolder, as_json, explaining_misfit, open_run
+from everynet.runs.folder import RunFolder, as_json, explaining_misfit, open_run, read_dataset
 from everynet.runs.job import check_finite, job_class
 from everynet.runs.verbs import setup_for
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown, with_article
 from everynet.training.device import Setup, computing
-from everynet.training.loop import measure, with_threads
+from everynet.training.loop import measure, summarise, with_threads
 
 
 @dataclass(frozen=True)
@@ -44,30 +45,42 @@ class Evaluation:
 
 def evaluate(
     folder: str | Path,
-    data: str | Path = "",
+    data: object = "",
     file: str | Path | None = None,
     *,
     device: str = "auto",
     precision: str = "auto",
     **fields: object,
 ) -> dict[str, float]:
-    """The metrics of a run on labelled files or a known set; or else on its own test split."""
+    """The metrics of a run on labelled data; or else on its own test split.
+
+    Data are files, a known set, or in memory as `run` takes them: a frame, or (X, y).
+    """
     run = open_run(folder, file)
     return evaluate_run(run, data, device=device, precision=precision, **fields).metrics
 
 
 def evaluate_run(
     run: RunFolder,
-    data: str | Path = "",
+    data: object = "",
     *,
     device: str = "auto",
     precision: str = "auto",
     **fields: object,
 ) -> Evaluation:
-    """How a run does on `data`, a path or a known set; or else on its own test split.
+    """How a run does on `data`, a path, a known set or in memory; or else on its own test split.
 
-    `fields` are settings that say how files are read, such as `target`.
+    `fields` are settings that say how data is read, such as `target`.
     """
+    in_memory = None if isinstance(data, str | Path) else given(data)
+    place = str(data) if in_memory is None else in_memory.name
+    with holding(in_memory):
+        return _evaluate(run, place, device, precision, fields)
+
+
+def _evaluate(
+    run: RunFolder, data: str, device: str, precision: str, fields: Mapping[str, object]
+) -> Evaluation:
     recipe = run.recipe
     if not isinstance(recipe, Training | Fitting):
         instead = "; name a cell of it" if recipe.kind == "experiment" else ""
@@ -75,8 +88,8 @@ def evaluate_run(
             f"{recipe.name} is {with_article(recipe.kind)}, which no data can test{instead}"
         )
     setup = _choose_setup(run, device, precision)
-    _check_fields(recipe, str(data), fields)
-    changed = override(recipe, {**fields, **({"data": str(data)} if str(data) else {})})
+    _check_fields(recipe, data, fields)
+    changed = override(recipe, {**fields, **({"data": data} if data else {})})
     assert isinstance(changed, Training | Fitting)
     model = job_class(recipe).load(recipe, run.path, run.spec)
     if isinstance(recipe, Training):
@@ -88,7 +101,7 @@ def evaluate_run(
             model = model.to(device=setup.device, dtype=setup.dtype)
         with explaining_misfit(recipe, run.path):
             outputs = measure(recipe, model, found.test, setup)
-            metrics = recipe.summarise(outputs)
+            metrics = summarise(recipe, outputs)
             classes = class_report(outputs, found.spec.get("classes", ()))
     check_finite(metrics, recipe.steps if isinstance(recipe, Training) else 1)
     name, rows = str(found.spec.get("name", "none")), found.rows("test")
@@ -130,14 +143,15 @@ def _read(
     spec, digest = run.spec, run.digest
     mine, other = (str(getattr(one, "data", "")) for one in (recipe, changed))
     if _same_place(mine, other):
-        found = recipe.dataset()
+        found = read_dataset(recipe, run.path)
         if found.digest != digest:
             raise UserError(
                 f"the data of the run ({shown(spec.get('name', 'none'))}) has changed since, so "
                 "that its test split is another; give the files to test it on as data=PATH"
             )
         return found, True
-    found = replace(changed, data=Like(other, spec, digest)).dataset()  # type: ignore[call-arg]  # has data
+    like = replace(changed, data=Like(other, spec, digest))  # type: ignore[call-arg]  # has data
+    found = read_dataset(like, run.path)
     if digest and found.digest == digest:
         return found, True
     if not found.test_only or _known_of(found.spec) != _known_of(spec):

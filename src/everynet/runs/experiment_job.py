@@ -10,6 +10,7 @@ import torch
 
 from everynet.data.dataset import Spec
 from everynet.recipes.experiment import Experiment, Table, named_cells
+from everynet.recipes.recipe import NUMBERS, require_returned
 from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
@@ -63,6 +64,8 @@ class ExperimentJob(Job):
         files.cut(self.folder / "metrics.jsonl", 0)
         self.log = Log(self.folder / "metrics.jsonl")
         self.seconds_before = read_seconds(self.folder)
+        for line in recipe.introduction():
+            self.progress.say(line)
         if not checkpoint.steps(self.folder):
             self.simulate()
         while todo := cells_to_train(recipe, self.folder, self.cells):
@@ -72,7 +75,9 @@ class ExperimentJob(Job):
         self.sources.update(dict.fromkeys(sources_of(self.folder, self.cells)))
         table = load_table(recipe, self.folder)
         steps = sum(cell.step for cell in table.cells.values())
-        return self.finish(steps, recipe.metrics(table), table)
+        metrics = recipe.metrics(table)
+        require_returned(recipe, "metrics", metrics, Mapping, NUMBERS, of=(int, float))
+        return self.finish(steps, metrics, table)
 
     def simulate(self) -> None:
         """Compute what needs no training and keep it."""

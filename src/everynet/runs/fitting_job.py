@@ -10,9 +10,9 @@ import torch
 
 from everynet.data.dataset import Data, Spec
 from everynet.plot.style import escape_names
-from everynet.recipes.recipe import Drawn, Fitting
+from everynet.recipes.recipe import Drawn, Fitting, require_returned
 from everynet.runs import checkpoint, notes
-from everynet.runs.folder import explaining_misfit
+from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.job import Job, Result
 from everynet.runs.log import Log
 from everynet.system.errors import UserError
@@ -36,7 +36,11 @@ class FittingJob(Job):
         recipe = self.recipe
         self.start_over()
         with self.ending_at_once():
-            model = recipe.fit(recipe.model(self.data), self.data)
+            estimator = recipe.model(self.data)
+            require_returned(recipe, "model", estimator, object, "an estimator")
+            model = recipe.fit(estimator, self.data)
+            owner = estimator if type(recipe).fit is Fitting.fit else recipe
+            require_returned(owner, "fit", model, object, "the estimator that it fitted")
         learned = {n: v for n, v in vars(model).items() if n.endswith("_") and n[0] != "_"}
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), learned)
         self.log.add({"step": 1, "valid": evaluate(recipe, model, self.data.valid, self.setup)})
@@ -52,10 +56,12 @@ class FittingJob(Job):
                 raise UserError(f"{folder} is damaged: no estimator learns {name!r:.40}")
             with explaining_misfit(recipe, folder):
                 setattr(estimator, name, value)
+        with explaining_misfit(recipe, folder):
+            recipe.check_learned(estimator, spec)
         return estimator
 
     def load_to_draw(self) -> Any:  # noqa: ANN401 -- a duck
-        self.data = self.recipe.dataset().to(self.setup.device, torch.float64)
+        self.data = read_dataset(self.recipe, self.folder).to(self.setup.device, torch.float64)
         self.check_sources()
         self.log = Log.of(self.folder)
         return super().load_to_draw()

@@ -16,17 +16,21 @@ from typing import Any
 import everynet
 from everynet.data.dataset import Data, Spec
 from everynet.data.paths import absolute
-from everynet.recipes.recipe import Recipe
+from everynet.data.texts.tokens import KINDS
+from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.run_names import is_run
 from everynet.recipes.settings import override, settings
 from everynet.recipes.stored import FORMAT, check_format, make_recipe, read_run_files
 from everynet.recipes.sweep import Sweep
 from everynet.recipes.trained import Trained
+from everynet.recipes.training import Training
 from everynet.system.errors import Failure, UserError
-from everynet.system.manifest import read_json
-from everynet.system.sources import Source
+from everynet.system.manifest import canonical, digest, read_json
+from everynet.system.sources import Source, note
 from everynet.system.user_files import place
 from everynet.training.device import PRECISIONS, Setup, choose, denormals_flushed, describe
 
+MOST_THREADS = 64  # a core, of a run that began on a larger machine
 VERSIONS = ("torch", "numpy", "numba", "safetensors", "scikit-learn", "matplotlib")
 
 
@@ -68,7 +72,41 @@ def resolve(recipe: Recipe) -> Recipe:
             held[name] = absolute(value)
     if isinstance(recipe, Sweep):
         held["base"] = resolve(recipe.base)
+    return with_vocabulary(replace(recipe, **held))
+
+
+def with_vocabulary(recipe: Recipe) -> Recipe:
+    """The recipe with the folder of the run whose vocabulary it takes, if any.
+
+    `tokens` may name one. A recipe of text that starts from a run takes the vocabulary of that one,
+    unless `tokens` or `vocabulary` was changed.
+    """
+    tokens, start = getattr(recipe, "tokens", None), getattr(recipe, "start", Trained())
+    held: dict[str, Any] = {}
+    if isinstance(tokens, str) and tokens not in KINDS and is_run(Path(tokens)):
+        held = {"tokens": str(Path(tokens).absolute())}
+    elif tokens in KINDS and start and not {"tokens", "vocabulary"} & {*recipe.changed}:
+        known = "tokens" in (start.described() or {})
+        held = {"tokens": str(Path(start.path).absolute()), "vocabulary": 0} if known else {}
     return replace(recipe, **held)
+
+
+def takes_vocabulary(recipe: Recipe) -> bool:
+    """Whether the vocabulary of a recipe is that of a run, which may have gone since."""
+    path = Path(str(getattr(recipe, "tokens", "")))
+    return path.is_absolute() and (is_run(path) or not path.exists())
+
+
+def read_dataset(recipe: Training[Any, Any] | Fitting[Any], folder: Path = Path()) -> Data:
+    """The data of a recipe; once a run has begun, its vocabulary is read from its own folder."""
+    if not takes_vocabulary(recipe):
+        return recipe.dataset()
+    begun = folder != Path() and (folder / "spec.json").exists()
+    own: dict[str, Any] = {"tokens": str(folder.absolute())} if begun else {}
+    data = replace(recipe, **own).dataset()
+    known = {name: data.spec[name] for name in ("tokens", "target_tokens") if name in data.spec}
+    note(f"vocabulary of {recipe.tokens}", digest(canonical(known)))  # type: ignore[union-attr]  # seen
+    return data
 
 
 @contextmanager
@@ -94,7 +132,9 @@ def _paths(recipe: Recipe) -> dict[str, str]:
     return {
         name: str(value)
         for name, value in settings(recipe).items()
-        if isinstance(value, Path | Trained) or name in recipe.sources
+        if isinstance(value, Path | Trained)
+        or name in recipe.sources
+        or (name == "tokens" and value not in KINDS)
     }
 
 
@@ -180,6 +220,10 @@ def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
+def _are_lines(value: object) -> bool:
+    return isinstance(value, list) and len(value) <= 1_000 and all(map(_is_text, value))
+
+
 def _is_count(value: object, most: int) -> bool:
     return type(value) is int and 1 <= value <= most
 
@@ -190,6 +234,7 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
     ("precision", f"one of {', '.join(PRECISIONS)}", lambda value: value in PRECISIONS),
     ("compile", "true or false", lambda value: isinstance(value, bool)),
     ("versions", "an object", lambda value: isinstance(value, dict)),
+    ("changes", "lines of text, if any", lambda value: value is None or _are_lines(value)),
     *((n, "text", _is_text) for n in ("everynet", "python", "device", "device_name", "begun")),
 )
 """What each part of environment.json that is used must be."""
@@ -198,6 +243,13 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
 def read_setup(folder: Path) -> Setup:
     """How a run was computed, so that it goes on with the same bits."""
     where = read_environment(folder)
+    most = MOST_THREADS * (os.cpu_count() or 1)
+    if where["threads"] > most:
+        raise UserError(
+            f"threads ({where['threads']}) of {folder / 'environment.json'} must be at most {most} "
+            f"here, {MOST_THREADS} a core, because more may not be started; go on with the run on "
+            "the machine where it began"
+        )
     setup = choose(where["device"], where["precision"], where["compile"])
     return replace(setup, threads=where["threads"])
 

@@ -12,27 +12,41 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from everynet.data.dataset import Data, Spec
 from everynet.metrics.summary import class_report
 from everynet.plot.style import render
-from everynet.recipes.recipe import Drawn, Recipe
+from everynet.recipes.recipe import Drawn, Recipe, require_returned
 from everynet.recipes.settings import settings
 from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, notes
 from everynet.runs.card import card, sampled_texts
-from everynet.runs.folder import as_json, describe_data, read_environment, read_spec
+from everynet.runs.folder import (
+    as_json,
+    describe_data,
+    read_dataset,
+    read_environment,
+    read_spec,
+)
 from everynet.runs.log import Log, Watch, flatten, note_seconds, to_columns
 from everynet.runs.progress import Progress
 from everynet.system import files, seeds
-from everynet.system.errors import CannotWrite, NonFinite, Stopped, UserError, explain
+from everynet.system.errors import (
+    CannotWrite,
+    NonFinite,
+    Stopped,
+    UserError,
+    explain,
+    is_out_of_memory,
+)
 from everynet.system.html import page
 from everynet.system.manifest import put
 from everynet.system.signals import Stop
@@ -40,7 +54,7 @@ from everynet.system.sources import Source, digest_of, note
 from everynet.system.user_files import resuming
 from everynet.training import device
 from everynet.training.device import Setup
-from everynet.training.loop import PICTURES, measure
+from everynet.training.loop import PICTURES, measure, summarise
 from everynet.training.preflight import check_goal
 from everynet.training.processes import World
 
@@ -135,9 +149,10 @@ class Job:
 
     @property
     def where(self) -> str:
-        """The device and threads in words."""
+        """The device, threads and processes in words."""
         threads = f"{self.setup.threads} thread{'s' * (self.setup.threads > 1)}"
-        return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}"
+        several = f", {self.world.size} processes" if self.world.size > 1 else ""
+        return f"{device.describe(self.setup.device)}, {threads}, {self.setup.precision}{several}"
 
     @property
     def untouched(self) -> str:
@@ -172,13 +187,14 @@ class Job:
                 note(str(value), (value.resolved(name) if fresh else value).sha256)
 
     def refuse_processes(self) -> None:
-        """Refuse torchrun: what is not trained by steps is computed in one process."""
+        """Refuse several: what is not trained by steps is computed in one process."""
         self.world.check(1, True, self.recipe.name)
 
     def read_data(self) -> None:
         """Read the data; a signal meanwhile ends it at once, because large images take minutes."""
         with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
-            self.data = self.recipe.dataset()
+            self.data = read_dataset(self.recipe, self.folder)
+        require_returned(self.recipe, "dataset", self.data, Data, "a Data, such as load(...) makes")
 
     def tell(self, lines: Iterable[str]) -> None:
         """Say what a person should know, and write it into the card."""
@@ -218,12 +234,29 @@ class Job:
 
     # -------------------------------------------------------------------------------- the end
 
+    def measure(self, model: object, split: str) -> dict[str, Tensor]:
+        """What the recipe says of every sample of a split, by name.
+
+        Where memory runs out, fewer of them at a time are tried, down to one.
+        """
+        while True:
+            try:
+                return measure(self.recipe, model, self.data.batches(split), self.setup)
+            except Exception as error:
+                if not is_out_of_memory(error) or self.data.eval_batch_size == 1:
+                    raise
+            self.data = replace(self.data, eval_batch_size=self.data.eval_batch_size // 2)
+            self.progress.say(
+                f"memory ran out in an evaluation: {self.data.eval_batch_size} samples at a time "
+                "from now on"
+            )
+            torch.cuda.empty_cache()
+
     def test(self, model: object) -> dict[str, float]:
         """The metrics on the test split; those of each class are for the card."""
-        outputs = measure(self.recipe, model, self.data.test, self.setup)
+        outputs = self.measure(model, "test")
         self.class_table = class_report(outputs, self.data.spec.get("classes", ()))
-        metrics: dict[str, float] = self.recipe.summarise(outputs)
-        return metrics
+        return summarise(self.recipe, outputs)
 
     def finish(self, step: int, metrics: Mapping[str, float], model: object) -> Result:
         """Log the test metrics, draw, and write the card."""

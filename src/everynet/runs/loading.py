@@ -6,11 +6,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from everynet.data.dataset import Spec
 from everynet.recipes.settings import override
 from everynet.recipes.stored import of_run, read_stored
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, verbs
-from everynet.runs.folder import RunFolder, open_run
+from everynet.runs.folder import RunFolder, open_run, read_spec
 from everynet.runs.job import Result, job_class
 from everynet.runs.log import Watch
 from everynet.system import files
@@ -83,6 +84,11 @@ def read_weights(path: str) -> dict[str, Any]:
     if Path(path).is_dir():
         read_stored(Path(path) / "recipe.json")
     return checkpoint.weights_in(Path(path), _read_bytes(path, "start"))
+
+
+def read_description(path: str) -> Spec | None:
+    """The description of the data of a run; a file of weights has none."""
+    return read_spec(Path(path))["spec"] if Path(path).is_dir() else None
 
 
 def _read_bytes(path: str, setting: str) -> bytes:

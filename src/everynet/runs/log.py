@@ -79,6 +79,11 @@ class Log:
         """The rows that schedules may look at: those of a trained network."""
         return [row for row in self.rows if "valid" in row and row["step"] > 0]
 
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """The names of what training minimises, as the first update gave them."""
+        return tuple(next((row["train"] for row in self.rows if "train" in row), ()))
+
     def add(self, row: dict[str, Any]) -> None:
         """Keep a row and write it."""
         self.rows.append(row)

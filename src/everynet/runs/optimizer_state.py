@@ -16,8 +16,7 @@ from torch import Tensor
 
 from everynet.runs.encoding import decode, leaves
 from everynet.system.errors import UserError
-
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+from everynet.training.start import FLOATS as FLOATS  # noqa: PLC0414 -- used beside check_fits
 
 
 def remembered(

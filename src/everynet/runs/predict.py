@@ -10,8 +10,8 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,17 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
-from everynet.data.kinds import Kind, named
+from everynet.data.kinds import Kind, Origin, named
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
-from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
 from everynet.runs.folder import RunFolder, explaining_misfit
 from everynet.runs.job import job_class
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.seeds import mix
+from everynet.system.user_files import line_of_method
 from everynet.system.values import typed, verb_arguments
 from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
@@ -103,31 +104,35 @@ class Predictor:
         return [self.place(one) for one in inputs] if isinstance(inputs, list) else inputs
 
     def predict_inputs(
-        self, inputs: Sequence[Any] | Tensor, kind: Kind[Any], settings: Mapping[str, Any]
+        self,
+        inputs: Sequence[Any] | Tensor,
+        origins: Sequence[Origin],
+        kind: Kind[Any],
+        settings: Mapping[str, Any],
     ) -> Iterator[dict[str, Any]]:
-        """The prediction for each input; and a warning where that is unlike all it learned."""
+        """The answer for each input; and a warning where that is unlike all it learned."""
         for start in range(0, len(inputs), AT_ONCE):
-            some = inputs[start : start + AT_ONCE]
+            some, its = inputs[start : start + AT_ONCE], origins[start : start + AT_ONCE]
             with self.computing():
                 warnings = kind.outliers(some, self.spec)
                 found = self.recipe.predict(self.model, self.place(some), self.spec, **settings)
-            for prediction, warning in zip(found, warnings, strict=True):
-                yield {**prediction, "warning": warning} if warning else dict(prediction)
+                _check_predictions(self.recipe, found, len(some))
+            for prediction, warning, origin in zip(found, warnings, its, strict=True):
+                with explaining_misfit(self.recipe, self.folder):
+                    answer = kind.answer(prediction, self.spec, origin)
+                known = {"input": origin.name} | ({"id": origin.id} if origin.id else {})
+                yield {**known, **answer} | ({"warning": warning} if warning else {})
 
     # --------------------------------------------------------------------------- from Python
 
     def predict(self, inputs: object, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         """One prediction for each input: names of files, arrays, a frame or texts."""
         given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
-        names, read = self._read(inputs, kind)
-        predictions = self.predict_inputs(read, kind, given)
-        return [
-            {"input": name, **{key: self._to_data_units(value, kind) for key, value in one.items()}}
-            for name, one in zip(names, predictions, strict=True)
-        ]
+        origins, read = self._read(inputs, kind)
+        return list(self.predict_inputs(read, origins, kind, given))
 
-    def _read(self, inputs: object, kind: Kind[Any]) -> tuple[Sequence[Any], Any]:
-        """The inputs, with a name for each: of files theirs, of rows their numbers."""
+    def _read(self, inputs: object, kind: Kind[Any]) -> tuple[list[Origin], Any]:
+        """The inputs, with the origin of each."""
         if isinstance(inputs, str) and kind.of_texts and _is_there(inputs):
             raise UserError(
                 f"inputs ({shown(inputs, 60)}) may be a text or the name of a file; write "
@@ -136,15 +141,10 @@ class Predictor:
         listed: Any = [inputs] if isinstance(inputs, str | Path) else inputs
         if _are_files(listed, kind):
             with explaining_misfit(self.recipe, self.folder):
-                return kind.read([str(one) for one in listed], self.spec)
+                return kind.read_with_origins([str(one) for one in listed], self.spec)
         rows = part(listed, "inputs", advice="")
         with explaining_misfit(self.recipe, self.folder):
-            read = kind.convert(rows, self.spec)
-        return range(len(read)), read
-
-    def _to_data_units(self, value: Any, kind: Kind[Any]) -> Any:  # noqa: ANN401 -- as it came
-        """A value of a prediction; a tensor that the verb would write, in the units of the data."""
-        return kind.to_data_units(value[None], self.spec)[0] if hasattr(value, "shape") else value
+            return kind.convert_with_origins(rows, self.spec)
 
     # --------------------------------------------------------------------- from the command line
 
@@ -156,29 +156,44 @@ class Predictor:
         What is no plain value is written to a file, and the line names that.
         """
         given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
+        out.check(kind)
         _ = self.model  # what is wrong with it is said before the inputs are read
         if not words:
             raise UserError("inputs must name at least one file")
         first = True
-        with explaining_misfit(self.recipe, self.folder):
-            for pieces in _gather(_read_pieces(words, self.spec, kind), AT_ONCE):
+        with explaining_misfit(self.recipe, self.folder), ExitStack() as stack:
+            for pieces in _gather(_read_pieces(words, self.spec, kind, stack), AT_ONCE):
                 if pieces[0].error and first and len(pieces) == 1:  # there is nothing else
                     raise UserError(pieces[0].error)
                 first = False
-                predictions = self.predict_inputs(_join(pieces), kind, given)
+                good = [origin for piece in pieces if not piece.error for origin in piece.origins]
+                predictions = self.predict_inputs(_join(pieces), good, kind, given)
                 for piece in pieces:
-                    for name in piece.names:
+                    for origin in piece.origins:
                         if piece.error:
-                            yield UnreadInput(input=name, error=piece.error)
+                            yield UnreadInput(input=origin.name, error=piece.error)
                         else:
-                            yield self._write({"input": name, **next(predictions)}, kind, out)
+                            yield self._write(next(predictions), kind, origin, out)
 
-    def _write(self, line: dict[str, Any], kind: Kind[Any], out: Out) -> dict[str, Any]:
+    def _write(
+        self, line: dict[str, Any], kind: Kind[Any], origin: Origin, out: Out
+    ) -> dict[str, Any]:
         """A line with the names of files in the place of what is no plain value."""
-        for key, value in line.items():
-            if hasattr(value, "shape"):
-                path = out.place(f"{out.stem(line['input'])}-{key}")
-                line[key] = str(kind.write(value[None], self.spec, path)[0])
+        stem, made = out.stem(str(origin.name)), [k for k, v in line.items() if hasattr(v, "shape")]
+        if out.draws and not kind.drawn and not made:
+            raise UserError(
+                f"--out ({shown(out.out)}) must end in .csv or .jsonl, because {self.recipe.name} "
+                "answers in words and numbers; name a table, or leave --out away and take the lines"
+            )
+        drawn = kind.overlay(line, self.spec, origin) if out.draws or made else None
+        for key in made:
+            path = out.place(f"{stem}-{key}")
+            line[key] = str(kind.write(line[key][None], self.spec, path)[0])
+        if drawn is not None:
+            from everynet.data.images.standardize import write_image  # noqa: PLC0415 -- pillow
+
+            path = out.place(f"{stem}-overlay").with_suffix(".png")
+            line["overlay"] = str(write_image(drawn, path))
         return line
 
     # ----------------------------------------------------------------------------------- samples
@@ -210,7 +225,19 @@ class Predictor:
         """What the network makes, and the files it is written to."""
         kind, made = self.sample_kind(), self.make_samples(settings)
         with explaining_misfit(self.recipe, self.folder):
-            return made, kind.write(made, self.spec, out.place("samples"))
+            units = kind.to_data_units(made, self.spec)
+            return made, kind.write(units, self.spec, out.place("samples"))
+
+
+def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa: ANN401 -- to check
+    """Refuse what is no dict for each input, a mistake in a recipe of one's own."""
+    what = f"a list of {inputs} dicts, one for each input"
+    require_returned(recipe, "predict", found, (list, tuple), what)
+    for one in found:
+        require_returned(recipe, "predict", one, dict, what)
+    if len(found) != inputs:
+        where = line_of_method(type(recipe), "predict")
+        raise UserError(f"{where}: predict must return {what}, not {len(found)}")
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:
@@ -234,14 +261,16 @@ def _is_there(name: str) -> bool:
 
 @dataclass(frozen=True)
 class Piece:
-    """What some files hold, with a name for each input, or why one file cannot be read."""
+    """What some files hold, with the origin of each input, or why one file cannot be read."""
 
-    names: Sequence[str]
+    origins: Sequence[Origin]
     inputs: Any = None  # rows of a tensor, or a list
     error: str = ""
 
 
-def _read_pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
+def _read_pieces(
+    words: Sequence[str], spec: Spec, kind: Kind[Any], stack: ExitStack
+) -> Iterator[Piece]:
     """What each file holds, in order; folders are gone through, `-` stands for standard input."""
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
@@ -258,7 +287,7 @@ def _read_pieces(words: Sequence[str], spec: Spec, kind: Kind[Any]) -> Iterator[
         if word == "-":
             yield from _read_files(waiting, spec, kind)
             waiting = []
-            yield from _read_standard_input(spec, kind)
+            yield from _read_standard_input(spec, kind, stack)
     yield from _read_files(waiting, spec, kind)
 
 
@@ -271,9 +300,9 @@ def _find_files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
                     regular(path)
                 yield path
             except UserError as error:
-                yield Piece([str(path)], error=str(error))
+                yield Piece([Origin(str(path))], error=str(error))
     except UserError as error:
-        yield Piece([word], error=str(error))
+        yield Piece([Origin(word)], error=str(error))
 
 
 def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
@@ -281,10 +310,10 @@ def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[
     if not paths:
         return
     try:
-        piece = Piece(*kind.read(paths, spec))
+        piece = Piece(*kind.read_with_origins(paths, spec))
     except UserError as error:
         if len(paths) == 1:
-            yield Piece([str(paths[0])], error=str(error))
+            yield Piece([Origin(str(paths[0]))], error=str(error))
             return
         half = len(paths) // 2
         yield from _read_files(paths[:half], spec, kind)
@@ -293,17 +322,18 @@ def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[
         yield piece
 
 
-def _read_standard_input(spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
-    """What comes on standard input, as a file of its own."""
-    with tempfile.TemporaryDirectory() as folder:
-        content = sys.stdin.buffer.read()
-        found = (end for end, start in STARTS.items() if content.startswith(start))
-        path = Path(folder) / f"input{next(found, kind.suffix)}"
-        path.write_bytes(content)
-        for piece in _read_files([path], spec, kind):
-            names = [name.replace(str(path), "-") for name in piece.names]
-            error = piece.error.replace(str(path), "standard input")
-            yield Piece(names, piece.inputs, error)
+def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Iterator[Piece]:
+    """What comes on standard input, as a file that is there until all is predicted and drawn."""
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    content = sys.stdin.buffer.read()
+    found = (end for end, start in STARTS.items() if content.startswith(start))
+    path = Path(folder) / f"input{next(found, kind.suffix)}"
+    path.write_bytes(content)
+    for piece in _read_files([path], spec, kind):
+        names = [str(origin.name).replace(str(path), "-") for origin in piece.origins]
+        pairs = zip(piece.origins, names, strict=True)
+        error = piece.error.replace(str(path), "standard input")
+        yield Piece([replace(origin, name=name) for origin, name in pairs], piece.inputs, error)
 
 
 def _gather(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:
@@ -311,7 +341,7 @@ def _gather(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:
     waiting: list[Piece] = []
     for piece in found:
         waiting.append(piece)
-        if sum(len(each.names) for each in waiting if not each.error) >= least:
+        if sum(len(each.origins) for each in waiting if not each.error) >= least:
             yield waiting
             waiting = []
     if waiting:
@@ -334,8 +364,23 @@ class Out:
 
     out: str | None
     recipe: str
+    draws: bool = False
+    """Whether pictures are wanted there."""
     _made: list[Path] = field(default_factory=list)
     _stems: dict[str, str] = field(default_factory=dict)
+
+    def check(self, kind: Kind[Any]) -> None:
+        """Refuse a file that nothing can be written to, or that is there, before anything else."""
+        path = Path(self.out or "")
+        if not self.draws or path.is_dir() or not path.suffix:
+            return
+        if path.exists():
+            raise UserError(f"--out ({shown(path)}) must not be there yet; name another file")
+        if kind.drawn and path.suffix != ".png":
+            raise UserError(
+                f"--out ({shown(path)}) must be a folder or end in .png, because pictures are "
+                "made, or in .csv or .jsonl for a table"
+            )
 
     def stem(self, name: str) -> str:
         """What files made of an input are called: its own name, told apart from its like."""

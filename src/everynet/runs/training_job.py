@@ -18,7 +18,7 @@ from everynet.data.dataset import Data, Spec
 from everynet.nn.layers import layers_called
 from everynet.plot import layer_lines, learning_curve
 from everynet.plot.style import escape_names
-from everynet.recipes.recipe import Drawn
+from everynet.recipes.recipe import Drawn, require_returned
 from everynet.recipes.settings import override
 from everynet.recipes.state import State
 from everynet.recipes.stored import source_file
@@ -26,17 +26,17 @@ from everynet.recipes.training import Training
 from everynet.runs import checkpoint, notes
 from everynet.runs.best_weights import BestWeights
 from everynet.runs.checkpoint import Best
-from everynet.runs.folder import explaining_misfit
+from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
 from everynet.system import files
-from everynet.system.errors import NonFinite, Stopped, UserError
+from everynet.system.errors import NonFinite, Stopped, UserError, is_out_of_memory
 from everynet.system.user_files import resuming
+from everynet.system.wording import shown
 from everynet.training.graph import Update
 from everynet.training.loop import (
     begin,
-    describe_start,
     evaluate,
     evaluating,
     find_non_finite,
@@ -49,8 +49,10 @@ from everynet.training.preflight import (
     check_compiles,
     check_memory,
     check_methods,
+    check_metric,
     try_evaluation,
 )
+from everynet.training.start import Start
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 TOGETHER = 10  # updates after which processes ask each other whether one was told to stop
@@ -81,6 +83,7 @@ class TrainingJob(Job):
         new_folder = self.folder == Path()
         if new_folder:  # a run that goes on keeps what it began with
             suited = self.recipe.suited(self.data)
+            require_returned(self.recipe, "suited", suited, dict, "a dict of settings by name")
             self.recipe = override(self.recipe, suited)
             self.tell(notes.on_settings(suited))
         recipe = self.recipe
@@ -94,16 +97,18 @@ class TrainingJob(Job):
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_memory(recipe, self.data, copies=2)
-        start = recipe.start.tensors() if recipe.start and self.is_new else None
+        start = Start.of(recipe, self.data.spec) if recipe.start and self.is_new else None
         self.state = begin(recipe, self.data, self.setup, self.world, start)
         self.deployed = recipe.deployed(self.state)
         if start is not None:
-            self.progress.say(describe_start(self.state.model, start, str(recipe.start)))
+            self.progress.say(start.describe(self.state.model))
         checkpoint.check_deployed(self.state.model, self.deployed)
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
         if self.is_new and source_file(recipe):
             try_evaluation(recipe, self.deployed, self.data, self.setup)
+        if self.is_new and recipe.metric:
+            check_metric(recipe, self.deployed, self.data, self.setup)
         if new_folder:  # a resumed run keeps the threads it had
             self.setup = with_threads(self.setup, recipe, self.state.model)
             torch.set_num_threads(self.setup.threads)
@@ -131,6 +136,10 @@ class TrainingJob(Job):
         except NonFiniteAt as bad:
             self.explain_non_finite(bad.step)
             raise
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            raise UserError(self.explain_memory(error)) from error
         finally:
             self.progress.close()
 
@@ -218,7 +227,8 @@ class TrainingJob(Job):
 
     def describe_newest(self, metrics: Mapping[str, float]) -> str:
         """The metric of an evaluation that a person waits for: the goal's, or the first."""
-        names = [goal.metric for goal in self.recipe.goals() if goal.metric in metrics]
+        goals = [self.recipe.metric, *(goal.metric for goal in self.recipe.goals())]
+        names = [name for name in goals if name in metrics]
         name = next(iter((*names, *metrics)), "")
         return f"valid {name} {metrics[name]:.4g}" if name else ""
 
@@ -226,7 +236,7 @@ class TrainingJob(Job):
         """Evaluate and log, and keep the weights if they are the best so far."""
         recipe, step, best = self.recipe, self.state.step, self.best
         self.world.share_buffers(self.deployed)
-        metrics = evaluate(recipe, self.deployed, self.data.valid, self.setup)
+        metrics = recipe.summarise(self.measure(self.deployed, "valid"))
         check_finite(metrics, step)
         row: dict[str, Any] = {"step": step, "valid": metrics}
         if text := sample_text(recipe, self.deployed, self.data.spec, self.setup):
@@ -234,10 +244,11 @@ class TrainingJob(Job):
         self.log.add(row)
         self.note_time(step)
         if self.best_weights.monitor is not None:
-            merit = self.best_weights.add(metrics)
-            as_good = self.best_weights.prefers_later and merit == best.best_value
-            if best.best_step < 0 or merit > best.best_value or as_good:
-                best.best_step, best.best_value = step, merit
+            self.best_weights.terms = self.log.terms
+            score = self.best_weights.add(metrics)
+            if best.best_step < 0 or score >= self.best_weights.kept:
+                best.best_step, best.best_value = step, score.merit
+                self.best_weights.kept = score
                 self.save_best()
         return row
 
@@ -254,10 +265,10 @@ class TrainingJob(Job):
             if problem:
                 self.progress.say(f"{problem}; the run goes on from {newest}")
             found, damage = str(newest), self.check_best()
-        if newest_path := self.world.share_text("newest", found):
+        if newest_path := self.world.share_text(found):
             if not self.world.writes:
                 self.best = checkpoint.restore(Path(newest_path), self.state, self.deployed)
-            if self.world.share_text("lost", damage):
+            if self.world.share_text(damage):
                 self.best.best_step = -1  # the next evaluation is the best that there is
             self.log = Log.of(self.folder, self.best)
             self.log.path = path
@@ -267,7 +278,7 @@ class TrainingJob(Job):
         if self.world.writes:
             self.tidy()
             files.cut(self.folder / "metrics.jsonl", self.log.length)
-        self.best_weights.replay(self.log.evaluations)
+        self.best_weights.replay(self.log.evaluations, self.best.best_step, self.log.terms)
         return damage
 
     def check_best(self) -> str:
@@ -369,6 +380,19 @@ class TrainingJob(Job):
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
 
+    def explain_memory(self, error: Exception) -> str:
+        """That memory ran out and how to go on; nothing is saved: an update may be half done."""
+        recipe, size = self.recipe, self.world.size
+        less = recipe.batch_size // 2 // size * size
+        again = resuming(self.folder, source_file(recipe))
+        line = " ".join(str(error).split())
+        return (
+            f"memory ran out in update {self.state.step + 1:,} with batch_size {recipe.batch_size} "
+            f"({shown(line, 200)}); the run is saved at step {checkpoint.done(self.folder):,}: "
+            + ("run a smaller network" if recipe.per_rank or not less
+               else f"go on with a smaller batch: {again} batch_size={less}")
+        )  # fmt: skip
+
     # ------------------------------------------------------------------- what was learned
 
     @classmethod
@@ -383,9 +407,10 @@ class TrainingJob(Job):
         return model.eval()
 
     def load_to_draw(self) -> nn.Module:
-        self.data = self.recipe.dataset().to(self.setup.device, torch.float32)
+        self.data = read_dataset(self.recipe, self.folder).to(self.setup.device, torch.float32)
         self.check_sources()
         self.log = Log.of(self.folder)
+        self.best = checkpoint.newest_progress(self.folder)
         model: nn.Module = super().load_to_draw()
         return model
 
@@ -399,7 +424,8 @@ class TrainingJob(Job):
         return pictures | self.own_pictures()
 
     def own_pictures(self) -> dict[str, Drawn]:
-        return {"learning-curve": Drawn(learning_curve(self.log.rows), "")}
+        kept, last = self.best.best_step, max((row["step"] for row in self.log.rows), default=0)
+        return {"learning-curve": Drawn(learning_curve(self.log.rows, max(kept, 0) or last), "")}
 
     def draw_layers(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""

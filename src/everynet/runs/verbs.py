@@ -25,7 +25,7 @@ from everynet.recipes.experiment import Experiment, named_cells
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import plain_settings
 from everynet.recipes.stored import describe_recipe
-from everynet.recipes.sweep import Sweep, as_text, sweep_of
+from everynet.recipes.sweep import Sweep, sweep_of
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
 from everynet.runs.folder import (
@@ -34,6 +34,7 @@ from everynet.runs.folder import (
     describe_environment,
     explaining_misfit,
     naming_paths_as_typed,
+    read_dataset,
     read_environment,
     read_setup,
     read_spec,
@@ -91,7 +92,7 @@ def run(
         if job.world.writes:
             stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
             made = files.write_new_folder(Path(out), stem, sealed(contents))
-        job.folder = Path(job.world.share_text("folder", str(made)))
+        job.folder = Path(job.world.share_text(str(made)))
         job.progress.say(f"{recipe.name} on {job.where} -> {job.folder}")
         with job.locked():
             return job.run()
@@ -129,19 +130,13 @@ def resume(
 ) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before.
 
+    The number of processes and `batch_size` may be others from here on, which the card then says.
     `data` says where its data is now, or is that which was in memory; its SHA-256 must be the same.
     """
     folder = Path(folder)
     where = read_environment(folder)
     recipe, in_memory = _with_data_of_caller(recipe, data, again=True)
     with holding(in_memory), _job(recipe, read_setup(folder), show, jobs, watch) as job:
-        if job.world.size != where["processes"]:
-            raise UserError(
-                f"{folder} was made by {where['processes']} process(es) and cannot go on with "
-                f"{job.world.size}, which would give other numbers: resume it "
-                + (f"with torchrun --nproc-per-node={where['processes']}" if job.world.size == 1
-                   else "without torchrun" if where["processes"] == 1 else "with as many")
-            )  # fmt: skip
         job.folder = folder
         with explaining_misfit(recipe, folder), job.beginning():
             job.prepare()
@@ -151,7 +146,12 @@ def resume(
                 _check_steps(recipe, folder)
                 _check_same(recipe, folder)
                 files.sweep(folder)
-                put(folder, {"recipe.json": as_json(describe_recipe(recipe))})
+                contents = {"recipe.json": as_json(describe_recipe(recipe))}
+                if lines := _describe_changes(recipe, folder, where["processes"], job.world.size):
+                    where["processes"] = job.world.size
+                    where["changes"] = [*where.get("changes", ()), *lines]
+                    contents["environment.json"] = as_json(where)
+                put(folder, contents)
             return job.run()
 
 
@@ -164,6 +164,22 @@ def _check_steps(recipe: Recipe, folder: Path) -> None:
                 f"steps ({recipe.steps}) must be at least {done}, because {folder} has done "
                 f"{done} already; run it anew for fewer"
             )
+
+
+def _describe_changes(recipe: Recipe, folder: Path, then: int, now: int) -> list[str]:
+    """What is computed otherwise from here on, in words; most often nothing."""
+    step = checkpoint.done(folder) if checkpoint.steps(folder) else 0
+    lines = [f"from step {step} on: {now} process(es) instead of {then}"] if now != then else []
+    if isinstance(recipe, Training):
+        old = read_json(folder / "recipe.json")["settings"].get("batch_size", recipe.batch_size)
+        if old != recipe.batch_size and recipe.per_rank:
+            raise UserError(
+                f"batch_size ({recipe.batch_size}) must stay {old}, because {recipe.name} carries "
+                "state from one batch to the next; run it anew for another"
+            )
+        if old != recipe.batch_size:
+            lines.append(f"from step {step} on: batch_size {recipe.batch_size} instead of {old}")
+    return lines
 
 
 def _check_same(recipe: Recipe, folder: Path) -> None:
@@ -204,7 +220,7 @@ def with_moved_data(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
     """The recipe of a run whose data was moved, if that is what it was."""
     moved = with_data(recipe, absolute(data))
     job = Job(moved, choose("cpu"), folder=Path(folder))
-    job.data = job.recipe.dataset()
+    job.data = read_dataset(job.recipe, job.folder)
     job.check_sources()
     return moved
 
@@ -234,9 +250,13 @@ def sweep(
     show: bool = False,
     **fields: object,
 ) -> Result:
-    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`."""
+    """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`.
+
+    A list holds the values of a setting, anything else is one value: `hidden=[(4,), (16,)]` trains
+    two networks and `hidden=(4, 16)` one.
+    """
     base = find(name) if isinstance(name, str) else name
-    values = {key: as_text(value) for key, value in fields.items()}
+    values = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}
     made = sweep_of(base, values, seeds=seeds, random=random, halving=halving)
     return run(made, out, device=device, precision=precision, jobs=jobs, show=show)
 
@@ -256,7 +276,7 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | Non
         raise UserError(f"watch ({watch!r:.60}) must be a function of one record, such as print")
     with (
         catching_signals() as stop,
-        joined(setup.device) as world,
+        joined(setup.device, stop) as world,
         computing(setup),
         recording() as sources,
         drawing(),

@@ -17,7 +17,7 @@ LONGEST = 2000  # characters of a line that says what is wrong
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 NO_MEMORY = re.compile(
     r"can't allocate memory|out of memory|not enough memory|unable to allocate"
-    r"|size calculation overflowed|integer multiplication overflow",
+    r"|size calculation overflowed|integer multiplication overflow|STATUS_ALLOC_FAILED",
     re.IGNORECASE,
 )
 """What torch and numpy say of it; neither has an error of its own for the CPU."""
@@ -76,12 +76,18 @@ class Stopped(Failure):
 # ---------------------------------------------------------------------- how an error ends a command
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out, of a GPU or of the machine."""
+    known = isinstance(error, RuntimeError) and NO_MEMORY.search(str(error))
+    return isinstance(error, MemoryError) or bool(known)
+
+
 def explain(error: Exception, words: Sequence[str] = ()) -> tuple[int, str]:
     """The exit code of an error and one line that says what is wrong; `words` are the command's."""
     line = shown(" ".join(str(error).split()), LONGEST)
     if isinstance(error, Failure):
         return error.code, line
-    if isinstance(error, MemoryError) or NO_MEMORY.search(line):
+    if is_out_of_memory(error):
         return 2, f"there is not enough memory for this: {_find_largest_setting(words)}"
     if isinstance(error, OSError) and error.errno in FULL:
         return 4, f"cannot write: {error.strerror}; free some space or choose another folder"

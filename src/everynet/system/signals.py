@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: while a command begins, and while a run goes on.
+"""Ctrl-C, SIGTERM and SIGHUP: while a command begins, and while a run goes on.
 
 Most of the first second of a command is spent in imports of others.
 
@@ -86,7 +86,10 @@ class Stop:
 
 @contextmanager
 def catching_signals() -> Iterator[Stop]:
-    """Turn the first Ctrl-C or SIGTERM into a request; the second ends the process at once."""
+    """Turn the first Ctrl-C, SIGTERM or SIGHUP into a request; the second ends the process at once.
+
+    One that this process was started to ignore, in the background or by nohup, stays ignored.
+    """
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop
@@ -94,7 +97,7 @@ def catching_signals() -> Iterator[Stop]:
 
     def request(number: int, frame: FrameType | None) -> None:
         stop.signal = number
-        for each in (signal.SIGINT, signal.SIGTERM):
+        for each in before:
             signal.signal(each, signal.SIG_DFL)
         if stop.at_once:
             if importing(frame):
@@ -103,7 +106,9 @@ def catching_signals() -> Iterator[Stop]:
             raise Stopped(stop.at_once, number)
         _say_that_it_stops()
 
-    before = {each: signal.signal(each, request) for each in (signal.SIGINT, signal.SIGTERM)}
+    all_three = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    ours = [each for each in all_three if signal.getsignal(each) not in (signal.SIG_IGN, None)]
+    before = {each: signal.signal(each, request) for each in ours}
     try:
         yield stop
     finally:

@@ -59,6 +59,15 @@ def defined(cls: type) -> str:
     return f"{FILES.get(path, path)} line {line}"
 
 
+def line_of_method(cls: type, name: str) -> str:
+    """`./mine.py line 41`, where a method begins; where the class does if it is no function."""
+    code = getattr(getattr(cls, name, None), "__code__", None)
+    if code is None:
+        return defined(cls)
+    path = os.path.realpath(code.co_filename)
+    return f"{FILES.get(path, path)} line {code.co_firstlineno}"
+
+
 def line_of(cls: type, text: str) -> str:
     """The first line with this text in the file of a class; where the class begins if none has."""
     module = sys.modules.get(cls.__module__)

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from everynet.data.dataset import Batch
 from everynet.data.transfer import to_device
 from everynet.system.errors import UserError
+from everynet.system.launcher import read_launch
 from everynet.system.seeds import random_state_kept
 from everynet.system.wording import unknown
 
@@ -77,7 +79,7 @@ class Setup:
 def choose(device: str = "auto", precision: str = "fp32", compile: bool = False) -> Setup:
     """The setup by names; `auto` takes cuda, else mps, else the CPU.
 
-    `cuda` alone is the card of this process among those torchrun started; `cuda:1` is that card.
+    `cuda` alone is the card of this process among those started together; `cuda:1` is that card.
     """
     kind, _, index = device.partition(":")
     if kind not in DEVICES or (index and kind != "cuda") or not re.fullmatch(r"\w+(:\d+)?", device):
@@ -99,10 +101,15 @@ def choose(device: str = "auto", precision: str = "fp32", compile: bool = False)
 
 def _card(device: str, index: str) -> int:
     """The number of the card that is meant: the one asked for, or that of this process."""
-    cards = torch.cuda.device_count()
-    if index and int(os.environ.get("LOCAL_WORLD_SIZE", "1")) > 1:
+    cards, launch = torch.cuda.device_count(), read_launch()
+    if dist.is_initialized():  # by the caller, who has chosen a card for each process
+        card = int(index or torch.cuda.current_device())
+    elif index and launch.size > 1:
         raise UserError(f"device ({device}) must be cuda with several processes: each takes a card")
-    card = int(index or os.environ.get("LOCAL_RANK", "0"))
+    elif index or launch.local_rank is None:
+        card = int(index or launch.rank % cards)
+    else:  # srun may show each process a card of its own, and no other
+        card = 0 if cards == 1 and launch.by.startswith("SLURM") else launch.local_rank
     if card >= cards:
         raise UserError(
             f"device ({device}) must be among the {cards} that torch finds, which are numbered "

@@ -29,6 +29,7 @@ from torch.optim import Optimizer
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.samplers import Rows
 from everynet.nn.lion import Lion
+from everynet.recipes.recipe import require_returned
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training, check_terms
 from everynet.system.seeds import mix, mix_on, random_state, seed_others, seed_torch
@@ -227,7 +228,12 @@ class Update(Generic[M, X]):
                 terms = self.recipe.step(self.state, batch)
         else:
             terms = self.recipe.step(self.state, batch)
-        return {name: term.detach() for name, term in terms.items()}
+        try:
+            return {name: term.detach() for name, term in terms.items()}
+        except AttributeError:
+            what = "a dict of scalar tensors by name, such as {'loss': loss}"
+            require_returned(self.recipe, "step", terms, dict, what, of=Tensor)
+            raise
 
     # ------------------------------------------------------------------------------ as one graph
 

@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from everynet.data.dataset import Batch, Data, History, Record, Spec
 from everynet.nn.frozen import Frozen
-from everynet.recipes.recipe import Fitting
+from everynet.recipes.recipe import NUMBERS, Fitting, require_returned
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
-from everynet.system.errors import UserError
 from everynet.system.memory import keep_freed_memory
 from everynet.system.seeds import mix, random_state_kept, seed_all
 from everynet.training.device import Setup, choose, computing, threads_for
 from everynet.training.graph import UPDATE as UPDATE  # noqa: PLC0414 -- beside the others
 from everynet.training.graph import Update, has_images, hold_rates
 from everynet.training.processes import SharedState, World
+from everynet.training.start import Start
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
+VALUES = "a dict of tensors by name, such as {'loss': loss}"
+"""What metrics of a batch are: a value for each row, or one for all of them."""
 
 
 def begin(
@@ -32,56 +35,28 @@ def begin(
     data: Data,
     setup: Setup | None = None,
     world: World | None = None,
-    start: Mapping[str, Tensor] | None = None,
+    start: Start | None = None,
 ) -> State[M, X]:
-    """The state before the first update: everything in it follows from the recipe's seed.
-
-    `start` holds weights to begin from, of which those are taken that fit by name and shape.
-    """
+    """The state before the first update: all but weights to start from follows from the seed."""
     setup, world = setup or choose("cpu"), world or World()
     seed_all(setup.device, recipe.seed, INITIAL)
-    model = recipe.model(data).to(device=setup.device, dtype=setup.dtype)
-    with torch.no_grad():
-        for name, tensor in matching_tensors(model, start or {}).items():
-            tensor.copy_((start or {})[name])
+    model = recipe.model(data)
+    require_returned(recipe, "model", model, nn.Module, "a torch.nn.Module")
+    model = model.to(device=setup.device, dtype=setup.dtype)
+    if start is not None:
+        start.copy_into(model)
     if has_images(model):
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # a stub
     if world.size > 1 and setup.device.type == "cuda":
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
     extra = recipe.extra(model).to(device=setup.device, dtype=setup.dtype)
     optimizers = recipe.optimizers(model)
+    named = "a dict of torch optimisers by name, such as {'main': optimizer}"
+    require_returned(recipe, "optimizers", optimizers, dict, named, of=Optimizer)
     hold_rates([*optimizers.values()], setup)
     if world.size > 1:
         return SharedState(model, extra, optimizers, world=world)
     return State(model, extra, optimizers)
-
-
-def matching_tensors(model: nn.Module, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a network for which `start` has one of the same name and shape."""
-    own = model.state_dict(keep_vars=True)
-    return {n: t for n, t in own.items() if n in start and start[n].shape == t.shape}
-
-
-def describe_start(model: nn.Module, start: Mapping[str, Tensor], name: str) -> str:
-    """What was taken from `start`, in one line; that nothing fits is an error."""
-    own, taken = model.state_dict(), matching_tensors(model, start)
-    if not taken:
-        raise UserError(
-            f"start ({name}) must hold weights that fit this network: none of its {len(start)} "
-            f"tensors has the name and shape of one of ours, such as {next(iter(own), 'none')}; "
-            "give those of this network, trained with the same settings"
-        )
-    new = [name for name in own if name not in taken]
-    unused = sorted(name for name in start if name not in taken)  # a file has no order
-    parts = [f"began from {name}: {len(taken)} of {len(own)} tensors"]
-    parts += [f"new: {_few(new)}"] if new else []
-    parts += [f"left out: {_few(unused)}"] if unused else []
-    return "; ".join(parts)
-
-
-def _few(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def with_threads(setup: Setup, recipe: Training[M, X], model: nn.Module) -> Setup:
@@ -117,7 +92,7 @@ def train(
 
 def trained(recipe: Training[M, X], data: Data) -> M:
     """The network that a recipe ends with, in memory: no folder, one thread, the last weights."""
-    with computing(choose("cpu")):
+    with computing(choose("cpu")), torch.enable_grad():  # an evaluation may ask for it
         state = begin(recipe, data)
         for _ in train(recipe, state, data):
             pass
@@ -145,7 +120,16 @@ def evaluate(
     setup: Setup | None = None,
 ) -> dict[str, float]:
     """Each metric over the samples (not the batches) of a split; once, empty, without a split."""
-    return recipe.summarise(measure(recipe, model, batches, setup))
+    return summarise(recipe, measure(recipe, model, batches, setup))
+
+
+def summarise(
+    recipe: Training[Any, Any] | Fitting[Any], outputs: Mapping[str, Tensor]
+) -> dict[str, float]:
+    """Metrics from what the recipe says of every sample."""
+    metrics = recipe.summarise(outputs)
+    require_returned(recipe, "summarise", metrics, Mapping, NUMBERS, of=(int, float))
+    return metrics
 
 
 def measure(
@@ -157,11 +141,14 @@ def measure(
     """What the recipe says of every sample of a split, by name."""
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
+    method = "objective" if type(recipe).metrics is Training.metrics else "metrics"
     values: dict[str, list[Tensor]] = {}
     with random_state_kept(), evaluating(model), setup.autocast():
         seed_all(setup.device, recipe.seed, EVALUATION)
         for batch in _at_least_one(batches):
-            for name, value in recipe.metrics(model, setup.place(batch, images=images)).items():
+            found = getattr(recipe, method)(model, setup.place(batch, images=images))
+            require_returned(recipe, method, found, Mapping, VALUES, of=Tensor)
+            for name, value in found.items():
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
     return {name: torch.cat(parts) for name, parts in values.items()}

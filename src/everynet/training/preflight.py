@@ -14,18 +14,19 @@ import torch
 from everynet.data.dataset import Batch, Data, Spec, Terms
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Fitting, Recipe, Simulation
-from everynet.recipes.settings import settings
+from everynet.recipes.settings import setting_types, settings
 from everynet.recipes.state import M, X
 from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
-from everynet.system.errors import Failure, UserError
+from everynet.system.errors import Failure, UserError, is_out_of_memory
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
-from everynet.system.user_files import defined, line_of
-from everynet.system.wording import shown, with_article, written
+from everynet.system.user_files import defined, line_of, line_of_method
+from everynet.system.values import typed
+from everynet.system.wording import nearest, shown, with_article, written
 from everynet.training.device import Setup
 from everynet.training.graph import Update
-from everynet.training.loop import begin, evaluate, train
+from everynet.training.loop import VALUES, begin, evaluate, train
 
 NEEDED: dict[type[Recipe], tuple[str, ...]] = {
     Training: ("model(self, data)",),
@@ -55,6 +56,12 @@ def check_methods(recipe: Recipe) -> None:
                 f"{defined(cls)}: {cls.__name__} must have a method {method}, because it is "
                 f"{with_article(recipe.kind)}; write one"
             )
+    for name, wanted in setting_types(recipe).items() if source_file(recipe) else ():
+        if wanted in (bool, int, float, str):  # others are the recipe's own business
+            try:
+                typed(name, getattr(recipe, name), wanted)
+            except UserError as error:
+                raise UserError(f"{line_of(cls, name + ':')}: {error}") from None
 
 
 def _defines(cls: type, method: str, kind: type) -> bool:
@@ -148,16 +155,26 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
         raise
     except Exception as error:
         frames = extract_tb(error.__traceback__)
-        if any(frame.name == "summarise" for frame in frames):
-            return  # one batch may be too little for it
+        if is_out_of_memory(error) or any(frame.name == "summarise" for frame in frames):
+            return  # one batch may be too much for memory, or too little for it
         if any(frame.filename == source_file(recipe) for frame in frames):
             raise  # it names its line
         name = "metrics" if _defines(cls, "metrics", Training) else "objective"
         raise UserError(
-            f"{line_of(cls, f'def {name}(')}: {name} must give a dict of tensors by name, such as "
-            f"{{'loss': loss}}: {type(error).__name__}: {error}"
+            f"{line_of_method(cls, name)}: {name} must return {VALUES}: "
+            f"{type(error).__name__}: {error}"
         ) from error
     check_goal(recipe, found)
+
+
+def check_metric(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
+    """Refuse a setting `metric` that an evaluation of this data does not give."""
+    found = evaluate(recipe, model, data.valid, setup)
+    if recipe.metric not in found:
+        raise UserError(
+            f"metric ({recipe.metric}) must be one that {recipe.name or type(recipe).__name__} "
+            f"measures on this data: {', '.join(found) or 'none'}" + nearest(recipe.metric, found)
+        )
 
 
 def check_goal(recipe: Recipe, metrics: Mapping[str, float]) -> None:

@@ -1,27 +1,51 @@
-"""Data-parallel training under torchrun: every process runs the same loop on its own rows.
+"""Data-parallel training: every process runs the same loop on its own rows of the batch.
 
-Messages between processes go through the rendezvous store as text; nothing is pickled.
+The processes are those of a launcher (torchrun, srun, or variables set by hand) or of a group that
+the caller made. Text between them goes as bytes, or through the store; nothing is pickled.
 """
 
 from __future__ import annotations
 
-import os
+import threading
 import time
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import count
+from datetime import timedelta
+from functools import cache
 
 import torch
 import torch.distributed as dist
 import torch.distributed.nn  # imported later it would keep the group, whose threads abort the end
 from torch import Tensor, nn
 from torch.distributed import PrefixStore, Store, rendezvous  # type: ignore[attr-defined]  # public, not in its __all__
+from torch.distributed.distributed_c10d import _get_default_store  # has no public name
 
 from everynet.data.draws import Share
 from everynet.recipes.state import M, State, X
-from everynet.system.errors import Failure, UserError
+from everynet.system.errors import Failure, UserError, explain
+from everynet.system.launcher import ALONE, Launch, read_launch
+from everynet.system.signals import Stop
+
+MEETING = 300.0  # seconds within which all processes must have begun
+ANSWER = 3.0  # seconds in which a process that lost another must say that it is still there
+
+
+class PeerLost(RuntimeError):
+    """A message between processes could not be sent or received."""
+
+
+@contextmanager
+def exchanging() -> Iterator[None]:
+    """Within it a message goes between processes; whatever prevents it is `PeerLost`.
+
+    Gloo has no error of its own for a peer that is gone, and many words for it.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        raise PeerLost(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -46,7 +70,8 @@ class World:
     def average(self, tensors: Sequence[Tensor]) -> None:
         """Replace each tensor by its mean over the processes: one message for all of them."""
         flat = torch.cat([tensor.reshape(-1) for tensor in tensors])
-        dist.all_reduce(flat)
+        with exchanging():
+            dist.all_reduce(flat)
         flat /= self.size
         parts = flat.split([tensor.numel() for tensor in tensors])
         for tensor, part in zip(tensors, parts, strict=True):
@@ -69,7 +94,8 @@ class World:
         there = own.new_tensor([grad is not None for grad in grads])
         values = torch.cat([*(g.reshape(-1) for g in filled), loss.detach().to(own).reshape(1)])
         message = torch.cat([values * own, own, there])
-        dist.all_reduce(message)
+        with exchanging():
+            dist.all_reduce(message)
         *parts, mean, total, present = message.split(
             [*(g.numel() for g in filled), 1, 1, len(grads)]
         )
@@ -86,7 +112,8 @@ class World:
         if self.size == 1:
             return flag
         votes = torch.tensor(float(flag), device=device)
-        dist.all_reduce(votes)
+        with exchanging():
+            dist.all_reduce(votes)
         return bool(votes.item() > 0)
 
     def same(self, text: str) -> bool:
@@ -95,22 +122,28 @@ class World:
             return True
         number = float(zlib.crc32(text.encode()) >> 8)  # 24 bits, which a float32 holds
         extremes = torch.tensor([number, -number], device=self.device)
-        dist.all_reduce(extremes, dist.ReduceOp.MAX)
+        with exchanging():
+            dist.all_reduce(extremes, dist.ReduceOp.MAX)
         return bool((extremes[0] == -extremes[1]).item())
 
     def share_buffers(self, module: nn.Module) -> None:
         """Give every process rank 0's buffers (the running statistics of batch norm)."""
         if self.size > 1:
-            for buffer in module.buffers():
-                dist.broadcast(buffer, 0)
+            with exchanging():
+                for buffer in module.buffers():
+                    dist.broadcast(buffer, 0)
 
-    def share_text(self, key: str, text: str) -> str:
+    def share_text(self, text: str) -> str:
         """Give every process rank 0's text."""
-        if self.store is None:
+        if self.size == 1:
             return text
-        if self.rank == 0:
-            self.store.set(key, text)
-        return str(self.store.get(key), "utf-8")
+        content = torch.tensor([*text.encode()], dtype=torch.uint8, device=self.device)
+        length = torch.tensor(len(content), device=self.device)
+        with exchanging():
+            dist.broadcast(length, 0)
+            content = content if self.writes else content.new_empty(int(length))
+            dist.broadcast(content, 0)
+        return bytes(content.tolist()).decode()
 
     def check(self, batch_size: int, per_rank: bool, name: str) -> None:
         """Refuse what cannot be trained by several processes."""
@@ -122,26 +155,45 @@ class World:
                 f"try {(batch_size // self.size + 1) * self.size}"
             )
 
-    def missing(self, patience: float = 5.0) -> str:
+    def missing(self, error: Exception) -> str:
         """Which processes are gone, with what they said last; asked when a message failed."""
+        others = {rank for rank in range(self.size) if rank != self.rank}
+        try:
+            self._say("here")
+            gone = self._without({"here", "raised"}, others)
+            raised = others - self._without({"raised"}, others, seconds=0)
+            words = [f"rank {r} stopped: {self._read(f'raised/{r}')}" for r in sorted(raised)]
+            words += [f"rank {r} was killed" for r in sorted(gone)]
+            self._say("named")
+            if self.writes:  # the store may live in this process, and the others still ask it
+                self._without({"named"}, others - gone - raised)
+        except RuntimeError:  # of the store, whose process is gone
+            words = ["rank 0 was killed"]
+        line = " ".join(str(error).split())
+        return "; ".join(words) or f"the processes lost touch with each other: {line:.200}"
+
+    def say_why(self, error: Exception) -> None:
+        """Let the other processes know why this one ends."""
+        with suppress(RuntimeError):  # they are gone
+            self._say("raised", explain(error)[1])
+
+    def _say(self, key: str, text: str = "") -> None:
         assert self.store is not None
-        self.store.set(f"here/{self.rank}", "")
-        deadline = time.monotonic() + patience
-        others = [rank for rank in range(self.size) if rank != self.rank]
-        while time.monotonic() < deadline:
-            if all(self.store.check([f"here/{r}"]) for r in others):
-                break
-            time.sleep(0.1)
-        gone = [r for r in others if not self.store.check([f"here/{r}"])]
-        words = []
-        for r in gone:
-            raised = self.store.check([f"raised/{r}"])
-            words.append(
-                f"rank {r} stopped: {self.store.get(f'raised/{r}').decode()}"
-                if raised
-                else f"rank {r} was killed"
-            )
-        return "; ".join(words) or "the processes lost touch with each other"
+        self.store.set(f"{key}/{self.rank}", text)
+
+    def _read(self, key: str) -> str:
+        assert self.store is not None
+        return str(self.store.get(key), "utf-8")
+
+    def _without(self, keys: set[str], ranks: set[int], seconds: float = ANSWER) -> set[int]:
+        """The processes that have said none of these so many seconds from now."""
+        assert self.store is not None
+        deadline = time.monotonic() + seconds
+        while True:
+            ranks = {r for r in ranks if not any(self.store.check([f"{k}/{r}"]) for k in keys)}
+            if not ranks or time.monotonic() >= deadline:
+                return ranks
+            time.sleep(0.05)
 
 
 @dataclass
@@ -154,35 +206,93 @@ class SharedState(State[M, X]):
         return self.world.average_gradients(parameters, loss, weight)
 
 
-_runs = count(1)
-"""Numbers the runs of this process: what one left in the store is not for the next to read."""
+class _Process:
+    """What all runs of one process share."""
+
+    runs = 0
+    """Numbers them: what one left in the store is not for the next to read."""
+    joined = False
+    """Whether a run with others is on its way: one within it, of a picture say, is alone."""
 
 
 @contextmanager
-def joined(device: torch.device) -> Iterator[World]:
-    """The world of this run: torchrun's processes, or this one alone."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
+def joined(device: torch.device, stop: Stop | None = None) -> Iterator[World]:
+    """The world of this run: the group of the caller, the processes of a launcher, or this one."""
+    made = dist.is_initialized()
+    launch = Launch(dist.get_rank(), dist.get_world_size()) if made else read_launch()
+    if launch.size == 1 or _Process.joined:
         yield World()
         return
-    store, rank, size = next(rendezvous("env://"))
-    store = PrefixStore(f"run-{next(_runs)}", store)
-    prefixed = PrefixStore("everynet", store)
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if device.type == "cuda" else "gloo", store=store, rank=rank, world_size=size
-    )
-    world = World(rank, size, prefixed, device)
+    _Process.runs += 1
+    prefix = f"everynet-{_Process.runs}"
+    if made:
+        _check_group(device)
+        store = PrefixStore(prefix, _get_default_store())
+    else:
+        with (stop or Stop()).ending("stopped while it waited for the other processes"):
+            store = PrefixStore(prefix, _meet(launch))
+        _make_group(device, store, launch)
+    world = World(launch.rank, launch.size, PrefixStore("said", store), device)
+    _Process.joined = True
     try:
         yield world
-    except (Failure, ValueError) as error:
-        prefixed.set(f"raised/{rank}", str(error))
+    except (PeerLost, dist.DistError) as error:
+        raise Failure(f"rank {world.rank} stops: {world.missing(error)}") from error
+    except Exception as error:
+        world.say_why(error)
         raise
-    except RuntimeError as error:  # a message that could not be sent or received
-        if not isinstance(error, dist.DistError) and "onnection" not in str(error):
-            prefixed.set(f"raised/{rank}", f"{type(error).__name__}: {error}")
-            raise
-        raise Failure(f"rank {rank} stops: {world.missing()}") from error
     finally:
-        if dist.is_initialized():
+        _Process.joined = False
+        if not made and dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _check_group(device: torch.device) -> None:
+    """Refuse a device that the group of the caller cannot send from."""
+    served = dist.get_backend_config()
+    if f"{device.type}:" not in served:
+        raise UserError(
+            f"device ({device}) must be one that the process group serves, because gradients are "
+            f"averaged over it, and it was made for {served}; choose another device, or make it "
+            "without naming a backend"
+        )
+
+
+def _make_group(device: torch.device, store: Store, launch: Launch) -> None:
+    cuda = device.type == "cuda"
+    if cuda:
+        torch.cuda.set_device(device)
+    dist.init_process_group(
+        "nccl" if cuda else "gloo", store=store, rank=launch.rank, world_size=launch.size
+    )
+
+
+@cache
+def _meet(launch: Launch) -> Store:
+    """The store of all processes, once all are there; one for all runs of this process.
+
+    They are waited for in a thread, because a signal is heard in the main one alone.
+    """
+    (host, port), found = launch.address(), list[Store | Exception]()
+    url = f"tcp://{f'[{host}]' if ':' in host else host}:{port}"
+    url += f"?rank={launch.rank}&world_size={launch.size}"
+
+    def meet() -> None:
+        try:
+            found.append(next(rendezvous(url, timeout=timedelta(seconds=MEETING)))[0])
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=meet, daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(0.2)
+    (store,) = found
+    if isinstance(store, Exception):
+        line = " ".join(str(store).split())
+        raise UserError(
+            f"{launch.by} ({launch.size}) must be how many processes were started: they did not "
+            f"all meet at {host}:{port} ({line:.200}); start the others within {MEETING:.0f} s, or "
+            f"{ALONE}"
+        )
+    return store

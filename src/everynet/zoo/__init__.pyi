@@ -1,6 +1,7 @@
 # Made by tools/zoo_stub.py; do not edit.
 # ruff: noqa: I001 -- sorted as text
 
+from everynet.nn.lion import Lion as Lion
 from everynet.zoo import adversarial as adversarial
 from everynet.zoo import classic as classic
 from everynet.zoo import dialogue as dialogue
@@ -90,6 +91,7 @@ from everynet.zoo.recurrent.lstm import ResidualReader as ResidualReader
 from everynet.zoo.recurrent.lstm_variants import BareLSTM as BareLSTM
 from everynet.zoo.recurrent.lstm_variants import CoupledLSTM as CoupledLSTM
 from everynet.zoo.recurrent.lstm_variants import HandLSTM as HandLSTM
+from everynet.zoo.recurrent.lstm_variants import MemoryGateLSTM as MemoryGateLSTM
 from everynet.zoo.recurrent.lstm_variants import NoForgetLSTM as NoForgetLSTM
 from everynet.zoo.recurrent.lstm_variants import PeepholeLSTM as PeepholeLSTM
 from everynet.zoo.recurrent.lstm_variants import SigmoidLSTM as SigmoidLSTM
@@ -154,6 +156,8 @@ from everynet.zoo.vision.lenet import Squash as Squash
 from everynet.zoo.vision.lenet import TableConv as TableConv
 from everynet.zoo.vision.localise import Localiser as Localiser
 from everynet.zoo.vision.patches import PatchNet as PatchNet
+from everynet.zoo.vision.photos import PhotoNet as PhotoNet
+from everynet.zoo.vision.photos import PhotoVGG as PhotoVGG
 from everynet.zoo.vision.receptive_cells import CellRow as CellRow
 from everynet.zoo.vision.resnet import BasicBlock as BasicBlock
 from everynet.zoo.vision.resnet import Bottleneck as Bottleneck
@@ -181,3 +185,8 @@ from everynet.zoo.vision.xception import Middle as Middle
 from everynet.zoo.vision.xception import Separable as Separable
 from everynet.zoo.vision.xception import SmallXception as SmallXception
 from everynet.zoo.vision.xception import Xception as Xception
+from torch.optim import Adagrad as Adagrad
+from torch.optim import Adam as Adam
+from torch.optim import AdamW as AdamW
+from torch.optim import RMSprop as RMSprop
+from torch.optim import SGD as SGD

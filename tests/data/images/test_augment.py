@@ -259,6 +259,17 @@ def test_a_move_is_as_wide_as_asked():
         assert (now - was).std() == pytest.approx(3 / 3**0.5, rel=0.1)
 
 
+def test_an_image_is_turned_about_its_centre_and_then_moved():
+    """Its numbers draw the turn first and the move last, so both are known: R, then + offset."""
+    x = smooth()[:1].expand(40, -1, -1, -1)
+    out, _ = affine(degrees=90, pixels=2, fill=0.0)((x, torch.zeros(40)), draw(x, 2))
+    angle, _, _, _, right, below = 2 * draw(x, 2).uniform(6) - 1
+    (column, row), (x0, y0) = centres(out), centres(x)
+    cos, sin = (angle * math.pi / 2).cos(), (angle * math.pi / 2).sin()
+    torch.testing.assert_close(column, cos * x0 - sin * y0 + 2 * right, atol=0.1, rtol=0)
+    torch.testing.assert_close(row, sin * x0 + cos * y0 + 2 * below, atol=0.1, rtol=0)
+
+
 @pytest.mark.parametrize("padding", [0, 2])
 def test_a_crop_begins_anywhere_in_the_padded_image(padding):
     """Where a bright pixel lands: each of (1 + room)^2 places, equally often."""
@@ -508,6 +519,24 @@ def test_boxes_are_cut_at_the_border_and_gone_outside():
     right = Window(torch.tensor([2]), torch.tensor([2]), (8, 8), 2).boxes(boxes, (8, 8))
     wanted = [[1.0, 0.0, 0.25, 0.25, 0.75], [-1, 0, 0, 0, 0], [-1, 0, 0, 0, 0]]
     assert right[0].tolist() == wanted
+
+
+def test_a_sample_whose_last_box_would_leave_stays_as_it_is():
+    """A small box in a corner; the samples of which a box is left move as they always did."""
+    x, mask = torch.randn(64, 2, 8, 8, generator=generator(1)), torch.arange(64)[:, None, None]
+    boxes = torch.tensor([[[1.0, 0.9, 0.9, 1.0, 1.0], [-1, 0, 0, 0, 0]]]).repeat(64, 1, 1)
+    boxes[::2, 1] = torch.tensor([0.0, 0.3, 0.3, 0.7, 0.7])  # these have another, in the middle
+    batch = (x, mask.expand(-1, 8, 8), boxes)
+    for change in (shift(3), affine(pixels=3.0), crop(8, padding=3)):
+        moved = change(batch, Draw(generator(7), 64, parts=("image", "mask", "boxes")))
+        free = change(batch[:2], Draw(generator(7), 64, parts=("image", "mask")))
+        assert (moved[2][..., 0] >= 0).any(1).all()
+        stayed = (moved[2] == boxes).all((1, 2)) & (free[0] != x).any((1, 2, 3))
+        assert 5 < stayed.sum() < 32
+        assert not stayed[::2].any()
+        for before, after, freely in zip(batch, moved, free, strict=False):
+            assert torch.equal(after[stayed], before[stayed])
+            assert torch.equal(after[~stayed], freely[~stayed])
 
 
 def test_what_comes_into_a_mask_from_outside_is_class_0():

@@ -1,7 +1,9 @@
 """Large folders are decoded once: what is kept is trusted only while it is beyond doubt."""
 
 import errno
+import hashlib
 import io
+import json
 import os
 import re
 import threading
@@ -19,6 +21,7 @@ from everynet.data.images import decoded_cache as decoded
 from everynet.data.images import file_cache as seen
 from everynet.data.images import folder
 from everynet.data.images import standardize as images
+from everynet.data.images.file_cache import unseal
 from everynet.data.kinds.image import KIND as IMAGES
 from everynet.data.loading import load, samples
 from everynet.runs.progress import Progress
@@ -249,7 +252,39 @@ def nonsense_beside(_, beside):
     beside.write_bytes(b"\xff\x00 no json")
 
 
+def sealed(value):
+    body = json.dumps(value).encode()
+    return hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def sealed_beside(change):
+    """Whoever can write to the cache can seal what is there."""
+
+    def damage(_, beside):
+        beside.write_bytes(sealed(change(unseal(beside))))
+
+    return damage
+
+
+def a_pipe(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def endless(path, _):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
 DAMAGE = {
+    "a pipe": lambda path, _: a_pipe(path),
+    "endless": endless,
+    "json: a pipe": lambda _, beside: a_pipe(beside),
+    "json: a list": sealed_beside(lambda said: [said]),
+    "json: no mark": sealed_beside(lambda said: {**said, "mark": 3}),
+    "json: an empty mark": sealed_beside(lambda said: {**said, "mark": []}),
+    "json: no sum": sealed_beside(lambda said: {k: v for k, v in said.items() if k != "sha256"}),
+    "json: no facts": sealed_beside(lambda said: {**said, "facts": None}),
     "a bit": flipped(),
     "a bit, in secret": flipped_in_secret,
     "cut short": lambda path, _: os.truncate(path, 100),
@@ -291,6 +326,23 @@ def test_damaged_memory_of_files_means_that_they_are_read(tmp_path, opened):
     before = IMAGES.find(place)
     (seen,) = cache.pixels().glob("files-*")
     flipped(200)(seen, None)
+    opened.clear()
+    same(IMAGES.find(place), before)
+    assert opened
+
+
+@pytest.mark.parametrize("odd", [
+    [], {"files": []}, {"files": {"cat/0.png": 3}}, {"files": {"cat/0.png": [[]] * 8}},
+    ["mark", 0, 0, 0, "x"], ["mark", -1, 2, 3, "a" * 64], ["mark", 4, 5, 1, "no sum"],
+])  # fmt: skip
+def test_memory_of_files_in_another_form_means_that_they_are_read(odd, tmp_path, opened):
+    place = photos(tmp_path)
+    before = IMAGES.find(place)
+    (seen,) = cache.pixels().glob("files-*")
+    if isinstance(odd, list) and odd:
+        known = unseal(seen)["files"]
+        odd = {"files": {name: [*file[:4], *odd[1:]] for name, file in known.items()}}
+    seen.write_bytes(sealed(odd))
     opened.clear()
     same(IMAGES.find(place), before)
     assert opened

@@ -1,7 +1,5 @@
 """Images with boxes: what is read, what is refused with the number of the line, what is written."""
 
-import csv
-
 import numpy as np
 import pytest
 import torch
@@ -79,19 +77,21 @@ def test_what_is_asked_is_treated_exactly_as_in_training(tmp_path, size):
     torch.testing.assert_close(inputs[:1].double(), by_hand, atol=1e-5, rtol=0)
 
 
-def test_boxes_are_drawn_and_written_in_pixels(tmp_path):
-    spec = {"shape": [1, 10, 20], "classes": ["ant", "cat"]}
-    made = torch.tensor([[[1, 0.1, 0.2, 0.5, 0.8], [-1, 0, 0, 0, 0]]])
-    png, text = boxes.KIND.write(made, spec, tmp_path / "a")
-    image = np.asarray(Image.open(png))
-    inked = (image != 255).any(2)
-    wanted = np.zeros((10, 20), bool)
+def test_a_box_is_in_the_pixels_of_its_input_and_drawn_onto_it():
+    spec = {"shape": [1, 32, 32], "classes": ["ant", "cat"]}
+    grey = torch.full((1, 10, 20), 7, dtype=torch.uint8)
+    origin = kinds.Origin("a.png", size=(10, 20), pixels=lambda: grey)
+    prediction = {"class": "cat", "box": torch.tensor([0.1, 0.2, 0.5, 0.8])}
+    answer = boxes.KIND.answer(prediction, spec, origin)
+    assert answer["box"] == pytest.approx({"left": 2, "top": 2, "right": 10, "bottom": 8})
+    image = boxes.KIND.overlay(answer, spec, origin)
+    wanted = torch.zeros(10, 20, dtype=torch.bool)
     wanted[2:8, 2:10] = True
     wanted[3:7, 3:9] = False
-    assert np.array_equal(inked, wanted)
-    assert image[2, 2].tolist() == [0xD5, 0x5E, 0x00]
-    rows = list(csv.reader(text.read_text().splitlines()))
-    assert rows == [HEADER.split(","), ["0", "cat", "2.00", "2.00", "10.00", "8.00"]]
+    assert torch.equal((image != 7).any(0), wanted)
+    assert image[:, 2, 2].tolist() == [0xD5, 0x5E, 0x00]
+    assert boxes.KIND.overlay({"class": "cat"}, spec, origin) is None
+    assert boxes.KIND.overlay(answer, spec, kinds.Origin(0)) is None
 
 
 def test_what_looks_like_boxes(tmp_path):
@@ -197,3 +197,16 @@ def test_a_class_that_is_not_learned_and_no_images(tmp_path):
         read(tmp_path / "b")
     with pytest.raises(UserError, match=r"data \(.*\) must be images with boxes: a folder of imag"):
         boxes.KIND.find(tmp_path / "b" / "boxes.csv")
+
+
+def test_boxes_of_one_image_are_bounded_and_long_cells_not_printed_whole(tmp_path, monkeypatch):
+    """300,000 on one image took half a minute: each image is given room for as many."""
+    monkeypatch.setattr(boxes, "MOST_BOXES", 4)
+    fill(tmp_path)
+    with (tmp_path / "boxes.csv").open("a") as stream:
+        stream.write("1.png,cat,1,2,3,4\n" * 4)
+    with pytest.raises(UserError, match=r"image 1.png must have at most 4 boxes, because every"):
+        read(tmp_path)
+    (tmp_path / "boxes.csv").write_text(f"{HEADER}\n1.png,cat,{'0' * 9000}7,2,3,4\n")
+    with pytest.raises(UserError, match=r"left \(0+\.\.\.0+7\) must be below right \(3\)"):
+        read(tmp_path)

@@ -9,6 +9,7 @@ from everynet.data import check, load
 from everynet.data.kinds import ORDER, named
 from everynet.data.loading import samples
 from everynet.data.split import PARTS, by_hash, rows
+from everynet.data.texts import lines
 from everynet.data.texts.tokens import Tokens
 from everynet.system.errors import UserError
 from tests.data.kinds.test_pairs import two
@@ -274,3 +275,24 @@ def test_the_report_says_classes_lengths_and_duplicates(tmp_path):
     found = check(tree(tmp_path, copies), kind="labelled").duplicates
     assert found
     assert all("copy" in b or "copy" in a for a, b in found)
+
+
+def test_a_line_is_bounded(tmp_path, monkeypatch):
+    """The tokens of one line of 200 MB took 3.4 GB."""
+    monkeypatch.setattr(lines, "MOST_LINE", 40)
+    path = tsv(tmp_path, [*ROWS[:5], ("good", "x" * 60), *ROWS[5:]])
+    said = r"a.tsv: line 6 \(65 characters\) must have at most 40, because a line is one text"
+    with pytest.raises(UserError, match=said):
+        load(path, kind="labelled", batch_size=2)
+    (tmp_path / "one.txt").write_text("word\n" + "long " * 20)
+    for kind, spec in (
+        ("lines", {}),
+        ("text", load("topics", kind="text", batch_size=2, tokens="words").spec),
+    ):
+        with pytest.raises(UserError, match=r"one.txt: line 2 \(\d+ characters\) must have at"):
+            named(kind).read([tmp_path / "one.txt"], spec)
+
+
+def test_what_a_file_is_follows_from_its_beginning_alone(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "LOOKED_AT", 100)
+    assert lines.beginning(tsv(tmp_path, b"good\t" + b"x" * 10_000)) == [["good", "x" * 95]]

@@ -92,7 +92,7 @@ def test_what_is_asked_is_treated_exactly_as_in_training(tmp_path, size):
 
 def test_what_was_made_is_written_as_a_picture_and_to_the_last_digit(tmp_path):
     spec = {"target_mean": 5.0, "target_std": 2.0, "target_low": 3.0, "target_high": 7.0}
-    made = torch.tensor([[[[-1.0, 0.0, 1.0, 9.0]]]])
+    made = maps.KIND.to_data_units(torch.tensor([[[[-1.0, 0.0, 1.0, 9.0]]]]), spec)
     png, npy = maps.KIND.write(made, spec, tmp_path / "a")
     assert np.asarray(Image.open(png)).tolist() == [[0, 128, 255, 255]]
     assert np.load(npy).tolist() == [[[[3.0, 5.0, 7.0, 23.0]]]]
@@ -100,6 +100,18 @@ def test_what_was_made_is_written_as_a_picture_and_to_the_last_digit(tmp_path):
     with Image.open(png) as image:
         assert image.mode == "RGB"
     assert npy == tmp_path / "b.npy"
+
+
+def test_a_map_has_the_size_of_its_input_and_the_units_of_the_targets():
+    spec = {"target_mean": 5.0, "target_std": 2.0}
+    slope = torch.arange(4.0).expand(1, 4, 4)
+    origin = kinds.Origin("a.png", size=(2, 8))
+    answer = maps.KIND.answer({"image": slope, "change": 0.5}, spec, origin)
+    assert answer["image"].shape == (1, 2, 8)
+    assert answer["image"][0, 0, 1:7].tolist() == pytest.approx([5.5 + n for n in range(6)])
+    assert answer["change"] == 0.5
+    same = maps.KIND.answer({"image": slope}, spec, kinds.Origin("b.png", size=(4, 4)))
+    assert same["image"][0, 0].tolist() == [5, 7, 9, 11]
 
 
 def test_what_looks_like_maps(tmp_path):

@@ -146,21 +146,32 @@ def test_what_is_asked_is_treated_exactly_as_in_training(tmp_path, size):
     torch.testing.assert_close(inputs[0].double(), by_hand[0], atol=1e-5, rtol=0)
 
 
-def test_masks_are_written_with_a_palette_and_read_back(tmp_path):
-    spec = {"classes": [str(n) for n in range(12)]}
-    made = torch.arange(12).reshape(1, 3, 4)
-    (path,) = mask.KIND.write(made, spec, tmp_path / "a")
+def test_a_mask_has_the_size_of_its_input_and_the_levels_of_the_users_masks():
+    spec = {"classes": ["tissue", "cell"], "levels": [0, 255]}
+    image = torch.full((3, 4, 6), 100, dtype=torch.uint8)
+    origin = kinds.Origin("a.png", size=(4, 6), pixels=lambda: image)
+    answer = mask.KIND.answer({"mask": torch.tensor([[0, 1], [0, 0]])}, spec, origin)
+    assert answer["mask"].tolist() == [[0, 0, 0, 255, 255, 255]] * 2 + [[0] * 6] * 2
+    assert answer["mask"].dtype == torch.uint8
+    assert answer["classes"] == {"tissue": 0.75, "cell": 0.25}
+    drawn = mask.KIND.overlay(answer, spec, origin)
+    assert torch.equal((drawn != 100).any(0), answer["mask"] == 255)
+    assert drawn[:, 0, 3].tolist() == [(100 + 0xD5) // 2, (100 + 0x5E) // 2, 50]
+    square = mask.KIND.answer({"mask": torch.tensor([[0, 1], [0, 0]])}, spec, kinds.Origin(0))
+    assert square["mask"].tolist() == [[0, 255], [0, 0]]
+
+
+def test_masks_are_written_in_grey_and_read_back(tmp_path):
+    made = torch.arange(12, dtype=torch.uint8).reshape(1, 3, 4) * 20
+    (path,) = mask.KIND.write(made, {}, tmp_path / "a")
     assert path == tmp_path / "a.png"
     with Image.open(path) as image:
-        assert image.mode == "P"
+        assert image.mode == "L"
         assert np.array_equal(np.asarray(image), made[0].numpy())
-        colours = np.asarray(image.convert("RGB")).reshape(-1, 3)
-    assert len({tuple(colour) for colour in colours.tolist()}) == 12
-    assert tuple(colours[0].tolist()) == (0x00, 0x72, 0xB2)
-    paths = mask.KIND.write(made.expand(3, -1, -1), spec, tmp_path / "b.png")
+    paths = mask.KIND.write(made.expand(3, -1, -1), {}, tmp_path / "b.png")
     assert [path.name for path in paths] == ["b-000.png", "b-001.png", "b-002.png"]
     with pytest.raises(UserError, match=r"--out \(.*a\.jpg\) must end in \.png"):
-        mask.KIND.write(made, spec, tmp_path / "a.jpg")
+        mask.KIND.write(made, {}, tmp_path / "a.jpg")
 
 
 def test_what_looks_like_masks(tmp_path):

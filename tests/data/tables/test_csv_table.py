@@ -213,6 +213,36 @@ def test_a_comma_that_may_be_of_thousands_is_not_guessed(tmp_path):
         table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
 
 
+def test_what_is_too_large_for_a_number_is_said_to_be_so(tmp_path):
+    rows = [f"{i};{'xy'[i % 2]}" for i in range(40)]
+    rows[7] = "1e400;x"
+    with pytest.raises(UserError, match=r"line 9, column a \(1e400\) must be a finite number"):
+        table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
+    rows = [f"{i},5;{'xy'[i % 2]}" for i in range(40)]
+    rows[7] = "1,5e400;x"
+    with pytest.raises(UserError, match=r"line 9, column a \(1,5e400\) must be a number"):
+        table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
+
+
+def test_an_underscore_is_in_no_number(tmp_path):
+    """Python takes 1_2 for 12; in a table it is an identifier."""
+    rows = [f"{i % 3}_1;{i};{'xy'[i % 2]}" for i in range(40)]
+    data = table.read(write(tmp_path, "a;b;tree\n" + "\n".join(rows)), "tree")
+    assert [column["form"] for column in data.columns] == ["category", "number"]
+    rows = [f"{i};{'xy'[i % 2]}" for i in range(40)]
+    rows[7] = "1_2;x"
+    with pytest.raises(UserError, match=r"line 9, column a \(1_2\) must be a number"):
+        table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
+
+
+def test_a_cell_of_many_digits_is_not_printed_whole(tmp_path):
+    rows = [f"{i};{'xy'[i % 2]}" for i in range(40)]
+    rows[7] = "1" * 100_000 + ";x"
+    with pytest.raises(UserError, match=r"\(1+\.\.\.1+\) must be a finite number") as refused:
+        table.read(write(tmp_path, "a;tree\n" + "\n".join(rows)), "tree")
+    assert len(str(refused.value)) < 400
+
+
 def test_another_column_with_decimal_commas_tells_how_a_file_is_written(tmp_path):
     rows = [f"1,{i:03};{i},5;{'xy'[i % 2]}" for i in range(40)]
     x, _ = whole(table.read(write(tmp_path, "a;b;tree\n" + "\n".join(rows)), "tree"))

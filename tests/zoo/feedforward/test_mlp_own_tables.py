@@ -14,6 +14,7 @@ from everynet.data import check
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.recipes.stored import of_run
+from everynet.runs import job
 from everynet.system.errors import UserError
 from everynet.zoo.feedforward.mlp import MOST_STEPS, RECIPES
 
@@ -145,3 +146,32 @@ def test_data_check_says_which_class_is_rare(uneven):
     assert report.good
     assert any(line.startswith("rare among 288 training samples: few (7)")
                for line in report.remarks)  # fmt: skip
+
+
+class Plain(type(RECIPES["mlp"])):
+    """The recipe of mlp with another network."""
+
+    def model(self, data):
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(2, 2))
+
+
+def test_another_network_learns_classes_with_weights_and_is_evaluated(tmp_path, monkeypatch):
+    monkeypatch.setattr(job.Job, "draw", lambda *_: ())
+    path = table(tmp_path / "a.csv", 100, lambda n: "few" if n % 10 == 0 else "many")
+    given = {"data": str(path), "target": "label", "class_weight": "balanced", "steps": 2}
+    result = runs.run(Plain(name="plain", **given), tmp_path / "runs", device="cpu")
+    assert {"accuracy", "auc"} <= result.metrics.keys()
+
+
+def test_another_network_that_learns_numbers_must_know_their_unit(tmp_path):
+    path = table(tmp_path / "a.csv", 100, lambda n: f"{n}.5")
+    plain = Plain(data=str(path), target="label", task="regression")
+    data = plain.dataset()
+    net, batch = plain.model(data).double(), data.splits["valid"]
+    with pytest.raises(
+        UserError, match=r"model \(Sequential\) must have a buffer `unit`, the stan"
+    ):
+        plain.metrics(net, batch)
+    net.register_buffer("unit", torch.tensor(2.0, dtype=torch.float64))
+    found = plain.metrics(net, batch)
+    torch.testing.assert_close(found["_target"], batch[1] * 2)

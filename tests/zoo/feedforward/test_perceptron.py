@@ -212,3 +212,14 @@ def test_a_class_that_cannot_be_separated_still_has_a_picture():
     unit = recipe.fit(recipe.model(data), data)
     assert unit.margin_ == 0
     assert set(recipe.draw(unit, data, [])) == {"line"}
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+def test_where_no_line_separates_there_is_no_bound_to_have_a_share_of():
+    """(5) holds for separable classes alone: XOR has no margin, so the metric is left out."""
+    recipe = replace(RECIPES["perceptron"], data="xor", positive="1", max_passes=20)
+    data = recipe.dataset()
+    unit = recipe.fit(recipe.model(data), data)
+    found = evaluate(recipe, unit, data.test)
+    assert "share_of_bound" not in found
+    assert found["mistakes"] == unit.mistakes_ > 0

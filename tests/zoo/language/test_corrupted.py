@@ -59,6 +59,8 @@ def test_a_fault_is_one_of_its_sort(way):
             changed = [k for k in range(n) if made[k] != line[k]]
             assert len(changed) <= 1
             assert all(made[k] in s and made[k] > 0 for k in changed), row
+    differ = int((wrong != s).any(1).sum())
+    assert differ >= len(s) - 5, "of 200 sentences a word is its own replacement once in 200"
 
 
 def test_every_place_and_sort_comes_as_often():
@@ -132,6 +134,26 @@ def test_the_loss_is_that_of_both_and_of_the_next_word():
     torch.testing.assert_close(terms["next_word"], nats.mean())
 
 
+def test_a_gap_is_filled_right_where_the_sentence_is_more_real_than_all_others():
+    """By a network that knows the sentences, one that loathes them, and one that cannot tell."""
+    recipe, net = find("corrupted").tiny(), discriminator()
+    s, lengths = torch.arange(1, 241).view(40, 6), torch.full((40,), 6)
+    found = {}
+    for sign in (1.0, -1.0, 0.0):
+
+        def known(rows, lengths, sign=sign):
+            return sign * (rows == s).all(1).double(), torch.zeros(len(rows)).double()
+
+        net.forward = known
+        found[sign] = recipe.metrics(net, (s, lengths))["cloze_accuracy"].mean()
+    assert found[1.0] > 0.75, "one of nine words from 240 is the right one again in 4 of 100"
+    assert found[-1.0] == found[0.0] == 0, "a tie is no right answer"
+    levels = iter([1.0, 0, 0, 0, 0, 2.0, 0, 0, 0, 0, 0])  # the sentence, nine words, a fault
+    net.forward = lambda rows, lengths: (torch.full((len(rows),), next(levels)), torch.zeros(40))
+    found = recipe.metrics(net, (s, lengths))
+    assert found["cloze_accuracy"].mean() == 0, "one wrong word is held more real"
+
+
 def test_figures_are_of_every_sort():
     recipe = find("corrupted").tiny()
     outputs = {
@@ -154,13 +176,19 @@ def test_figures_are_of_every_sort():
 @torch.no_grad()
 def test_a_line_is_judged_and_its_gap_filled():
     tokens = Tokens.learned(["the man pulled a cart up hill"], "words")
-    spec = {"tokens": tokens.spec}
+    spec = {"tokens": tokens.spec, "classes": ["corrupted", "real"]}
     net, recipe = discriminator(len(tokens)), find("corrupted").tiny()
     line = torch.tensor(tokens.encode("the man pulled mules"))
     asked = torch.tensor([1, 2, BLANK, 3])
     told, filled = recipe.predict(net, [line, asked], spec, candidates=3)
     p = net(line[None], torch.tensor([4]))[0].sigmoid().item()
-    assert told == {"real": pytest.approx(p), "tokens": 4, "unknown": 1}
+    both = {"corrupted": pytest.approx(1 - p), "real": pytest.approx(p)}
+    assert told.pop("probabilities") == both
+    best = {
+        "class": "real" if p > 0.5 else "corrupted",
+        "probability": pytest.approx(max(p, 1 - p)),
+    }
+    assert told == {**best, "tokens": 4, "unknown": 1}
     scores = {}
     for word in range(1, len(tokens)):
         row = torch.tensor([[1, 2, word, 3]])

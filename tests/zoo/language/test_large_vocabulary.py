@@ -214,6 +214,22 @@ def test_figures_of_networks_that_know_the_truth():
     assert off["log_z_contrast"] == pytest.approx(2.0, abs=1e-6)
 
 
+def test_the_floor_is_the_perplexity_of_the_truth_on_the_text_that_validates():
+    recipe = replace(
+        RECIPES["large-vocabulary"], vocabulary=300, samples=30, held_out=400, tokens=4096
+    )
+    language = ClassBigrams(300)
+    pairs = [*recipe.cells()["full"].dataset().valid]
+    x, y = (torch.cat(part) for part in zip(*pairs, strict=True))
+    nats = -language.log_probability(x, torch.arange(300)).gather(1, y[:, None])
+    assert recipe.perplexity_floor() == pytest.approx(nats.mean().exp().item(), rel=1e-5)
+    model = RECIPES["large-vocabulary"]
+    networks = {name: perfect() for name in KNOWN}
+    monkeyed = model.metrics(table(networks, full=50.0))
+    assert monkeyed["perplexity_full"] == 50.0
+    assert monkeyed["perplexity_floor"] == pytest.approx(model.perplexity_floor())
+
+
 @pytest.mark.covers("R34")
 def test_the_gradient_of_all_words_has_no_error():
     random = torch.Generator().manual_seed(0)

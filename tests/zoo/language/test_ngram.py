@@ -362,6 +362,19 @@ def test_a_history_after_which_nothing_can_follow():
         model.sample(1, "b a", 3)
 
 
+def test_no_sample_holds_an_unknown_word_and_every_known_one_may_come():
+    """Where the vocabulary has no unknown word its last one is a word as any other."""
+    model = NGram(1, "add-k").fit(["a b"])
+    assert model.unknown_ >= 0
+    words = {w for s in model.sample(60, generator=torch.Generator().manual_seed(0)) for w in s}
+    assert words == {"a", "b"}
+    stream = np.array([0, 1, 2, 0, 2, 2])
+    closed = NGram(1, "mle").fit(stream, vocabulary=["a", "b", "c"])
+    assert closed.unknown_ == -1
+    made = closed.sample(30, length=3, generator=torch.Generator().manual_seed(0))
+    assert {w for s in made for w in s} == {"a", "b", "c"}
+
+
 def test_settings_are_kept_and_cloned():
     model = NGram(4, "katz", k=2.0)
     assert clone(model).get_params() == model.get_params()

@@ -145,6 +145,23 @@ def test_the_state_is_carried_without_its_gradient():
         assert not state.extra.h.requires_grad
 
 
+def test_a_lane_that_begins_anew_has_a_state_of_zero():
+    recipe = replace(find("rnn-lm").tiny(), dropout=0.0)
+    data = recipe.dataset()
+    state = begin(recipe, data)
+    s, following, keep = data.train(0)
+    s, following = s[:, :2], following[:, :2]  # before a state is forgotten
+    state.extra.h.copy_(torch.randn(state.extra.h.shape))
+    keep = torch.arange(len(keep)).to(keep) % 2
+    begun = state.extra.h.clone()
+    begun[:, ::2] = 0
+    _, expected = state.model.states(s, begun)
+    _, carried = state.model.states(s, state.extra.h)
+    assert not torch.allclose(expected, carried)
+    recipe.step(state, (s, following, keep))
+    torch.testing.assert_close(state.extra.h, expected)
+
+
 def test_the_rate_falls_by_its_rule():
     """Of lstm-ptb-medium: 1 for six epochs, then divided by 1.2 at the beginning of each."""
     recipe = find("lstm-ptb-medium")

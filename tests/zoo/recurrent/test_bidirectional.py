@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from everynet import runs
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
+from everynet.recipes.state import State
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import (
@@ -190,6 +191,36 @@ def test_figures_count_words_and_no_filler():
     assert doubtful == [(batch[4] == number).sum() for number in (1, 2)]
 
 
+def test_accuracy_is_the_share_of_right_tags():
+    recipe, model, data = tagger()
+    x, lengths, y, _, cue, _ = batch = next(iter(data.valid))
+    with torch.no_grad():
+        model.output.weight.zero_()
+        model.output.bias.copy_(torch.tensor([0.0, 1.0]))  # every word is called a name
+    found = recipe.metrics(model, batch)
+    words = inside(lengths, x.shape[1])
+    assert 0 < y[words].double().mean() < 0.4, "so the share of wrong tags is another number"
+    assert torch.equal(found["accuracy"], y[words].double())
+    for side, number in (("after", context.AFTER), ("before", context.BEFORE)):
+        assert torch.equal(found[f"told_{side}"], y[cue == number].double())
+
+
+def test_an_update_counts_by_its_words():
+    """Of several processes the one with more words has more say."""
+    recipe, model, data = tagger()
+    seen = []
+
+    class Watched(State):
+        def descend(self, loss, **given):
+            seen.append((loss, given["weight"]))
+
+    batch = data.train(0)
+    terms = recipe.step(Watched(model, torch.nn.Module(), {}), batch)
+    ((loss, weight),) = seen
+    assert loss is terms["cross_entropy"]
+    assert int(weight) == int(batch[1].sum()) != len(batch[1])
+
+
 def test_predictions_are_tags_of_each_word():
     recipe, model, data = tagger()
     tokens = Tokens.of(data.spec)
@@ -199,8 +230,9 @@ def test_predictions_are_tags_of_each_word():
     assert [one["unknown"] for one in said][2] == 1
     for one, line in zip(said, lines, strict=True):
         p = model(line[None], torch.tensor([len(line)]))[0].softmax(1)
-        torch.testing.assert_close(torch.tensor(one["probabilities"]), p.max(1).values.float())
-        assert one["tags"] == [["word", "name"][n] for n in p.argmax(1)]
+        found = [[tag["probabilities"][name] for name in ("word", "name")] for tag in one["tags"]]
+        torch.testing.assert_close(torch.tensor(found), p.float())
+        assert [tag["class"] for tag in one["tags"]] == [["word", "name"][n] for n in p.argmax(1)]
 
 
 def test_the_pair_is_drawn_with_equal_states_up_to_the_word_in_doubt():

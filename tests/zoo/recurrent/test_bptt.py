@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 from everynet import runs
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
+from everynet.zoo.recurrent import bptt
 from everynet.zoo.recurrent.bptt import (
     LabelledSequence,
     Weights,
@@ -190,6 +191,37 @@ def test_a_short_recipe_reaches_its_goal():
     recipe = replace(find("bptt"), length=16)
     figures = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
     assert all(goal.reached(figures) for goal in recipe.goals()), figures
+
+
+@pytest.mark.parametrize("broken", ["by_autograd", "truncated"])
+def test_the_error_is_that_against_autograd_and_against_one_window(broken, monkeypatch):
+    recipe = replace(find("bptt"), length=8)
+    right = getattr(bptt, broken)
+
+    def wrong(net, given, h, *window):
+        found = right(net, given, h, *window)
+        whole = window in ((), (8,))
+        return found._replace(o=found.o + 0.5) if whole else found
+
+    monkeypatch.setattr(bptt, broken, wrong)
+    found = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
+    assert found["autograd_error"] == pytest.approx(0.5)
+
+
+def test_metrics_are_those_of_hand_made_gradients():
+    whole = torch.tensor([[3.0, 0.0], [0.0, 4.0]])
+    cuts = torch.stack([whole - torch.tensor([[0.0, 0.0], [0.0, 1.0]]), whole])
+    result = {
+        "autograd_error": torch.tensor(0.25), "whole": whole, "cuts": cuts,
+        "sums": cuts - torch.tensor([[[0.5]], [[-0.75]]]),
+        "kept": torch.tensor([[10, 4], [20, 4], [80, 8]]),
+    }  # fmt: skip
+    assert find("bptt").metrics(result) == pytest.approx(
+        {
+            "autograd_error": 0.25, "window_error": 0.75, "full_growth": 8.0,
+            "window_growth": 2.0, "lost_by_window_1": 0.2,
+        }
+    )  # fmt: skip
 
 
 def test_a_window_of_none_is_refused(drawn):

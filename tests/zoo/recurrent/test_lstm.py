@@ -18,8 +18,8 @@ from everynet.zoo.recurrent.lstm_variants import (
     BareLSTM,
     CoupledLSTM,
     HandLSTM,
+    MemoryGateLSTM,
     NoForgetLSTM,
-    PeepholeLSTM,
     SigmoidLSTM,
 )
 from everynet.zoo.recurrent.next_token import SAMPLED
@@ -102,7 +102,7 @@ def test_the_gates_that_are_drawn_are_torchs_blocks_by_name():
 
 @pytest.mark.covers("R11")
 @pytest.mark.parametrize(
-    "kind", [HandLSTM, BareLSTM, PeepholeLSTM, NoForgetLSTM, CoupledLSTM, SigmoidLSTM]
+    "kind", [HandLSTM, BareLSTM, MemoryGateLSTM, NoForgetLSTM, CoupledLSTM, SigmoidLSTM]
 )
 def test_the_loop_of_each_variant_is_its_fused_step(kind):
     torch.manual_seed(0)

@@ -16,6 +16,7 @@ from everynet.data.texts.tokens import Tokens
 from everynet.nn.losses import IGNORED
 from everynet.nn.recurrent import last_states
 from everynet.recipes.catalog import find
+from everynet.recipes.experiment import Table
 from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.job import Job
@@ -31,6 +32,7 @@ from everynet.zoo.recurrent.rnn import (
     StateForm,
 )
 from tests.runs.test_resume import stopped_after
+from tests.zoo.cells import cell as made_cell
 
 
 def network(vocabulary, size, layers, dropout=0.0):
@@ -580,6 +582,24 @@ class Sums(torch.nn.Module):
         return (x[:, -self.reach :, 0] * x[:, -self.reach :, 1]).sum(1)
 
 
+class MarksOnly(torch.nn.Module):
+    """The sum of marked numbers where two are marked, else 0."""
+
+    def forward(self, x):
+        return (x[:, :, 0] * x[:, :, 1]).sum(1) * (x[:, :, 1].sum(1) == 2)
+
+
+def test_metrics_of_adding_are_errors_on_test_sequences_by_length():
+    recipe = replace(find("rnn-adding"), lengths=(4, 8, 9))
+    cells = {
+        str(length): made_cell(valid={"mse": [9.0]}, test={"mse": error})
+        for length, error in ((4, 0.01), (8, 0.02), (9, 0.16))
+    }
+    assert recipe.metrics(Table(cells, {})) == {
+        "short_mse": 0.01, "long_mse": 0.16, "mse_4": 0.01, "mse_8": 0.02, "mse_9": 0.16,
+    }  # fmt: skip
+
+
 def test_the_adder_reads_its_last_state_and_its_error_is_the_mean_square():
     torch.manual_seed(0)
     net = PlainAdder(2, 5).double()
@@ -607,6 +627,9 @@ def test_who_sums_asks_1_of_every_place_and_who_forgets_has_the_error_of_saying_
         seen = recipe.measure("10", cell, state, data)
         expected = (seen["places"] >= 10 - reach).float()
         torch.testing.assert_close(seen["asked"], expected, rtol=0, atol=1e-5)
+    state.model = MarksOnly()
+    marks = recipe.measure("10", cell, state, data)["asked"]
+    torch.testing.assert_close(marks, torch.ones(10), rtol=0, atol=1e-5)
     x, y = next(data.valid)
     torch.testing.assert_close(Sums(10)(x), y)
     assert (y - 1).square().mean().item() == pytest.approx(ALWAYS_ONE, rel=0.1)

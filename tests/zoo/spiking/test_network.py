@@ -9,6 +9,7 @@ import scipy.stats
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import expm
 
 from everynet.kernels.lif_network import advance_torch
 from everynet.runs.verbs import run
@@ -76,6 +77,23 @@ def test_one_spike_through_one_synapse_is_the_closed_form(tau_s, delay):
     assert (got.voltages[:arrived] == 0).all()
     torch.testing.assert_close(got.voltages[arrived:, 0], expected, rtol=0, atol=1e-12)
     assert expected.max() > 0.05
+
+
+@pytest.mark.covers("N9")
+@pytest.mark.parametrize("tau_s", [0.004, 0.02])
+def test_without_spikes_it_is_the_matrix_exponential(tau_s):
+    """tau_m v' = I + s - v and tau_s s' = -s by scipy, of which our steps know nothing."""
+    current = 0.2 + 0.5 * torch.rand(5, generator=generator(0), dtype=torch.float64)
+    network = LIFNetwork(torch.zeros(5, 5, dtype=torch.float64), tau_s, 0.02, 0.002)
+    v, s = 0.4 * torch.rand(2, 5, generator=generator(1), dtype=torch.float64)
+    state = replace(network.rest(DT), voltage=v, charge=tau_s * s)
+    got = network.simulate(0.05, DT, current, record=range(5), state=state)
+    assert len(got.times) == 0
+    for i in range(5):
+        slope = np.array([[-1 / 0.02, 1 / 0.02, current[i] / 0.02], [0, -1 / tau_s, 0], [0, 0, 0]])
+        for k in (0, 1, 7, 49):
+            expected = (expm(k * DT * slope) @ [v[i], s[i], 1])[0]
+            assert got.voltages[k, i].item() == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.covers("N9")

@@ -13,6 +13,8 @@ from everynet.zoo.spiking.surrogate import (
     PoissonNetwork,
     RecurrentNetwork,
     SpikingNetwork,
+    _Recurrent,
+    by_loop,
 )
 
 SPEC = {"mean": [0.25], "std": [0.5], "shape": [1, 2, 3], "classes": list("abc")}
@@ -35,6 +37,20 @@ def slow_recurrent(network, x):
         v = u * (1 - fired)
         made.append(s)
     return torch.stack(made)
+
+
+def test_second_derivatives_of_the_recurrent_loop_are_those_of_the_plain_one():
+    """Also of a plain sum, whose constant gradient once lost them without a word."""
+    torch.manual_seed(0)
+    current = (2 * torch.randn(6, 3, 5, dtype=torch.float64) + 1).requires_grad_()
+    weight = torch.randn(5, 5, dtype=torch.float64, requires_grad=True)
+
+    def of_penalty(form):
+        made = form(current, weight, Unit(0.7, "arctan", 1.5))
+        first = torch.autograd.grad(made.sum(), (current, weight), create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), (current, weight))
+
+    torch.testing.assert_close(of_penalty(_Recurrent.apply), of_penalty(by_loop))
 
 
 @pytest.mark.parametrize("name", SLOPES)

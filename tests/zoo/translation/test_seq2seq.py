@@ -171,6 +171,29 @@ def test_a_sentence_that_ended_says_nothing_more():
     assert said.shape == (2, 9)
 
 
+def test_a_sentence_that_ended_waits_in_silence_for_the_others():
+    """One row ends at once and would go on with 5; the other says 4 and 5 and then ends."""
+    made = net(target=6, hidden=2)
+
+    def decode(before, state):
+        return state[:, None] + torch.tensor([0.0, 1.0], dtype=torch.float64)  # counts steps
+
+    def output(c):
+        script = {0: [END, 5, END], 1: [4, 5, END]}
+        logits = torch.zeros(len(c), 6, dtype=torch.float64)
+        for row, (who, step) in enumerate(c.long().tolist()):
+            logits[row, script[who][step - 1]] = 2.0
+        return logits
+
+    made.decode = decode
+    object.__setattr__(made, "output", output)
+    del made._modules["output"]
+    tokens, total = made.greedy(torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64), 9)
+    assert tokens.tolist() == [[END, PAD, PAD], [4, 5, END]]
+    one = 2 - math.log(math.exp(2) + 5)
+    assert total.tolist() == pytest.approx([one, 3 * one])
+
+
 def test_exact_means_every_token_and_the_end():
     made, recipe = net(), Translation()
     x, two = sentence(4).expand(2, -1), lengths(4, 4)

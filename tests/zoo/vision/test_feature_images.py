@@ -107,6 +107,37 @@ def test_the_unit_is_raised_as_a_logarithm():
     torch.testing.assert_close(x, ascent_step(start, g, 0.1, LOW, HIGH))
 
 
+def test_the_image_moves_until_three_quarters_and_steps_shrink_to_nothing():
+    """What the units are given tells the jitter, and a linear unit's path the size of a step."""
+    settings_ = replace(find("feature-images"), l2=0.0, tv=0.0, jitter=2, steps=40, lr=0.01)
+    seen = []
+
+    def units(x):
+        seen.append(x.detach().clone())
+        return x.sum((1, 2, 3))[:, None] + 1e6  # every pixel is pushed up alike
+
+    start = 0.01 * randn(1, 1, 6, 6)
+    x, _ = ascend(
+        units, start, torch.tensor([0]), settings_, limits=(LOW, HIGH),
+        generator=torch.Generator().manual_seed(0),
+    )  # fmt: skip
+    moved, still, level = [], start, 0.0
+    for step, shown in enumerate(seen):
+        moved.append(not torch.allclose(shown - level, still))
+        level += 0.01 * (1 - step / 40)
+    assert 15 < sum(moved[:30]) <= 30, "of 25 places one is where it was"
+    assert not any(moved[30:])
+    torch.testing.assert_close(x, still + level)
+
+
+def test_metrics_are_the_least_and_the_medians():
+    result = {
+        "unit_drive": torch.tensor([9.0, 2.0, 4.0]), "class_drive": torch.tensor([8.0, 7.0, 3.0]),
+    }  # fmt: skip
+    found = find("feature-images").metrics(result)
+    assert found == {"drive": 2.0, "unit_drive": 4.0, "class_drive": 7.0}
+
+
 # --------------------------------------------------------------------------- places and patches
 
 

@@ -14,8 +14,10 @@ from everynet.data import load
 from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.zoo.vision.cnn import CNN
 from everynet.zoo.vision.group_cnn import (
+    TURNS,
     GroupCNN,
     GroupCNNImages,
     GroupConv,
@@ -175,6 +177,12 @@ def test_test_images_are_turned_once_and_training_images_anew():
         assert torch.equal(data.splits[part][0], again.splits[part][0])
         assert torch.equal(data.splits[part][1], plain.splits[part][1])
     assert not torch.equal(data.train(0)[0], replace(data, augment=None).train(0)[0])
+    for number, part in enumerate(("valid", "test")):
+        x, found = plain.splits[part][0].float(), data.splits[part][0].float()
+        angles = 360 * torch.rand(len(x), generator=generator(TURNS, number))
+        assert angles.min() < 30, "a whole turn"
+        assert angles.max() > 330
+        torch.testing.assert_close(found, rotate(x, angles), rtol=0, atol=0.5001)  # whole levels
 
 
 def test_a_tiny_run_measures_weights_turns_and_gain(tmp_path):

@@ -1,14 +1,18 @@
 """Localisation: boxes against their formulas, files of one's own, and what it learns."""
 
+import csv
+import io
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+import everynet
 from everynet import runs
 from everynet.cli import main
 from everynet.data.dataset import Data
@@ -156,31 +160,60 @@ def test_boxes_of_the_users_own_are_learned_and_found(photos, tmp_path_factory, 
     given = {"data": str(photos), "size": 32, "widths": "4,8", "steps": 20, "batch_size": 8}
     result = runs.run(override(find("localise"), {k: str(v) for k, v in given.items()}), out)
     assert 0 <= result.metrics["iou"] <= 1
-    assert (
-        main(["predict", str(result.folder), str(photos / "3.png"), "width=48", "height=40"]) == 0
-    )
+    assert main(["predict", str(result.folder), str(photos / "3.png")]) == 0
     line = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert line["class"] in ("wide", "high")
-    box = line["box"]
-    assert 0 <= box["left"] <= box["right"] <= 48
-    assert 0 <= box["top"] <= box["bottom"] <= 40
+    assert 0 <= line["box"]["left"] <= line["box"]["right"] <= 48
+    assert 0 <= line["box"]["top"] <= line["box"]["bottom"] <= 40
+    check_pixels(result.folder, out, capsys)
 
 
-def test_predict_gives_pixels_of_the_size_that_is_asked():
-    net, x = awake(), randn(3, 1, 8, 16)
-    spec = {"classes": ["a", "b", "c"]}
-    recipe = SingleObject()
-    plain, large = recipe.predict(net, x, spec), recipe.predict(net, x, spec, width=160, height=40)
-    y, b = net(x)
-    for row, (one, other) in enumerate(zip(plain, large, strict=True)):
-        assert one["class"] == other["class"] == "abc"[int(y[row].argmax())]
-        assert one["probability"] == pytest.approx(float(y[row].softmax(0).max()))
-        edges = b[row].clamp(0, 1).tolist()
-        assert list(one["box"].values()) == pytest.approx(
-            [e * s for e, s in zip(edges, (16, 8) * 2, strict=True)]
+def check_pixels(run, out, capsys):
+    """A network that sees where the object is, in parts of the image, of a photo of 160 x 120.
+
+    The box is 43, 0, 96, 53 in its pixels, and about 8.6, 0, 19.2, 14.1 in those of 32 x 32.
+    """
+    box = {"left": 43, "top": 0, "right": 96, "bottom": 53}
+    pixels = torch.zeros(120, 160, 3, dtype=torch.uint8)
+    pixels[0:53, 43:96] = 200
+    photo, parts = out / "photo.png", torch.tensor([43 / 160, 0, 96 / 160, 53 / 120])
+    Image.fromarray(pixels.numpy()).save(photo)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            Localiser, "forward", lambda _, x: (x.mean((2, 3)) @ x.new_zeros(1, 2), parts[None])
         )
-        assert other["box"]["right"] == pytest.approx(10 * one["box"]["right"])
-        assert other["box"]["bottom"] == pytest.approx(5 * one["box"]["bottom"])
+        assert main(["predict", str(run), str(photo), "--out", str(out / "made")]) == 0
+        line = json.loads(capsys.readouterr().out)
+        assert line["box"] == pytest.approx(box)
+        (same,) = everynet.trained(run).predict(photo)
+        assert same == {k: v for k, v in line.items() if k != "overlay"}
+        (grey,) = everynet.trained(run).predict(pixels[None, :, :, 0].numpy())
+        assert grey["box"] == pytest.approx(box)
+        assert main(["predict", str(run), str(photo), "--out", str(out / "a.csv")]) == 0
+        patch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(photo.read_bytes())))
+        assert main(["predict", str(run), "-", "--out", str(out / "b.png")]) == 0
+    with Image.open(out / "made" / "photo-overlay.png") as image:
+        drawn = torch.from_numpy(np.asarray(image).copy())
+    assert (out / "b.png").read_bytes() == (out / "made" / "photo-overlay.png").read_bytes()
+    assert line["overlay"] == str(out / "made" / "photo-overlay.png")
+    inked = (drawn != pixels).any(2)
+    wanted = torch.zeros(120, 160, dtype=torch.bool)
+    wanted[0:53, 43:96] = True
+    wanted[1:52, 44:95] = False
+    assert torch.equal(inked, wanted)
+    header, row = csv.reader((out / "a.csv").read_text().splitlines())
+    table = dict(zip(header, row, strict=True))
+    assert [float(table[f"box.{edge}"]) for edge in box] == pytest.approx([43, 0, 96, 53])
+    assert not (out / "a").exists()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_augmentation_takes_the_one_object_away(seed):
+    """With seeds 1 and 3 the box of some image left it, and its class became -1."""
+    recipe = replace(find("localise").tiny(), seed=seed, steps=8)
+    data = recipe.dataset()
+    classes = [data.train(step)[1][:, 0, 0] for step in range(8)]
+    assert torch.cat(classes).min() >= 0
 
 
 def test_images_with_two_boxes_or_none_are_refused(photos):

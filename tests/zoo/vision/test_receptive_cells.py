@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet import runs
+from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
 from everynet.system.errors import UserError
+from everynet.zoo.vision.cnn import CNNPhotographs
 from everynet.zoo.vision.receptive_cells import (
     BINS,
     CellRow,
@@ -172,6 +174,25 @@ def test_a_quarter_turn_moves_votes_by_ninety_degrees():
 
 
 # --------------------------------------------------------------------------------------- recipe
+
+
+def test_classifiers_learn_from_training_images_and_are_tested_on_others(monkeypatch):
+    """Classes of test images are swapped, so whoever learned from them would find them right."""
+    recipe = replace(find("receptive-cells"), steps=30)
+    x = torch.zeros(40, 1, 8, 8)
+    x[::2, :, :, :4], x[1::2, :, 4:] = 1.0, 1.0
+    x, y = x + 0.01 * torch.randn(x.shape, generator=torch.Generator().manual_seed(0)), (
+        torch.arange(40) % 2
+    )  # fmt: skip
+    splits = {
+        "train": (x[:20], y[:20]),
+        "valid": (x[20:30], y[20:30]),
+        "test": (x[30:], 1 - y[30:]),
+    }
+    spec = {"shape": [1, 8, 8], "classes": ["a", "b"]}
+    given_ = Data(splits, spec, batch_size=20)
+    monkeypatch.setattr(CNNPhotographs, "dataset", lambda self: given_)
+    assert recipe.classify()["told"].tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize(

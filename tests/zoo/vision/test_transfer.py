@@ -9,11 +9,15 @@ from everynet import runs
 from everynet.data import load
 from everynet.data.dataset import Data
 from everynet.recipes.catalog import find
+from everynet.recipes.experiment import Table
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
+from everynet.system.seeds import generator
 from everynet.training.loop import begin, train
 from everynet.zoo.vision.cnn import CNN
+from everynet.zoo.vision.group_cnn import rotate
 from everynet.zoo.vision.transfer import (
+    TURNS,
     FineTunedCNN,
     FrozenCNN,
     SourceTask,
@@ -21,6 +25,7 @@ from everynet.zoo.vision.transfer import (
     choose_rows,
     pretrained_blocks,
 )
+from tests.zoo.cells import cell
 
 TARGET = TargetTask(data="digits", half="second", labels=3, widths=(2, 3), lesson=2, steps=4,
               batch_size=6, lr=0.1)  # fmt: skip
@@ -57,6 +62,14 @@ def test_images_are_turned_once_each_by_its_own_angle():
     for part in ("train", "valid", "test"):
         assert not torch.equal(still.splits[part][0], spun.splits[part][0])
         assert torch.equal(spun.splits[part][0], again.splits[part][0])
+    share = 2 * torch.rand(len(spun.splits["test"][0]), generator=generator(TURNS, 2)) - 1
+    assert share.min() < -0.9, "both ways"
+    assert share.max() > 0.9
+    for row in (0, 1, 2):
+        one = still.splits["test"][0][row : row + 1].float()
+        expected = rotate(one, 90 * share[row : row + 1])[0]
+        found = spun.splits["test"][0][row].float()
+        torch.testing.assert_close(found, expected, rtol=0, atol=0.5001)  # whole levels
 
 
 def test_more_labels_than_there_are_is_refused():
@@ -130,6 +143,38 @@ def test_cells_are_three_ways_for_each_number_of_labels():
     assert len({cell.seed for cell in same}) == 1
     assert [cell.lesson for cell in same] == [0, 700, 700]
     assert [cell.freeze for cell in same] == [False, True, False]
+
+
+def test_no_cell_is_trained_on_the_classes_of_its_source_task():
+    """The new classes are the other half; of another set all classes are new."""
+    for recipe, halves in (
+        (find("transfer"), ("second", "first")),
+        (replace(find("transfer"), source="digits"), ("all", "all")),
+    ):
+        for each in recipe.cells().values():
+            source = replace(each, lesson=1).source_task()
+            assert (each.half, source.half) == halves
+            assert source.data == (recipe.source or recipe.data)
+
+
+def test_metrics_are_means_over_repeats_of_test_accuracy_and_gains_in_points():
+    recipe = replace(find("transfer"), labels=(3, 10), repeats=2)
+    accuracy = {"scratch": 0.2, "freeze": 0.5, "tune": 0.7}
+    cells = {
+        f"{kind}-{labels}-{repeat}": cell(
+            valid={"accuracy": [0.99]}, test={"accuracy": base + labels / 100 + repeat / 10}
+        )
+        for kind, base in accuracy.items()
+        for labels in (3, 10)
+        for repeat in range(2)
+    }
+    found = recipe.metrics(Table(cells, {}))
+    expected = {}
+    for labels in (3, 10):
+        more = labels / 100 + 0.05
+        expected |= {f"{kind}_{labels}": base + more for kind, base in accuracy.items()}
+        expected |= {f"gain_{labels}": 50.0, f"gain_frozen_{labels}": 30.0}
+    assert found == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(

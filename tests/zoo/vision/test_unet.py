@@ -291,7 +291,7 @@ def test_masks_move_with_their_images_in_training():
     assert none.dataset().augment is None
 
 
-def test_prediction_is_a_mask_and_the_share_of_each_class():
+def test_prediction_is_a_mask_of_classes():
     recipe = find("unet").tiny()
     data = recipe.dataset()
     net = recipe.model(data).eval()
@@ -302,9 +302,6 @@ def test_prediction_is_a_mask_and_the_share_of_each_class():
     for row, mask in zip(rows, wanted, strict=True):
         assert torch.equal(row["mask"], mask)
         assert row["mask"].dtype == torch.int64
-        assert list(row["classes"]) == data.spec["classes"]
-        assert row["classes"]["disc"] == pytest.approx((mask == 1).double().mean().item())
-        assert sum(row["classes"].values()) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from everynet.recipes.trained import Trained
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.training.loop import begin
+from everynet.training.start import Start
 from everynet.zoo.vision.vgg import VGG, SmallVGG, draw_costs
 
 # Where torchvision has its convolutions: https://github.com/pytorch/vision, models/vgg.py.
@@ -167,7 +168,7 @@ def test_a_file_of_weights_of_this_layout_is_started_from(tmp_path):
     layers["classifier.6"] = nn.Linear(128, 1000)
     weights = {f"{n}.{k}": v for n, layer in layers.items() for k, v in layer.state_dict().items()}
     save_file(weights, tmp_path / "weights.safetensors")
-    net = begin(recipe, data, start=recipe.start.tensors()).model.eval()
+    net = begin(recipe, data, start=Start.of(recipe, data.spec)).model.eval()
     x = torch.randn(2, 1, 32, 32)
     h = x
     for number in CONVOLUTIONS[11]:

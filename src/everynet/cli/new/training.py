@@ -18,6 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet import Batch, Data, History, Spec, Terms, Training
 from everynet.data import load
+from everynet.metrics import name_classes
 
 
 # Fields are settings: each has a type, a default and a line that `everynet show` prints. Those of
@@ -85,10 +86,7 @@ class Mine(Training[nn.Sequential]):
 
     def predict(self, model: nn.Sequential, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """What `everynet predict` prints for each input."""
-        p, best = model(inputs).softmax(1).max(1)
-        names = spec["classes"]
-        answers = zip(best.tolist(), p.tolist(), strict=True)
-        return [{"class": names[k], "probability": round(value, 4)} for k, value in answers]
+        return name_classes(model(inputs).softmax(1), spec["classes"])
 
 
 # What `everynet run ./mine.py` finds. The goal says what is to be reached on the test split; its

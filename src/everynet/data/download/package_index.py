@@ -1,9 +1,9 @@
 """The Python package index as pip sees it: which files a project has there.
 
-Pip's own settings say which indexes to ask and which certificates to trust: the environment
-(PIP_INDEX_URL and so on) comes before its configuration files. A project's page is read by the
-simple API, as JSON or HTML, over http(s) or from a folder. A distribution found there is a plain
-zip or tar to us: it is never built, installed or run.
+Pip's own settings say which indexes to query and which certificates to trust: the environment
+(PIP_INDEX_URL and so on) takes precedence over its configuration files. A project's page is read
+by the simple API, as JSON or HTML, over http(s) or from a folder. A distribution found there is
+read as a plain zip or tar: it is never built, installed or run.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 DEFAULT = "https://pypi.org/simple"
-"""Where pip looks unless it is told otherwise."""
+"""Where pip looks unless its settings say otherwise."""
 ACCEPT = (
     "application/vnd.pypi.simple.v1+json, application/vnd.pypi.simple.v1+html;q=0.2, "
     "text/html;q=0.1"

@@ -3,9 +3,10 @@
 Each factory returns a function of a batch and a `Draw`, which holds all its random numbers:
 `load("mnist", kind="image", batch_size=128, augment=compose(shift(2), rotate(10)))`. What moves an
 image moves its mask, map or boxes alike (`Draw.parts` says which tensor is what); labels stay, and
-no image looks at another. Pixels that come in from outside are `fill`: one number, one a channel
-(`images.black(spec)`), or, where none is given, the lowest value that each channel has in the
-image: the blank paper of a digit. In a mask and in a map they are 0.
+no image looks at another. A sample whose last box would leave the image is not moved. Pixels that
+come in from outside are `fill`: one number, one a channel (`images.black(spec)`), or, where none is
+given, the lowest value that each channel has in the image: the blank paper of a digit. In a mask
+and in a map they are 0.
 
 `mixup` alone looks at two rows: an objective calls it, with `mixed_cross_entropy` as its loss.
 """
@@ -65,7 +66,10 @@ class Move(Protocol):
 
 
 def _move(move: Move, batch: Batch, draw: Draw, fill: Fill) -> Batch:
-    """Every tensor of a batch moved as its part of `draw.parts` asks."""
+    """Every tensor of a batch moved as its part of `draw.parts` asks.
+
+    A sample that had boxes and would have none left stays as it is.
+    """
     size = (batch[0].shape[-2], batch[0].shape[-1])
     moved = []
     for tensor, part in zip_longest(batch, draw.parts[: len(batch)], fillvalue="label"):
@@ -80,7 +84,15 @@ def _move(move: Move, batch: Batch, draw: Draw, fill: Fill) -> Batch:
             case "boxes":
                 tensor = move.boxes(tensor, size)  # noqa: PLW2901
         moved.append(tensor)
-    return tuple(moved)
+    parts = draw.parts[: len(batch)]
+    if "boxes" not in parts or moved[0].shape != batch[0].shape:  # a smaller crop has no way back
+        return tuple(moved)
+    at = parts.index("boxes")
+    had, left = ((boxes[..., 0] >= 0).any(1) for boxes in (batch[at], moved[at]))
+    return tuple(
+        a if a is b else torch.where((had & ~left).reshape(-1, *[1] * (a.dim() - 1)), b, a)
+        for b, a in zip(batch, moved, strict=True)
+    )
 
 
 def _kept(kinds: Tensor, edges: Float[Tensor, "batch boxes 4"]) -> Boxes:

@@ -224,11 +224,13 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
     """Pixels that were kept, if they are beyond doubt."""
     path, beside = folder / f"{key}.u8", folder / f"{key}.json"
     said = unseal(beside)
-    if said is None or said["key"] != key or said["shape"] != [*whole]:
+    if said is None or not _is_ours(said) or (said["key"], said["shape"]) != (key, [*whole]):
         return None
     try:
         mark = FileState.of(path)
         if (*said["mark"],) != mark:  # something touched it: look at every byte
+            if mark.size != said["mark"][0]:  # a pipe or a device has none, and might never end
+                return None
             if _sha256(path) != said["sha256"]:
                 return None
             files.write(beside, seal({**said, "mark": mark}))
@@ -237,6 +239,14 @@ def _found(folder: Path, key: str, whole: tuple[int, ...]) -> tuple[Tensor, Fact
         return _mapped(path, whole, said["facts"]), said["facts"]
     except OSError:
         return None
+
+
+def _is_ours(said: Facts) -> bool:
+    """Whether what is said of pixels has the form that we write."""
+    match said:
+        case {"key": str(), "shape": list(), "mark": [_, *_], "sha256": str(), "facts": dict()}:
+            return True
+    return False
 
 
 def _written(folder: Path, key: str, work: _Work, remedy: str) -> tuple[Tensor, Facts]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -30,6 +31,7 @@ SETTLED = 2_000_000_000
 """Nanoseconds after which another change of a file bears another time, on any file system."""
 UNREAD = bytes(32)
 """In the place of the SHA-256 of a file that cannot be read."""
+MOST_SEALED = 2**30  # bytes of what is remembered of the files of a folder
 REMEDY = "free some space, or name a folder with more of it by XDG_CACHE_HOME"
 
 Facts: TypeAlias = dict[str, Any]
@@ -67,7 +69,8 @@ class FileCache:
         self.path = cache.pixels() / f"files-{name}.json"
         self._begun = time.time_ns()
         self._new = False
-        self._known: dict[str, list[Any]] = (unseal(self.path) or {}).get("files", {})
+        known = (unseal(self.path) or {}).get("files")
+        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
         self._files: dict[str, _File] = {}
 
     def _name(self, path: Path) -> str:
@@ -82,9 +85,8 @@ class FileCache:
             mark = FileState.of(path)
         except OSError:
             return picture.probe(path)  # says what is wrong with it
-        if (known := self._known.get(name)) and (*known[:4],) == mark:
-            file = _File(mark, (known[4], known[5], known[6]), known[7])
-        else:
+        file = _remembered(self._known.get(name), mark)
+        if file is None:
             file = _File(mark, picture.probe(path))
             self._new = True
         self._files[name] = file
@@ -120,6 +122,15 @@ class FileCache:
             files.write(self.path, seal({"files": held}))
 
 
+def _remembered(known: object, mark: FileState) -> _File | None:
+    """What is remembered of a file, if it is as it was and the memory has the form of ours."""
+    match known:
+        case [int(), int(), int(), int(), int(h), int(w), int(c), str(sha256)]:
+            if (*known[:4],) == mark and re.fullmatch("[0-9a-f]{64}", sha256) and min(h, w, c) > 0:
+                return _File(mark, (h, w, c), sha256)
+    return None
+
+
 def side_by_side(work: Callable[[int], Any], rows: Sequence[int], what: str) -> list[Any]:
     """The work of every row, on all cores, with its progress."""
     done: list[Any] = []
@@ -142,12 +153,12 @@ def seal(value: Facts) -> bytes:
 
 
 def unseal(path: Path) -> Facts | None:
-    """The JSON of such a file, if it is there and whole."""
+    """The JSON object of such a file, if it is there and whole."""
     try:
-        checksum, _, body = path.read_bytes().partition(b"\n")
-    except OSError:
+        checksum, _, body = read_bytes(path, MOST_SEALED).partition(b"\n")
+    except UserError:  # no plain file, say: a pipe would be waited for
         return None
     if hashlib.sha256(body).hexdigest().encode() != checksum:
         return None
-    found: Facts = json.loads(body)
-    return found
+    found = json.loads(body)
+    return found if isinstance(found, dict) else None

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -26,7 +27,7 @@ from torch import Tensor
 
 from everynet.data.dataset import Spec
 from everynet.data.images import brightness
-from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted
+from everynet.data.images.decode import SUFFIXES, Pixels, luma, noted, probe
 from everynet.data.images.decoded_cache import Decoded, decode_all
 from everynet.data.images.file_cache import Facts, FileCache
 from everynet.data.images.skipped import LOOSE, Tally
@@ -141,6 +142,16 @@ def listing(folder: Path, tally: Tally) -> tuple[Listing, str]:
     parts = {part: list(class_files(root, tally)) for part, root in found.items()}
     above = found.values()
     return complete(parts, own, lambda file: named(file[1], above), "class and file name")
+
+
+def survey_sides(folder: Path, most: int = 200) -> list[int]:
+    """The shorter sides of some training images, spread over the folder; bad files have none."""
+    files = listing(folder, Tally(folder))[0]["train"]
+    sides = []
+    for _, path in files[:: max(1, len(files) // most)]:
+        with suppress(UserError):
+            sides.append(min(probe(path)[:2]))
+    return sides
 
 
 def named(path: Path, roots: Iterable[Path]) -> str:

@@ -12,7 +12,8 @@ import hashlib
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +23,11 @@ from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate, pad
 
-from everynet.data.dataset import Batch, Spec
+from everynet.data.dataset import Batch, Data, Spec
 from everynet.data.images import brightness
 from everynet.data.images import decode as picture
 from everynet.data.in_memory import Array, Part, summarize
-from everynet.data.kinds import files_in
+from everynet.data.kinds import Origin, files_in
 from everynet.data.samples import Samples, describe, describe_like
 from everynet.data.tables import arrays
 from everynet.data.transfer import constant
@@ -152,6 +153,27 @@ class Standardize:
         return (self.images(batch[0]), *batch[1:])
 
 
+def restandardize(data: Data, mean: Sequence[float], std: Sequence[float]) -> Data:
+    """The same images, standardised by another mean and deviation, which their spec then says.
+
+    A network that was given expects those of its own images, in training and in `predict`.
+    """
+    spec = {**data.spec, "mean": [*mean], "std": [*std]}
+    if spec == data.spec:
+        return data
+    if data.prepare is not None:
+        return replace(data, spec=spec, prepare=Standardize.of(spec))
+    old, new = (torch.tensor([s["mean"], s["std"]])[:, :, None, None] for s in (data.spec, spec))
+    return replace(
+        data,
+        spec=spec,
+        splits={
+            part: ((x * old[1] + (old[0] - new[0])) / new[1], *rest)
+            for part, (x, *rest) in data.splits.items()
+        },
+    )
+
+
 # ------------------------------------------------------------------------- datasets and inputs
 
 
@@ -182,36 +204,54 @@ def describe_images(
 
 def read_images_like(
     spec: Spec, paths: Sequence[str | Path], margin: int = MARGIN
-) -> tuple[list[str], Float[Tensor, "rows channels height width"]]:
-    """Images of files and folders with their names, standardised as those of `spec` were."""
-    names: list[str] = []
+) -> tuple[list[Origin], Float[Tensor, "rows channels height width"]]:
+    """Images of files and folders with their origins, standardised as those of `spec` were."""
+    origins: list[Origin] = []
     rows: list[Tensor] = []
-    for path in files_in(paths):
-        rows.append(_image(path, spec, margin))
-        many = path.suffix.lower() in ARRAYS
-        names += [f"{path}:{row}" for row in range(len(rows[-1]))] if many else [str(path)]
-    return names, torch.cat(rows)
-
-
-def _image(path: Path, spec: Spec, margin: int) -> Float[Tensor, "rows channels height width"]:
     channels = spec["shape"][0]
-    if path.suffix.lower() in ARRAYS:
-        x, peak = _as_images(path, arrays.first(path), spec), spec["peak"]
-    else:
-        pixels, peak = picture.read(path), 255.0
-        pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
-        x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
-    return _standardized(path, x, peak, spec, margin)
+    for path in files_in(paths):
+        if path.suffix.lower() in ARRAYS:
+            x, peak = _as_images(path, arrays.first(path), spec), spec["peak"]
+            origins += _origins([f"{path}:{row}" for row in range(len(x))], x, peak)
+        else:
+            pixels, peak = picture.read(path), 255.0
+            origins.append(Origin(str(path), size=pixels.shape[:2], pixels=partial(_read, path)))
+            pixels = picture.luma(pixels) if pixels.shape[2] > channels else pixels
+            x = torch.from_numpy(pixels).permute(2, 0, 1)[None].expand(-1, channels, -1, -1)
+        rows.append(_standardized(path, x, peak, spec, margin))
+    return origins, torch.cat(rows)
+
+
+def _read(path: Path) -> UInt8[Tensor, "channels height width"]:
+    return torch.from_numpy(picture.read(path)).permute(2, 0, 1)
+
+
+def _origins(
+    names: Sequence[str | int], x: Shaped[Tensor, "rows channels height width"], peak: float
+) -> list[Origin]:
+    size = (x.shape[2], x.shape[3])
+    return [
+        Origin(name, size=size, pixels=partial(_grey_levels, image, peak))
+        for name, image in zip(names, x, strict=True)
+    ]
+
+
+def _grey_levels(
+    image: Shaped[Tensor, "channels height width"], peak: float
+) -> UInt8[Tensor, "channels height width"]:
+    return (image * (255 / peak)).round().clamp(0, 255).byte()
 
 
 def images_like(
     spec: Spec, x: Part, margin: int = MARGIN
-) -> Float[Tensor, "rows channels height width"]:
-    """Images in memory, standardised as those of `spec` were."""
+) -> tuple[list[Origin], Float[Tensor, "rows channels height width"]]:
+    """Images in memory with their origins, standardised as those of `spec` were."""
     path = Path("inputs")
     if not isinstance(x, np.ndarray):
         raise UserError(f"inputs ({summarize(x)}) must be images, or the names of files")
-    return _standardized(path, _as_images(path, x, spec), spec["peak"], spec, margin)
+    images = _as_images(path, x, spec)
+    origins = _origins(range(len(images)), images, spec["peak"])
+    return origins, _standardized(path, images, spec["peak"], spec, margin)
 
 
 def _standardized(

@@ -8,7 +8,8 @@ a file of one's own that calls `everynet.data.register(Kind())`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
@@ -20,6 +21,7 @@ from everynet.data.dataset import Spec
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.report import Report
+from everynet.data.texts.tokens import NAMES
 from everynet.system.errors import UserError
 from everynet.system.wording import shown, unknown
 
@@ -37,6 +39,20 @@ ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", 
 _added: dict[str, Kind[Any]] = {}
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where an input comes from, so that its answer is in its own units."""
+
+    name: str | int
+    """Its file, with the row where that holds several; in memory its number."""
+    id: str = ""
+    """What a column of ids has for it."""
+    size: tuple[int, int] | None = None
+    """Height and width in pixels of an image, before it was resized for the network."""
+    pixels: Callable[[], Tensor] | None = None
+    """Reads that image again, to draw onto it: channels x height x width, uint8."""
+
+
 class Kind(Generic[S]):
     """One sort of data; `S` is the type of its samples before they are made into numbers."""
 
@@ -49,6 +65,8 @@ class Kind(Generic[S]):
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
     in_memory: ClassVar[str] = ""
     """What a caller may give in memory, to go on from "must be"; empty where it is nothing."""
+    drawn: ClassVar[bool] = False
+    """Whether predictions are pictures, or can be drawn onto the input."""
     of_texts: ClassVar[bool] = False
     """Whether a string among the inputs is a text, not the name of a file."""
 
@@ -75,6 +93,18 @@ class Kind(Generic[S]):
         """What `predict` is given, treated as in training, with a name for each."""
         raise NotImplementedError  # every kind says it
 
+    def read_with_origins(
+        self, paths: Sequence[str | Path], spec: Spec
+    ) -> tuple[list[Origin], Inputs]:
+        """What `read` gives, with the origin of each input in the place of its name."""
+        names, inputs = self.read(paths, spec)
+        return [Origin(name) for name in names], inputs
+
+    def convert_with_origins(self, x: Part, spec: Spec) -> tuple[list[Origin], Inputs]:
+        """What `convert` gives, with the origin of each input."""
+        inputs = self.convert(x, spec)
+        return [Origin(row) for row in range(len(inputs))], inputs
+
     def files(self, paths: Sequence[str | Path]) -> list[Path]:
         """What `predict` is given, file by file: what is wrong with one is said of it alone."""
         return expanded(paths)
@@ -95,8 +125,19 @@ class Kind(Generic[S]):
         """What `sample` or `predict` made, in the units of the data."""
         return made
 
+    def answer(self, prediction: Mapping[str, Any], spec: Spec, origin: Origin) -> dict[str, Any]:
+        """A prediction, its tensors in the units of the data and in the size of the input."""
+        return {
+            key: self.to_data_units(value[None], spec)[0] if hasattr(value, "shape") else value
+            for key, value in prediction.items()
+        }
+
+    def overlay(self, answer: Mapping[str, Any], spec: Spec, origin: Origin) -> Tensor | None:
+        """The image that was predicted from, with the answer drawn onto it; None for no image."""
+        return None
+
     def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- by kind
-        """Write what `sample` or `predict` made, as `path` with an ending; the files written."""
+        """Write what is in the units of the data, as `path` with an ending; the files written."""
         raise UserError(f"{self.name} data has no way to be written; make no samples of it")
 
     def check(self, path: Path, **options: Any) -> Report:  # noqa: ANN401 -- those of `find`
@@ -120,6 +161,38 @@ class Kind(Generic[S]):
         """The data in one line for the card."""
         return str(spec.get("name", "none"))
 
+    def axes(self, spec: Spec) -> dict[str, list[str]]:
+        """What sizes of a network stand for, by name: tokens, columns or classes, in their order.
+
+        `start=RUN` takes weights by these names, whatever places they have in two descriptions.
+        """
+        vocabularies = {
+            before + NAMES[spec[name]["kind"]]: [*spec[name]["vocabulary"]]
+            for name, before in (("tokens", ""), ("target_tokens", "target "))
+            if name in spec
+        }
+        others = {"columns": [*spec.get("features", ())], "classes": [*spec.get("classes", ())]}
+        return {axis: names for axis, names in (vocabularies | others).items() if names}
+
+    def with_one_more(self, spec: Spec, axis: str) -> Spec:
+        """The description with one more name at the end of an axis: what grows belongs to it."""
+        names = self.axes(spec)[axis]
+        more = [*names, max(names, key=len) + "+"]
+        if axis == "classes":
+            return spec | {"classes": more}
+        grown = {  # means and deviations of columns, say
+            name: [*values, values[-1]]
+            for name, values in spec.items()
+            if isinstance(values, list) and len(values) == len(names) and name != "classes"
+        }
+        grown["shape"] = [len(more)] if spec["shape"] == [len(names)] else spec["shape"]
+        if axis == "columns":
+            return spec | grown | {"features": more}
+        name = "target_tokens" if axis.startswith("target ") else "tokens"
+        kind = spec[name]["kind"]  # of byte pairs one more would have to spell something
+        tokens = {"kind": "words" if kind == "bpe" else kind, "vocabulary": more}
+        return spec | grown | {name: tokens}
+
 
 def register(kind: Kind[Any]) -> None:
     """Make a kind of one's own known by its name."""
@@ -139,6 +212,11 @@ def named(name: str) -> Kind[Any]:
         raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
     return kind
+
+
+def of(spec: Spec) -> Kind[Any]:
+    """The kind of a description; one that a recipe made by itself may name none."""
+    return named(spec["kind"]) if spec.get("kind") in names() else Kind()
 
 
 def matching(path: Path) -> Kind[Any] | None:

@@ -6,14 +6,15 @@
 Edges are in pixels from the left and the top of the image, with decimals where need be; an image
 may have several rows, or none. `train`, `valid` and `test` may each be such a folder. The target is
 a tensor (images, most boxes, 5): the class (-1 where there is none), then left, top, right and
-bottom as parts of width and height, so that `size=` changes images (bilinear) and no box.
+bottom as parts of width and height, so that `size=` changes images (bilinear) and no box. A box
+that is predicted is in pixels of the image that was given, and is drawn onto it with `--out`.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,20 +27,22 @@ from everynet.data.dataset import Batch, Spec
 from everynet.data.images import folder
 from everynet.data.images.decoded_cache import Decoded
 from everynet.data.images.skipped import Tally
-from everynet.data.images.standardize import Standardize, write_images
-from everynet.data.kinds.image_kind import ImageKind, Listing
+from everynet.data.images.standardize import Standardize
+from everynet.data.kinds import Origin
+from everynet.data.kinds.image_kind import ImageKind, Listing, read_colours
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Pair, Samples, class_numbers, unknown_class
 from everynet.data.split import PARTS
 from everynet.plot.style import colour
-from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 FILE = "boxes.csv"
-HEADER = ("image", "class", "left", "top", "right", "bottom")
+EDGES = ("left", "top", "right", "bottom")
+HEADER = ("image", "class", *EDGES)
 MOST_BYTES = 2**26
+MOST_BOXES = 10_000  # on one image
 
 Box: TypeAlias = tuple[str, tuple[float, float, float, float]]
 """Class, and left, top, right and bottom as parts of width and height."""
@@ -52,6 +55,7 @@ class Boxes(ImageKind[Samples]):
     name: ClassVar[str] = "boxes"
     about: ClassVar[str] = f"images with boxes: a folder of images with a {FILE} in it"
     target: ClassVar[str] = "boxes"
+    drawn: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         return folder.has_in_it(path, FILE)
@@ -94,22 +98,31 @@ class Boxes(ImageKind[Samples]):
             given += [file for file in inside if file.name != FILE]
         return super().files(given)
 
-    def write(self, made: Float[Tensor, "images boxes 5"], spec: Spec, path: Path) -> list[Path]:
-        """The boxes drawn on white, each in the colour of its class, and as csv in pixels."""
-        boxes = made.detach().cpu().float()
-        _, height, width = spec["shape"]
-        pictures = write_images(torch.stack([_drawn(row, height, width) for row in boxes]), path)
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(HEADER)
-        for number, rows in enumerate(boxes.tolist()):
-            for kind, *edges in rows:
-                if kind >= 0:
-                    pixels = (e * s for e, s in zip(edges, (width, height) * 2, strict=True))
-                    name = spec["classes"][int(kind)]
-                    writer.writerow([number, name, *(f"{pixel:.2f}" for pixel in pixels)])
-        files.write(path.with_suffix(".csv"), text.getvalue().encode())
-        return [*pictures, path.with_suffix(".csv")]
+    def answer(self, prediction: Mapping[str, Any], spec: Spec, origin: Origin) -> dict[str, Any]:
+        """A box, which a network gives in parts of the image, in pixels of the input."""
+        height, width = origin.size or spec["shape"][1:]
+        found = dict(prediction)
+        for key, value in prediction.items():
+            if getattr(value, "shape", None) == (4,):
+                edges = zip(EDGES, value.tolist(), (width, height) * 2, strict=True)
+                found[key] = {name: part * most for name, part, most in edges}
+        return found
+
+    def overlay(self, answer: Mapping[str, Any], spec: Spec, origin: Origin) -> Tensor | None:
+        """The image with the outline of the box, in the colour of its class."""
+        image = read_colours(origin)
+        if image is None or "box" not in answer:
+            return None
+        drawn, (height, width) = image.clone(), image.shape[1:]
+        classes = spec["classes"]
+        number = classes.index(answer["class"]) if answer.get("class") in classes else 0
+        ink = (torch.tensor(to_rgb(colour(number))) * 255).round().byte()[:, None, None]
+        left, top, right, bottom = (round(answer["box"][name]) for name in EDGES)
+        line = max(1, round(max(height, width) / 250))
+        inside = image[:, top + line : bottom - line, left + line : right - line]
+        drawn[:, top:bottom, left:right] = ink
+        drawn[:, top + line : bottom - line, left + line : right - line] = inside
+        return drawn
 
     def count(self, samples: Samples, report: Report) -> None:
         report.task, report.split = samples.task, samples.split
@@ -156,6 +169,11 @@ def _listed(root: Path, tally: Tally, probe: folder.Probe) -> list[File]:
             name = cells["image"].strip()
             if name not in paths:
                 raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
+            if len(boxes[name]) == MOST_BOXES:
+                raise UserError(
+                    f"{place}: image {shown(name, 80)} must have at most {MOST_BOXES:,} boxes, "
+                    "because every image is given room for as many; cut it into smaller images"
+                )
             if name in good:
                 boxes[name].append(_box(place, cells, *probe(paths[name])[:2]))
     except csv.Error as error:
@@ -169,7 +187,7 @@ def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:
     if not kind:
         raise UserError(f"{place}: class is empty; name one")
     edges = []
-    for name in HEADER[2:]:
+    for name in EDGES:
         try:
             edges.append(float(cells[name]))
         except ValueError:
@@ -185,7 +203,8 @@ def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:
     if left >= right or top >= bottom:
         low, high = ("left", "right") if left >= right else ("top", "bottom")
         raise UserError(
-            f"{place}: {low} ({cells[low].strip()}) must be below {high} ({cells[high].strip()})"
+            f"{place}: {low} ({shown(cells[low].strip(), 40)}) must be below {high} "
+            f"({shown(cells[high].strip(), 40)})"
         )
     return kind, (left / width, top / height, right / width, bottom / height)
 
@@ -213,28 +232,6 @@ def _targets(
         for place, (kind, edges) in enumerate(boxes):
             y[row, place] = torch.tensor([number[kind], *edges])
     return y
-
-
-def _drawn(
-    boxes: Float[Tensor, "boxes 5"], height: int, width: int
-) -> Float[Tensor, "3 height width"]:
-    """The outlines of boxes on white."""
-    canvas = torch.ones(3, height, width)
-    for kind, *edges in boxes.tolist():
-        if kind < 0:
-            continue
-        ink = torch.tensor(to_rgb(colour(int(kind))))[:, None]
-        sides = (width, height, width, height)
-        # the right and bottom pixel is the last inside
-        pixels = [
-            round(e * s) - (at > 1) for at, (e, s) in enumerate(zip(edges, sides, strict=True))
-        ]
-        left, top, right, bottom = (
-            min(s - 1, max(0, p)) for p, s in zip(pixels, sides, strict=True)
-        )
-        canvas[:, [top, bottom], left : right + 1] = ink[..., None]
-        canvas[:, top : bottom + 1, [left, right]] = ink[..., None]
-    return canvas
 
 
 KIND = Boxes()

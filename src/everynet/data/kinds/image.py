@@ -83,18 +83,19 @@ class Image(ImageKind[Samples]):
             raise UserError(f"{shown(path)} must hold images, and x is a table")
         return samples
 
-    def from_memory(self, given: Given) -> Samples | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Samples | None:
         x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
         if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
             return None
-        return arrays.make_samples(Path(given.short), {"train": (x, y)}, None, given.digest)
+        part = "test" if like else "train"
+        return arrays.make_samples(Path(given.short), {part: (x, y)}, None, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         return Standardize.of(spec).to_data_units(made.detach().cpu())
 
     def write(self, made: Tensor, spec: Spec, path: Path) -> list[Path]:
         """Images in the colours of the data: each a PNG, and where there are several a sheet."""
-        return write_images(self.to_data_units(made, spec), path)
+        return write_images(made, path)
 
     def look_over(self, path: Path, report: Report, **options: Any) -> None:  # noqa: ANN401
         if kind_of_path(path) != "folder":

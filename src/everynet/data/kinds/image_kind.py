@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import torch
+from jaxtyping import UInt8
 from torch import Tensor
 
 from everynet.data.dataset import Batch, Data, Spec
@@ -39,7 +40,7 @@ from everynet.data.images.standardize import (
     resize,
 )
 from everynet.data.in_memory import Part
-from everynet.data.kinds import Inputs, Kind
+from everynet.data.kinds import Inputs, Kind, Origin
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes, regular
 from everynet.data.report import Report
@@ -249,9 +250,18 @@ class ImageKind(Kind[S]):
         return int(max(1, min(1000, pixels // (height * width))))
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
+        origins, images = self.read_with_origins(paths, spec)
+        return [str(origin.name) for origin in origins], images
+
+    def read_with_origins(
+        self, paths: Sequence[str | Path], spec: Spec
+    ) -> tuple[list[Origin], Tensor]:
         return read_images_like(spec, self.files(paths), self.margin)
 
     def convert(self, x: Part, spec: Spec) -> Tensor:
+        return self.convert_with_origins(x, spec)[1]
+
+    def convert_with_origins(self, x: Part, spec: Spec) -> tuple[list[Origin], Tensor]:
         return images_like(spec, x, self.margin)
 
     def outliers(self, inputs: Inputs, spec: Spec) -> list[str]:
@@ -356,6 +366,14 @@ def _by_stem(
             raise UserError(f"{shown(path)} must be the only one of its name, up to the ending")
         found[stem] = path
     return found
+
+
+def read_colours(origin: Origin) -> UInt8[Tensor, "3 height width"] | None:
+    """The pixels of an input in colour, to draw onto; None where it was no image."""
+    if origin.pixels is None:
+        return None
+    pixels = origin.pixels()
+    return pixels if len(pixels) == 3 else pixels[:1].expand(3, -1, -1)
 
 
 def check_same_size(columns: Sequence[list[Path]], probe: folder.Probe) -> None:

@@ -32,7 +32,7 @@ from everynet.data.samplers import Buckets, flattened
 from everynet.data.samples import class_numbers, describe_like
 from everynet.data.split import PARTS, all_parts, test_part
 from everynet.data.texts import lines as texts
-from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
+from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens, note_unknown, of_run
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -103,12 +103,13 @@ class LabelledTexts(Kind[Labelled]):
         rows = [(text, label.strip()) for text, label in found]
         return Labelled.divide(rows, shown(path), like=like)
 
-    def from_memory(self, given: Given) -> Labelled | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Labelled | None:
         y = given.y.tolist() if isinstance(given.y, np.ndarray) else given.y
         if not isinstance(given.x, list) or not isinstance(y, list):
             return None
         labels = [str(label).strip() for label in y]
-        return Labelled.divide(list(zip(texts_of(given.x), labels, strict=True)), given.short)
+        samples = list(zip(texts_of(given.x), labels, strict=True))
+        return Labelled.divide(samples, given.short, like=like)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
@@ -125,13 +126,15 @@ class LabelledTexts(Kind[Labelled]):
         like: Spec | None = None,
     ) -> Data:
         texts.check_vocabulary(vocabulary)
+        given = None if like else of_run(tokens, SENTENCE, vocabulary)
         if like is not None:
             learned, spec = Tokens.of(like), describe_like(like, samples)
             named = {label: shown(label) for label in samples.parts["test"][1]}
             known = class_numbers(like, samples.name, named.values())
             number = {label: known[name] for label, name in named.items()}
         else:
-            learned = Tokens.learned(samples.parts["train"][0], tokens, SENTENCE, vocabulary)
+            train = samples.parts["train"][0]
+            learned = given or Tokens.learned(train, tokens, SENTENCE, vocabulary)
             number = {label: row for row, label in enumerate(samples.classes)}
             spec = {
                 "name": samples.name,
@@ -148,7 +151,8 @@ class LabelledTexts(Kind[Labelled]):
             y = torch.tensor([number[label] for label in labels])
             splits[part] = (*flattened([learned.encode(text) for text in found]), y)
         sampler = Buckets(("ragged", "plain"))
-        return Data(splits, spec, batch_size, seed, samples.digest, sampler)
+        notes = note_unknown(given, splits["train"][0], samples.name)
+        return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
         """Each line, or each file where files were learned; of a .tsv the second column."""

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.texts.lines import cut, read
+from everynet.data.texts.lines import check_length, cut, read
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -33,6 +33,8 @@ class Lines(Kind[Any]):
             found = [(n, line.strip()) for n, line in enumerate(cut(read(path)), 1) if line.strip()]
             if not found:
                 raise UserError(f"{shown(path)} must hold a line that is not empty")
+            for number, line in found:
+                check_length(path, number, line)
             names += [f"{path}:{number}" for number, _ in found]
             lines += [line for _, line in found]
         return names, lines

@@ -5,8 +5,9 @@ x and a 4-D y, those of y. Images are standardised channel by channel, targets a
 
     y = (value - target_mean) / target_std
 
-over the training targets. `size=` resizes both (bilinear). What a network made is written as PNG,
-from black at `target_low` to white at `target_high`, and as npy with the exact values.
+over the training targets. `size=` resizes both (bilinear). What a network makes is as large as the
+image that it was given (bilinear) and in the units of the targets; it is written as PNG, from black
+at `target_low` to white at `target_high`, and as npy with the exact values.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
+from torch.nn.functional import interpolate
 
 from everynet.data.dataset import Batch, Spec
 from everynet.data.images import decode as picture
@@ -33,6 +35,7 @@ from everynet.data.images.standardize import (
     write_images,
 )
 from everynet.data.in_memory import Array, Given
+from everynet.data.kinds import Origin
 from everynet.data.kinds.image_kind import Listing, PairedKind
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Pair, Samples
@@ -86,6 +89,7 @@ class Map(PairedKind[Maps]):
     title: ClassVar[str] = "images with images"
     folders: ClassVar[tuple[str, str]] = ("inputs", "targets")
     arrays: ClassVar[tuple[str, ...]] = (".npz",)
+    drawn: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
@@ -101,15 +105,26 @@ class Map(PairedKind[Maps]):
         found = arrays.pairs(path, arrays.held(path), like)
         return _make_samples(path, found, arrays.digest(path), like)
 
-    def from_memory(self, given: Given) -> Maps | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Maps | None:
         x, y = given.x, given.y
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or x.ndim < 3:
             return None
-        return _make_samples(Path(given.short), {"train": (x, y)}, given.digest)
+        part = "test" if like else "train"
+        return _make_samples(Path(given.short), {part: (x, y)}, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         values: Tensor = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]
         return values
+
+    def answer(self, prediction: Mapping[str, Any], spec: Spec, origin: Origin) -> dict[str, Any]:
+        """The map in the units of the targets and as large as its image."""
+        found = super().answer(prediction, spec, origin)
+        for key, value in found.items():
+            if hasattr(value, "shape") and origin.size and value.shape[1:] != origin.size:
+                (found[key],) = interpolate(
+                    value[None], origin.size, mode="bilinear", antialias=True
+                )
+        return found
 
     def resized(self, pair: Pair, size: int) -> Pair:
         return resize(pair[0], size, self.margin), resize(pair[1], size, self.margin)
@@ -137,12 +152,11 @@ class Map(PairedKind[Maps]):
         self, made: Float[Tensor, "maps channels height width"], spec: Spec, path: Path
     ) -> list[Path]:
         """Pictures, and all values in the units of the targets as one npy."""
-        values = self.to_data_units(made, spec)
         low, high = spec["target_low"], spec["target_high"]
-        grey = values if values.shape[1] in (1, 3) else values[:, :1]
+        grey = made if made.shape[1] in (1, 3) else made[:, :1]
         pictures = write_images(((grey - low) / max(high - low, 1e-300)).clamp(0, 1).float(), path)
         content = io.BytesIO()
-        np.save(content, values.float().numpy())
+        np.save(content, made.float().numpy())
         files.write(path.with_suffix(".npy"), content.getvalue())
         return [*pictures, path.with_suffix(".npy")]
 

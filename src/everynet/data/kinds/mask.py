@@ -3,15 +3,15 @@
 A mask is a PNG as large as its image, grey or with a palette. The levels found in the training
 masks, sorted, are classes 0, 1, 2 ... (`spec["levels"]`); the first is the background. They are
 named as they are ("0", "255"), or by a file `classes.txt` in the folder, one name a line.
-`size=` resizes images (bilinear) and masks (nearest) alike. Masks that a network made are written
-as PNG files with a palette, whose numbers are the classes.
+`size=` resizes images (bilinear) and masks (nearest) alike. A mask that a network predicts is as
+large as the image that it was given (nearest) and has the levels of the user's masks; it is written
+as a grey PNG, and beside it the image with each class but the first in a colour.
 """
 
 from __future__ import annotations
 
-import io
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any, ClassVar
 import torch
 from jaxtyping import Bool, Int, Shaped, UInt8
 from matplotlib.colors import to_rgb
-from PIL import Image
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -29,14 +28,20 @@ from everynet.data.images import decode as picture
 from everynet.data.images import folder
 from everynet.data.images.decoded_cache import Decoded, decode_all, large
 from everynet.data.images.file_cache import Facts
-from everynet.data.images.standardize import Standardize, resize
-from everynet.data.kinds.image_kind import Listing, PairedKind, Reader, check_same_size
+from everynet.data.images.standardize import Standardize, resize, write_image
+from everynet.data.kinds import Origin
+from everynet.data.kinds.image_kind import (
+    Listing,
+    PairedKind,
+    Reader,
+    check_same_size,
+    read_colours,
+)
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS
 from everynet.plot.style import CYCLE
-from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -76,6 +81,7 @@ class Mask(PairedKind[Masks]):
     target: ClassVar[str] = "mask"
     title: ClassVar[str] = "images with masks"
     folders: ClassVar[tuple[str, str]] = ("images", "masks")
+    drawn: ClassVar[bool] = True
 
     def readers(self, columns: Sequence[list[Path]], how: folder.Decoding) -> list[Reader]:
         check_same_size(columns, how.seen.probe)
@@ -119,21 +125,50 @@ class Mask(PairedKind[Masks]):
             )
         return {"levels": list(samples.levels)}, PrepareMasks(standardize)
 
-    def write(self, made: Int[Tensor, "masks height width"], spec: Spec, path: Path) -> list[Path]:
-        """Each mask as a PNG with a palette, whose numbers are the classes."""
+    def to_data_units(
+        self, made: Int[Tensor, "masks height width"], spec: Spec
+    ) -> UInt8[Tensor, "masks height width"]:
+        """The level of the class of each pixel."""
+        return torch.tensor(spec["levels"], dtype=torch.uint8)[made.detach().cpu()]
+
+    def answer(self, prediction: Mapping[str, Any], spec: Spec, origin: Origin) -> dict[str, Any]:
+        """The mask in levels and as large as its image, and the share of each class in it."""
+        found: dict[str, Any] = {}
+        for key, value in prediction.items():
+            found[key] = value
+            if hasattr(value, "shape"):
+                mask = nearest(value[None].cpu(), origin.size or tuple(value.shape))
+                (found[key],) = self.to_data_units(mask, spec)
+                counts = torch.bincount(mask.flatten(), minlength=len(spec["classes"]))
+                shares = (counts / mask.numel()).tolist()
+                found["classes"] = dict(zip(spec["classes"], shares, strict=True))
+        return found
+
+    def overlay(self, answer: Mapping[str, Any], spec: Spec, origin: Origin) -> Tensor | None:
+        """The image, and halfway between its colours and that of its class where it has one."""
+        image = read_colours(origin)
+        masks = [value for value in answer.values() if hasattr(value, "shape")]
+        if image is None or not masks:
+            return None
+        colours = torch.tensor(_palette(len(spec["levels"]))).reshape(-1, 3)
+        drawn = image.clone()
+        for level, ink in list(zip(spec["levels"], colours, strict=True))[1:]:
+            half = (image.int() + ink[:, None, None]) // 2
+            drawn = torch.where(masks[0] == level, half.byte(), drawn)
+        return drawn
+
+    def write(
+        self, made: UInt8[Tensor, "masks height width"], spec: Spec, path: Path
+    ) -> list[Path]:
+        """Each mask as a grey PNG of its levels."""
         if path.suffix not in ("", ".png"):
             raise UserError(f"--out ({shown(path)}) must end in .png, because masks were made")
         stem = path.with_suffix("")
         one = len(made) == 1
         written = []
-        for number, mask in enumerate(made.detach().cpu().to(torch.uint8)):
-            image = Image.fromarray(mask.numpy())
-            image.putpalette(_palette(len(spec["classes"])))  # makes it one with a palette
-            content = io.BytesIO()
-            image.save(content, "png")
+        for number, mask in enumerate(made):
             name = stem.name if one else f"{stem.name}-{number:03}"
-            written.append(stem.with_name(f"{name}.png"))
-            files.write(written[-1], content.getvalue())
+            written.append(write_image(mask[None], stem.with_name(f"{name}.png")))
         return written
 
     def decode_target(self, path: Path, content: bytes) -> object:
@@ -151,12 +186,13 @@ class Mask(PairedKind[Masks]):
 
 
 def nearest(
-    y: Shaped[Tensor, "batch height width"], size: int
-) -> Shaped[Tensor, "batch {size} {size}"]:
-    """Masks brought to `size` x `size`: each pixel is the nearest one, never a mean."""
-    if y.shape[1:] == (size, size):
+    y: Shaped[Tensor, "batch height width"], size: int | tuple[int, ...]
+) -> Shaped[Tensor, "batch rows columns"]:
+    """Masks brought to `size`, height and width: each pixel is the nearest one, never a mean."""
+    sides = (size, size) if isinstance(size, int) else size
+    if y.shape[1:] == sides:
         return y
-    return interpolate(y[:, None].float(), (size, size), mode="nearest-exact")[:, 0].to(y.dtype)
+    return interpolate(y[:, None].float(), sides, mode="nearest-exact")[:, 0].to(y.dtype)
 
 
 def _fitted(levels: UInt8[Any, "height width"], size: int) -> UInt8[Tensor, "rows columns"]:

@@ -27,7 +27,7 @@ from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.samples import describe_like
 from everynet.data.split import PARTS
 from everynet.data.texts import lines as texts
-from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens
+from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens, note_unknown, of_run
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -64,11 +64,11 @@ class TextPairs(Kind[Pairs]):
             raise UserError(f"data ({shown(path)}) must be {self.about}")
         return Pairs.divide(found, shown(path), like=like)
 
-    def from_memory(self, given: Given) -> Pairs | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> Pairs | None:
         if not isinstance(given.x, list) or not isinstance(given.y, list):
             return None
         both = texts_of(given.x), texts_of(given.y)
-        return Pairs.divide(list(zip(*both, strict=True)), given.short)
+        return Pairs.divide(list(zip(*both, strict=True)), given.short, like=like)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
@@ -85,6 +85,7 @@ class TextPairs(Kind[Pairs]):
         same: bool = False,
         like: Spec | None = None,
     ) -> Data:
+        given = None if like else of_run(tokens, SENTENCE, vocabulary)
         if like is not None:
             source, target = Tokens.of(like), Tokens.of(like, "target_tokens")
             spec = describe_like(like, samples)
@@ -102,7 +103,8 @@ class TextPairs(Kind[Pairs]):
             }
         splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
         sampler = Buckets(("ragged", "ragged"))
-        return Data(splits, spec, batch_size, seed, samples.digest, sampler)
+        notes = note_unknown(given, splits["train"][0], samples.name)
+        return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
         """Each line of a file is one source; of a .tsv the first column of each line."""
@@ -135,6 +137,9 @@ class TextPairs(Kind[Pairs]):
 def _learned(samples: Pairs, tokens: str, vocabulary: int, same: bool) -> tuple[Tokens, Tokens]:
     """The vocabularies of sources and targets; one of both together where they are the `same`."""
     texts.check_vocabulary(vocabulary)
+    if given := of_run(tokens, SENTENCE, vocabulary):
+        other = None if same else of_run(tokens, SENTENCE, vocabulary, "target_tokens")
+        return given, other or given
     left, right = samples.parts["train"]
     if same:
         joint = Tokens.learned([*left, *right], tokens, SENTENCE, vocabulary)

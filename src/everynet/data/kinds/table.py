@@ -23,7 +23,7 @@ from torch import Tensor
 
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part
-from everynet.data.kinds import Kind, files_in
+from everynet.data.kinds import Kind, Origin, files_in
 from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, describe, describe_like, renumber
@@ -74,10 +74,18 @@ class Table(Kind[Samples]):
         return samples
 
     def from_memory(
-        self, given: Given, *, target: str = "", task: str = "", drop: tuple[str, ...] = ()
+        self,
+        given: Given,
+        *,
+        target: str = "",
+        task: str = "",
+        drop: tuple[str, ...] = (),
+        like: Spec | None = None,
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
+        if like is not None:
+            return frames.samples_like(like, given, target)
         return frames.samples(given, target, task, drop)
 
     def convert(self, x: Part, spec: Spec) -> Tensor:
@@ -96,12 +104,20 @@ class Table(Kind[Samples]):
         return Data(splits, spec, batch_size, seed, samples.digest, notes=notes)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
-        names: list[str] = []
+        origins, rows = self.read_with_origins(paths, spec)
+        return [str(origin.name) for origin in origins], rows
+
+    def read_with_origins(
+        self, paths: Sequence[str | Path], spec: Spec
+    ) -> tuple[list[Origin], Tensor]:
+        origins: list[Origin] = []
         rows: list[Tensor] = []
         for path in files_in(paths):
             rows.append(_rows(path, spec))
-            names += [f"{path}:{row}" for row in range(len(rows[-1]))]
-        return names, torch.cat(rows)
+            written = path.suffix.lower() in TEXT
+            ids = (written and csv_table.read_ids(path)) or [""] * len(rows[-1])
+            origins += [Origin(f"{path}:{row}", one) for row, one in enumerate(ids)]
+        return origins, torch.cat(rows)
 
     def to_data_units(
         self, made: Float[Tensor, "rows columns"], spec: Spec
@@ -113,15 +129,14 @@ class Table(Kind[Samples]):
         """Rows in the units of the data, as csv; points in the plane as a picture too."""
         if path.suffix not in ("", ".csv"):
             raise UserError(f"--out ({shown(path)}) must end in .csv, because rows were made")
-        values = self.to_data_units(made, spec)
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(spec["features"])
-        writer.writerows(values.tolist())
+        writer.writerows(made.tolist())
         files.write(path.with_suffix(".csv"), text.getvalue().encode())
-        if values.shape[1] != 2:
+        if made.shape[1] != 2:
             return [path.with_suffix(".csv")]
-        figure = scatter(values, labels=spec["features"], title=f"{len(values):,} samples")
+        figure = scatter(made, labels=spec["features"], title=f"{len(made):,} samples")
         files.write(path.with_suffix(".png"), png(figure))
         return [path.with_suffix(".csv"), path.with_suffix(".png")]
 

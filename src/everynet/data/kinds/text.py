@@ -28,7 +28,18 @@ from everynet.data.samplers import Lanes, Windows
 from everynet.data.samples import describe_like
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
-from everynet.data.texts.tokens import KINDS, NAMES, UNKNOWN, Tokens, check_kind, places
+from everynet.data.texts.lines import check_length
+from everynet.data.texts.tokens import (
+    KINDS,
+    NAMES,
+    STREAM,
+    UNKNOWN,
+    Tokens,
+    check_kind,
+    note_unknown,
+    of_run,
+    places,
+)
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -92,10 +103,13 @@ class Text(Kind[LongText]):
             return LongText(str(path), all_parts(text), "", ALL_OF_IT, test_only=True)
         return LongText(str(path), {"whole": text}, hashlib.sha256(content).hexdigest())
 
-    def from_memory(self, given: Given) -> LongText | None:
+    def from_memory(self, given: Given, *, like: Spec | None = None) -> LongText | None:
         if not isinstance(given.x, list) or given.y is not None:
             return None
-        return LongText(given.short, {"whole": "\n".join(given.x)}, given.digest)
+        text = "\n".join(given.x)
+        if like:
+            return LongText(given.short, all_parts(text), "", ALL_OF_IT, test_only=True)
+        return LongText(given.short, {"whole": text}, given.digest)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)
@@ -113,7 +127,9 @@ class Text(Kind[LongText]):
         like: Spec | None = None,
     ) -> Data:
         """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
-        parts, split = divided(samples, tokens)
+        given = None if like else of_run(tokens, STREAM, vocabulary)
+        known = Tokens.of(like) if like else given
+        parts, split = divided(samples, known.kind if known else tokens)
         if like is not None:
             learned, spec = Tokens.of(like), describe_like(like, samples)
             stream = learned.stream(parts["test"])
@@ -124,7 +140,7 @@ class Text(Kind[LongText]):
                 )
             splits = all_parts((stream,))
         else:
-            learned = Tokens.learned([parts["train"]], tokens, most=vocabulary)
+            learned = given or Tokens.learned([parts["train"]], tokens, most=vocabulary)
             splits = {part: (learned.stream(parts[part]),) for part in PARTS}
             spec = {
                 "name": samples.name,
@@ -143,6 +159,7 @@ class Text(Kind[LongText]):
             samples.digest,
             sampler=sampler,
             eval_batch_size=AT_ONCE,
+            notes=note_unknown(given, splits["train"][0], shown(samples.name)),
         )
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
@@ -155,6 +172,8 @@ class Text(Kind[LongText]):
             found = [(n, line) for n, line in enumerate(text.split("\n"), 1) if line.strip()]
             if not found:
                 raise UserError(f"{shown(path)} must hold a line that is not empty")
+            for number, line in found:
+                check_length(path, number, line)
             names += [f"{path}:{number}" for number, _ in found]
             lines += [_encoded(tokens, line) for _, line in found]
         return names, lines

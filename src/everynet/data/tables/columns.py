@@ -96,9 +96,16 @@ def survey(file: CsvFile, names: Sequence[str]) -> list[Treatment]:
     return [_decided(file, name, seen[name], of_commas) for name in names]
 
 
+def _floats(cells: list[str]) -> Float64[np.ndarray, " rows"]:
+    """Cells as numbers with decimal points; ValueError where one is none, as 1_2."""
+    if any("_" in cell for cell in cells):
+        raise ValueError("1_2 is a number for Python alone")
+    return np.array(cells).astype(np.float64)
+
+
 def _look(seen: _Forms, cells: list[str], lines: Lines) -> None:
     try:
-        if np.isfinite(np.array(cells).astype(np.float64)).all():
+        if np.isfinite(_floats(cells)).all():
             seen.filled += len(cells)
             seen.points += len(cells)
             pointed = [place for place, cell in enumerate(cells) if "." in cell]
@@ -121,7 +128,7 @@ def _look(seen: _Forms, cells: list[str], lines: Lines) -> None:
             continue
         seen.filled += count
         points = is_number(bare) and math.isfinite(float(bare))
-        commas = _COMMAS.fullmatch(bare) is not None
+        commas = _COMMAS.fullmatch(bare) is not None and math.isfinite(_of_comma(bare))
         orders = _orders(bare)
         seen.points += count * points
         seen.commas += count * commas
@@ -256,7 +263,7 @@ def _parsed(
         return np.array(known, np.int32)
     if form == "number" and treatment["decimal"] == ".":
         try:
-            x = np.array(cells).astype(np.float64)
+            x = _floats(cells)
             if np.isfinite(x).all():
                 return x
         except ValueError:
@@ -280,6 +287,11 @@ def _parsed(
     return made
 
 
+def _of_comma(cell: str) -> float:
+    """A number that is written with a decimal comma."""
+    return float(cell.replace(".", "").replace(",", "."))
+
+
 def _value(cell: str, treatment: Treatment) -> float | None:
     """A cell as a number, NaN where it is missing, None where it is something else."""
     if cell.lower() in MISSING:
@@ -289,7 +301,8 @@ def _value(cell: str, treatment: Treatment) -> float | None:
     if treatment["decimal"] == ",":
         if not _COMMAS.fullmatch(cell):
             return None
-        cell = cell.replace(".", "").replace(",", ".")
+        value = _of_comma(cell)
+        return value if math.isfinite(value) else None
     return float(cell) if is_number(cell) and math.isfinite(float(cell)) else None
 
 

@@ -179,9 +179,9 @@ def _lines(path: Path, encoding: str, separator: str) -> Iterator[tuple[int, lis
 
 
 def is_number(cell: str) -> bool:
-    """Whether a cell is a number with a decimal point, finite or not."""
+    """Whether a cell is a number with a decimal point, finite or not; 1_2 is Python's alone."""
     try:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell

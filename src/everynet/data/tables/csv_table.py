@@ -8,6 +8,7 @@ rest for validation, by a hash of the row numbers; of real targets about so many
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ from everynet.system.wording import nearest, shown
 
 MOST_CLASSES = 50
 TASKS = ("classification", "regression")
+_ID = re.compile(r"(^|[^A-Za-z])(?i:id)$|[a-z]I[Dd]$")
 _SPLITS = {
     "classification": "of each class, by hash of the row number, a fifth is test and a tenth of "
     "the rest is valid",
@@ -57,7 +59,7 @@ def read(
 
 def choose_columns(file: CsvFile, target: str, drop: Sequence[str]) -> list[str]:
     """The names of the columns that are learned from, and last that of the target."""
-    _check_names(file, target, drop)
+    check_names(file, target, drop)
     names = [name for name in file.header if name != target and name not in set(drop)]
     if not names:
         raise UserError(f"{shown(file.path)} must have columns besides its target {shown(target)}")
@@ -131,14 +133,36 @@ def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
     return torch.from_numpy(forms.apply(treatments, values))
 
 
+def read_ids(path: Path) -> list[str]:
+    """The cells of the first column that is called an id (`id`, `row_id`, `CustomerID`), if any."""
+    file = open_csv(path)
+    named = (at for at, name in enumerate(file.header) if _ID.search(name.strip()))
+    at = next(named, None)
+    if at is None:
+        return []
+    return [shown(cells[at], 200) for lines in file.chunks() for _, cells in lines]
+
+
 def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
     """The columns that were learned from, and the target of each row."""
-    _check_names(file, target, ())
+    check_names(file, target, ())
     form = forms.survey(file, [target])
-    y, classes = _answers(file, form[0], forms.gather(file, form)[0], spec["task"], None)
+    values = forms.gather(file, form)[0]
+    return make_samples_like(spec, file, features_like(spec, file.path), form[0], values)
+
+
+def make_samples_like(
+    spec: Spec,
+    file: CsvFile,
+    x: Float64[Tensor, "rows features"],
+    found: Treatment,
+    values: Values,
+) -> Samples:
+    """Features treated as those of a run, with a target column that was read, for a test."""
+    y, classes = _answers(file, found, values, spec["task"], None)
     return Samples(
         name=shown(file.path),
-        parts=all_parts((features_like(spec, file.path), y)),
+        parts=all_parts((x, y)),
         digest="",
         split=ALL_OF_IT,
         classes=classes,
@@ -148,7 +172,8 @@ def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
     )
 
 
-def _check_names(file: CsvFile, target: str, drop: Sequence[str]) -> None:
+def check_names(file: CsvFile, target: str, drop: Sequence[str]) -> None:
+    """Refuse a target, or a column to drop, that the table has not."""
     if not target:
         raise UserError(
             f"target must name the column of {shown(file.path)} that is to be learned, one of "

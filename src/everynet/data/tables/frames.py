@@ -57,21 +57,9 @@ class Held(CsvFile):
 
 def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] = ()) -> Samples:
     """The table in memory; y is a column of its own, or that of x which `target` names."""
-    table = as_columns(given.x)
-    if not len(table):
-        raise UserError(f"data ({summarize(given.x)}) must have rows")
-    if given.y is not None:
-        if target:
-            raise UserError(
-                f"target ({shown(target)}) must be left out, because y was given beside X"
-            )
-        target = _free(given.target or "y", table.names)
-        y = given.y
-        if isinstance(y, Columns) or (isinstance(y, np.ndarray) and y.ndim != 1):
-            raise UserError(f"y ({summarize(y)}) must hold one value for each row of X")
-        truths = isinstance(y, np.ndarray) and y.dtype.kind == "b"
-        cells = np.array([*map(str, y)], object) if truths or isinstance(y, list) else y
-        table = Columns((*table.names, target), (*table.cells, cells), table.categories)
+    if given.y is not None and target:
+        raise UserError(f"target ({shown(target)}) must be left out, because y was given beside X")
+    table, target = _with_target(given, target)
     file = _file(given.short, table.names, len(table), digest=given.digest)
     with _rows_for_lines():
         names = csv_table.choose_columns(file, target, drop)
@@ -80,6 +68,35 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         values = [_values(file, treatment, place[treatment["name"]]) for treatment in found]
         real = place[target].dtype.kind == "f" or _pointed(place[target])
         return csv_table.make_samples(file, found, values, task, drop, real=real)
+
+
+def samples_like(spec: Spec, given: Given, target: str) -> Samples:
+    """The columns that were learned from, and the target of each row."""
+    table, target = _with_target(given, target)
+    file = _file(given.short, table.names, len(table))
+    csv_table.check_names(file, target, ())
+    cells = table.cells[table.names.index(target)]
+    with _rows_for_lines():
+        found = _form(file, target, cells, target in table.categories)
+        values = _values(file, found, cells)
+        x = features_like(spec, table if given.y is None else given.x)
+        return csv_table.make_samples_like(spec, file, x, found, values)
+
+
+def _with_target(given: Given, target: str) -> tuple[Columns, str]:
+    """The table with its target, and the name of that: y where it was given apart."""
+    table = as_columns(given.x)
+    if not len(table):
+        raise UserError(f"data ({summarize(given.x)}) must have rows")
+    if given.y is not None:
+        target = _free(given.target or "y", table.names)
+        y = given.y
+        if isinstance(y, Columns) or (isinstance(y, np.ndarray) and y.ndim != 1):
+            raise UserError(f"y ({summarize(y)}) must hold one value for each row of X")
+        truths = isinstance(y, np.ndarray) and y.dtype.kind == "b"
+        cells = np.array([*map(str, y)], object) if truths or isinstance(y, list) else y
+        table = Columns((*table.names, target), (*table.cells, cells), table.categories)
+    return table, target
 
 
 def features_like(spec: Spec, x: Part) -> Float64[Tensor, "rows features"]:

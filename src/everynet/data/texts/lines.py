@@ -7,6 +7,7 @@ files stay aligned whatever characters they hold.
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,8 +30,10 @@ from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 MOST_BYTES = 2**30
-LOOKED = 1000
-"""So many lines tell what a file holds."""
+MOST_LINE = 2**24
+"""Characters of one text among many: its tokens take a hundred times as much memory."""
+LOOKED, LOOKED_AT = 1000, 2**22
+"""So many lines, of so many characters together, tell what a file holds."""
 BY_ROW = "by hash of the row number, a fifth is test and a tenth of the rest is valid"
 
 
@@ -104,9 +107,19 @@ def cut(content: str) -> list[str]:
     return [line.removesuffix("\r") for line in content.removesuffix("\n").split("\n")]
 
 
+def check_length(path: Path, number: int, line: str) -> None:
+    """Refuse a text whose tokens would take more memory than a text deserves."""
+    if len(line) > MOST_LINE:
+        raise UserError(
+            f"{shown(path)}: line {number} ({len(line):,} characters) must have at most "
+            f"{MOST_LINE:,}, because a line is one text; cut it into lines"
+        )
+
+
 def filled(path: Path, lines: list[str]) -> list[str]:
-    """The same lines, if none of them is empty."""
+    """The same lines, if none of them is empty or too long."""
     for number, line in enumerate(lines, 1):
+        check_length(path, number, line)
         if not line.strip():
             raise UserError(f"{shown(path)}: line {number} is empty; fill it in or leave it out")
     return lines
@@ -153,7 +166,8 @@ def beginning(path: Path) -> list[list[str]]:
         if kind_of_path(path) != "file":
             return []
         with path.open(encoding="utf-8-sig", errors="replace", newline="\n") as stream:
-            return [line.rstrip("\r\n").split("\t") for line in islice(stream, LOOKED)]
+            lines = io.StringIO(stream.read(LOOKED_AT), newline="\n")
+            return [line.rstrip("\r\n").split("\t") for line in islice(lines, LOOKED)]
     except (OSError, ValueError):
         return []
 

@@ -1,17 +1,20 @@
 """Tokens: how text becomes whole numbers and back, by characters, by words or by byte pairs.
 
 What was learned of a text (its vocabulary) is plain JSON in `spec["tokens"]`, so that the inputs of
-a prediction are cut exactly as the training text was. A token that is not in the training text is
-`<unknown>`. Words are what stands between spaces; the end of a line is a token of its own. Of byte
-pairs (`bpe.py`) nothing is unknown and every space comes back.
+a prediction are cut exactly as the training text was, and other texts with `tokens=RUN`. A token
+that is not in the training text is `<unknown>`. Words are what stands between spaces; the end of a
+line is a token of its own. Of byte pairs (`bpe.py`) nothing is unknown and every space comes back.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -20,6 +23,7 @@ from torch import Tensor
 from everynet.data.dataset import Spec
 from everynet.data.texts import bpe
 from everynet.system.errors import UserError
+from everynet.system.manifest import read_json
 from everynet.system.wording import unknown
 
 PAD, UNKNOWN, START, END = "<pad>", "<unknown>", "<start>", "<end>"
@@ -200,6 +204,63 @@ class Tokens:
         if self.kind == "characters":
             return "".join(tokens)
         return " ".join(tokens).replace(" \n ", "\n").replace(" \n", "\n").replace("\n ", "\n")
+
+
+def of_run(
+    tokens: str, special: Sequence[str] = STREAM, most: int = 0, name: str = "tokens"
+) -> Tokens | None:
+    """The vocabulary of the run in the folder `tokens`; None of a kind, whose tokens are learned.
+
+    Its fillers become `special`: a text has others than sentences. `name` says where it is in the
+    description of the run's data.
+    """
+    if tokens in KINDS or not (os.sep in tokens or os.path.isdir(tokens)):
+        check_kind(tokens)
+        return None
+    if most:
+        raise UserError(
+            f"vocabulary ({most}) must be 0, because the one of a run (tokens={tokens}) is taken "
+            "as it is; do vocabulary=0"
+        )
+    spec = read_json(Path(tokens) / "spec.json").get("spec")
+    if not isinstance(spec, dict) or name not in spec:
+        sort = "pairs of texts" if name != "tokens" else "a text"
+        raise UserError(
+            f"tokens ({tokens}) must be a run that learned from {sort}, because its vocabulary is "
+            f"taken; or one of {', '.join(KINDS)}"
+        )
+    try:
+        if not all(isinstance(word, str) for word in spec[name]["vocabulary"]):
+            raise ValueError(tokens)
+        found = Tokens.of(spec, name)
+        first = sum(1 for _ in takewhile(SENTENCE.__contains__, found.vocabulary))
+        more = len(special) - first
+        words = (*special, *(t for t in found.vocabulary[first:] if t not in special))
+        merges = tuple((a + more, b + more) for a, b in found.merges)
+        if UNKNOWN not in found.index or len({*words}) < len(words) - len(merges):
+            raise ValueError(tokens)
+        same = found.vocabulary[:first] == tuple(special)
+        return found if same else Tokens(found.kind, words, merges)
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise UserError(
+            f"tokens ({tokens}) must be a run whose vocabulary can be read, but spec.json holds "
+            "one that is damaged; name another"
+        ) from None
+
+
+def note_unknown(tokens: Tokens | None, train: Tensor, name: str) -> tuple[str, ...]:
+    """How much of a training text the vocabulary of a run does not know; all of it is refused."""
+    if tokens is None:
+        return ()
+    fillers = torch.tensor([tokens.index[filler] for filler in tokens.fillers]).long()
+    said = train[~torch.isin(train.long(), fillers)]
+    new = (said == tokens.index[UNKNOWN]).double().mean().item()
+    if new == 1:
+        raise UserError(
+            f"tokens must be a run on texts like {name}, because its vocabulary knows no token of "
+            "them; name another, or learn one with vocabulary=N"
+        )
+    return (f"the vocabulary is that of another run, which does not know {new:.1%} of the tokens",)
 
 
 def _byte_pairs(texts: Iterable[str], special: Sequence[str], most: int) -> Tokens:

@@ -30,7 +30,7 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.metrics import regressed, summarise_outputs
 from everynet.metrics.meanings import NUMBERS, meanings
-from everynet.nn.estimator import Array, inputs, regression
+from everynet.nn.estimator import Array, Learned, check_learned, inputs, regression
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import coefficients, fitted, residuals
@@ -53,6 +53,14 @@ class LeastSquares(RegressorMixin, BaseEstimator):
     def predict(self, X: Array) -> Array:
         x, form = inputs(self, X)
         return form.give(x @ form.take(self.coef_) + self.intercept_)  # (1)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "n_features_in_": Learned("int", "features", low=1),
+            "coef_": Learned("float64", "features"),
+            "intercept_": Learned("float"),
+        })  # fmt: skip
 
 
 # -------- the network ends here; training and pictures follow --------

@@ -36,10 +36,19 @@ from torch.nn.functional import binary_cross_entropy_with_logits, pad
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
-from everynet.metrics import classified
+from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
-from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.nn.estimator import (
+    Array,
+    Caller,
+    Learned,
+    check_learned,
+    classification,
+    converge,
+    inputs,
+    labels,
+)
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
@@ -107,6 +116,17 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def predict(self, X: Array) -> Array:
         s, form = self._log_odds(X)
         return labels(self, (s > 0).long(), form)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "n_features_in_": Learned("int", "features", low=1),
+            "classes_": Learned("int64", "2", ascending=True),
+            "coef_": Learned("float64", "1 features"),
+            "intercept_": Learned("float64", "1"),
+            "gradient_curve_": Learned("float64", "iterates", low=0),
+            "n_iter_": Learned("int", low=1),
+        })  # fmt: skip
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -264,10 +284,8 @@ class TwoClasses(Fitting[LogisticRegression]):
     def predict(
         self, model: LogisticRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        return [
-            {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
-            for p in model.predict_proba(inputs.flatten(1))
-        ]
+        p = torch.as_tensor(model.predict_proba(inputs.flatten(1)))
+        return name_classes(p, spec["classes"])
 
 
 RECIPES = {

@@ -31,10 +31,19 @@ from torch.nn.functional import cross_entropy, one_hot, pad
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
-from everynet.metrics import classified, confusion
+from everynet.metrics import classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
-from everynet.nn.estimator import Array, Caller, classification, converge, inputs, labels
+from everynet.nn.estimator import (
+    Array,
+    Caller,
+    Learned,
+    check_learned,
+    classification,
+    converge,
+    inputs,
+    labels,
+)
 from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import error_decay
@@ -89,6 +98,17 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
     def predict(self, X: Array) -> Array:
         s, form = self._scores(X)
         return labels(self, s.argmax(dim=1), form)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "n_features_in_": Learned("int", "features", low=1),
+            "classes_": Learned("int64", "classes", ascending=True),
+            "coef_": Learned("float64", "classes features"),
+            "intercept_": Learned("float64", "classes"),
+            "gradient_curve_": Learned("float64", "iterates", low=0),
+            "n_iter_": Learned("int", low=1),
+        })  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -264,10 +284,8 @@ class ManyClasses(Fitting[SoftmaxRegression]):
     def predict(
         self, model: SoftmaxRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        return [
-            {"class": spec["classes"][p.argmax()], "probability": p.max().item()}
-            for p in model.predict_proba(inputs.flatten(1))
-        ]
+        p = torch.as_tensor(model.predict_proba(inputs.flatten(1)))
+        return name_classes(p, spec["classes"])
 
 
 RECIPES = {

@@ -34,7 +34,14 @@ from everynet import plot
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.transfer import constant
-from everynet.metrics import classified, confusion, predict_class, regressed
+from everynet.metrics import (
+    balanced_weights,
+    classified,
+    confusion,
+    name_classes,
+    predict_class,
+    regressed,
+)
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, later
@@ -91,7 +98,7 @@ class Regressor(MLP):
 
     def __init__(self, sizes: Sequence[int], activation: str, unit: float) -> None:
         super().__init__(sizes, activation)
-        self.register_buffer("unit", torch.tensor(unit))
+        self.register_buffer("unit", torch.tensor(unit), persistent=False)  # of the data
 
 
 def count_parameters(sizes: Sequence[int]) -> int:
@@ -164,19 +171,15 @@ class Supervised(Training[MLP]):
         self.at_least(0, "passes")
 
     def suited(self, data: Data) -> dict[str, Any]:
-        """Steps for `passes` over one's own table, and balanced weights n / (K n_k) of K classes.
-
-        Of n training samples n_k are in class k. There are at most `MOST_STEPS` steps.
-        """
+        """At most `MOST_STEPS` steps for `passes` over one's own table, and balanced weights."""
         found: dict[str, Any] = {}
         steps = min(self.passes * self.updates_per_epoch(data), MOST_STEPS)
         table = data.own and data.spec["kind"] == "table" and "steps" not in self.changed
         if table and steps > self.steps:
             found["steps"] = steps
         if self.class_weight and not self.class_weights:
-            counts = torch.bincount(data.splits["train"][1], minlength=len(data.spec["classes"]))
-            weights = counts.sum() / (len(counts) * counts.double())
-            found["class_weights"] = tuple(weights.tolist())
+            _, t = data.splits["train"]
+            found["class_weights"] = balanced_weights(t, len(data.spec["classes"]))
         return found | super(Supervised, replace(self, **found)).suited(data)
 
     def dataset(self) -> Data:
@@ -206,7 +209,11 @@ class Supervised(Training[MLP]):
 
     def model(self, data: Data) -> MLP:
         spec = data.spec
-        sizes = self.sizes or (math.prod(spec["shape"]), *self.hidden, _outputs(spec))
+        sizes = self.sizes
+        if spec or not sizes:  # both ends are those of the data, as `dataset` checks
+            hidden = sizes[1:-1] if sizes else self.hidden
+            outputs = len(spec["classes"]) if sizes[-1:] > (1,) else _outputs(spec)
+            sizes = (math.prod(spec["shape"]), *hidden, outputs)
         if spec and spec["task"] == "regression":
             return Regressor(sizes, self.activation, spec["target_std"] or 1.0)
         return MLP(sizes, self.activation)
@@ -227,9 +234,15 @@ class Supervised(Training[MLP]):
         x, t = batch
         z: Tensor = model(x)
         each = {"loss": loss(z, t, reduction="none")}
-        if isinstance(model, Regressor):  # in the units of the target
-            return each | regressed(z[:, 0] * model.unit, t * model.unit)
-        return each | classified(z, t)
+        if not t.is_floating_point():
+            return each | classified(z, t)
+        if not isinstance(unit := getattr(model, "unit", None), Tensor):
+            raise UserError(
+                f"the model ({type(model).__name__}) must have a buffer `unit`, the standard "
+                "deviation of the target, because metrics are in the units of the target; see "
+                "Regressor in zoo/feedforward/mlp.py"
+            )
+        return each | regressed(z[:, 0] * unit, t * unit)
 
     def monitor(self) -> Goal | None:
         """The loss: a small validation set soon has all right, and numbers have no accuracy."""
@@ -332,8 +345,7 @@ class Supervised(Training[MLP]):
         z = model(inputs)
         if spec["task"] == "regression":
             return [{"value": value} for value in _in_target_units(z[:, 0], spec).tolist()]
-        best = zip(predict_class(z).tolist(), probabilities(z).amax(1).tolist(), strict=True)
-        return [{"class": spec["classes"][k], "probability": p} for k, p in best]
+        return name_classes(probabilities(z), spec["classes"])
 
     def tiny(self) -> Self:
         hidden = tuple(min(n, 8) for n in self.hidden)

@@ -40,7 +40,7 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.nn.estimator import Array, classification, inputs, labels
+from everynet.nn.estimator import Array, Learned, check_learned, classification, inputs, labels
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
@@ -91,6 +91,18 @@ class Perceptron(ClassifierMixin, BaseEstimator):
         _, form = inputs(self, X)
         answers = form.take(self.decision_function(X)) > 0  # (1)
         return labels(self, answers.long(), form)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "n_features_in_": Learned("int", "features", low=1),
+            "classes_": Learned("int64", "2", ascending=True),
+            "coef_": Learned("float64", "1 features"),
+            "intercept_": Learned("float64", "1"),
+            "mistakes_": Learned("int", low=0, high=1e9),
+            "passes_": Learned("int", low=1),
+            "converged_": Learned("bool"),
+        })  # fmt: skip
 
     def _check(self, classes: int) -> None:
         if classes > 2:
@@ -156,8 +168,8 @@ class OneFromTheRest(Fitting[Perceptron]):
     """Tell one class of a table from the others."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {
-        "mistakes": "updates until all training samples were classified correctly",
-        "share_of_bound": "mistakes as a share of the most that the theorem allows",
+        "mistakes": "updates until all training samples were right, or the passes ended",
+        "share_of_bound": "mistakes as a share of the most that the theorem allows (5)",
     }
 
     data: str = "iris"
@@ -198,15 +210,20 @@ class OneFromTheRest(Fitting[Perceptron]):
         model.radius_, model.margin_ = radius(x.flatten(1)), margin(x.flatten(1), t)
         return model
 
+    def check_learned(self, model: Perceptron, spec: Spec) -> None:
+        super().check_learned(model, spec)
+        bound = {"radius_": Learned("float", low=1), "margin_": Learned("float", low=0)}
+        check_learned(vars(model), bound)
+
     def metrics(self, model: Perceptron, batch: Batch) -> dict[str, Tensor]:
         x, t = batch
         score = torch.as_tensor(model.decision_function(x.flatten(1)))
-        share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
-        return {
-            **classified(score[:, None], t),
-            "mistakes": torch.tensor(float(model.mistakes_)),
-            "share_of_bound": torch.tensor(share),
-        }
+        found = classified(score[:, None], t)
+        found["mistakes"] = torch.tensor(float(model.mistakes_))
+        if model.margin_:  # else no hyperplane separates the classes, and there is no bound
+            share = model.mistakes_ * (model.margin_ / model.radius_) ** 2  # (5)
+            found["share_of_bound"] = torch.tensor(share)
+        return found
 
     def picture_line(self, model: Perceptron, data: Data, history: History) -> Figure:
         """The samples by class and the line that the perceptron found, with its weight vector w.
@@ -240,12 +257,9 @@ class OneFromTheRest(Fitting[Perceptron]):
     def predict(
         self, model: Perceptron, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        answers = model.predict(inputs.flatten(1)).tolist()
+        """The class and the score, whose sign it is; a perceptron knows no probability."""
         scores = model.decision_function(inputs.flatten(1)).tolist()
-        return [
-            {"class": spec["classes"][answer], "score": score}
-            for answer, score in zip(answers, scores, strict=True)
-        ]
+        return [{"class": spec["classes"][score > 0], "score": score} for score in scores]
 
 
 RECIPES = {

@@ -36,6 +36,7 @@ from everynet.data.kinds.text import BLANK, LongText, divided
 from everynet.data.loading import samples
 from everynet.data.samplers import Buckets, flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
+from everynet.metrics.classification import name_classes
 from everynet.metrics.ranking import auc
 from everynet.plot import Panel, panels
 from everynet.recipes.training import Training
@@ -283,8 +284,10 @@ class CorruptedSentences(Training[SentenceDiscriminator]):
         for line in inputs:
             if not bool((line == BLANK).any()):
                 unknown = int((line == tokens.index[UNKNOWN]).sum())
-                p = model(line[None], line.new_tensor([len(line)]))[0].sigmoid().item()
-                answers.append({"real": p, "tokens": len(line), "unknown": unknown})
+                z = model(line[None], line.new_tensor([len(line)]))[0]
+                p = torch.stack([-z, z], 1).sigmoid()  # corrupted, real
+                (answer,) = name_classes(p, spec["classes"])
+                answers.append({**answer, "tokens": len(line), "unknown": unknown})
                 continue
             place = find_gap(line)
             rest = torch.cat([line[:place], line[place + 1 :]])

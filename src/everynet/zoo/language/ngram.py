@@ -97,6 +97,11 @@ class NGramNextWord(Fitting[NGram]):
         (stream,) = data.whole
         return model.fit(stream, vocabulary=data.spec["tokens"]["vocabulary"])
 
+    def check_learned(self, model: NGram, spec: Spec) -> None:
+        super().check_learned(model, spec)
+        if model.vocabulary_ != spec["tokens"]["vocabulary"]:
+            raise ValueError("vocabulary_ must be that of spec.json")
+
     def metrics(self, model: NGram, batch: Batch) -> dict[str, Tensor]:
         """Cross-entropy in nats of every word, the ends of lines among them."""
         return {"cross_entropy": -model.logprob(*batch)}

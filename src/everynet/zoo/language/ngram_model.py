@@ -33,7 +33,7 @@ from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import UNKNOWN
 from everynet.kernels.ngrams import Grams, Ints, count_ngrams, score_tokens, words_before
 from everynet.nn.decoding import Draw, generate
-from everynet.nn.estimator import Array, Caller
+from everynet.nn.estimator import Array, Caller, Learned, check_learned
 from everynet.system.errors import UserError
 from everynet.system.wording import shown, unknown
 from everynet.zoo.language import arpa
@@ -125,6 +125,37 @@ class NGram(BaseEstimator):
         check_is_fitted(self, "logp_")
         kept = zip(self.words_, self.starts_, self.logp_, self.backoff_, strict=True)
         return [Grams(*(tensor.cpu().numpy() for tensor in gram)) for gram in kept]
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        sizes = check_learned(vars(self), {
+            "vocabulary_": Learned("list", "vocab"),
+            "end_": Learned("int"),
+            "unknown_": Learned("int"),
+            "missing_": Learned("float", low=-math.inf, high=0),
+        })  # fmt: skip
+        like = NGram()
+        like._set_vocabulary(self.vocabulary_)
+        if (self.end_, self.unknown_) != (like.end_, like.unknown_):
+            raise ValueError("end_ and unknown_ must be the places of these in vocabulary_")
+        if len(self.grams()) != self.order:
+            raise ValueError(f"words_ must hold {self.order} tensors, one for each order")
+        shorter, words = 1, sizes["vocab"] + 1  # with the start symbol
+        for n, gram in enumerate(self.grams(), 1):
+            grams = words if n == 1 else len(gram.words)
+            check_learned(vars(gram), {
+                "words": Learned("int32", f"{grams}", low=0, high=words - 1),
+                "starts": Learned("int32", f"{shorter + 1}", low=0, high=grams),
+                "logp": Learned("float64", f"{grams}", low=-math.inf, high=1e-9),
+                "backoff": Learned("float64", f"{grams * (n < self.order)}", -math.inf, high=100),
+            })  # fmt: skip
+            number = np.diff(gram.starts)  # of n-grams with the same beginning
+            if (number < 0).any() or number.sum() != grams:
+                raise ValueError(f"starts of the {n}-grams must rise from 0 to {grams}")
+            keys = np.repeat(np.arange(shorter), number) * words + gram.words
+            if (np.diff(keys) <= 0).any():
+                raise ValueError(f"words of the {n}-grams must rise after each beginning")
+            shorter = grams
 
     # -------------------------------------------------------------------- probabilities, samples
 

@@ -88,7 +88,7 @@ class RecurrentNextWord(NextToken):
     """Predict the next word; score lines, fill gaps and find missing words."""
 
     tokens: str = "words"
-    """Tokens: words, characters or bpe (byte pair encoding)."""
+    """Tokens: words, characters or bpe (byte pair encoding); or a run, for its vocabulary."""
     spread: float = 0.1
     """Weights are initialised uniformly between minus this and this."""
     flat: int = 0

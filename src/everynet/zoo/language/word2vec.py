@@ -35,6 +35,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 
 from everynet.kernels.word2vec import Noise, Rule, draw_windows, read_text, to_uint32, update_batch
+from everynet.nn.estimator import Learned, check_learned
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.language.corpus import Corpus, Sentences
@@ -98,6 +99,16 @@ class Word2Vec(LearnedWordVectors):
         self.vectors_, self.contexts_ = v.cpu(), u.cpu()
         self.loss_curve_ = torch.tensor(curve)
         return self
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "words_": Learned("list", "vocab"),
+            "counts_": Learned("int64", "vocab", low=1),
+            "vectors_": Learned("float32", "vocab dimensions"),
+            "contexts_": Learned("float32", "vocab dimensions"),
+            "loss_curve_": Learned("float32", "blocks", low=0),
+        })  # fmt: skip
 
     def _init_vectors(
         self, vocab: int

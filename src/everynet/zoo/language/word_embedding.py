@@ -175,6 +175,11 @@ class WordEmbedding(Fitting[LearnedWordVectors]):
     def fit(self, model: LearnedWordVectors, data: Data) -> LearnedWordVectors:
         return model.fit(Corpus(data.spec["words"], data.whole[0]))
 
+    def check_learned(self, model: LearnedWordVectors, spec: Spec) -> None:
+        super().check_learned(model, spec)
+        if model.words_ != spec["words"]:
+            raise ValueError("words_ must be the words of spec.json, in their order")
+
     def metrics(self, model: LearnedWordVectors, batch: Batch) -> dict[str, Tensor]:
         """1 where a context scores its own word above one from elsewhere, 0.5 for a tie."""
         around, own, other = (part.cpu() for part in batch)

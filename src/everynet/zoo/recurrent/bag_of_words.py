@@ -42,8 +42,9 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.samplers import flattened
 from everynet.data.texts.tokens import UNKNOWN, Tokens
-from everynet.metrics import classified
+from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.estimator import Learned, check_learned
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.classified import check_words, prediction_label
@@ -114,6 +115,15 @@ class Bag:
     def scores(self, stream: Stream, ends: Ends) -> Float[Tensor, "texts classes"]:
         n = self.bags(stream, ends)
         return torch.from_numpy(n @ self.weights_.T.numpy()) + self.bias_  # (2)
+
+    def check_learned(self) -> None:
+        """Refuse values that `fit` does not give, such as a run folder may hold."""
+        check_learned(vars(self), {
+            "keys_": Learned("int64", "grams", low=0, ascending=True),
+            "counts_": Learned("float64", "grams", low=1),
+            "weights_": Learned("float64", "classes grams"),
+            "bias_": Learned("float64", "classes"),
+        })  # fmt: skip
 
 
 class NaiveBayes(Bag):
@@ -206,7 +216,7 @@ class BagOfWords(Fitting[Bag]):
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
     tokens: str = "words"
-    """What a text is cut into: words or characters."""
+    """What a text is cut into: words or characters; or a run, for its vocabulary."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
     method: str = "naive-bayes"
@@ -240,7 +250,7 @@ class BagOfWords(Fitting[Bag]):
     def predict(
         self, model: Bag, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
     ) -> Sequence[dict[str, Any]]:
-        """The class with its probability, and the `words` (or runs) with the largest weights."""
+        """The class, all probabilities, and the `words` (or runs) with the largest weights."""
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
@@ -252,8 +262,7 @@ class BagOfWords(Fitting[Bag]):
             order = weights.argsort(descending=True, stable=True)[:words].tolist()
             answers.append(
                 {
-                    "class": spec["classes"][label],
-                    "probability": p[label].item(),
+                    **name_classes(p[None], spec["classes"])[0],
                     "words": {
                         decode_run(int(model.keys_[held[n]]), tokens): round(weights[n].item(), 4)
                         for n in order

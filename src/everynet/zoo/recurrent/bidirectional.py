@@ -35,6 +35,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import UNKNOWN, Tokens
+from everynet.metrics.classification import name_classes
 from everynet.nn.recurrent import reverse_sequences
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.state import State
@@ -211,15 +212,14 @@ class Tagging(Training[Tagger]):
     def predict(
         self, model: Tagger, inputs: Sequence[Tensor], spec: Spec
     ) -> Sequence[dict[str, Any]]:
-        """The tag of each word with its probability, and how many words are unknown."""
+        """The tag of each word, the probability of each tag, and how many words are unknown."""
         unknown = Tokens.of(spec).index[UNKNOWN]
         x = pad_sequence(list(inputs), batch_first=True)
         lengths = torch.tensor([len(one) for one in inputs], device=x.device)
-        p, tags = model(x, lengths).double().softmax(2).max(2)
+        p = model(x, lengths).double().softmax(2)
         return [
             {
-                "tags": [spec["classes"][tag] for tag in tags[row, :length].tolist()],
-                "probabilities": p[row, :length].tolist(),
+                "tags": name_classes(p[row, :length], spec["classes"]),
                 "unknown": int((x[row, :length] == unknown).sum()),
             }
             for row, length in enumerate(lengths.tolist())

@@ -35,6 +35,7 @@ from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.lstm_variants import (
     BareLSTM,
     CoupledLSTM,
+    MemoryGateLSTM,
     NoForgetLSTM,
     PeepholeLSTM,
     SigmoidLSTM,
@@ -84,6 +85,7 @@ NETWORKS: Mapping[str, Callable[[int, int], nn.Module]] = {
     "reset_after_gru": ResetAfterGRU,
     "lstm": LSTM,
     "bare_lstm": BareLSTM,
+    "memory_gate_lstm": MemoryGateLSTM,
     "peephole_lstm": PeepholeLSTM,
     "no_forget_lstm": NoForgetLSTM,
     "coupled_lstm": CoupledLSTM,

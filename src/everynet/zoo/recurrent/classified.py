@@ -29,7 +29,7 @@ from torch.nn.utils.rnn import pad_sequence
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
-from everynet.metrics import classified
+from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -77,7 +77,7 @@ class TextClassification(Training[M]):
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
     tokens: str = "words"
-    """What a text is cut into: words or characters."""
+    """What a text is cut into: words or characters; or a run, for its vocabulary."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
     embedding: int = 32
@@ -112,17 +112,15 @@ class TextClassification(Training[M]):
     def predict(
         self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
     ) -> Sequence[dict[str, Any]]:
-        """The class with its probability, and the `words` with the largest effect e_t."""
+        """The class, the probability of each, and the `words` with the largest effect e_t."""
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
             log_p, effect = effects(model, text)
             order = effect.argsort(descending=True, stable=True)[:words].tolist()
-            label = int(log_p.argmax())
             answers.append(
                 {
-                    "class": spec["classes"][label],
-                    "probability": log_p[label].exp().item(),
+                    **name_classes(log_p.exp()[None], spec["classes"])[0],
                     "words": {
                         tokens.vocabulary[int(text[t])]: round(effect[t].item(), 4)
                         for t in order

@@ -51,14 +51,20 @@ class GRU(nn.Module):
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
         """A loop with gradients written by hand; `by_loop` is the same, step by step."""
-        weights = self.state.weight, self.reset.weight
-        return unroll(_GRUStep(), x, h, self.input.weight, self.input.bias, *weights)
+        return unroll(
+            self, _GRUStep(), x, h, loop=self.traced, weights=dict(self.named_parameters())
+        )
+
+    def traced(self, x: Tensor, h: Tensor) -> Outputs:
+        """What `forward` gives, by the equations."""
+        states = self.by_loop(x, h)["state"]
+        return states, states[None, :, -1]
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> dict[str, Float[Tensor, "batch time hidden"]]:
         """The equations as they are written, with both gates: for reading, pictures and tests."""
-        state = x.new_zeros(len(x), self.reset.in_features) if h is None else h[0]
+        state = x.new_zeros(x.shape[0], self.reset.in_features) if h is None else h[0]
         steps = []
         for t in range(x.shape[1]):
             x_r, x_u, x_n = self.input(x[:, t]).chunk(3, 1)
@@ -84,8 +90,14 @@ class SimplifiedGRU(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"] | None = None
     ) -> Outputs:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unroll(_SimplifiedStep(), x, h, *weights)
+        return unroll(
+            self, _SimplifiedStep(), x, h, loop=self.traced, weights=dict(self.named_parameters())
+        )
+
+    def traced(self, x: Tensor, h: Tensor) -> Outputs:
+        """What `forward` gives, by the equations."""
+        states = self.by_loop(x, h)
+        return states, states[None, :, -1]
 
     def by_loop(
         self, x: Float[Tensor, "batch time input"], h: Float[Tensor, "1 batch hidden"]

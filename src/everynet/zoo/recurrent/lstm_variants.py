@@ -1,28 +1,33 @@
-"""The LSTM in a loop of our own, and five variants that each change one thing in it.
+"""The LSTM in a loop of our own, and six variants that each change one thing in it.
 
     o = sigmoid(W_xo x_t + W_ho h_{t-1} + b_o), i and f alike      (1)  output, input, forget gate
     g = tanh(W_xg x_t + W_hg h_{t-1} + b_g)                        (2)  candidate
     c_t = f * c_{t-1} + i * g                                      (3)  memory
     h_t = o * tanh(c_t)                                            (4)  hidden state: the output
 
-    BareLSTM      h_t = o * c_t                                    (5)  no tanh behind the memory
-    PeepholeLSTM  o = sigmoid(W_ho h_{t-1} + W_co c_t + b_o)       (6)  o sees the memory, not x_t
-    NoForgetLSTM  c_t = c_{t-1} + i * g                            (7)  as in 1997: nothing is lost
-    CoupledLSTM   c_t = f * c_{t-1} + (1 - f) * g                  (8)  what is lost is replaced
-    SigmoidLSTM   g = sigmoid(W_xg x_t + W_hg h_{t-1} + b_g)       (9)  nothing negative is written
+    BareLSTM        h_t = o * c_t                                  (5)  no tanh behind the memory
+    MemoryGateLSTM  o = sigmoid(W_ho h_{t-1} + W_co c_t + b_o)     (6)  o sees the memory, not x_t
+    NoForgetLSTM    c_t = c_{t-1} + i * g                          (7)  as in 1997: nothing is lost
+    CoupledLSTM     c_t = f * c_{t-1} + (1 - f) * g                (8)  what is lost is replaced
+    SigmoidLSTM     g = sigmoid(W_xg x_t + W_hg h_{t-1} + b_g)     (9)  nothing negative is written
 
-x_t is the input at time step t, `*` the product of each unit with its own; a state is h and c
-beside each other. Torch's LSTM (`lstm.py`) is (1) to (4) with the gates in the order i, f, g, o and
-with two biases, of which only the sum matters. `by_loop` takes each cell's `step` through time as
-it is written; `forward` does the same with less memory traffic and gradients written by hand.
+    PeepholeLSTM    i and f of (1) with + p * c_{t-1} in the sum   (10)  gates see their own unit's
+                    o of (1) with + p_o * c_t in the sum           (11)  memory, o the new one
+
+p is one weight a unit for i and another for f. x_t is the input at time step t, `*` the product of
+each unit with its own; a state is h and c beside each other. Torch's LSTM (`lstm.py`) is (1) to (4)
+with the gates in the order i, f, g, o and with two biases, of which only the sum matters. `by_loop`
+takes each cell's `step` through time as it is written; `forward` does the same with less memory
+traffic and gradients written by hand.
 
 Hochreiter, Schmidhuber (1997), "Long short-term memory", doi:10.1162/neco.1997.9.8.1735 (7); Gers,
 Schmidhuber, Cummins (2000), "Learning to forget", doi:10.1162/089976600300015015 (3); Gers,
-Schmidhuber (2000), "Recurrent nets that time and count", doi:10.1109/IJCNN.2000.861302 (6); Greff
+Schmidhuber (2000), "Recurrent nets that time and count", doi:10.1109/IJCNN.2000.861302 (10) (11),
+of which (6) is a variant with a full matrix, for the output gate alone and in place of x_t; Greff
 et al. (2017), "LSTM: a search space odyssey", arXiv:1503.04069 (5) (8); Goodfellow, Bengio,
 Courville (2016), "Deep Learning", section 10.10.1, whose f, s, g, q are f, c, i, o here (9).
-Unlike the paper of 1997, (7) squashes with tanh; unlike that of the peepholes, (6) has a full
-matrix, for the output gate alone, and in place of x_t.
+Unlike the paper of 1997, (7) squashes with tanh; unlike that of the peepholes, gates see h_{t-1},
+and memory and output are squashed by tanh, as in Greff et al.
 """
 
 from __future__ import annotations
@@ -34,6 +39,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from everynet.nn.input_checks import require_sequences
 from everynet.nn.recurrent import (
     Pairs,
     Step,
@@ -108,8 +114,8 @@ class HandLSTM(nn.Module):
         x: Float[Tensor, "batch time input"],
         state: Float[Tensor, "1 batch state"] | None = None,
     ) -> Outputs:
-        weights = self.input.weight, self.input.bias, self.state.weight
-        return unroll(self.fused(), x, state, *weights)
+        weights = dict(self.named_parameters())
+        return unroll(self, self.fused(), x, state, loop=self.by_loop, weights=weights)
 
 
 class BareLSTM(HandLSTM):
@@ -124,7 +130,7 @@ class BareLSTM(HandLSTM):
         return _BareStep()
 
 
-class PeepholeLSTM(HandLSTM):
+class MemoryGateLSTM(HandLSTM):
     """An LSTM whose output gate sees the memory, and not the input."""
 
     def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
@@ -135,7 +141,7 @@ class PeepholeLSTM(HandLSTM):
         self.init_weights(self.state.bias, hidden_size, forget_bias)
 
     def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
-        x_i, x_f, x_g = self.input(x).chunk(3, 1)
+        *_, x_i, x_f, x_g = self.input(x).split(self.memory.in_features, 1)  # maybe zeros for o
         h_o, h_i, h_f, h_g = self.state(h).chunk(4, 1)
         c = (x_f + h_f).sigmoid() * c + (x_i + h_i).sigmoid() * (x_g + h_g).tanh()
         o = (h_o + self.memory(c)).sigmoid()  # (6)
@@ -143,8 +149,39 @@ class PeepholeLSTM(HandLSTM):
 
     def forward(self, x: Tensor, state: Tensor | None = None) -> Outputs:
         no_input = pad(self.input.weight, (0, 0, self.memory.in_features, 0))  # for o
-        weights = self.state.weight, self.memory.weight
-        return unroll(_PeepholeStep(), x, state, no_input, self.state.bias, *weights)
+        weights = {"input.weight": no_input, "state.bias": self.state.bias}
+        weights |= {"state.weight": self.state.weight, "memory.weight": self.memory.weight}
+        return unroll(self, _MemoryGateStep(), x, state, loop=self.by_loop, weights=weights)
+
+
+class PeepholeLSTM(HandLSTM):
+    """An LSTM with peepholes: each gate sees the memory of its own unit.
+
+    It goes through `by_loop`, in torch's own operations: slower than a fused step.
+    """
+
+    def __init__(self, input_size: int, hidden_size: int, forget_bias: float = 1.0) -> None:
+        super().__init__(input_size, hidden_size, forget_bias)
+        self.peephole = nn.Parameter(torch.empty(3, hidden_size))  # p of o, i, f
+        nn.init.uniform_(self.peephole, -(hidden_size**-0.5), hidden_size**-0.5)
+
+    def step(self, x: Tensor, h: Tensor, c: Tensor) -> Pair:
+        (o, i, f, g), (p_o, p_i, p_f) = self.sums(x, h), self.peephole
+        i, f = (i + p_i * c).sigmoid(), (f + p_f * c).sigmoid()  # (10)
+        c = f * c + i * g.tanh()
+        o = (o + p_o * c).sigmoid()  # (11)
+        return o * c.tanh(), c
+
+    def forward(self, x: Tensor, state: Tensor | None = None) -> Outputs:
+        require_sequences("Peephole cell", x, self.input.weight, self.input.in_features)
+        wanted = (1, x.shape[0], 2 * self.state.in_features)
+        state = self.peephole.new_zeros(wanted) if state is None else state
+        if state.shape[1:] != wanted[1:]:
+            raise ValueError(
+                f"state {list(state.shape)} must be of shape {list(wanted)}, because a unit has 2 "
+                "of its numbers"
+            )
+        return self.by_loop(x.to(self.peephole.dtype), state)
 
 
 class NoForgetLSTM(HandLSTM):
@@ -273,7 +310,7 @@ class _BareStep(_LSTMStep):
         return *_apart(dz, size), o, f
 
 
-class _PeepholeStep(_LSTMStep):
+class _MemoryGateStep(_LSTMStep):
     def views(self, z: Tensor, before: Tensors, after: Tensors, kept: Tensors) -> Tensors:
         size = before[0].shape[2]
         return z, z[..., size:-size], *z.split(size, 2), *before, *after, *kept

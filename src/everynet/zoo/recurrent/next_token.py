@@ -128,7 +128,7 @@ class NextToken(Training[Reader, Carried]):
     data: str = "topics"
     """A known text, or a file in UTF-8."""
     tokens: str = "characters"
-    """What is a token: characters, words or bpe (pieces of words)."""
+    """What is a token: characters, words or bpe (pieces of words); or a run, for its vocabulary."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest tokens; 0 keeps every one of the training text."""
     hidden_size: int = 256

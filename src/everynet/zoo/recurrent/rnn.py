@@ -116,7 +116,7 @@ class ConcatenatedForm(nn.Module):
     ) -> tuple[Float[Tensor, "batch time hidden"], Float[Tensor, "batch hidden"]]:
         features = self.both.in_features - self.hidden_size
         require_sequences("ConcatenatedForm", x, self.both.weight, features)
-        h = x.new_zeros(len(x), self.hidden_size) if h is None else h
+        h = x.new_zeros(x.shape[0], self.hidden_size) if h is None else h
         states = []
         for now in x.unbind(1):
             h = torch.tanh(self.both(torch.cat([h, now], 1)))  # (3)

@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.metrics.classification import confusion
+from everynet.metrics.classification import confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.plot import confusion_matrix
 from everynet.recipes.recipe import later
@@ -85,8 +85,6 @@ class SpikingClassification(Training[M]):
         return confusion_matrix(confusion(predicted, y, len(classes)), classes)
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
-        """The most likely class of each image."""
+        """The most likely class of each image, and the probability of every class."""
         parts = [self.logits(model, x).softmax(1) for x in inputs.split(1000)]
-        best = torch.cat(parts).max(dim=1)
-        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
-        return [{"class": spec["classes"][k], "probability": p} for k, p in pairs]
+        return name_classes(torch.cat(parts), spec["classes"])

@@ -32,6 +32,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -39,16 +40,17 @@ import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 from torch.nn.functional import cross_entropy
 
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.kernels.events import event_linear
-from everynet.kernels.surrogate import SLOPES, Unit, spikes, weighed
+from everynet.kernels.operator import gradients
+from everynet.kernels.surrogate import SLOPES, Unit, spike, spikes, weighed
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.plot import Panel, filters, panels
+from everynet.system.tracing import is_traced, is_transformed
 from everynet.zoo.spiking.classifier import SpikingClassification
 from everynet.zoo.spiking.pictures.evidence import evidence
 
@@ -186,12 +188,28 @@ class RecurrentNetwork(SpikingNetwork):
             current = self.currents(layer, fired[-1] if layer else self.inputs(x))
             current = current.expand(self.steps, -1, -1)
             back = weight.to(current.dtype)  # currents may come in half precision
-            fired.append(_Recurrent.apply(current, back, self.unit))  # type: ignore[no-untyped-call]  # torch's
+            recorded = is_traced() or is_transformed()
+            fire: Any = by_loop if recorded else _Recurrent.apply
+            fired.append(fire(current, back, self.unit))
         return fired
 
 
+def by_loop(
+    current: Float[Tensor, "time batch units"], weight: Float[Tensor, "units units"], unit: Unit
+) -> Float[Tensor, "time batch units"]:
+    """The loop over time with the product of (7) inside, differentiated by torch."""
+    beta, fired = unit.beta, []
+    v = s = torch.zeros_like(current[0])
+    for given in current:
+        u = beta * v + (1 - beta) * (given + s @ weight.T)  # (1) (7)
+        s = spike(u, unit)  # (2)
+        v = u * (1 - s.detach())  # (3)
+        fired.append(s)
+    return torch.stack(fired)
+
+
 class _Recurrent(torch.autograd.Function):
-    """The loop over time with the product of (7) inside, and its gradient written out."""
+    """The same loop with its gradient written out."""
 
     @staticmethod
     def forward(
@@ -208,14 +226,15 @@ class _Recurrent(torch.autograd.Function):
             s = (u >= 1).to(u.dtype)  # (2)
             v = u * (1 - s)  # (3)
             membrane[t], fired[t] = u, s
-        ctx.save_for_backward(membrane, fired, weight)
+        ctx.save_for_backward(current, membrane, fired, weight)
         ctx.unit = unit
         return fired
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401
-        membrane, fired, weight = ctx.saved_tensors
+        current, membrane, fired, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return *gradients(partial(by_loop, unit=ctx.unit), (current, weight), upstream), None
         beta, slope = ctx.unit.beta, ctx.unit.slope(membrane)  # (11) (12) (13)
         back = torch.empty_like(membrane)
         later = to_spike = torch.zeros_like(membrane[0])

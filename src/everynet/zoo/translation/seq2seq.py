@@ -71,7 +71,7 @@ class Seq2Seq(nn.Module):
     ) -> Float[Tensor, "batch units"]:
         """The state after the last token of each sentence, whatever follows it."""
         states = self.read(x)
-        return states[torch.arange(len(x), device=x.device), lengths - 1]  # (2)
+        return states[torch.arange(x.shape[0], device=x.device), lengths - 1]  # (2)
 
     def decode(
         self, before: Int[Tensor, "batch target"], state: Float[Tensor, "batch units"]
@@ -129,7 +129,7 @@ class Translation(Training[Seq2Seq]):
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
-    """What a sentence is cut into: characters, words or bpe (pieces of words)."""
+    """A sentence is cut into characters, words or bpe; or a run, for its vocabularies."""
     vocabulary: int = 0
     """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
     embedding: int = 16

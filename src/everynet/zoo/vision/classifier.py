@@ -28,7 +28,7 @@ from everynet.data.images.augment import (
     shift,
 )
 from everynet.data.transfer import constant
-from everynet.metrics import classified, confusion
+from everynet.metrics import balanced_weights, classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
@@ -90,13 +90,12 @@ class ImageClassification(Training[M]):
         self.require(positive, "class_weights", "numbers above 0")
 
     def suited(self, data: Data) -> dict[str, Any]:
-        """Balanced weights n / (K n_k), of n training images n_k in class k of K."""
+        """Balanced weights of classes, where they are wanted."""
         found = super().suited(data)
-        if not self.class_weight or self.class_weights:
-            return found
-        counts = torch.bincount(data.splits["train"][1], minlength=len(data.spec["classes"]))
-        weights = (counts.sum() / (len(counts) * counts.double())).tolist()
-        return {**found, "class_weights": tuple(weights)}
+        if self.class_weight and not self.class_weights:
+            _, y = data.splits["train"]
+            found["class_weights"] = balanced_weights(y, len(data.spec["classes"]))
+        return found
 
     def augment(self) -> Augment | None:
         """The random changes of training images; a shift by whole pixels where that is all."""
@@ -187,7 +186,7 @@ class ImageClassification(Training[M]):
         The mistakes come first, with their true class, and then, where few are wrong, the least
         sure of the right answers.
         """
-        y, probabilities = _predict_validation(model, data)
+        y, probabilities = predict_validation(model, data)
         sure, predicted = probabilities.max(1)
         images = partial(valid_images, data)
         names = data.spec["classes"]
@@ -215,22 +214,14 @@ class ImageClassification(Training[M]):
 
         Right answers are on the diagonal; classes that are confused have large numbers off it.
         """
-        y, probabilities = _predict_validation(model, data)
+        y, probabilities = predict_validation(model, data)
         classes = data.spec["classes"]
         return confusion_matrix(confusion(probabilities.argmax(1), y, len(classes)), classes)
 
     def predict(self, model: M, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
         """The most likely class of each image, and the probability of every class."""
-        classes = spec["classes"]
-        parts = [model(x).softmax(1).double().cpu() for x in inputs.split(1000)]
-        return [
-            {
-                "class": classes[max(range(len(row)), key=row.__getitem__)],
-                "probability": max(row),
-                "probabilities": dict(zip(classes, row, strict=True)),
-            }
-            for row in torch.cat(parts).tolist()
-        ]
+        parts = [model(x).softmax(1).cpu() for x in inputs.split(1000)]
+        return name_classes(torch.cat(parts), spec["classes"])
 
 
 def check_image_run(of: Trained, because: str) -> None:
@@ -252,7 +243,7 @@ def image_run(of: Trained) -> tuple[nn.Module, Data]:
     return of.load().double(), data
 
 
-def _predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
+def predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
     """The true class of every validation image, and the probabilities of all classes."""
     parts = [(y.cpu(), model(x).softmax(1).cpu()) for x, y in data.valid]
     y, probabilities = (torch.cat(part) for part in zip(*parts, strict=True))
@@ -260,13 +251,16 @@ def _predict_validation(model: nn.Module, data: Data) -> tuple[Tensor, Tensor]:
 
 
 def valid_images(data: Data, rows: Tensor) -> Tensor:
-    """Validation images with the standardisation of their channels undone: the colours are right.
+    """Validation images in the colours they had."""
+    return to_pixels(data.some("valid", rows)[0], data.spec)
+
+
+def to_pixels(x: Tensor, spec: Spec) -> Tensor:
+    """Images with the standardisation of their channels undone: the colours are right.
 
     Only one channel or three can be drawn; of any other number the mean is.
     """
-    x = data.some("valid", rows)[0].cpu()
-    std, mean = (
-        torch.tensor(data.spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean")
-    )
+    x = x.cpu()
+    std, mean = (torch.tensor(spec[name], dtype=x.dtype)[:, None, None] for name in ("std", "mean"))
     images = x * std + mean
     return images if images.shape[1] in (1, 3) else images.mean(1, keepdim=True)

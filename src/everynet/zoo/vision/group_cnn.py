@@ -124,7 +124,7 @@ class Lifting(nn.Module):
         four = [self.weight.rot90(r, (2, 3)) for r in range(4)]
         kernels = torch.stack(four, 1).reshape(4 * out_channels, in_channels, *size)
         z = conv2d(x, kernels, padding=size[0] // 2)  # (1)
-        return z.reshape(len(x), out_channels, 4, *z.shape[2:])
+        return z.reshape(x.shape[0], out_channels, 4, *z.shape[2:])
 
 
 class GroupConv(nn.Module):
@@ -141,7 +141,7 @@ class GroupConv(nn.Module):
         four = [self.weight.roll(r, 2).rot90(r, (3, 4)) for r in range(4)]
         kernels = torch.stack(four, 1).reshape(4 * out_channels, 4 * in_channels, *size)
         z = conv2d(h.flatten(1, 2), kernels, padding=size[0] // 2)  # (2)
-        return z.reshape(len(h), out_channels, 4, *z.shape[2:])
+        return z.reshape(h.shape[0], out_channels, 4, *z.shape[2:])
 
 
 def turn_maps(h: OnGroup) -> OnGroup:

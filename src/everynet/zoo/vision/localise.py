@@ -47,6 +47,7 @@ from everynet.data.images.augment import affine
 from everynet.data.images.standardize import Standardize
 from everynet.data.kinds.boxes import KIND as BOXES
 from everynet.data.loading import is_own, load, samples
+from everynet.metrics.classification import name_classes
 from everynet.metrics.meanings import meanings
 from everynet.nn.input_checks import require_images
 from everynet.recipes.recipe import later
@@ -57,7 +58,6 @@ from everynet.zoo.vision.cnn import ConvBlock
 from everynet.zoo.vision.pictures.localisation import attention_boxes, predicted_boxes
 
 Edges = Float[Tensor, "batch 4"]
-EDGES = ("left", "top", "right", "bottom")
 BETA = 0.1  # s of (8), as part of the image
 FIRST_DISTANCE = 0.15  # of the edges that a pixel proposes at first, as part of the image
 
@@ -245,20 +245,14 @@ class SingleObject(Training[Localiser]):
         found = model(x)[1].cpu().to(x.dtype)
         return attention_boxes(images, model.attention(maps).cpu(), boxes, found)
 
-    def predict(
-        self, model: Localiser, inputs: Tensor, spec: Spec, *, width: int = 0, height: int = 0
-    ) -> Sequence[dict[str, Any]]:
-        """Class and box; edges in pixels of an image of `width` x `height`, or as it was read."""
-        answers = []
-        pixels = (width or inputs.shape[3], height or inputs.shape[2]) * 2
+    def predict(self, model: Localiser, inputs: Tensor, spec: Spec) -> Sequence[dict[str, Any]]:
+        """Class and box, whose edges are parts of the width and height of the image."""
+        answers: list[dict[str, Any]] = []
         for x in inputs.split(100):
             y, b = (part.double().cpu() for part in model(x))
-            for row, edges in zip(y.softmax(1), b.clamp(0, 1), strict=True):
-                k = int(row.argmax())
-                named = zip(EDGES, edges.tolist(), pixels, strict=True)
-                box = {name: part * most for name, part, most in named}
-                answer = {"class": spec["classes"][k], "probability": float(row[k]), "box": box}
-                answers.append(answer)
+            named = name_classes(y.softmax(1), spec["classes"])
+            boxes = zip(named, b.clamp(0, 1), strict=True)
+            answers += [{**answer, "box": box} for answer, box in boxes]
         return answers
 
     def tiny(self) -> Self:

@@ -1,5 +1,6 @@
 import io
 
+import numpy as np
 import torch
 
 from everynet.zoo.adversarial.pictures.attack import attacked
@@ -33,4 +34,10 @@ def test_a_column_for_each_image_with_what_was_said():
 def test_images_in_colour_and_of_any_number_of_channels():
     for channels in (2, 3):
         images = torch.rand(1, channels, 4, 4)
-        attacked(images, images, before=["a"], after=["b"]).savefig(io.BytesIO(), format="png")
+        made = attacked(images, 1 - images, before=["a"], after=["b"])
+        made.savefig(io.BytesIO(), format="png")
+        shown = [np.asarray(axes.images[0].get_array()) for axes in made.axes[:3]]
+        for row, given in ((0, images[0]), (2, 1 - images[0])):
+            seen = given.permute(1, 2, 0) if channels == 3 else given.mean(0)
+            np.testing.assert_allclose(np.squeeze(shown[row]), seen, atol=1e-6)
+        np.testing.assert_allclose(shown[1], (1 - 2 * images[0]).mean(0), atol=1e-6)
