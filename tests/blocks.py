@@ -78,6 +78,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "OriginalUNet": lambda: zoo.OriginalUNet(2, 3, width=2, depth=1),
     "PatchNet": lambda: zoo.PatchNet(2, 3, sizes=[(4, 1), (5, 1)]),
     "Picture": lambda: zoo.Picture(torch.rand(1, 3, 8, 8), _losses),
+    "PhotoVGG": lambda: zoo.PhotoVGG(2, 3, width=2),
     "PictureLosses": _losses,
     "PlainNet": lambda: zoo.PlainNet(2, 3, depth=8, width=4),
     "Playing": lambda: zoo.Playing(zoo.QNetwork(6, 6, 3, 4), torch.zeros(2, 3).int(), 6),
@@ -128,7 +129,9 @@ GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
     "LayerwiseNet": ((BATCH, 3),),
     "Middle": ((BATCH, 4, 8, 8),),
     "MinGRUStack": ((BATCH, 5, 3),),
+    "MemoryGateLSTM": ((BATCH, 5, 3),),
     "PeepholeLSTM": ((BATCH, 5, 3),),
+    "PhotoVGG": ((BATCH, 2, 16, 16),),
     "PictureLosses": ((1, 3, 8, 8),),
     "QNetwork": ((BATCH, 1, 6, 6),),
     "ResetAfterGRU": ((BATCH, 5, 3),),
@@ -420,9 +423,9 @@ NOT_NETWORKS = {
 """Blocks that are no modules of torch, by what they are."""
 
 LARGE = (
-    *("AlexNet", "CifarResNet", "FBPConvNet", "GoogLeNet", "LeNet", "PlainNet", "PoissonNetwork"),
+    *("AlexNet", "CifarResNet", "FBPConvNet", "GoogLeNet", "LeNet", "PhotoVGG", "PlainNet"),
     *("ResNet", "SmallGoogLeNet", "SmallVGG", "SmallXception", "SparseLeNet", "UNet", "VGG"),
-    "Xception",
+    *("PoissonNetwork", "Xception"),
 )
 """Networks of many layers: slow tests but for the first."""
 TRACED = ("GRU", "MinGRU", "RecurrentNetwork", "SpikingNetwork")

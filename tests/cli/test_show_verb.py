@@ -61,7 +61,7 @@ def test_parts_are_listed_where_the_whole_cannot_be_called(call):
 
 def test_what_the_data_does_not_say_is_told_by_its_line(refused):
     line = refused("show", f"{MINE}:stray")
-    assert line == f"{MINE} line 88: KeyError: 'vocabulary'"
+    assert line == f"{MINE} line 89: KeyError: 'vocabulary'"
 
 
 @pytest.mark.parametrize("name", ["average", "double"])

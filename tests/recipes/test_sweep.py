@@ -340,9 +340,13 @@ def test_halving_decides_by_the_look_at_its_rung_whatever_comes_later():
         for lr, v in values.items()
     }
     first, _, third = ended.values()
-    assert [sweep.merit(first, 2), sweep.merit(first, 4), sweep.merit(first)] == [-1, -9, -9]
-    assert [sweep.merit(third, 2), sweep.merit(third, 4)] == [-0.5, -math.inf]
-    assert sweep.merit(third) == -math.inf
+    monitor = sweep.monitor(ended.values())
+
+    def merits(cell):
+        return [sweep.score(cell, monitor, step).merit for step in (2, 4, None)]
+
+    assert merits(first) == [-1, -9, -9]
+    assert merits(third) == [-0.5, -math.inf, -math.inf]
     assert sweep.rungs() == [2, 4, 8]
     wanted = sweep.wanted(sweep.cells(), ended)
     assert [*wanted.values()] == [8, 2, 4], "of two at step 4 the one that diverged is out"

@@ -121,6 +121,7 @@ class Training(Recipe, Generic[M, X]):
     precisions: ClassVar[tuple[str, ...]] = ("fp32", "tf32", "bf16", "fp64")
     captured: ClassVar[bool] = False  # a `step` of its own can be one CUDA graph, as the usual can
     overfits: ClassVar[bool] = True  # the goal's metric improves on one repeated batch
+    new_classes: ClassVar[bool] = False  # `start` may be a run that shares no class with the data
     per_rank: ClassVar[bool] = False  # `extra` differs between processes: refuses several
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     last_weights: ClassVar[bool] = False  # kept where the schedule takes the rate to its end

@@ -17,7 +17,7 @@ import everynet
 from everynet.data.dataset import Data, Spec
 from everynet.data.paths import absolute
 from everynet.data.texts.tokens import KINDS
-from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.run_names import is_run
 from everynet.recipes.settings import override, settings
 from everynet.recipes.stored import FORMAT, check_format, make_recipe, read_run_files
@@ -100,7 +100,9 @@ def takes_vocabulary(recipe: Recipe) -> bool:
 def read_dataset(recipe: Training[Any, Any] | Fitting[Any], folder: Path = Path()) -> Data:
     """The data of a recipe; once a run has begun, its vocabulary is read from its own folder."""
     if not takes_vocabulary(recipe):
-        return recipe.dataset()
+        data = recipe.dataset()
+        require_returned(recipe, "dataset", data, Data, "a Data, such as load(...) makes")
+        return data
     begun = folder != Path() and (folder / "spec.json").exists()
     own: dict[str, Any] = {"tokens": str(folder.absolute())} if begun else {}
     data = replace(recipe, **own).dataset()

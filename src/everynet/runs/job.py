@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from everynet.data.dataset import Data, Spec
 from everynet.metrics.summary import class_report
 from everynet.plot.style import render
-from everynet.recipes.recipe import Drawn, Recipe, require_returned
+from everynet.recipes.recipe import Drawn, Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
@@ -194,7 +194,6 @@ class Job:
         """Read the data; a signal meanwhile ends it at once, because large images take minutes."""
         with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
             self.data = read_dataset(self.recipe, self.folder)
-        require_returned(self.recipe, "dataset", self.data, Data, "a Data, such as load(...) makes")
 
     def tell(self, lines: Iterable[str]) -> None:
         """Say what a person should know, and write it into the card."""

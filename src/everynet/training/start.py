@@ -82,9 +82,9 @@ class Start:
                     f"{_few(names.new)}, because {recipe.name or type(recipe).__name__} cannot be "
                     "built with one more, to see which weights are theirs; leave it out"
                 )
-            if found:
+            if found and not (axis == "classes" and recipe.new_classes):
                 _check_shared(path, axis, names)
-            elif found is not None:  # of fixed size, or not of the network at all
+            elif found == {}:  # of fixed size, or not of the network at all
                 notes.append(f"no weight grows with the {axis}, which are others")
                 count = len(names.old)
                 found = {name: {-1: axis} for name, t in tensors.items() if count in t.shape}
@@ -154,8 +154,9 @@ class Start:
             )
         places = [torch.arange(size) for size in tensor.shape]
         for size, axis in self.sizes.get(name, {}).items():
-            places[size], rows = map(torch.tensor, self.axes[axis].rows)
-            given = given.index_select(size, rows)
+            new, old = self.axes[axis].rows
+            places[size] = torch.tensor(new, dtype=torch.long)
+            given = given.index_select(size, torch.tensor(old, dtype=torch.long))
         if name in self.sizes:
             tensor[torch.meshgrid(*places, indexing="ij")] = given.to(tensor)
         else:

@@ -21,6 +21,7 @@ from everynet.recipes.trained import Trained
 from everynet.runs.best_weights import BestWeights
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
+from everynet.training.start import Start
 from everynet.zoo.vision import photos
 from everynet.zoo.vision.photos import PhotoNet, PhotoVGG, suitable_widths
 
@@ -242,7 +243,7 @@ def test_given_features_are_frozen_first_and_then_thawed(finished, folder):
     made = override(made, made.suited(made.dataset()))
     assert made.widths == (8, 8)
     data = made.dataset()
-    state = begin(made, data, start=made.start.tensors())
+    state = begin(made, data, start=Start.of(made, data.spec))
     before = {name: tensor.clone() for name, tensor in state.model.state_dict().items()}
     rates = [group["lr"] for group in state.optimizers["main"].param_groups]
     assert rates == [pytest.approx(0.1 * made.lr), made.lr]
@@ -253,6 +254,20 @@ def test_given_features_are_frozen_first_and_then_thawed(finished, folder):
         assert not {"output.weight", "output.bias"} & same
         weights = {n for n in before if n.startswith("features")} - norms
         assert weights <= same if record.step <= 3 else not weights & same
+
+
+def test_classes_may_all_be_new(finished, tmp_path):
+    """Features are taken from the run; outputs begin anew where their classes do."""
+    other = make_folder(tmp_path, sides=(40,), classes=("bird", "fish"))
+    made = tuned(other, finished[0])
+    made = override(made, made.suited(made.dataset()))
+    data, given = made.dataset(), made.start.tensors()
+    start = Start.of(made, data.spec)
+    own, plain = (begin(made, data, start=one).model.state_dict() for one in (start, None))
+    for name, tensor in own.items():
+        assert torch.equal(tensor, given[name] if name.startswith("features") else plain[name])
+    with pytest.raises(UserError, match="must share classes with the data, because rows"):
+        Start.of(replace(find("lenet"), start=made.start), data.spec)
 
 
 def test_images_are_standardised_as_those_of_the_given_run(finished, tmp_path):
