@@ -324,7 +324,7 @@ def test_runs_side_by_side(call, made):
     assert rows["metrics"][2:] == ["test", "test"]
     assert rows["cross_entropy"][1] == f"{log(first)[-1]['test']['cross_entropy']:.6g}"
     assert "optimizer" not in rows
-    assert out.endswith("16 settings are the same in all\n")
+    assert out.endswith("17 settings are the same in all\n")
 
 
 def test_runs_of_different_recipes(call, made):

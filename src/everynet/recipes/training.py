@@ -87,7 +87,7 @@ class Training(Recipe, Generic[M, X]):
     """Updates in all; `epochs=` on the command line is turned into steps."""
     batch_size: int = 64
     """Samples of a batch, over all processes."""
-    accumulate: int = 1
+    accumulate: int = later(1)
     """Batches whose gradients make one update: as one batch of so many times the samples."""
     lr: float = 1e-3
     """Learning rate, before the schedule's factor."""

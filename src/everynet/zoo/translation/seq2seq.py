@@ -39,6 +39,7 @@ from everynet.data.samplers import Buckets
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import encoder_decoder_states, sentence_map
+from everynet.recipes.recipe import later
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -136,7 +137,7 @@ class Translation(Training[Seq2Seq]):
     """Size of the embedding of a token."""
     hidden_size: int = 128
     """Units of the encoder and of the decoder: the size of the vector between them."""
-    pad_to: int = 1
+    pad_to: int = later(1)
     """Lengths of training batches are rounded up to a multiple of it: on cuda 8 is faster."""
 
     def __post_init__(self) -> None:
