@@ -232,6 +232,7 @@ def joined(device: torch.device, stop: Stop | None = None) -> Iterator[World]:
         with (stop or Stop()).ending("stopped while it waited for the other processes"):
             store = PrefixStore(prefix, _meet(launch))
         _make_group(device, store, launch)
+        _wait_for_all(store, launch)
     world = World(launch.rank, launch.size, PrefixStore("said", store), device)
     _Process.joined = True
     try:
@@ -262,9 +263,24 @@ def _make_group(device: torch.device, store: Store, launch: Launch) -> None:
     cuda = device.type == "cuda"
     if cuda:
         torch.cuda.set_device(device)
-    dist.init_process_group(
-        "nccl" if cuda else "gloo", store=store, rank=launch.rank, world_size=launch.size
-    )
+    backend = "nccl" if cuda else "gloo"
+    try:
+        dist.init_process_group(backend, store=store, rank=launch.rank, world_size=launch.size)
+    except RuntimeError as error:
+        line = " ".join(str(error).split())
+        raise Failure(
+            f"rank {launch.rank} stops: the processes did not connect by {backend}: {line:.200}"
+        ) from error
+
+
+def _wait_for_all(store: Store, launch: Launch) -> None:
+    """Wait until every process is in the group: one that left before would break it for the rest.
+
+    A run may be refused as soon as it begins, by one process earlier than by another.
+    """
+    store.set(f"in/{launch.rank}", "")
+    everyone = [f"in/{rank}" for rank in range(launch.size)]
+    store.wait(everyone, timedelta(seconds=MEETING))
 
 
 @cache
