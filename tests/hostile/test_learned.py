@@ -43,9 +43,9 @@ def check(tries):
     assert {one["code"] for one in tries} >= {0, 2}
 
 
-def test_thirty_changed_values(tmp_path):
-    """Among them one that ended in SIGSEGV, and three whose answers changed without a word."""
-    check(tried(tmp_path, 90, 30, "ngram", "perceptron", "bag-of-words"))
+def test_twelve_changed_values(tmp_path):
+    """Among them, with seed 106, one that ended in SIGSEGV."""
+    check(tried(tmp_path, 100, 12, "ngram", "perceptron", "bag-of-words"))
 
 
 @pytest.mark.slow
