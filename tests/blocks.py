@@ -477,8 +477,8 @@ EXCEPTIONS = (
         "gradgradcheck",
         tuple(name for name in LARGE if name != "PoissonNetwork"),
         None,
-        "networks of many layers with rectifiers and pools, whose kinks a finite difference crosses; "
-        "their blocks are checked by themselves",
+        "networks of many layers with rectifiers and pools, whose kinks a finite difference "
+        "crosses; their blocks are checked by themselves",
     ),
     Exempt(
         "torch.vmap",
