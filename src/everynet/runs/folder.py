@@ -171,7 +171,7 @@ def explaining_misfit(recipe: Recipe, folder: Path) -> Iterator[None]:
         raise
     except Exception as error:
         if place(error):
-            raise  # a mistake in the user's own file, who is told the line of it
+            raise  # a mistake in the user's own file, whose line the message names
         line = " ".join(f"{type(error).__name__}: {error}".split())
         raise UserError(
             f"what {folder} holds does not fit {recipe.name}, because another version made it or "

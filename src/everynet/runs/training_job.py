@@ -55,7 +55,7 @@ from everynet.training.preflight import (
 from everynet.training.start import Start
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
-TOGETHER = 10  # updates after which processes ask each other whether one was told to stop
+TOGETHER = 10  # updates between two checks whether any process got a signal
 
 
 @dataclass
