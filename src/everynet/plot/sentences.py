@@ -1,4 +1,4 @@
-"""Sentences inside a network: its states token by token, and whole sentences as points."""
+"""Sentences inside a network: states and attention by token, and whole sentences as points."""
 
 from __future__ import annotations
 
@@ -52,6 +52,44 @@ def encoder_decoder_states(
         axes.add_patch(Rectangle(corner, 1, units, fill=False, ec=INK, lw=2, clip_on=False))
     given[0].set_ylabel("unit, by its value in the last state $c$")
     made.colorbar(image, ax=given, label="state", shrink=0.9, pad=0.02)
+    return made
+
+
+def attention_maps(
+    maps: Sequence[tuple[str, Float[Tensor, "queries keys"], Sequence[str], Sequence[str]]],
+    *,
+    columns: int = 0,
+) -> Figure:
+    """Attention, dark where it is 1: of each map its title, the tokens that read and those read.
+
+    Tokens that read stand down the side, and those that are read across; where all maps are of the
+    same tokens, only those at the edge are named.
+    """
+    columns = min(columns or len(maps), len(maps))
+    rows = -(-len(maps) // columns)
+    same = len(maps) > 1 and all(m[2:] == maps[0][2:] for m in maps)
+    tall = max(len(m[2]) / max(len(m[3]), 1) for m in maps)
+    side = 6.5 / columns
+    made = figure(6.5, min(8.0, rows * min(side, max(1.2, side * min(tall, 1.4))) + 0.9))
+    made.clear()
+    given = np.atleast_1d(made.subplots(rows, columns, squeeze=False)).ravel()
+    for number, (axes, (title, weights, reading, read)) in enumerate(
+        zip(given, maps, strict=False)
+    ):
+        image = axes.imshow(
+            array(weights), cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
+        )
+        left, bottom = number % columns == 0, number + columns >= len(maps)
+        axes.set_title(title, color=INK, fontsize="medium")
+        axes.set_xticks(range(len(read)), read if bottom or not same else [""] * len(read))
+        axes.set_yticks(range(len(reading)), reading if left or not same else [""] * len(reading))
+        axes.tick_params(labelsize="small", length=0)
+        if max(map(len, read), default=0) > 1:
+            for label in axes.get_xticklabels():
+                label.set(rotation=60, ha="right", rotation_mode="anchor")
+    for axes in given[len(maps) :]:
+        axes.set_visible(False)
+    made.colorbar(image, ax=[*given], label="attention", shrink=0.7, pad=0.02)
     return made
 
 

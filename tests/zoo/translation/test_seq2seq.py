@@ -12,7 +12,7 @@ from everynet.recipes.catalog import find
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, evaluate
-from everynet.zoo.translation.seq2seq import Seq2Seq, Translation
+from everynet.zoo.translation.seq2seq import LSTMSeq2Seq, Seq2Seq, Seq2SeqTranslation
 
 PAD, START, END = 0, 2, 3
 
@@ -56,7 +56,7 @@ def test_the_network_is_its_equations_whatever_the_two_lengths(read, said):
     made, x = net(), sentence(read)
     before = torch.cat([torch.tensor([[START]]), sentence(said - 1, 9, seed=1)], 1)
     c, logits = by_cells(made, x, before)
-    torch.testing.assert_close(made.encode(x, lengths(read)), c)
+    torch.testing.assert_close(made.begin(x, lengths(read)), c)
     torch.testing.assert_close(made(x, lengths(read), before), logits)
 
 
@@ -71,11 +71,11 @@ def test_padding_and_company_change_nothing():
         for row, one in enumerate(sentences):
             x[row, : one.shape[1]] = one
         together = made(x, lengths(3, 8, 1, 5), before)
-        said, total = made.greedy(made.encode(x, lengths(3, 8, 1, 5)), 12)
+        said, total = made.write(x, lengths(3, 8, 1, 5), 12)
         for row, one in enumerate(sentences):
             alone = made(one, lengths(one.shape[1]), before[row : row + 1])
             torch.testing.assert_close(together[row : row + 1], alone)
-            single, its = made.greedy(made.encode(one, lengths(one.shape[1])), 12)
+            single, its = made.write(one, lengths(one.shape[1]), 12)
             assert said[row, : single.shape[1]].tolist() == single[0].tolist()
             assert not said[row, single.shape[1] :].any()
             torch.testing.assert_close(total[row], its[0])
@@ -90,7 +90,7 @@ def batch():
 
 
 def test_the_loss_is_the_mean_over_the_tokens_and_their_chain_of_probabilities():
-    made, recipe = net(), Translation()
+    made, recipe = net(), Seq2SeqTranslation()
     x, x_lengths, y, y_lengths = batch()
     nats = []
     for row in range(3):
@@ -111,7 +111,7 @@ def test_a_network_that_knows_nothing_pays_log_of_the_vocabulary():
     made = net()
     for weight in made.output.parameters():
         nn.init.zeros_(weight)
-    loss = Translation().objective(made, batch())["cross_entropy"]
+    loss = Seq2SeqTranslation().objective(made, batch())["cross_entropy"]
     assert loss.item() == pytest.approx(math.log(9))
 
 
@@ -130,9 +130,57 @@ def test_the_sentence_reaches_the_decoder_through_the_vector_alone():
     made, before = net(), sentence(5, 9, seed=2)
     one, other = sentence(4, seed=1), sentence(6, seed=2)
     assert not torch.allclose(made(one, lengths(4), before), made(other, lengths(6), before))
-    c = made.encode(one, lengths(4))
-    made.encode = lambda x, lengths: c
+    c = made.begin(one, lengths(4))
+    made.begin = lambda x, lengths: c
     torch.testing.assert_close(made(one, lengths(4), before), made(other, lengths(6), before))
+
+
+def make_lstm(layers=2):
+    torch.manual_seed(0)
+    return LSTMSeq2Seq(11, 9, embedding=4, hidden_size=5, layers=layers).double().eval()
+
+
+def lstm_by_cells(made, x, before):
+    """Equations (5), (6) and (4) for one sentence, cell by cell."""
+    cells = []
+    for layers in (made.encoder, made.decoder):
+        cells.append([])
+        for layer in layers:
+            cell = nn.LSTMCell(layer.input_size, layer.hidden_size).double()
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            cell.load_state_dict({name: getattr(layer, f"{name}_l0") for name in names})
+            cells[-1].append(cell)
+    zero = torch.zeros(1, 5, dtype=torch.float64)
+    states = [(zero, zero) for _ in cells[0]]
+    for token in x.flip(0):
+        h = made.source.weight[token][None]
+        for n, cell in enumerate(cells[0]):
+            states[n] = cell(h, states[n])
+            h = states[n][0]
+    states, logits = [(h, zero) for h, _ in states], []
+    for token in before:
+        h = made.target.weight[token][None]
+        for n, cell in enumerate(cells[1]):
+            states[n] = cell(h, states[n])
+            h = states[n][0]
+        logits.append(h[0] @ made.output.weight.T + made.output.bias)
+    return torch.stack(logits)
+
+
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.covers("R29")
+def test_the_lstm_form_is_its_equations_padded_or_not_and_token_by_token(layers):
+    made, both = make_lstm(layers), lengths(3, 6)
+    x, before = torch.randint(4, 11, (2, 6)), torch.randint(4, 9, (2, 4))
+    found, state, steps = made(x, both, before), made.begin(x, both), []
+    for row in range(2):
+        torch.testing.assert_close(
+            found[row], lstm_by_cells(made, x[row, : both[row]], before[row])
+        )
+    for token in before.unbind(1):
+        logits, state = made.step(token, state)
+        steps.append(logits)
+    torch.testing.assert_close(torch.stack(steps, 1), found)
 
 
 # --------------------------------------------------------------------------------------- decoding
@@ -154,7 +202,7 @@ def greedy_by_hand(made, x, longest):
 def test_greedy_is_one_likeliest_token_after_another(seed):
     made, x = net(), sentence(5, seed=seed)
     made.output.bias.data[END] += 0.1 * seed  # so that some end early
-    said, total = made.greedy(made.encode(x, lengths(5)), 9)
+    said, total = made.write(x, lengths(5), 9)
     tokens, expected = greedy_by_hand(made, x, 9)
     assert said[0].tolist() == tokens
     assert total.item() == pytest.approx(expected)
@@ -163,11 +211,11 @@ def test_greedy_is_one_likeliest_token_after_another(seed):
 def test_a_sentence_that_ended_says_nothing_more():
     made = net()
     made.output.bias.data[END] = 50.0
-    said, total = made.greedy(torch.zeros(2, 7, dtype=torch.float64), 9)
+    said, total = made.write(sentence(4).expand(2, -1), lengths(4, 4), 9)
     assert said.tolist() == [[END], [END]]
     assert total.abs().max() < 1e-12
     made.output.bias.data[END] = -50.0
-    said, _ = made.greedy(torch.zeros(2, 7, dtype=torch.float64), 9)
+    said, _ = made.write(sentence(4).expand(2, -1), lengths(4, 4), 9)
     assert said.shape == (2, 9)
 
 
@@ -186,16 +234,17 @@ def test_a_sentence_that_ended_waits_in_silence_for_the_others():
         return logits
 
     made.decode = decode
+    made.begin = lambda x, lengths: torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64)
     object.__setattr__(made, "output", output)
     del made._modules["output"]
-    tokens, total = made.greedy(torch.tensor([[0.0, 0.0], [1.0, 0.0]], dtype=torch.float64), 9)
+    tokens, total = made.write(sentence(2).expand(2, -1), lengths(2, 2), 9)
     assert tokens.tolist() == [[END, PAD, PAD], [4, 5, END]]
     one = 2 - math.log(math.exp(2) + 5)
     assert total.tolist() == pytest.approx([one, 3 * one])
 
 
 def test_exact_means_every_token_and_the_end():
-    made, recipe = net(), Translation()
+    made, recipe = net(), Seq2SeqTranslation()
     x, two = sentence(4).expand(2, -1), lengths(4, 4)
     made.output.bias.data[END] = 50.0  # says <end> and nothing else
     y = torch.tensor([[START, END, PAD], [START, 5, END]])

@@ -4,50 +4,40 @@
     c = h_Tx                                                   (2)  context: its last state alone
     s_t = GRU(F y_{t-1}, s_{t-1}),  s_0 = c,  y_0 = <start>    (3)  decoder
     p(y_t | y_1 .. y_{t-1}, c) = softmax(W s_t + b)            (4)  the next token
-    L = -sum_{t <= Ty} log p(y_t | y_1 .. y_{t-1}, c) / Ty     (5)  y_Ty = <end>; lengths may differ
-    v_t = argmax_v p(v | v_1 .. v_{t-1}, c)                    (6)  greedy decoding, until <end>
+    h_t, m_t = LSTM(E x_{Tx+1-t}, h_{t-1}, m_{t-1})            (5)  encoder, from x_Tx to x_1
+    s_t, m_t = LSTM(F y_{t-1}, s_{t-1}, m_{t-1})               (6)  decoder; s_0 = h_Tx, m_0 = 0
 
-E and F are embeddings; GRU is torch's cell, equation (6) of `recurrent/gru.py`. In training the
-decoder is given the true tokens before each one (teacher forcing), and L is the mean over the
-target tokens of a batch; afterwards it is given its own. Padding comes after the last token of a
-sentence and is left out of (2) and (5), so that the other sentences of a batch change nothing. On
-strings and their reversal all of the output has to pass through c, whatever the length.
+E and F are embeddings; GRU is torch's cell, equation (6) of `recurrent/gru.py`. `Seq2Seq` has (1)
+to (4); `LSTMSeq2Seq` has (5) and (6) in several layers, each with states of its own, in place of
+(1) to (3): it reads the source backwards, so that its first words are close to those of the target.
+Padding comes after the last token of a sentence and is left out of (2) and (5), so that the other
+sentences of a batch change nothing. All of the output has to pass through vectors of fixed size,
+whatever the length: the loss, decoding and BLEU are those of `translation.py`.
 
 Sutskever, Vinyals, Le (2014), "Sequence to sequence learning with neural networks",
-arXiv:1409.3215; Cho et al. (2014), "Learning phrase representations using RNN encoder-decoder for
-statistical machine translation", arXiv:1406.1078. Unlike the first, the cells are gated recurrent
-units of one layer, and the search is greedy; unlike the second, c starts the decoder and is not
-given to it again at each step.
+arXiv:1409.3215, for (5) and (6); Cho et al. (2014), "Learning phrase representations using RNN
+encoder-decoder for statistical machine translation", arXiv:1406.1078. Unlike the second, c starts
+the decoder and is not given to it again at each step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.nn.utils.rnn import pad_sequence
 
-from everynet.data import load
-from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.data.samplers import Buckets
-from everynet.data.texts.tokens import END, PAD, SENTENCE, START, Tokens
-from everynet.plot import Panel, panels
+from everynet.data.dataset import Data, History
+from everynet.data.texts.tokens import Tokens
+from everynet.nn.recurrent import last_states, reverse_sequences
 from everynet.plot.sentences import encoder_decoder_states, sentence_map
-from everynet.recipes.recipe import later
-from everynet.recipes.state import State
-from everynet.recipes.training import Training
-from everynet.system.errors import UserError
-
-_PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
+from everynet.zoo.translation.translation import Translation, Translator, shift, typical
 
 
-class Seq2Seq(nn.Module):
+class Seq2Seq(Translator):
     """Maps source sentences to the logits of the tokens of target sentences.
 
     x  (batch, source)  -> states of the encoder  (batch, source, units) -> c  (batch, units)
@@ -67,12 +57,11 @@ class Seq2Seq(nn.Module):
         states: Tensor = self.encoder(self.source(x))[0]  # (1)
         return states
 
-    def encode(
+    def begin(
         self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch units"]:
-        """The state after the last token of each sentence, whatever follows it."""
-        states = self.read(x)
-        return states[torch.arange(x.shape[0], device=x.device), lengths - 1]  # (2)
+        """The context: the state after the last token of each sentence, whatever follows it."""
+        return last_states(self.read(x), lengths)  # (2)
 
     def decode(
         self, before: Int[Tensor, "batch target"], state: Float[Tensor, "batch units"]
@@ -81,75 +70,99 @@ class Seq2Seq(nn.Module):
         states: Tensor = self.decoder(self.target(before), state[None].contiguous())[0]  # (3)
         return states
 
+    def step(
+        self, tokens: Int64[Tensor, " batch"], state: Float[Tensor, "batch units"]
+    ) -> tuple[Float[Tensor, "batch tokens"], Float[Tensor, "batch units"]]:
+        state = self.decode(tokens[:, None], state)[:, -1]
+        return self.output(state), state
+
     def forward(
         self,
         x: Int[Tensor, "batch source"],
         lengths: Int[Tensor, " batch"],
         before: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "batch target tokens"]:
-        logits: Tensor = self.output(self.decode(before, self.encode(x, lengths)))  # (4)
+        logits: Tensor = self.output(self.decode(before, self.begin(x, lengths)))  # (4)
         return logits
 
-    def greedy(
-        self, c: Float[Tensor, "batch units"], longest: int
-    ) -> tuple[Int[Tensor, "batch target"], Float[Tensor, " batch"]]:
-        """The likeliest token at each step, up to `longest`, and the log-probability of all.
 
-        After <end> there is padding, which counts for nothing.
-        """
-        token = torch.full((len(c), 1), _START, device=c.device)
-        going = torch.ones(len(c), dtype=torch.bool, device=c.device)
-        tokens, total = [], c.new_zeros(len(c))
-        for _ in range(longest):
-            c = self.decode(token, c)[:, -1]
-            best, chosen = self.output(c).log_softmax(1).max(1)  # (6)
-            tokens.append(chosen.where(going, _PAD))
-            total = total + best.where(going, 0)
-            going = going & (chosen != _END)
-            if not going.any():
-                break
-            token = chosen[:, None]
-        return torch.stack(tokens, 1), total
+States: TypeAlias = tuple[tuple[Tensor, Tensor], ...]
+"""h and c of each layer, (batch, units)."""
+
+
+class LSTMSeq2Seq(Translator):
+    """The same with layers of long short-term memory, which read the source backwards."""
+
+    def __init__(
+        self,
+        source: int,
+        target: int,
+        *,
+        embedding: int,
+        hidden_size: int,
+        layers: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.source, self.target = nn.Embedding(source, embedding), nn.Embedding(target, embedding)
+        sizes = [embedding, *[hidden_size] * (layers - 1)]
+        self.encoder, self.decoder = (
+            nn.ModuleList(nn.LSTM(size, hidden_size, batch_first=True) for size in sizes)
+            for _ in range(2)
+        )
+        self.output = nn.Linear(hidden_size, target)
+        self.dropout = nn.Dropout(dropout)
+
+    def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> States:
+        """The output of each layer after the first word, which is read last; empty memories."""
+        states, h = list[tuple[Tensor, Tensor]](), self.source(reverse_sequences(x, lengths))
+        for layer in self.encoder:
+            h, _ = layer(self.dropout(h))  # (5)
+            c = last_states(h, lengths)
+            states.append((c, torch.zeros_like(c)))
+        return tuple(states)
+
+    def decode(
+        self, before: Int[Tensor, "batch target"], states: States
+    ) -> tuple[Float[Tensor, "batch target tokens"], States]:
+        """Logits of each token after those that it is given, and the states then."""
+        s, after = self.target(before), list[tuple[Tensor, Tensor]]()
+        for layer, state in zip(self.decoder, states, strict=True):
+            first = tuple(part[None].contiguous() for part in state)
+            s, last = layer(self.dropout(s), first)  # (6)
+            after.append((last[0][0], last[1][0]))
+        return self.output(self.dropout(s)), tuple(after)  # (4)
+
+    def step(
+        self, tokens: Int64[Tensor, " batch"], state: States
+    ) -> tuple[Float[Tensor, "batch tokens"], States]:
+        logits, state = self.decode(tokens[:, None], state)
+        return logits[:, -1], state
+
+    def forward(
+        self,
+        x: Int[Tensor, "batch source"],
+        lengths: Int[Tensor, " batch"],
+        before: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target tokens"]:
+        return self.decode(before, self.begin(x, lengths))[0]
 
 
 # -------- the network ends here; training and pictures follow --------
 
 
 @dataclass(frozen=True, kw_only=True)
-class Translation(Training[Seq2Seq]):
-    """Translate a sentence into the one that belongs to it."""
+class Seq2SeqTranslation(Translation[Seq2Seq]):
+    """Translate a sentence through one vector."""
 
-    meanings: ClassVar[Mapping[str, str]] = {
-        "exact": "the share of sentences that are translated without a mistake",
-        "cross_entropy": "cross-entropy in nats at a token of the true sentence, the mean",
-    }
-
-    last_weights: ClassVar[bool] = True
-    captured: ClassVar[bool] = True
-
-    data: str = "reversal"
-    """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
-    tokens: str = "characters"
-    """A sentence is cut into characters, words or bpe; or a run, for its vocabularies."""
-    vocabulary: int = 0
-    """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
     embedding: int = 16
     """Size of the embedding of a token."""
     hidden_size: int = 128
     """Units of the encoder and of the decoder: the size of the vector between them."""
-    pad_to: int = later(1)
-    """Lengths of training batches are rounded up to a multiple of it: on cuda 8 is faster."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "embedding", "hidden_size", "pad_to")
-
-    def dataset(self) -> Data:
-        data = load(
-            self.data, kind="pairs", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
-            vocabulary=self.vocabulary,
-        )  # fmt: skip
-        return replace(data, sampler=Buckets(("ragged", "ragged"), self.pad_to))
+        self.at_least(1, "embedding", "hidden_size")
 
     def model(self, data: Data) -> Seq2Seq:
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
@@ -157,71 +170,18 @@ class Translation(Training[Seq2Seq]):
             len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size
         )
 
-    def objective(self, model: Seq2Seq, batch: Batch) -> Terms:
-        x, lengths, y, _ = batch
-        logits = model(x, lengths, y[:, :-1])
-        loss = cross_entropy(logits.flatten(0, 1), y[:, 1:].flatten(), ignore_index=_PAD)  # (5)
-        return {"cross_entropy": loss}
-
-    def step(self, state: State[Seq2Seq], batch: Batch) -> Terms:
-        """One update; of several processes each counts by its number of tokens."""
-        terms = self.objective(state.model, batch)
-        tokens = (batch[2][:, 1:] != _PAD).sum()
-        state.descend(
-            terms["cross_entropy"], weight=tokens, clip=self.clip, clip_value=self.clip_value
-        )
-        return terms
-
-    def metrics(self, model: Seq2Seq, batch: Batch) -> dict[str, Tensor]:
-        """Whether the greedy output is exact; the summed loss of the tokens and their count."""
-        x, lengths, y, y_lengths = batch
-        targets = y[:, 1:]
-        logits = model(x, lengths, y[:, :-1]).transpose(1, 2)
-        outputs, _ = model.greedy(model.encode(x, lengths), targets.shape[1])
-        outputs = nn.functional.pad(outputs, (0, targets.shape[1] - outputs.shape[1]), value=_PAD)
-        return {
-            "exact": (outputs == targets).all(1).double(),
-            "nats": cross_entropy(logits, targets, ignore_index=_PAD, reduction="none").sum(1),
-            "tokens": (y_lengths - 1).double(),
-        }
-
-    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        """The share of exact sentences, and the cross-entropy of a token."""
-        nats, tokens = (outputs[name].double().sum().item() for name in ("nats", "tokens"))
-        return {"exact": outputs["exact"].mean().item(), "cross_entropy": nats / tokens}
-
-    def predict(
-        self, model: Seq2Seq, inputs: Sequence[Tensor], spec: Spec, *, longest: int = 0
-    ) -> Sequence[dict[str, Any]]:
-        """Translations of up to `longest` tokens (0: twice the source and ten)."""
-        if longest < 0:
-            raise UserError(f"longest ({longest}) must be 0, which follows the source, or more")
-        x = pad_sequence(list(inputs), batch_first=True, padding_value=_PAD)
-        lengths = torch.tensor([len(one) for one in inputs], device=x.device)
-        most = longest or 2 * x.shape[1] + 10
-        outputs, total = model.greedy(model.encode(x, lengths), most)
-        target = Tokens.of(spec, "target_tokens")
-        return [
-            {"output": target.decode(row), "log_probability": value}
-            for row, value in zip(outputs.tolist(), total.double().tolist(), strict=True)
-        ]
-
     def picture_handover(self, model: Seq2Seq, data: Data, history: History) -> Figure:
         """The units of the encoder after each token read, and of the decoder for each one written.
 
         The framed vector, the encoder's last state, is all that the decoder gets of the source.
         """
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
-        x, lengths, *_ = next(iter(data.valid))
-        typical = int((lengths - lengths.double().quantile(0.8)).abs().argmin())
-        one = x[typical : typical + 1, : lengths[typical]]
+        one, length = typical(data)
+        outputs, _ = model.write(one, length, 2 * one.shape[1] + 10)
         states = model.read(one)
-        c = states[:, -1]
-        outputs, _ = model.greedy(c, 2 * one.shape[1] + 10)
-        before = torch.cat([torch.full_like(outputs[:, :1], _START), outputs[:, :-1]], 1)
         return encoder_decoder_states(
             states[0],
-            model.decode(before, c)[0],
+            model.decode(shift(outputs), states[:, -1])[0],
             [source.vocabulary[token] for token in one[0].tolist()],
             [target.vocabulary[token] for token in outputs[0].tolist()],
         )
@@ -233,45 +193,38 @@ class Translation(Training[Seq2Seq]):
         """
         x, lengths, y, _ = next(iter(data.valid))
         vocabulary = Tokens.of(data.spec, "target_tokens").vocabulary
-        vectors = model.encode(x, lengths)
+        vectors = model.begin(x, lengths)
         return sentence_map(vectors, y[:, 1], vocabulary, lengths, title="first of the target")
 
-    def picture_length(self, model: Seq2Seq, data: Data, history: History) -> Figure:
-        """The share of exact translations, and the cost of the true ones, by length of the source.
 
-        One vector of fixed size has to hold a sentence of any length.
-        """
-        parts = [(batch[1], self.metrics(model, batch)) for batch in data.valid]
-        lengths = torch.cat([each for each, _ in parts]).cpu()
-        exact, nats = (
-            torch.cat([found[name] for _, found in parts]).double().cpu()
-            for name in ("exact", "nats")
-        )
-        sizes = lengths.unique()
-        shares, costs = (
-            torch.stack([values[lengths == size].mean() for size in sizes])
-            for values in (exact, nats)
-        )
-        return panels(
-            Panel(
-                {"exact": (sizes, shares)}, "tokens of the source", "share without a mistake",
-                f"{int(exact.sum()):,} of {len(exact):,} exact (validation)",
-                ylim=(min(0.95, float(shares.min()) - 0.02), 1.005), legend="none",
-            ),
-            Panel(
-                {"cost": (sizes, costs)}, "tokens of the source",
-                "$-\\log\\,p(y\\,|\\,x)$ of the target (nats)",
-                "mean over the sentences of a length", log="y", legend="none",
-            ),
-            width=3.7, height=3.2,
+@dataclass(frozen=True, kw_only=True)
+class LSTMTranslation(Translation[LSTMSeq2Seq]):
+    """Translate a sentence through the last outputs of layers of long short-term memory."""
+
+    embedding: int = 256
+    """Size of the embedding of a token."""
+    hidden_size: int = 512
+    """Units of a layer."""
+    layers: int = 2
+    """Layers of the encoder and of the decoder."""
+    dropout: float = 0.4
+    """Share of embeddings and outputs of layers that is set to 0 in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "embedding", "hidden_size", "layers")
+        self.within(0, 1, "dropout")
+
+    def model(self, data: Data) -> LSTMSeq2Seq:
+        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+        return LSTMSeq2Seq(
+            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size,
+            layers=self.layers, dropout=self.dropout,
         )  # fmt: skip
-
-    def tiny(self) -> Self:
-        return replace(super().tiny(), data="reversal:200")
 
 
 RECIPES = {
-    "seq2seq": Translation(
+    "seq2seq": Seq2SeqTranslation(
         steps=5000, lr=5e-3, clip=1.0, schedule="one-cycle",
         goal="exact >= 0.99", covers=("R29",),
     ),

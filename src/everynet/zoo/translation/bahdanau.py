@@ -1,0 +1,298 @@
+"""Attention: at every word that it writes, the decoder looks at the words it now needs.
+
+    h_j = [GRU(E x_j, h>_{j-1}); GRU(E x_j, h<_{j+1})]             (1)  encoder, read both ways
+    s_0 = tanh(W_s h<_1)                                           (2)  from the state of x_1
+    e_ij = v^T tanh(W_a s_{i-1} + U_a h_j)                         (3)  additive score of word j
+    alpha_ij = exp(e_ij) / sum_k exp(e_ik)                         (4)  attention: a row sums to 1
+    c_i = sum_j alpha_ij h_j                                       (5)  context of target token i
+    r_i = sigma(W_r F y_{i-1} + U_r s_{i-1} + C_r c_i)             (6)  reset gate
+    z_i = sigma(W_z F y_{i-1} + U_z s_{i-1} + C_z c_i)             (7)  update gate
+    s~_i = tanh(W F y_{i-1} + U (r_i . s_{i-1}) + C c_i)           (8)  candidate
+    s_i = (1 - z_i) . s_{i-1} + z_i . s~_i                         (9)  decoder
+    t~_i = U_o s_{i-1} + V_o F y_{i-1} + C_o c_i                  (10)  readout
+    t_i = max(t~_{i,2k-1}, t~_{i,2k}) for each k                  (11)  maxout of pairs
+    p(y_i | y_1 .. y_{i-1}, x) = softmax(W_o t_i)                 (12)  the next token
+
+E and F are embeddings, h> and h< the forward and the backward states, and a dot is the product of
+entries. There is no single vector that has to hold the whole sentence: the decoder reads a mixture
+of the states of all words, weighed anew at each step, so that long sentences are translated as well
+as short ones. What is drawn of alpha is an alignment that nobody taught. Padding has alpha = 0.
+
+Bahdanau, Cho, Bengio (2015), "Neural machine translation by jointly learning to align and
+translate", arXiv:1409.0473. Unlike the paper, the encoder's units are torch's GRU (its reset gate
+acts on the product), the gates have biases, and there is dropout on embeddings, contexts and t.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+import torch
+from jaxtyping import Float, Int, Int64
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+
+from everynet.data.dataset import Data, History
+from everynet.data.texts.tokens import Tokens
+from everynet.nn.attention import AdditiveScore, attend, padding_mask
+from everynet.nn.recurrent import reverse_sequences
+from everynet.plot import Panel, panels
+from everynet.recipes.experiment import Experiment, Table
+from everynet.recipes.state import State
+from everynet.recipes.training import Training
+from everynet.training.loop import evaluating
+from everynet.zoo.translation.seq2seq import Seq2SeqTranslation
+from everynet.zoo.translation.translation import Translation, Translator, draw_alignments
+
+Reading: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Of the decoder: s, the states h of the encoder, their products U_a h and the mask of words."""
+
+
+class Bahdanau(Translator):
+    """Maps source sentences to the logits of target tokens, with a context for each of them.
+
+    x  (batch, source)  -> h    (batch, source, 2 units), both directions
+    y  (batch, target)  -> c_i  (batch, 2 units), s_i  (batch, units), for i = 1 .. target
+                        -> t    (batch, target, embedding) -> logits
+    """
+
+    def __init__(
+        self, source: int, target: int, *, embedding: int, hidden_size: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.source = nn.Embedding(source, embedding)
+        self.forwards = nn.GRU(embedding, hidden_size, batch_first=True)
+        self.backwards = nn.GRU(embedding, hidden_size, batch_first=True)
+        self.initial = nn.Linear(hidden_size, hidden_size)  # W_s
+        self.score = AdditiveScore(hidden_size, 2 * hidden_size, hidden_size)  # W_a, U_a, v
+        self.target = nn.Embedding(target, embedding)
+        self.from_token = nn.Linear(embedding, 3 * hidden_size)  # W_r, W_z, W
+        self.from_context = nn.Linear(2 * hidden_size, 3 * hidden_size, bias=False)  # C_r, C_z, C
+        self.from_state = nn.Linear(hidden_size, 2 * hidden_size, bias=False)  # U_r, U_z
+        self.candidate = nn.Linear(hidden_size, hidden_size, bias=False)  # U
+        self.readout = nn.Linear(3 * hidden_size + embedding, 2 * embedding)  # U_o, C_o, V_o
+        self.output = nn.Linear(embedding, target)  # W_o
+        self.dropout = nn.Dropout(dropout)
+
+    def encode(
+        self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
+    ) -> tuple[Float[Tensor, "batch source both"], Float[Tensor, "batch units"]]:
+        """The states of both directions at each word, and the decoder's first state."""
+        words = self.dropout(self.source(x))
+        forwards = self.forwards(words)[0]
+        backwards = self.backwards(reverse_sequences(words, lengths))[0]
+        backwards = reverse_sequences(backwards, lengths)
+        h = torch.cat([forwards, backwards], 2)  # (1)
+        s: Tensor = self.initial(backwards[:, 0]).tanh()  # (2)
+        return self.dropout(h), s
+
+    def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Reading:
+        h, s = self.encode(x, lengths)
+        return s, h, self.score.key(h), padding_mask(lengths, x.shape[1])
+
+    def read(
+        self, s: Float[Tensor, "batch units"], state: Reading
+    ) -> tuple[Float[Tensor, "batch both"], Float[Tensor, "batch source"]]:
+        """The context c_i that a state of the decoder reads, and its attention to the words."""
+        _, h, u, mask = state
+        c, alpha = attend(self.score.compare, s[:, None], u, h, mask)  # (3) (4) (5)
+        return c[:, 0], alpha[:, 0]
+
+    def advance(
+        self,
+        token: Float[Tensor, "batch gates"],
+        s: Float[Tensor, "batch units"],
+        c: Float[Tensor, "batch both"],
+    ) -> Float[Tensor, "batch units"]:
+        """The next state of the decoder; `token` are W_r, W_z and W times the embedding."""
+        gates, candidate = (token + self.from_context(c)).tensor_split([2 * s.shape[1]], 1)
+        r, z = (gates + self.from_state(s)).sigmoid().chunk(2, 1)  # (6) (7)
+        candidate = (candidate + self.candidate(r * s)).tanh()  # (8)
+        return (1 - z) * s + z * candidate  # (9)
+
+    def speak(
+        self,
+        s: Float[Tensor, "*batch units"],
+        c: Float[Tensor, "*batch both"],
+        token: Float[Tensor, "*batch embedding"],
+    ) -> Float[Tensor, "*batch tokens"]:
+        """Logits of target token i, from s_{i-1}, c_i and the embedding of the token before."""
+        readout = self.readout(torch.cat([s, c, token], -1))  # (10)
+        t = readout.unflatten(-1, (-1, 2)).amax(-1)  # (11)
+        logits: Tensor = self.output(self.dropout(t))  # (12)
+        return logits
+
+    def step(
+        self, tokens: Int64[Tensor, " batch"], state: Reading
+    ) -> tuple[Float[Tensor, "batch tokens"], Reading]:
+        s, *source = state
+        token = self.dropout(self.target(tokens))
+        c, _ = self.read(s, state)
+        after = self.advance(self.from_token(token), s, c)
+        return self.speak(s, c, token), (after, *source)
+
+    def forward(
+        self,
+        x: Int[Tensor, "batch source"],
+        lengths: Int[Tensor, " batch"],
+        before: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target tokens"]:
+        states, contexts, tokens, _ = self.decode(x, lengths, before)
+        return self.speak(states, contexts, tokens)
+
+    def align(
+        self,
+        x: Int[Tensor, "batch source"],
+        lengths: Int[Tensor, " batch"],
+        before: Int[Tensor, "batch target"],
+    ) -> Float[Tensor, "batch target source"]:
+        return self.decode(x, lengths, before)[3]
+
+    def decode(
+        self,
+        x: Int[Tensor, "batch source"],
+        lengths: Int[Tensor, " batch"],
+        before: Int[Tensor, "batch target"],
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For each target token i: s_{i-1}, c_i, the embedding of the token before, alpha_i."""
+        state = self.begin(x, lengths)
+        s = state[0]
+        tokens = self.dropout(self.target(before))
+        states, contexts, attention = list[Tensor](), list[Tensor](), list[Tensor]()
+        for token in self.from_token(tokens).unbind(1):  # the products with tokens at once
+            c, alpha = self.read(s, state)
+            states.append(s)
+            contexts.append(c)
+            attention.append(alpha)
+            s = self.advance(token, s, c)
+        return torch.stack(states, 1), torch.stack(contexts, 1), tokens, torch.stack(attention, 1)
+
+
+# -------- the network ends here; training and pictures follow --------
+
+
+@dataclass(frozen=True, kw_only=True)
+class BahdanauTranslation(Translation[Bahdanau]):
+    """Translate a sentence with attention to its words."""
+
+    embedding: int = 32
+    """Size of the embedding of a token, and half of the readout."""
+    hidden_size: int = 64
+    """Units of each direction of the encoder, of the decoder and of the score."""
+    dropout: float = 0.0
+    """Share of embeddings, encoder states and maxima that is set to 0 in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "embedding", "hidden_size")
+        self.require(0 <= self.dropout < 1, "dropout", "at least 0 and below 1")
+
+    def model(self, data: Data) -> Bahdanau:
+        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+        return Bahdanau(
+            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size,
+            dropout=self.dropout,
+        )  # fmt: skip
+
+    def picture_alignment(self, model: Bahdanau, data: Data, history: History) -> Figure:
+        """Attention to the source (across) for each token written (down), of validation sentences.
+
+        Nobody taught which words belong together: a bright cell is a pair that the network found.
+        """
+        return draw_alignments(model, data)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ContextVector(Experiment):
+    """Reverse strings through one vector of fixed size, and with attention to each letter."""
+
+    meanings: ClassVar[Mapping[str, str]] = {
+        "fixed_*": "the share of strings reversed without a mistake through one vector",
+        "attention_*": "the share of strings reversed without a mistake with attention",
+    }
+
+    embedding: int = 16
+    """Size of the embedding of a letter."""
+    hidden_size: int = 32
+    """Units of the fixed vector, and of each direction of the network with attention."""
+    steps: int = 2000
+    """Updates of each network."""
+    batch_size: int = 64
+    """Strings an update sees."""
+    lr: float = 5e-3
+    """Learning rate."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "steps")
+        self.cells()  # checks the other settings
+
+    def cells(self) -> dict[str, Training[Any, Any]]:
+        kinds = {"fixed": Seq2SeqTranslation, "attention": BahdanauTranslation}
+        return {
+            name: kind(
+                embedding=self.embedding, hidden_size=self.hidden_size, steps=self.steps,
+                batch_size=self.batch_size, lr=self.lr, clip=1.0, schedule="one-cycle",
+                eval_every=self.steps, seed=self.seed,
+            )
+            for name, kind in kinds.items()
+        }  # fmt: skip
+
+    def measure(
+        self, cell: str, recipe: Training[Any, Any], state: State[Any, Any], data: Data
+    ) -> dict[str, float | Tensor]:
+        """The share of exact outputs for each length of the source, and the lengths."""
+        with evaluating(state.model):
+            found = [
+                (batch[1], recipe.metrics(state.model, batch)["exact"]) for batch in data.valid
+            ]
+        lengths, exact = (torch.cat(part).cpu() for part in zip(*found, strict=True))
+        sizes = lengths.unique()
+        shares = torch.stack([exact[lengths == size].mean() for size in sizes])
+        return {"lengths": sizes.double(), "exact": shares.double()}
+
+    def metrics(self, table: Table) -> dict[str, float]:
+        """Exact outputs for the shortest and for the longest strings, of each network."""
+        return {
+            f"{name}_{which}": float(cell.measured["exact"][-1, place])
+            for name, cell in table.cells.items()
+            for which, place in (("short", 0), ("long", -1))
+        }
+
+    def picture_length(self, table: Table) -> Figure:
+        """The share of strings that are reversed without a mistake, by their length.
+
+        One vector has so many numbers for a letter; attention has as many states as letters.
+        """
+        names = {"fixed": "one vector", "attention": "attention"}
+        curves = {
+            names[name]: (cell.measured["lengths"][-1], cell.measured["exact"][-1])
+            for name, cell in table.cells.items()
+        }
+        room = {
+            "one vector": (lengths := curves["one vector"][0], self.hidden_size / lengths),
+            "attention": (lengths, torch.full_like(lengths, 2 * self.hidden_size)),
+        }
+        return panels(
+            Panel(curves, "letters of the source", "share without a mistake"),
+            Panel(room, "letters of the source", "numbers handed over, per letter", log="y"),
+        )
+
+
+RECIPES = {
+    "context-vector": ContextVector(
+        goal="attention_long >= 0.95 and fixed_long <= 0.6", covers=("R18",)
+    ),
+    "bahdanau": BahdanauTranslation(
+        data="dates", steps=3000, lr=3e-3, clip=1.0, schedule="one-cycle",
+        goal="exact >= 0.99", covers=("R30",),
+    ),
+    "bahdanau-multi30k": BahdanauTranslation(
+        data="multi30k-de", tokens="bpe", vocabulary=8000, lower=True, shared_vocabulary=True,
+        embedding=256, hidden_size=512, dropout=0.4, batch_size=128, steps=6800, lr=1e-3,
+        warmup=200, schedule="cosine", clip=1.0, label_smoothing=0.1, pad_to=8, ema=0.999,
+        goal="bleu >= 36.5", covers=("R30",),
+    ),
+}  # fmt: skip

@@ -1,0 +1,114 @@
+"""Attention in translation: every equation by loops, padding, alignments, decoding."""
+
+import pytest
+import torch
+
+from everynet.zoo.translation.bahdanau import Bahdanau
+
+PAD, START, END = 0, 2, 3
+
+
+def make(source=11, target=9, embedding=4, hidden=6):
+    torch.manual_seed(0)
+    return Bahdanau(source, target, embedding=embedding, hidden_size=hidden).double().eval()
+
+
+def by_equations(net, x, before):
+    """Equations (1) to (12) for one sentence, word by word; logits and attention."""
+    units = net.initial.in_features
+    cells = []
+    for layer in (net.forwards, net.backwards):
+        cell = torch.nn.GRUCell(layer.input_size, units).double()
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        cell.load_state_dict({name: getattr(layer, f"{name}_l0") for name in names})
+        cells.append(cell)
+    words = [net.source.weight[token] for token in x]
+    zero = torch.zeros(units, dtype=torch.float64)
+    ahead, back = [zero], [zero]
+    for word in words:
+        ahead.append(cells[0](word[None], ahead[-1][None])[0])
+    for word in reversed(words):
+        back.append(cells[1](word[None], back[-1][None])[0])
+    back = back[:0:-1]
+    h = [torch.cat([a, b]) for a, b in zip(ahead[1:], back, strict=True)]  # (1)
+    s = torch.tanh(net.initial.weight @ back[0] + net.initial.bias)  # (2)
+    w_r, w_z, w = net.from_token.weight.chunk(3)
+    b_r, b_z, b = net.from_token.bias.chunk(3)
+    c_r, c_z, c_s = net.from_context.weight.chunk(3)
+    u_r, u_z = net.from_state.weight.chunk(2)
+    u_o, c_o, v_o = net.readout.weight.split([units, 2 * units, w.shape[1]], 1)
+    logits, attention = [], []
+    for token in before:
+        e = [
+            net.score.output.weight[0]
+            @ torch.tanh(net.score.query.weight @ s + net.score.key.weight @ one)
+            for one in h
+        ]  # (3)
+        alpha = torch.stack(e).exp() / torch.stack(e).exp().sum()  # (4)
+        c = sum(a * one for a, one in zip(alpha, h, strict=True))  # (5)
+        y = net.target.weight[token]
+        r = torch.sigmoid(w_r @ y + b_r + u_r @ s + c_r @ c)  # (6)
+        z = torch.sigmoid(w_z @ y + b_z + u_z @ s + c_z @ c)  # (7)
+        new = torch.tanh(w @ y + b + net.candidate.weight @ (r * s) + c_s @ c)  # (8)
+        readout = u_o @ s + v_o @ y + c_o @ c + net.readout.bias  # (10)
+        t = torch.maximum(readout[0::2], readout[1::2])  # (11)
+        logits.append(net.output.weight @ t + net.output.bias)  # (12)
+        attention.append(alpha)
+        s = (1 - z) * s + z * new  # (9)
+    return torch.stack(logits), torch.stack(attention)
+
+
+def draw(length, tokens, seed=0):
+    return torch.randint(4, tokens, (length,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(("read", "said"), [(1, 1), (5, 3), (3, 6)])
+@pytest.mark.covers("R30")
+def test_the_network_is_its_equations(read, said):
+    net, x = make(), draw(read, 11)
+    before = torch.tensor([START, *draw(said - 1, 9, seed=1)])
+    logits, attention = by_equations(net, x, before)
+    given = x[None], torch.tensor([read]), before[None]
+    torch.testing.assert_close(net(*given)[0], logits)
+    found = net.align(*given)[0]
+    torch.testing.assert_close(found, attention)
+    torch.testing.assert_close(found.sum(1), torch.ones(said, dtype=torch.float64))
+
+
+@pytest.mark.covers("R30")
+def test_padding_and_the_other_sentences_of_a_batch_change_nothing():
+    net, lengths = make(), torch.tensor([3, 6, 1])
+    before = torch.cat([torch.full((3, 1), START), torch.randint(4, 9, (3, 4))], 1)
+    x = torch.full((3, 6), 7)
+    for row, length in enumerate(lengths):
+        x[row, :length] = draw(int(length), 11, seed=row)
+    together = net(x, lengths, before)
+    attention = net.align(x, lengths, before)
+    for row, length in enumerate(lengths):
+        alone = net(x[row : row + 1, :length], lengths[row : row + 1], before[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone)
+        assert not attention[row, :, length:].any()
+
+
+def test_a_sentence_written_token_by_token_has_the_logits_of_teacher_forcing():
+    net, lengths = make(), torch.tensor([3, 5])
+    x, before = torch.randint(4, 11, (2, 5)), torch.randint(4, 9, (2, 4))
+    state, found = net.begin(x, lengths), []
+    for token in before.unbind(1):
+        logits, state = net.step(token, state)
+        found.append(logits)
+    torch.testing.assert_close(torch.stack(found, 1), net(x, lengths, before))
+
+
+def test_gradients_reach_every_weight():
+    net = make()
+    x, before = torch.randint(4, 11, (2, 3)), torch.randint(4, 9, (2, 2))
+    names, weights = zip(*net.named_parameters(), strict=True)
+
+    def loss(*values):
+        made = torch.func.functional_call(
+            net, dict(zip(names, values, strict=True)), (x, torch.tensor([3, 2]), before)
+        )
+        return made.square().mean()
+
+    assert torch.autograd.gradcheck(loss, weights, fast_mode=True)
