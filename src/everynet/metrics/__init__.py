@@ -1,5 +1,9 @@
 """Metrics of a network: one value for each sample, or counts over all of them."""
 
+from everynet.metrics.bleu import corpus_bleu as corpus_bleu
+from everynet.metrics.bleu import match_ids as match_ids
+from everynet.metrics.bleu import match_texts as match_texts
+from everynet.metrics.bleu import sentence_bleu as sentence_bleu
 from everynet.metrics.classification import accuracy as accuracy
 from everynet.metrics.classification import balanced_accuracy as balanced_accuracy
 from everynet.metrics.classification import balanced_weights as balanced_weights

@@ -25,6 +25,7 @@ MEANINGS = {
     "perplexity": "e to the power of the cross-entropy a token",
     "bits": "the cross-entropy of a token in bits",
     "iou": "intersection over union of the prediction and the truth",
+    "bleu": "BLEU of all translations together, from 0 to 100, as sacrebleu computes it",
 }
 CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "majority", "auc")
 NUMBERS = ("r2", "rmse", "mae")
@@ -32,6 +33,7 @@ LANGUAGE = ("cross_entropy", "perplexity", "bits")
 BETTER = {
     **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1", "auc", "r2", "iou"), ">="),
     **dict.fromkeys(("loss", "rmse", "mae", "mse", *LANGUAGE), "<="),
+    "bleu": ">=",
 }
 """Of which shared metrics the larger is the better, and of which the smaller."""
 
