@@ -45,6 +45,7 @@ from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 
 _PAD, _START, _END = (SENTENCE.index(token) for token in (PAD, START, END))
+"""Of a vocabulary that is learned; a published one may have others for start and end."""
 
 
 class Seq2Seq(nn.Module):
@@ -54,8 +55,18 @@ class Seq2Seq(nn.Module):
     y  (batch, target)  -> states of the decoder  (batch, target, units) -> logits of tokens
     """
 
-    def __init__(self, source: int, target: int, *, embedding: int, hidden_size: int) -> None:
+    def __init__(
+        self,
+        source: int,
+        target: int,
+        *,
+        embedding: int,
+        hidden_size: int,
+        start: int = _START,
+        end: int = _END,
+    ) -> None:
         super().__init__()
+        self.start, self.end = start, end
         self.source = nn.Embedding(source, embedding)
         self.encoder = nn.GRU(embedding, hidden_size, batch_first=True)
         self.target = nn.Embedding(target, embedding)
@@ -97,7 +108,7 @@ class Seq2Seq(nn.Module):
 
         After <end> there is padding, which counts for nothing.
         """
-        token = torch.full((len(c), 1), _START, device=c.device)
+        token = torch.full((len(c), 1), self.start, device=c.device)
         going = torch.ones(len(c), dtype=torch.bool, device=c.device)
         tokens, total = [], c.new_zeros(len(c))
         for _ in range(longest):
@@ -105,7 +116,7 @@ class Seq2Seq(nn.Module):
             best, chosen = self.output(c).log_softmax(1).max(1)  # (6)
             tokens.append(chosen.where(going, _PAD))
             total = total + best.where(going, 0)
-            going = going & (chosen != _END)
+            going = going & (chosen != self.end)
             if not going.any():
                 break
             token = chosen[:, None]
@@ -130,9 +141,13 @@ class Translation(Training[Seq2Seq]):
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
-    """A sentence is cut into characters, words or bpe; or a run, for its vocabularies."""
+    """Tokens: characters, words or bpe; or vocabularies, of a run or in a published vocab.txt."""
     vocabulary: int = 0
     """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
+    shared_vocabulary: bool = later(False)
+    """Whether source and target have one vocabulary, learned from both."""
+    lower: bool = later(False)
+    """Whether sentences are lower-cased first, also those of a prediction."""
     embedding: int = 16
     """Size of the embedding of a token."""
     hidden_size: int = 128
@@ -147,15 +162,16 @@ class Translation(Training[Seq2Seq]):
     def dataset(self) -> Data:
         data = load(
             self.data, kind="pairs", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
-            vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary, shared_vocabulary=self.shared_vocabulary, lower=self.lower,
         )  # fmt: skip
         return replace(data, sampler=Buckets(("ragged", "ragged"), self.pad_to))
 
     def model(self, data: Data) -> Seq2Seq:
         source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
         return Seq2Seq(
-            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size
-        )
+            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size,
+            start=target.start, end=target.end,
+        )  # fmt: skip
 
     def objective(self, model: Seq2Seq, batch: Batch) -> Terms:
         x, lengths, y, _ = batch
@@ -218,7 +234,7 @@ class Translation(Training[Seq2Seq]):
         states = model.read(one)
         c = states[:, -1]
         outputs, _ = model.greedy(c, 2 * one.shape[1] + 10)
-        before = torch.cat([torch.full_like(outputs[:, :1], _START), outputs[:, :-1]], 1)
+        before = torch.cat([torch.full_like(outputs[:, :1], model.start), outputs[:, :-1]], 1)
         return encoder_decoder_states(
             states[0],
             model.decode(before, c)[0],
