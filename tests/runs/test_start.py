@@ -200,8 +200,8 @@ def test_pairs_have_two_vocabularies():
         "target_tokens": {"kind": "words", "vocabulary": [*words, "c"]},
     }  # fmt: skip
     new = old | {
-        "tokens": {"kind": "words", "vocabulary": words[::-1]},
-        "target_tokens": {"kind": "words", "vocabulary": ["c", *words]},
+        "tokens": {"kind": "words", "vocabulary": words[::-1], "special": words[:4]},
+        "target_tokens": {"kind": "words", "vocabulary": ["c", *words], "special": words[:4]},
     }
     its, state, line = begin_from(recipe, new, old)
     assert torch.equal(state["source.weight"], its["source.weight"].flip(0))

@@ -76,9 +76,7 @@ def test_a_text_is_cut_as_that_of_the_run(tmp_path, texts):
     assert data.spec["tokens"]["vocabulary"] == words
     assert data.spec["shape"] == [6]
     assert Tokens.of(data.spec).decode(data.splits["train"][0].tolist())[:8] == "DDDDbbca"
-    assert data.notes == (
-        "the vocabulary is that of another run, which does not know 0.0% of the tokens",
-    )
+    assert data.notes == ("the vocabulary is a given one, which does not know 0.0% of the tokens",)
 
 
 def test_the_share_of_unknown_tokens_is_said_and_a_strange_text_refused(tmp_path, texts):
@@ -88,7 +86,7 @@ def test_the_share_of_unknown_tokens_is_said_and_a_strange_text_refused(tmp_path
     assert 0.4 < (share := (stream == 0).double().mean().item()) < 0.5
     assert data.notes[0].endswith(f"does not know {share:.1%} of the tokens")
     with pytest.raises(
-        UserError, match=r"tokens must be a run on texts like .*one.txt, because it"
+        UserError, match=r"tokens must be a vocabulary of texts like .*one.txt, because"
     ):
         load(texts[0], kind="text", batch_size=2, tokens=run)
 
@@ -120,7 +118,7 @@ def test_merges_of_byte_pairs_move_with_the_fillers(tmp_path, texts):
 
 def test_pairs_take_both_vocabularies(tmp_path):
     lines = tmp_path / "pairs.tsv"
-    lines.write_text("".join(f"a {n}\tb {n}\n" for n in range(40)))
+    lines.write_text("".join(f"a {n}\tb a {n}\n" for n in range(40)))
     source, target = ({"kind": "words", "vocabulary": [*SENTENCES, word]} for word in "ab")
     run = folder_with(tmp_path / "run", source, target_tokens=target)
     data = load(lines, kind="pairs", batch_size=2, tokens=run)
@@ -130,7 +128,7 @@ def test_pairs_take_both_vocabularies(tmp_path):
         UserError, match=r"tokens \(.*alone\) must be a run that learned from pairs"
     ):
         load(lines, kind="pairs", batch_size=2, tokens=alone)
-    data = load(lines, kind="pairs", batch_size=2, tokens=alone, same=True)
+    data = load(lines, kind="pairs", batch_size=2, tokens=alone, shared_vocabulary=True)
     assert (data.spec["tokens"], data.spec["target_tokens"]) == (source, source)
 
 
@@ -164,7 +162,7 @@ def test_other_runs_and_folders_are_refused(tmp_path, texts):
         load(texts[0], kind="text", batch_size=2, tokens=str(tmp_path / "empty"))
     with pytest.raises(UserError, match=r"gone is not a run folder: it has no recipe.json"):
         load(texts[0], kind="text", batch_size=2, tokens=str(tmp_path / "gone"))
-    with pytest.raises(UserError, match=r"vocabulary \(9\) must be 0, because the one of a run \("):
+    with pytest.raises(UserError, match=r"vocabulary \(9\) must be 0, because a given one \(tok"):
         load(texts[0], kind="text", batch_size=2, tokens=run, vocabulary=9)
     with pytest.raises(UserError, match="unknown tokens 'wrods'; did you mean words"):
         load(texts[0], kind="text", batch_size=2, tokens="wrods")
@@ -182,7 +180,7 @@ def test_a_run_that_starts_from_a_run_takes_its_vocabulary(texts, run_of, tmp_pa
     assert about["changed"].count("tokens") == 0
     names = [entry["name"] for entry in known(after)["read"]]
     assert f"vocabulary of {before.absolute()}" in names
-    assert "the vocabulary is that of another run, which does not know 55.1%" in (
+    assert "the vocabulary is a given one, which does not know 55.1%" in (
         (after / "card.md").read_text()
     )
 

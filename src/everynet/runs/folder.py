@@ -76,14 +76,14 @@ def resolve(recipe: Recipe) -> Recipe:
 
 
 def with_vocabulary(recipe: Recipe) -> Recipe:
-    """The recipe with the folder of the run whose vocabulary it takes, if any.
+    """The recipe with the run or the published file whose vocabulary it takes, if any.
 
     `tokens` may name one. A recipe of text that starts from a run takes the vocabulary of that one,
     unless `tokens` or `vocabulary` was changed.
     """
     tokens, start = getattr(recipe, "tokens", None), getattr(recipe, "start", Trained())
     held: dict[str, Any] = {}
-    if isinstance(tokens, str) and tokens not in KINDS and is_run(Path(tokens)):
+    if isinstance(tokens, str) and tokens not in KINDS and _holds_vocabulary(Path(tokens)):
         held = {"tokens": str(Path(tokens).absolute())}
     elif tokens in KINDS and start and not {"tokens", "vocabulary"} & {*recipe.changed}:
         known = "tokens" in (start.described() or {})
@@ -91,10 +91,14 @@ def with_vocabulary(recipe: Recipe) -> Recipe:
     return replace(recipe, **held)
 
 
+def _holds_vocabulary(path: Path) -> bool:
+    return is_run(path) or os.path.isfile(path)  # which never raises
+
+
 def takes_vocabulary(recipe: Recipe) -> bool:
-    """Whether the vocabulary of a recipe is that of a run, which may have gone since."""
+    """Whether a recipe is given a vocabulary, of a run or a file, which may have gone since."""
     path = Path(str(getattr(recipe, "tokens", "")))
-    return path.is_absolute() and (is_run(path) or not path.exists())
+    return path.is_absolute() and (_holds_vocabulary(path) or not path.exists())
 
 
 def read_dataset(recipe: Training[Any, Any] | Fitting[Any], folder: Path = Path()) -> Data:

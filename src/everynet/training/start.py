@@ -83,7 +83,7 @@ class Start:
                     "built with one more, to see which weights are theirs; leave it out"
                 )
             if found and not (axis == "classes" and recipe.new_classes):
-                _check_shared(path, axis, names)
+                _check_shared(path, axis, names, spec)
             elif found == {}:  # of fixed size, or not of the network at all
                 notes.append(f"no weight grows with the {axis}, which are others")
                 count = len(names.old)
@@ -205,9 +205,11 @@ def _sizes(
     return found
 
 
-def _check_shared(path: str, axis: str, names: Axis) -> None:
+def _check_shared(path: str, axis: str, names: Axis, spec: Spec) -> None:
     """Refuse names of which none is shared; a task without classes has none to share."""
-    if {*names.shared} - {*SENTENCE} or (axis == "classes" and not (names.new and names.old)):
+    held = (spec.get(name, {}).get("special", ()) for name in ("tokens", "target_tokens"))
+    shared = {*names.shared} - {*SENTENCE}.union(*held)
+    if shared or (axis == "classes" and not (names.new and names.old)):
         return
     raise UserError(
         f"start ({path}) must share {axis} with the data, because rows of weights are taken by "

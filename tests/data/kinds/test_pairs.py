@@ -96,7 +96,7 @@ def test_vocabularies_are_those_of_training_alone(tmp_path):
 
 
 def test_one_vocabulary_of_both(tmp_path):
-    data = loaded(two(tmp_path), same=True, vocabulary=20)
+    data = loaded(two(tmp_path), shared_vocabulary=True, vocabulary=20)
     assert data.spec["tokens"] == data.spec["target_tokens"]
     assert len(data.spec["tokens"]["vocabulary"]) == 20
     assert {"red", "RED"} <= set(data.spec["tokens"]["vocabulary"])

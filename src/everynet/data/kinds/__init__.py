@@ -190,7 +190,8 @@ class Kind(Generic[S]):
             return spec | grown | {"features": more}
         name = "target_tokens" if axis.startswith("target ") else "tokens"
         kind = spec[name]["kind"]  # of byte pairs one more would have to spell something
-        tokens = {"kind": "words" if kind == "bpe" else kind, "vocabulary": more}
+        tokens = spec[name] | {"vocabulary": more, "merges": []}
+        tokens |= {"kind": "words" if kind == "bpe" else kind}
         return spec | grown | {name: tokens}
 
 

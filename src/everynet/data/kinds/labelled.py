@@ -32,7 +32,8 @@ from everynet.data.samplers import Buckets, flattened
 from everynet.data.samples import class_numbers, describe_like
 from everynet.data.split import PARTS, all_parts, test_part
 from everynet.data.texts import lines as texts
-from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens, note_unknown, of_run
+from everynet.data.texts.given import note_unknown, take_vocabulary
+from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -123,10 +124,12 @@ class LabelledTexts(Kind[Labelled]):
         seed: int = 0,
         tokens: str = "words",
         vocabulary: int = 0,
+        lower: bool = False,
+        special: tuple[str, ...] = SENTENCE,
         like: Spec | None = None,
     ) -> Data:
-        texts.check_vocabulary(vocabulary)
-        given = None if like else of_run(tokens, SENTENCE, vocabulary)
+        texts.check_vocabulary(vocabulary, special)
+        given = None if like else take_vocabulary(tokens, special, vocabulary, lower=lower)
         if like is not None:
             learned, spec = Tokens.of(like), describe_like(like, samples)
             named = {label: shown(label) for label in samples.parts["test"][1]}
@@ -134,7 +137,7 @@ class LabelledTexts(Kind[Labelled]):
             number = {label: known[name] for label, name in named.items()}
         else:
             train = samples.parts["train"][0]
-            learned = given or Tokens.learned(train, tokens, SENTENCE, vocabulary)
+            learned = given or Tokens.learned(train, tokens, special, vocabulary, lower=lower)
             number = {label: row for row, label in enumerate(samples.classes)}
             spec = {
                 "name": samples.name,

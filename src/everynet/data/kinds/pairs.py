@@ -4,14 +4,16 @@
     lines.tsv            one file with a tab between the two texts of a line
 
 A batch is (x, x_lengths, y, y_lengths): the tokens of the sources and of the targets, each target
-between <start> and <end>, filled up with 0. The vocabularies are those of training, and the
-inputs of a prediction are cut as the sources were.
+between <start> and <end>, filled up with 0. The vocabularies are those of training, one for each
+side or, with `shared_vocabulary`, one learned from both; the inputs of a prediction are cut as the
+sources were.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,7 +29,8 @@ from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.samples import describe_like
 from everynet.data.split import PARTS
 from everynet.data.texts import lines as texts
-from everynet.data.texts.tokens import END, NAMES, SENTENCE, START, Tokens, note_unknown, of_run
+from everynet.data.texts.given import note_unknown, take_vocabulary
+from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -82,15 +85,24 @@ class TextPairs(Kind[Pairs]):
         seed: int = 0,
         tokens: str = "words",
         vocabulary: int = 0,
-        same: bool = False,
+        lower: bool = False,
+        shared_vocabulary: bool = False,
+        special: tuple[str, ...] = SENTENCE,
         like: Spec | None = None,
     ) -> Data:
-        given = None if like else of_run(tokens, SENTENCE, vocabulary)
+        texts.check_vocabulary(vocabulary, special)
+        given = other = None
         if like is not None:
             source, target = Tokens.of(like), Tokens.of(like, "target_tokens")
             spec = describe_like(like, samples)
         else:
-            source, target = _learned(samples, tokens, vocabulary, same)
+            take = partial(take_vocabulary, tokens, special, vocabulary, lower=lower)
+            learn = partial(Tokens.learned, special=special, most=vocabulary, lower=lower)
+            left, right = samples.parts["train"]
+            given = take()
+            other = given if shared_vocabulary else take(name="target_tokens")
+            source = given or learn([*left, *right] if shared_vocabulary else left, tokens)
+            target = source if shared_vocabulary else other or learn(right, tokens)
             spec = {
                 "name": samples.name,
                 "kind": self.name,
@@ -103,7 +115,9 @@ class TextPairs(Kind[Pairs]):
             }
         splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
         sampler = Buckets(("ragged", "ragged"))
-        notes = note_unknown(given, splits["train"][0], samples.name)
+        notes = note_unknown(given, splits["train"][0], samples.name) + note_unknown(
+            other, splits["train"][2], samples.name, "target tokens"
+        )
         return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
@@ -134,26 +148,9 @@ class TextPairs(Kind[Pairs]):
         return f"{spec['name']}: pairs of texts, {counts[0]:,} and {counts[1]:,} {kind}"
 
 
-def _learned(samples: Pairs, tokens: str, vocabulary: int, same: bool) -> tuple[Tokens, Tokens]:
-    """The vocabularies of sources and targets; one of both together where they are the `same`."""
-    texts.check_vocabulary(vocabulary)
-    if given := of_run(tokens, SENTENCE, vocabulary):
-        other = None if same else of_run(tokens, SENTENCE, vocabulary, "target_tokens")
-        return given, other or given
-    left, right = samples.parts["train"]
-    if same:
-        joint = Tokens.learned([*left, *right], tokens, SENTENCE, vocabulary)
-        return joint, joint
-    return (
-        Tokens.learned(left, tokens, SENTENCE, vocabulary),
-        Tokens.learned(right, tokens, SENTENCE, vocabulary),
-    )
-
-
 def _encoded(part: tuple[list[str], list[str]], source: Tokens, target: Tokens) -> Batch:
-    start, end = target.index[START], target.index[END]
     x = flattened([source.encode(text) for text in part[0]])
-    y = flattened([[start, *target.encode(text), end] for text in part[1]])
+    y = flattened([[target.start, *target.encode(text), target.end] for text in part[1]])
     return (*x, *y)
 
 

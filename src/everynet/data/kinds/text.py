@@ -28,18 +28,9 @@ from everynet.data.samplers import Lanes, Windows
 from everynet.data.samples import describe_like
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
+from everynet.data.texts.given import note_unknown, take_vocabulary
 from everynet.data.texts.lines import check_length
-from everynet.data.texts.tokens import (
-    KINDS,
-    NAMES,
-    STREAM,
-    UNKNOWN,
-    Tokens,
-    check_kind,
-    note_unknown,
-    of_run,
-    places,
-)
+from everynet.data.texts.tokens import KINDS, NAMES, STREAM, Tokens, places
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -123,11 +114,13 @@ class Text(Kind[LongText]):
         seed: int = 0,
         tokens: str = "characters",
         vocabulary: int = 0,
+        lower: bool = False,
+        special: tuple[str, ...] = STREAM,
         sampler: Lanes | Windows = Lanes(64),  # noqa: B008 -- frozen
         like: Spec | None = None,
     ) -> Data:
         """Streams of the smallest integers; `vocabulary` tokens at most, or all where it is 0."""
-        given = None if like else of_run(tokens, STREAM, vocabulary)
+        given = None if like else take_vocabulary(tokens, special, vocabulary, lower=lower)
         known = Tokens.of(like) if like else given
         parts, split = divided(samples, known.kind if known else tokens)
         if like is not None:
@@ -140,7 +133,8 @@ class Text(Kind[LongText]):
                 )
             splits = all_parts((stream,))
         else:
-            learned = given or Tokens.learned([parts["train"]], tokens, most=vocabulary)
+            train = [parts["train"]]
+            learned = given or Tokens.learned(train, tokens, special, vocabulary, lower=lower)
             splits = {part: (learned.stream(parts[part]),) for part in PARTS}
             spec = {
                 "name": samples.name,
@@ -204,7 +198,7 @@ class Text(Kind[LongText]):
                     f"{count:,} of {size / max(count, 1):.1f} bytes with vocabulary={len(tokens)}"
                 )
                 continue
-            new = [int((streams[part] == tokens.index[UNKNOWN]).sum()) for part in PARTS[1:]]
+            new = [int((streams[part] == tokens.unknown).sum()) for part in PARTS[1:]]
             report.facts[kind] = (
                 f"{count:,}, of which train holds {len(tokens) - 1:,} different ones; unknown are "
                 f"{new[0]:,} of valid and {new[1]:,} of test"
@@ -250,7 +244,6 @@ def _where(content: bytes, at: int) -> str:
 
 def divided(samples: LongText, kind: str) -> tuple[dict[str, str], str]:
     """The three parts of a text, and how they were made in one sentence."""
-    check_kind(kind)
     if "whole" not in samples.parts:
         return dict(samples.parts), samples.split
     text = samples.parts["whole"]
@@ -266,7 +259,7 @@ def divided(samples: LongText, kind: str) -> tuple[dict[str, str], str]:
     block = BLOCK if rest >= 10 * BLOCK else rest // 100
     ends = [*(starts[at] for at in range(0, rest, block)), starts[rest]]
     blocks = [text[a:b] for a, b in pairwise(ends)]
-    seam = " " if kind == "words" else ""  # a word and the next one must stay two
+    seam = " " if kind in ("words", "wordpiece") else ""  # a word and the next one must stay two
     parts = {
         "train": seam.join(part for number, part in enumerate(blocks) if number % 10 != 9),
         "valid": seam.join(blocks[9::10]),

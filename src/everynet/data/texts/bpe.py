@@ -38,6 +38,7 @@ _SEAM = re.compile(r"(?<=\S) (?=\S)")  # no piece goes over it
 _VISIBLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
 ORDER = bytes([*_VISIBLE, *(byte for byte in range(256) if byte not in _VISIBLE)])
 """The bytes as GPT-2 counts them: those that Latin-1 can show come first."""
+_WRITTEN = {b: chr(b if b in _VISIBLE else 256 + ORDER.index(b) - len(_VISIBLE)) for b in ORDER}
 _SYMBOL = np.argsort(np.frombuffer(ORDER, np.uint8)).astype(np.int32)  # of a byte
 
 
@@ -65,6 +66,11 @@ def as_bytes(text: str) -> bytes:
 def as_text(spelt: bytes) -> str:
     """Bytes as a text that `as_bytes` turns back into the very same bytes."""
     return spelt.decode("utf-8", "surrogateescape")
+
+
+def written(spelt: bytes) -> str:
+    """Bytes as GPT-2's files write them: a character each, that can be seen."""
+    return "".join(map(_WRITTEN.__getitem__, spelt))
 
 
 def learn(texts: Iterable[str], most: int) -> list[tuple[int, int]]:

@@ -24,7 +24,7 @@ from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows
-from everynet.data.texts.tokens import SENTENCE, Tokens
+from everynet.data.texts.tokens import Tokens
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -89,9 +89,9 @@ def transpose(samples: Sequence[tuple[str, str]]) -> tuple[list[str], list[str]]
     return [first for first, _ in samples], [second for _, second in samples]
 
 
-def read(path: Path) -> str:
-    """All of a file, which must be UTF-8."""
-    content = read_bytes(path, MOST_BYTES)
+def read(path: Path, most: int = MOST_BYTES) -> str:
+    """All of a file of at most so many bytes, which must be UTF-8."""
+    content = read_bytes(path, most)
     if b"\0" in content:
         line = content.count(b"\n", 0, content.index(b"\0")) + 1
         raise UserError(f"{shown(path)} must be text, but line {line} holds a byte of value 0")
@@ -193,12 +193,12 @@ def digest(texts: Iterable[str]) -> str:
     return total.hexdigest()
 
 
-def check_vocabulary(vocabulary: int) -> None:
+def check_vocabulary(vocabulary: int, special: Sequence[str]) -> None:
     """Refuse a size that no vocabulary of sentences can have."""
-    if vocabulary != 0 and vocabulary <= len(SENTENCE):
+    if vocabulary != 0 and vocabulary <= len(special):
         raise UserError(
             f"vocabulary ({vocabulary}) must be 0, which keeps every token, or more than "
-            f"{len(SENTENCE)}, because {', '.join(SENTENCE)} are in it too"
+            f"{len(special)}, because {', '.join(special)} are in it too"
         )
 
 

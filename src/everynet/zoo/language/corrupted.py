@@ -39,6 +39,7 @@ from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.classification import name_classes
 from everynet.metrics.ranking import auc
 from everynet.plot import Panel, panels
+from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
@@ -170,6 +171,8 @@ class CorruptedSentences(Training[SentenceDiscriminator]):
     """A known text, or a file in UTF-8: a sentence a line, or paragraphs with an empty line."""
     vocabulary: int = 3000
     """Largest number of words, the commonest; 0 keeps every word of the training text."""
+    lower: bool = later(False)
+    """Whether the text is lower-cased first, also that of a prediction."""
     faults: int = 1
     """Faults of a corrupted sentence, all of one sort: the fewer, the harder they are to find."""
     hidden_size: int = 128
@@ -197,7 +200,7 @@ class CorruptedSentences(Training[SentenceDiscriminator]):
                     f"data ({self.data}) must hold at least 2 sentences of {SHORTEST} to {LONGEST} "
                     f"words in each part, but {part} holds {len(some)}; give more text"
                 )
-        tokens = Tokens.learned(parts["train"], "words", most=self.vocabulary)
+        tokens = Tokens.learned(parts["train"], "words", most=self.vocabulary, lower=self.lower)
         if len(tokens) < 3:
             raise UserError(
                 f"data ({self.data}) must hold at least 2 different words, because one alone "

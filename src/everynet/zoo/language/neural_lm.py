@@ -34,6 +34,7 @@ from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.nn.decoding import Draw
+from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -100,6 +101,8 @@ class FixedContextNextWord(Training[NeuralLM]):
     """A known text, or a file in UTF-8."""
     vocabulary: int = 0
     """Largest number of words, the commonest; 0 keeps every word of the training text."""
+    lower: bool = later(False)
+    """Whether the text is lower-cased first, also that of a prediction or a prompt."""
     order: int = 5
     """Length n of an n-gram: one more than the context."""
     embedding_size: int = 100
@@ -118,7 +121,7 @@ class FixedContextNextWord(Training[NeuralLM]):
     def dataset(self) -> Data:
         data = load(
             self.data, kind="text", batch_size=1, seed=self.seed, tokens="words",
-            vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary, lower=self.lower,
         )  # fmt: skip
         tokens = Tokens.of(data.spec)
         if len({*tokens.vocabulary} - {UNKNOWN, NEWLINE}) < 2:

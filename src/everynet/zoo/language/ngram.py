@@ -31,7 +31,7 @@ from everynet.data.samplers import Rows
 from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.kernels.ngrams import Counted, Ints, count_ngrams, score_tokens, words_before
 from everynet.metrics.meanings import LANGUAGE, meanings
-from everynet.recipes.recipe import Fitting
+from everynet.recipes.recipe import Fitting, later
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 from everynet.zoo.language import arpa
@@ -63,6 +63,8 @@ class NGramNextWord(Fitting[NGram]):
     """A known text, or a file in UTF-8; a line is a sentence."""
     vocabulary: int = 0
     """Largest number of words, the commonest; 0 keeps every word of the training text."""
+    lower: bool = later(False)
+    """Whether the text is lower-cased first, also that of a prediction or a prompt."""
     order: int = 3
     """Length n of an n-gram: one more than the words of the history."""
     smoothing: str = "modified-kneser-ney"
@@ -85,8 +87,9 @@ class NGramNextWord(Fitting[NGram]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data, kind="text", batch_size=1, tokens="words", vocabulary=self.vocabulary
-        )
+            self.data, kind="text", batch_size=1, tokens="words", vocabulary=self.vocabulary,
+            lower=self.lower,
+        )  # fmt: skip
         longest = max(len(stream) for (stream,) in data.splits.values())
         return replace(data, sampler=Rows(), eval_batch_size=longest)  # a split is one batch
 
@@ -151,7 +154,7 @@ class NGramNextWord(Fitting[NGram]):
         length: int = 50,
     ) -> list[str]:
         """`n` lines that begin with the prompt, `length` words at most, or to the text `stop`."""
-        known = {*model.vocabulary_}
+        known, prompt = {*model.vocabulary_}, prompt.lower() if self.lower else prompt
         if new := [word for word in prompt.split() if word not in known]:
             raise UserError(
                 f"prompt ({shown(prompt, 60)}) must hold words of the training text, and {new[0]!r}"

@@ -30,7 +30,7 @@ from torch.nn.functional import linear
 
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK, GAP
-from everynet.data.texts.tokens import UNKNOWN, Tokens
+from everynet.data.texts.tokens import Tokens
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.recipes.state import State
 from everynet.system.errors import UserError
@@ -88,7 +88,7 @@ class RecurrentNextWord(NextToken):
     """Predict the next word; score lines, fill gaps and find missing words."""
 
     tokens: str = "words"
-    """Tokens: words, characters or bpe (byte pair encoding); or a run, for its vocabulary."""
+    """Tokens: words, characters or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     spread: float = 0.1
     """Weights are initialised uniformly between minus this and this."""
     flat: int = 0
@@ -164,7 +164,7 @@ class RecurrentNextWord(NextToken):
             if missing or bool((line == BLANK).any()):
                 answers.append(scorer.complete(line, candidates, tries, missing))
             else:
-                unknown = int((given == tokens.index[UNKNOWN]).sum())
+                unknown = int((given == tokens.unknown).sum())
                 answers.append({**scorer.describe(line), "tokens": len(line), "unknown": unknown})
         return answers
 
@@ -232,12 +232,12 @@ class LineScorer:
 
     def replace_unknown(self, line: Int64[Tensor, " words"]) -> Int64[Tensor, " words"]:
         """A line with new words replaced by the text's own <unk>, where it has that."""
-        new = self.tokens.index[UNKNOWN]
+        new = self.tokens.unknown
         return torch.where(line == new, self.tokens.index.get(RARE, new), line)
 
     def candidate_words(self) -> Int64[Tensor, " words"]:
         """Words that can be missing: all but ends of lines and unknown words."""
-        left_out = {*self.ends, self.tokens.index[UNKNOWN], self.tokens.index.get(RARE)}
+        left_out = {*self.ends, *self.tokens.special_numbers, self.tokens.index.get(RARE)}
         kept = [number for number in range(len(self.tokens)) if number not in left_out]
         return torch.tensor(kept, device=self.model.embedding.weight.device)
 
@@ -320,7 +320,7 @@ class LineScorer:
     ) -> list[Int64[Tensor, " _"]]:
         """Lines of a text of such lengths without unknown words; stretches where there are none."""
         stream = stream.to(self.model.embedding.weight.device)
-        new = {self.tokens.index[UNKNOWN], self.tokens.index.get(RARE)}
+        new = {self.tokens.unknown, self.tokens.index.get(RARE)}
         found, start = [], 0
         for at, token in enumerate(stream.tolist()):
             if token in self.ends:

@@ -41,11 +41,11 @@ from torch.nn.functional import cross_entropy, one_hot
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.data.samplers import flattened
-from everynet.data.texts.tokens import UNKNOWN, Tokens
+from everynet.data.texts.tokens import Tokens
 from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.nn.estimator import Learned, check_learned
-from everynet.recipes.recipe import Fitting
+from everynet.recipes.recipe import Fitting, later
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.classified import check_words, prediction_label
 from everynet.zoo.recurrent.pictures.feelings import coloured
@@ -216,9 +216,11 @@ class BagOfWords(Fitting[Bag]):
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
     tokens: str = "words"
-    """What a text is cut into: words or characters; or a run, for its vocabulary."""
+    """Tokens: words, characters or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
+    lower: bool = later(False)
+    """Whether a text is lower-cased first, also that of a prediction."""
     method: str = "naive-bayes"
     """How weights are learned: naive-bayes or logistic."""
     ngrams: int = 1
@@ -235,7 +237,7 @@ class BagOfWords(Fitting[Bag]):
     def dataset(self) -> Data:
         return load(
             self.data, kind="labelled", batch_size=1, seed=self.seed, tokens=self.tokens,
-            vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary, lower=self.lower,
         )  # fmt: skip
 
     def model(self, data: Data) -> Bag:
@@ -268,7 +270,7 @@ class BagOfWords(Fitting[Bag]):
                         for n in order
                         if weights[n] > 0
                     },
-                    "unknown": int((stream == tokens.index[UNKNOWN]).sum()),
+                    "unknown": int((stream == tokens.unknown).sum()),
                 }
             )
         return answers

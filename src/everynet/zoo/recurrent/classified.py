@@ -31,6 +31,7 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.texts.tokens import PAD, SENTENCE, UNKNOWN, Tokens
 from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.zoo.recurrent.pictures.feelings import along, coloured
@@ -49,18 +50,25 @@ class Words(nn.Module):
     """Maps texts to embeddings of their words, 0 at padding; some are unknown in training."""
 
     def __init__(
-        self, vocabulary: int, embedding: int, word_dropout: float, dropout: float
+        self,
+        vocabulary: int,
+        embedding: int,
+        word_dropout: float,
+        dropout: float,
+        *,
+        unknown: int = _UNKNOWN,
     ) -> None:
         super().__init__()
         self.vectors = nn.Embedding(vocabulary, embedding, padding_idx=_PAD)
         with torch.no_grad():
             self.vectors.weight.mul_(SCALE)
         self.word_dropout, self.dropout = word_dropout, nn.Dropout(dropout)
+        self.unknown = unknown
 
     def forward(self, x: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time embedding"]:
         if self.training and self.word_dropout > 0:
             dropped = torch.rand(x.shape, device=x.device) < self.word_dropout
-            x = torch.where(dropped & (x != _PAD), _UNKNOWN, x)
+            x = torch.where(dropped & (x != _PAD), self.unknown, x)
         vectors: Tensor = self.dropout(self.vectors(x))
         return vectors
 
@@ -77,9 +85,11 @@ class TextClassification(Training[M]):
     data: str = "phrases"
     """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
     tokens: str = "words"
-    """What a text is cut into: words or characters; or a run, for its vocabulary."""
+    """Tokens: words, characters or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
+    lower: bool = later(False)
+    """Whether a text is lower-cased first, also that of a prediction."""
     embedding: int = 32
     """Size of the embedding of a word."""
     dropout: float = 0.0
@@ -96,7 +106,7 @@ class TextClassification(Training[M]):
     def dataset(self) -> Data:
         return load(
             self.data, kind="labelled", batch_size=self.batch_size, seed=self.seed,
-            tokens=self.tokens, vocabulary=self.vocabulary,
+            tokens=self.tokens, vocabulary=self.vocabulary, lower=self.lower,
         )  # fmt: skip
 
     def objective(self, model: M, batch: Batch) -> Terms:
@@ -116,7 +126,7 @@ class TextClassification(Training[M]):
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
-            log_p, effect = effects(model, text)
+            log_p, effect = effects(model, text, unknown=tokens.unknown)
             order = effect.argsort(descending=True, stable=True)[:words].tolist()
             answers.append(
                 {
@@ -126,7 +136,7 @@ class TextClassification(Training[M]):
                         for t in order
                         if effect[t] > 0
                     },
-                    "unknown": int((text == _UNKNOWN).sum()),
+                    "unknown": int((text == tokens.unknown).sum()),
                 }
             )
         return answers
@@ -164,7 +174,7 @@ class TextClassification(Training[M]):
         predicted = log_probabilities(model, texts[:AT_ONCE]).argmax(1).tolist()
         rows = []
         for n in mix_classes(predicted, labels):
-            log_p, effect = effects(model, texts[n], len(classes) - 1)
+            log_p, effect = effects(model, texts[n], len(classes) - 1, unknown=tokens.unknown)
             words = [tokens.vocabulary[token] for token in texts[n].tolist()]
             rows.append((words, effect, prediction_label(log_p.exp(), labels[n], classes)))
         return coloured(rows, unit=f"effect of a word on “{classes[-1]}” (log-odds)")
@@ -209,11 +219,15 @@ def log_odds(log_p: Float[Tensor, "texts classes"], label: int) -> Float[Tensor,
 
 
 def effects(
-    model: nn.Module, text: Int[Tensor, " time"], label: int | None = None
+    model: nn.Module,
+    text: Int[Tensor, " time"],
+    label: int | None = None,
+    *,
+    unknown: int = _UNKNOWN,
 ) -> tuple[Float[Tensor, " classes"], Float[Tensor, " time"]]:
     """The log-probabilities of the classes, and the effect of each word on one: the likeliest."""
     without = text.repeat(len(text), 1)
-    without.fill_diagonal_(_UNKNOWN)
+    without.fill_diagonal_(unknown)
     log_p = log_probabilities(model, [text, *without]).cpu()
     odds = log_odds(log_p, int(log_p[0].argmax()) if label is None else label)
     return log_p[0], odds[0] - odds[1:]

@@ -29,12 +29,13 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK
 from everynet.data.samplers import Anywhere, Lanes
-from everynet.data.texts.tokens import UNKNOWN, Tokens
+from everynet.data.texts.tokens import Tokens
 from everynet.metrics.meanings import LANGUAGE, meanings
 from everynet.nn.decoding import Draw, S, Step, generate
 from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
 from everynet.plot.text import predicted_tokens, values_over_text
+from everynet.recipes.recipe import later
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -128,9 +129,11 @@ class NextToken(Training[Reader, Carried]):
     data: str = "topics"
     """A known text, or a file in UTF-8."""
     tokens: str = "characters"
-    """What is a token: characters, words or bpe (pieces of words); or a run, for its vocabulary."""
+    """Tokens: characters, words or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     vocabulary: int = 0
     """Size of the vocabulary, the commonest tokens; 0 keeps every one of the training text."""
+    lower: bool = later(False)
+    """Whether a text is lower-cased first, also that of a prediction or a prompt."""
     hidden_size: int = 256
     """Units of a layer."""
     layers: int = 1
@@ -156,7 +159,7 @@ class NextToken(Training[Reader, Carried]):
     def dataset(self) -> Data:
         return load(
             self.data, kind="text", batch_size=self.batch_size, seed=self.seed, tokens=self.tokens,
-            vocabulary=self.vocabulary,
+            vocabulary=self.vocabulary, lower=self.lower,
             sampler=Lanes(self.window) if self.carry else Anywhere(self.window),
         )  # fmt: skip
 
@@ -196,7 +199,7 @@ class NextToken(Training[Reader, Carried]):
         before = [tokens.index["\n"]] if "\n" in tokens.index else []
         answers = []
         for line in inputs:
-            line = torch.where(line == BLANK, tokens.index[UNKNOWN], line)  # noqa: PLW2901
+            line = torch.where(line == BLANK, tokens.unknown, line)  # noqa: PLW2901
             whole = torch.cat([line.new_tensor(before), line])[None]
             if whole.shape[1] < 2:
                 raise UserError("a line must hold at least 2 tokens, because none comes before it")
@@ -206,7 +209,7 @@ class NextToken(Training[Reader, Carried]):
                     "cross_entropy": nats,
                     "perplexity": math.exp(nats),
                     "tokens": len(line),
-                    "unknown": int((line == tokens.index[UNKNOWN]).sum()),
+                    "unknown": int((line == tokens.unknown).sum()),
                 }
             )
         return answers
@@ -227,7 +230,7 @@ class NextToken(Training[Reader, Carried]):
     ) -> list[str]:
         """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`."""
         tokens = Tokens.of(spec)
-        draw = Draw(generator, temperature, top_k, top_p, [tokens.index[UNKNOWN]])
+        draw = Draw(generator, temperature, top_k, top_p, tokens.special_numbers)
         return continue_prompt(
             model.begin, model.step, tokens, prompt, draw=draw, n=n, length=length, stop=stop
         )
@@ -236,7 +239,8 @@ class NextToken(Training[Reader, Carried]):
         """A sampled text after the end of a line, or after whatever token there is."""
         tokens = Tokens.of(spec)
         known = "\n" in tokens.index
-        prompt = "\n" if known else next(t for t in tokens.vocabulary if t != UNKNOWN)
+        first = (t for t in tokens.vocabulary if tokens.encode(t) == [tokens.index[t]])
+        prompt = "\n" if known else next(first)
         text: str = self.sample(model, spec, generator, prompt=prompt, n=1, length=SAMPLED)[0]
         return text.removeprefix("\n")
 
@@ -332,8 +336,8 @@ def continue_prompt(
     numbers = tokens.encode(prompt)
     if not numbers:
         raise UserError("prompt () must hold at least one token, because a text begins with it")
-    if tokens.index[UNKNOWN] in numbers:
-        unknown = next(c for c in tokens.cut(prompt) if c not in tokens.index)
+    if tokens.unknown in numbers:
+        unknown = next(c for c in tokens.cut(prompt) if tokens.unknown in tokens.encode(c))
         raise UserError(
             f"prompt ({shown(prompt, 60)}) must hold {tokens.kind} of the training text, and "
             f"{unknown!r} is not one of them"

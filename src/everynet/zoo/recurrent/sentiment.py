@@ -128,9 +128,10 @@ class Sentiment(TextClassification[SentenceReader]):
         onward, backward = (
             nn.GRU(self.embedding, self.hidden_size, batch_first=True) for _ in range(2)
         )
-        vocabulary, classes = len(Tokens.of(data.spec)), len(data.spec["classes"])
+        tokens, classes = Tokens.of(data.spec), len(data.spec["classes"])
+        words, dropped = self.embedding, (self.word_dropout, self.dropout)
         return SentenceReader(
-            Words(vocabulary, self.embedding, self.word_dropout, self.dropout),
+            Words(len(tokens), words, *dropped, unknown=tokens.unknown),
             BothWays(onward, backward),
             POOLS[self.pool](),
             nn.Linear(2 * self.hidden_size, classes),

@@ -96,7 +96,8 @@ class PhraseClassification(TextClassification[TextCNN]):
         self.require(good, "widths", "one or more numbers from 1 up")
 
     def model(self, data: Data) -> TextCNN:
-        words = Words(len(Tokens.of(data.spec)), self.embedding, self.word_dropout, self.dropout)
+        tokens, dropped = Tokens.of(data.spec), (self.word_dropout, self.dropout)
+        words = Words(len(tokens), self.embedding, *dropped, unknown=tokens.unknown)
         return TextCNN(
             words, len(data.spec["classes"]), widths=self.widths, filters=self.filters,
             dropout=self.dropout,

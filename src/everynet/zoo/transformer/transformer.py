@@ -43,7 +43,6 @@ from everynet.zoo.translation.translation import (
     Translation,
     Translator,
     draw_alignments,
-    shift,
     typical,
 )
 
@@ -211,9 +210,9 @@ class TransformerTranslation(Translation[Transformer]):
             self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
         self.require(self.shared_vocabulary, "shared_vocabulary", "true: both share an embedding")
 
-    def model(self, data: Data) -> Transformer:
+    def build(self, source: int, target: int) -> Transformer:
         return self.network(
-            len(Tokens.of(data.spec)), hidden_size=self.hidden_size, heads=self.heads,
+            source, hidden_size=self.hidden_size, heads=self.heads,
             feedforward_size=self.feedforward_size, layers=self.layers, dropout=self.dropout,
             inner_dropout=self.inner_dropout, context=self.context,
         )  # fmt: skip
@@ -233,7 +232,7 @@ class TransformerTranslation(Translation[Transformer]):
         x, lengths = typical(data)
         outputs, _ = model.write(x, lengths, 2 * x.shape[1] + 10)
         with record_weights(model.decoder) as found:
-            model(x, lengths, shift(outputs))
+            model(x, lengths, model.shift(outputs))
         tokens = Tokens.of(data.spec).vocabulary
         said, read = ([tokens[n] for n in row[0].tolist()] for row in (outputs, x))
         cross = [weights[0][0] for name, weights in found.items() if "cross" in name]

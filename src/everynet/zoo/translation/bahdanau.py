@@ -35,7 +35,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data, History
-from everynet.data.texts.tokens import Tokens
 from everynet.nn.attention import AdditiveScore, attend, padding_mask
 from everynet.nn.recurrent import reverse_sequences
 from everynet.plot import Panel, panels
@@ -189,10 +188,9 @@ class BahdanauTranslation(Translation[Bahdanau]):
         self.at_least(1, "embedding", "hidden_size")
         self.require(0 <= self.dropout < 1, "dropout", "at least 0 and below 1")
 
-    def model(self, data: Data) -> Bahdanau:
-        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+    def build(self, source: int, target: int) -> Bahdanau:
         return Bahdanau(
-            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size,
+            source, target, embedding=self.embedding, hidden_size=self.hidden_size,
             dropout=self.dropout,
         )  # fmt: skip
 

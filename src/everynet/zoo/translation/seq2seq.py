@@ -34,7 +34,7 @@ from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.recurrent import last_states, reverse_sequences
 from everynet.plot.sentences import encoder_decoder_states, sentence_map
-from everynet.zoo.translation.translation import Translation, Translator, shift, typical
+from everynet.zoo.translation.translation import Translation, Translator, typical
 
 
 class Seq2Seq(Translator):
@@ -164,11 +164,8 @@ class Seq2SeqTranslation(Translation[Seq2Seq]):
         super().__post_init__()
         self.at_least(1, "embedding", "hidden_size")
 
-    def model(self, data: Data) -> Seq2Seq:
-        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
-        return Seq2Seq(
-            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size
-        )
+    def build(self, source: int, target: int) -> Seq2Seq:
+        return Seq2Seq(source, target, embedding=self.embedding, hidden_size=self.hidden_size)
 
     def picture_handover(self, model: Seq2Seq, data: Data, history: History) -> Figure:
         """The units of the encoder after each token read, and of the decoder for each one written.
@@ -181,7 +178,7 @@ class Seq2SeqTranslation(Translation[Seq2Seq]):
         states = model.read(one)
         return encoder_decoder_states(
             states[0],
-            model.decode(shift(outputs), states[:, -1])[0],
+            model.decode(model.shift(outputs), states[:, -1])[0],
             [source.vocabulary[token] for token in one[0].tolist()],
             [target.vocabulary[token] for token in outputs[0].tolist()],
         )
@@ -215,10 +212,9 @@ class LSTMTranslation(Translation[LSTMSeq2Seq]):
         self.at_least(1, "embedding", "hidden_size", "layers")
         self.within(0, 1, "dropout")
 
-    def model(self, data: Data) -> LSTMSeq2Seq:
-        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+    def build(self, source: int, target: int) -> LSTMSeq2Seq:
         return LSTMSeq2Seq(
-            len(source), len(target), embedding=self.embedding, hidden_size=self.hidden_size,
+            source, target, embedding=self.embedding, hidden_size=self.hidden_size,
             layers=self.layers, dropout=self.dropout,
         )  # fmt: skip
 

@@ -35,11 +35,16 @@ from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 
-_PAD, _UNKNOWN, BEGIN, _END = (SENTENCE.index(token) for token in (PAD, UNKNOWN, START, END))
+_PAD, _UNKNOWN, _START, _END = (SENTENCE.index(token) for token in (PAD, UNKNOWN, START, END))
 
 
 class Translator(nn.Module):
     """A network that reads a source sentence and writes a target sentence, token by token."""
+
+    start: int = _START
+    end: int = _END
+    unknown: int = _UNKNOWN
+    """Numbers of the tokens that begin and end a target, and of those it has not; 0 is padding."""
 
     def forward(
         self,
@@ -86,24 +91,29 @@ class Translator(nn.Module):
         <unknown>, and gives log-probabilities divided by the number of tokens.
         """
         state = self.begin(x, lengths)
-        logits, state = self.step(torch.full_like(lengths, BEGIN), state)
+        logits, state = self.step(torch.full_like(lengths, self.start), state)
         if beam == 1:
-            tokens, score = generate(self.step, logits, state, longest, take_likeliest, end=_END)
+            tokens, score = generate(
+                self.step, logits, state, longest, take_likeliest, end=self.end
+            )
         else:
             tokens, score = beam_search(
-                self._step_known, _without(logits), state, longest, width=beam, end=_END
+                self._step_known, self._known(logits), state, longest, width=beam, end=self.end
             )
-        return tokens.masked_fill((tokens == _END).cumsum(1) > 1, _PAD), score
+        return tokens.masked_fill((tokens == self.end).cumsum(1) > 1, _PAD), score
 
     def _step_known(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 -- by its kind
         logits, state = self.step(tokens, state)
-        return _without(logits), state
+        return self._known(logits), state
 
+    def _known(self, logits: Float[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens"]:
+        """Logits by which no filler and nothing unknown is written."""
+        never = torch.tensor([_PAD, self.unknown, self.start], device=logits.device)
+        return logits.index_fill(1, never, -torch.inf)
 
-def _without(logits: Float[Tensor, "batch tokens"]) -> Float[Tensor, "batch tokens"]:
-    """Logits by which no filler and nothing unknown is written."""
-    never = torch.tensor([_PAD, _UNKNOWN, BEGIN], device=logits.device)
-    return logits.index_fill(1, never, -torch.inf)
+    def shift(self, outputs: Int64[Tensor, "batch target"]) -> Int64[Tensor, "batch target"]:
+        """What a decoder is given for these outputs: <start>, and all but the last of them."""
+        return torch.cat([torch.full_like(outputs[:, :1], self.start), outputs[:, :-1]], 1)
 
 
 T = TypeVar("T", bound=Translator)
@@ -127,13 +137,13 @@ class Translation(Training[T]):
     data: str = "reversal"
     """A known set of pairs, two aligned files written a.en,a.de, or a .tsv with two columns."""
     tokens: str = "characters"
-    """A sentence is cut into characters, words or bpe; or a run, for its vocabularies."""
+    """Tokens: characters, words or bpe; or vocabularies, of a run or in a published vocab.txt."""
     vocabulary: int = 0
     """Size of each vocabulary, the commonest tokens; 0 keeps all of training."""
-    lower: bool = False
-    """Whether capital letters are read and written as small ones."""
-    shared_vocabulary: bool = False
+    shared_vocabulary: bool = later(False)
     """Whether source and target have one vocabulary, learned from both."""
+    lower: bool = later(False)
+    """Whether sentences are lower-cased first, also those of a prediction."""
     label_smoothing: float = 0.0
     """The share e of a target's probability that is spread over all tokens."""
     pad_to: int = later(1)
@@ -153,6 +163,16 @@ class Translation(Training[T]):
             vocabulary=self.vocabulary, lower=self.lower, shared_vocabulary=self.shared_vocabulary,
         )  # fmt: skip
         return replace(data, sampler=Buckets(("ragged", "ragged"), self.pad_to))
+
+    def model(self, data: Data) -> T:
+        source, target = Tokens.of(data.spec), Tokens.of(data.spec, "target_tokens")
+        model = self.build(len(source), len(target))
+        model.start, model.end, model.unknown = target.start, target.end, target.unknown
+        return model
+
+    def build(self, source: int, target: int) -> T:
+        """The network, for vocabularies of these sizes."""
+        raise NotImplementedError
 
     def extra(self, model: T) -> nn.Module:
         return EMA(model, self.ema) if self.ema else nn.Module()
@@ -235,7 +255,7 @@ class Translation(Training[T]):
             for row, value in zip(outputs.tolist(), total.double().tolist(), strict=True)
         ]
         if alignment or draw:
-            weights = model.align(x, lengths, shift(outputs)).double().cpu()
+            weights = model.align(x, lengths, model.shift(outputs)).double().cpu()
             for row, answer in enumerate(found):
                 read = [source.vocabulary[token] for token in inputs[row].tolist()]
                 said = [target.vocabulary[token] for token in outputs[row, : written[row]].tolist()]
@@ -280,11 +300,6 @@ class Translation(Training[T]):
         return replace(super().tiny(), data="reversal:200")
 
 
-def shift(outputs: Int64[Tensor, "batch target"]) -> Int64[Tensor, "batch target"]:
-    """What the decoder is given for these outputs: <start>, and all but the last of them."""
-    return torch.cat([torch.full_like(outputs[:, :1], BEGIN), outputs[:, :-1]], 1)
-
-
 def typical(
     data: Data,
 ) -> tuple[Int[Tensor, "1 source"], Int[Tensor, " 1"]]:
@@ -305,5 +320,5 @@ def draw_alignments(model: Translator, data: Data, count: int = 2) -> Figure:
         outputs, _ = model.write(one, length, 2 * one.shape[1] + 10)
         said = [target.vocabulary[token] for token in outputs[0].tolist()]
         read = [source.vocabulary[token] for token in one[0].tolist()]
-        maps.append(("", model.align(one, length, shift(outputs))[0], said, read))
+        maps.append(("", model.align(one, length, model.shift(outputs))[0], said, read))
     return attention_maps(maps)

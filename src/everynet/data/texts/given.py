@@ -1,0 +1,185 @@
+"""Vocabularies that are given with `tokens=`: that of a run, or one of a published file.
+
+    runs/20261118-char-lstm       the vocabulary of a run
+    bert/vocab.txt                word pieces, one a line; those that continue a word begin with ##
+    gpt2/vocab.json               byte pairs: the numbers of tokens; merges.txt beside it joins them
+
+A published vocabulary keeps its numbers, so that published weights fit; that of a run gets the
+special tokens of the recipe in the place of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from everynet.data.texts import bpe
+from everynet.data.texts.lines import cut, read
+from everynet.data.texts.tokens import KINDS, STREAM, Tokens, check_kind
+from everynet.system.errors import UserError
+from everynet.system.manifest import parsed, read_json
+from everynet.system.wording import shown
+
+MOST = 2**20
+"""Tokens of the largest published vocabulary."""
+MOST_BYTES = 2**26
+BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+"""The special tokens of published word pieces."""
+GPT2 = "<|endoftext|>"
+
+
+def take_vocabulary(
+    tokens: str,
+    special: Sequence[str] = STREAM,
+    most: int = 0,
+    *,
+    lower: bool = False,
+    name: str = "tokens",
+) -> Tokens | None:
+    """The vocabulary of a run or of a published file; None of a kind, whose tokens are learned.
+
+    `name` says where that of a run is in the description of its data.
+    """
+    if tokens in KINDS or not (os.sep in tokens or os.path.exists(tokens)):
+        check_kind(tokens)
+        return None
+    if most:
+        raise UserError(
+            f"vocabulary ({most}) must be 0, because a given one (tokens={tokens}) is taken as it "
+            "is; do vocabulary=0"
+        )
+    if os.path.isfile(tokens):
+        read_file = read_byte_pairs if tokens.endswith(".json") else read_word_pieces
+        return _with_special(replace(read_file(Path(tokens)), lower=lower), tokens, special)
+    found = _with_special(_read_run(tokens, name), tokens, special)
+    said = (word for word in found.vocabulary if word not in found.special)
+    capital = next((word for word in said if word != word.lower()), "")
+    if lower and capital and not found.lower:
+        raise UserError(
+            f"lower (true) must be false, because the vocabulary of tokens ({tokens}) has capitals "
+            f"({shown(capital, 40)}), which no text in lower case holds; name a run with "
+            f"lower=true, or learn a vocabulary with tokens={found.kind}"
+        )
+    return replace(found, lower=lower or found.lower)
+
+
+def _read_run(tokens: str, name: str) -> Tokens:
+    """The vocabulary of a run, whose folder may come from anyone."""
+    spec = read_json(Path(tokens) / "spec.json").get("spec")
+    if not isinstance(spec, dict) or name not in spec:
+        sort = "pairs of texts" if name != "tokens" else "a text"
+        raise UserError(
+            f"tokens ({tokens}) must be a run that learned from {sort}, because its vocabulary is "
+            f"taken; or one of {', '.join(KINDS)}"
+        )
+    try:
+        if not all(isinstance(word, str) for word in spec[name]["vocabulary"]):
+            raise ValueError(tokens)
+        found = Tokens.of(spec, name)
+        if len({*found.vocabulary}) < len(found) - len(found.merges):
+            raise ValueError(tokens)
+        return found
+    except (TypeError, KeyError, ValueError, AttributeError):
+        raise UserError(
+            f"tokens ({tokens}) must be a run whose vocabulary can be read, but spec.json holds "
+            "one that is damaged; name another"
+        ) from None
+
+
+def _with_special(found: Tokens, tokens: str, special: Sequence[str]) -> Tokens:
+    """The vocabulary with other special tokens in front; a published one keeps its own."""
+    first = len(found.special)
+    if found.kind == "wordpiece" or {*found.vocabulary[:first]} != {*found.special}:
+        if first < len(special) or (len(special) > 1 and found.special_numbers[0]):
+            raise UserError(
+                f"tokens ({tokens}) must have special tokens in the place of "
+                f"{', '.join(special)}, the first of them as token 0, because texts are filled up "
+                f"with it; it has {', '.join(found.special)}: learn a vocabulary, or name another"
+            )
+        return found
+    more = len(special) - first
+    kept = (t for t in found.vocabulary[first:] if found.kind == "bpe" or t not in special)
+    merges = tuple((a + more, b + more) for a, b in found.merges)
+    return Tokens(found.kind, (*special, *kept), merges, (*special,), found.lower)
+
+
+def read_word_pieces(path: Path) -> Tokens:
+    """The word pieces of a published vocab.txt: token n is line n, counted from 0."""
+    pieces = cut(read(path, MOST_BYTES))
+    _check_size(path, len(pieces))
+    seen: dict[str, int] = {}
+    for number, piece in enumerate(pieces, 1):
+        if (before := seen.setdefault(piece, number)) != number:
+            raise UserError(
+                f"{shown(path)}: line {number:,} ({shown(piece, 40)}) must not repeat line "
+                f"{before:,}, because each line of a vocabulary is one token"
+            )
+    special = tuple(token for token in BERT if token in seen)
+    if "[UNK]" not in seen:
+        raise UserError(
+            f"{shown(path)} must hold the line [UNK], the piece of unknown words, as a vocab.txt "
+            "of word pieces does; name such a file"
+        )
+    special = special if special[:4] == BERT[:4] else ("[UNK]",)
+    return Tokens("wordpiece", (*pieces,), special=special)
+
+
+def read_byte_pairs(path: Path) -> Tokens:
+    """The byte pairs of GPT-2's vocab.json and of the merges.txt beside it."""
+    numbers = parsed(read(path, MOST_BYTES).encode(), path)
+    counted = isinstance(numbers, dict) and all(type(n) is int for n in numbers.values())
+    if not counted or {*numbers.values()} != {*range(len(numbers))}:
+        raise UserError(
+            f"{shown(path)} must hold an object of tokens and their numbers from 0 on, as the "
+            "vocab.json of byte pairs does; name such a file"
+        )
+    _check_size(path, len(numbers))
+    pairs = []
+    for number, line in enumerate(cut(read(merges := path.with_name("merges.txt"), MOST_BYTES)), 1):
+        if number == 1 and line.startswith("#version"):
+            continue
+        match [numbers.get(part) for part in line.split(" ")]:
+            case [int(first), int(second)]:
+                pairs.append((first, second))
+            case _:
+                raise UserError(
+                    f"{shown(merges)}: line {number:,} ({shown(line, 40)}) must hold two tokens of "
+                    f"{path.name} with a space between them"
+                )
+    spelt = bpe.spelt(pairs)
+    if numbers != {token: n for n, token in enumerate([*map(bpe.written, spelt), GPT2])}:
+        raise UserError(
+            f"{shown(path)} must number the bytes, then the pairs of merges.txt in their order, "
+            f"then {GPT2}, as GPT-2's does; other forms are not read"
+        )
+    return Tokens("bpe", (*map(bpe.as_text, spelt), GPT2), (*pairs,), (GPT2,))
+
+
+def _check_size(path: Path, count: int) -> None:
+    if count > MOST:
+        raise UserError(
+            f"{shown(path)} ({count:,} tokens) must have at most {MOST:,}, because each is a row "
+            "of weights; name a vocabulary"
+        )
+
+
+def note_unknown(
+    tokens: Tokens | None, train: Tensor, name: str, what: str = "tokens"
+) -> tuple[str, ...]:
+    """How much of a training text a given vocabulary does not know; all of it is refused."""
+    if tokens is None:
+        return ()
+    fillers = torch.tensor([n for n in tokens.special_numbers if n != tokens.unknown]).long()
+    said = train[~torch.isin(train.long(), fillers)]
+    new = (said == tokens.unknown).double().mean().item()
+    if new == 1:
+        raise UserError(
+            f"tokens must be a vocabulary of texts like {name}, because the given one knows no "
+            "token of them; name another, or learn one with vocabulary=N"
+        )
+    return (f"the vocabulary is a given one, which does not know {new:.1%} of the {what}",)
