@@ -6,7 +6,6 @@ says how many failed, and so does the exit code.
 
 from __future__ import annotations
 
-import copy
 import os
 import sys
 import tempfile
@@ -40,6 +39,7 @@ from everynet.data.images.augment import (
 )
 from everynet.data.images.standardize import Standardize
 from everynet.data.samplers import Buckets, Lanes, Windows, flattened
+from everynet.nn.ema import EMA
 from everynet.recipes.state import State
 from everynet.recipes.training import Training, make_optimizer
 from everynet.runs.progress import Progress
@@ -127,28 +127,12 @@ class Mixed(Convolved):
         return {"cross_entropy": mixed_cross_entropy(model(x), batch[1], own, 0.1)}
 
 
-class Average(nn.Module):
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.copy = copy.deepcopy(model).requires_grad_(False).eval()
-
-
 @dataclass(frozen=True, kw_only=True)
-class Averaged(Base):
-    captured: ClassVar[bool] = True
+class Averaged(Convolved):
+    """Averaged weights, as image classifiers have with `ema=`, and copied running statistics."""
 
-    def extra(self, model: nn.Module) -> Average:
-        return Average(model)
-
-    def step(self, state: State, batch: Batch) -> Terms:
-        terms = super().step(state, batch)
-        with torch.no_grad():
-            mine, theirs = [*state.extra.copy.parameters()], [*state.model.parameters()]
-            torch._foreach_lerp_(mine, theirs, 0.1)
-        return terms
-
-    def deployed(self, state: State) -> nn.Module:
-        return state.extra.copy
+    def extra(self, model: nn.Module) -> EMA:
+        return EMA(model, 0.99)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,17 +322,20 @@ def uncaptured() -> Callable[[capture.Update], str]:
 
 
 def through_runs(precision: str) -> None:
-    """Evaluation, best, checkpoints and a resume in between: as an eager run, uninterrupted."""
+    """Evaluation, best, checkpoints and a resume in between: as an eager run, uninterrupted.
+
+    What is kept are averaged weights, so that these are captured and resumed, too.
+    """
     figures, weights = [], []
     usual = capture.Update._refusal
     for stop, refusal in ((STEPS, uncaptured()), (STEPS, usual), (90, usual)):
         capture.Update._refusal = refusal
         try:
             with tempfile.TemporaryDirectory() as folder, deterministic():
-                recipe = replace(Convolved(), steps=stop, schedule="constant", save_every=30)
+                recipe = replace(Averaged(), steps=stop, schedule="constant", save_every=30)
                 result = run(recipe, folder, device="cuda", precision=precision)
                 if stop < STEPS:
-                    recipe = replace(recipe, steps=STEPS, name="convolved")
+                    recipe = replace(recipe, steps=STEPS, name="averaged")
                     result = resume(recipe, result.folder)
                 figures.append(result.metrics)
                 newest = result.folder / "checkpoints" / str(STEPS)

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import traceback
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from torch import nn
 from everynet import runs
 from everynet.cli import main
 from everynet.data.dataset import Record
+from everynet.nn.ema import EMA
 from everynet.recipes.state import State
 from everynet.runs.job import Job
 from everynet.runs.log import Log
@@ -50,6 +51,21 @@ def begun(out, name="momentum"):
     """A run of few steps, which a resumption goes on with."""
     return ["run", f"{RECIPES}:{name}", "steps=20", "--precision", "fp64", "--device", "cpu",
             "--quiet", "--out", str(out)]  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Averaged(recipes.Small):
+    """Averaged weights, which are equal in all processes."""
+
+    name: str = "averaged"
+
+    def extra(self, model):
+        return EMA(model, 0.9)
+
+
+def averaged(out):
+    """The folder of a run of two processes."""
+    return str(runs.run(Averaged(), out, device="cpu", precision="fp64").folder)
 
 
 def longer(out):
@@ -161,6 +177,7 @@ def all_of_it(out):
         "together": together,
         "fp64": lambda: said(words("fp64", out / "fp64")),
         "grouped": lambda: grouped(out),
+        "averaged": lambda: averaged(out / "averaged"),
         "twos": lambda: said(begun(out / "twos")),
         "ones": lambda: said(longer(out / "ones")),
         "per-rank": lambda: said(longer(out / "per-rank")),

@@ -155,6 +155,15 @@ def test_a_run_goes_on_with_another_number_of_processes(found, out, tmp_path):
     assert "from step" not in (alone / "card.md").read_text()
 
 
+def test_averaged_weights_of_two_processes_are_those_of_one(found, tmp_path):
+    with without_pictures():
+        folders = [*found("averaged"), ranks.averaged(tmp_path)]
+    assert folders[0] == folders[1]
+    two, one = (runs.load(ranks.Averaged(), Path(folder)) for folder in folders[1:])
+    for weight, alone in zip(two.parameters(), one.parameters(), strict=True):
+        torch.testing.assert_close(weight, alone, rtol=0, atol=1e-9)
+
+
 def test_what_several_processes_cannot_do_is_refused_in_each_of_them(found, out):
     """A run whose state is of one process, and a sweep, which writes no folder."""
     for one in found("per-rank"):

@@ -47,6 +47,11 @@ class State(Generic[M, X]):
         if self._clock is not None:
             self._clock.fill_(step)
 
+    @property
+    def at_last_part(self) -> bool:
+        """Whether the batch is the last of its update, so that weights change."""
+        return self.part == self.parts - 1
+
     def average(self, parameters: Sequence[Tensor], loss: Tensor, weight: float | Tensor) -> Tensor:
         """The loss; over several processes it and the gradients are averaged by weight."""
         return loss
@@ -76,7 +81,7 @@ class State(Generic[M, X]):
                 f"accumulate ({self.parts}) must be 1, because optimizer {name!r} evaluates the "
                 "loss several times a step; leave it out"
             )
-        optimizer, last = self.optimizers[name], self.part == self.parts - 1
+        optimizer, last = self.optimizers[name], self.at_last_part
         given = [p for group in optimizer.param_groups for p in group["params"]]
         kind = given[0].device.type
         autocast = torch.is_autocast_enabled(kind)

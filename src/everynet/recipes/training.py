@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.metrics.meanings import BETTER
 from everynet.metrics.summary import summarise_outputs
+from everynet.nn.ema import EMA
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, inverse_sqrt, warm_up
 from everynet.recipes.plateau import OBJECTIVE, Plateau
@@ -165,7 +166,10 @@ class Training(Recipe, Generic[M, X]):
         raise NotImplementedError  # every recipe says it: there is no default network
 
     def extra(self, model: M) -> X:
-        """What learning carries besides weights: values that change are buffers or submodules."""
+        """What learning carries besides weights: values that change are buffers or submodules.
+
+        An `EMA` of the model follows each update of the usual `step`, and is what is deployed.
+        """
         return nn.Module()  # type: ignore[return-value]  # X is nn.Module where this is kept
 
     def optimizers(self, model: M) -> dict[str, Optimizer]:
@@ -213,11 +217,13 @@ class Training(Recipe, Generic[M, X]):
                     "these have none; leave out detach(), .data and no_grad()"
                 ) from None
             raise
+        if isinstance(state.extra, EMA) and state.at_last_part:
+            state.extra.update(state.model)
         return terms
 
     def deployed(self, state: State[M, X]) -> M:
-        """The model that is evaluated, drawn, exported and kept."""
-        return state.model
+        """The model that is evaluated, drawn, exported and kept: averaged weights, if any."""
+        return state.extra.average if isinstance(state.extra, EMA) else state.model
 
     def metrics(self, model: M, batch: Batch) -> dict[str, Tensor]:
         """One value per sample for each name; a scalar stands for the whole batch."""

@@ -30,6 +30,7 @@ from everynet.data.images.augment import (
 from everynet.data.transfer import constant
 from everynet.metrics import balanced_weights, classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
+from everynet.nn.ema import EMA
 from everynet.nn.layers import activations, layer_table
 from everynet.plot import activation_maps, confusion_matrix, filters, misclassified
 from everynet.recipes.recipe import later
@@ -76,11 +77,14 @@ class ImageClassification(Training[M]):
     class_weights: tuple[float, ...] = later(())
     """How much a training image of each class counts; empty: class_weight says it, or all alike."""
 
+    ema: float = later(0.0)
+    """Averaged weights are kept, this share of the average at each update (0.999); 0: none are."""
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(0, "size", "cutout", "pixels", "degrees", "mixup")
         self.within(0, 1, "colour")
-        for name in ("scale", "smoothing"):
+        for name in ("scale", "smoothing", "ema"):
             self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
         self.require(self.class_weight in ("", "balanced"), "class_weight", "empty or balanced")
         weighted = bool(self.class_weight or self.class_weights)
@@ -124,6 +128,9 @@ class ImageClassification(Training[M]):
         words = f"at most {most}, because the images are no larger"
         self.require(self.cutout <= most, "cutout", words)
         return replace(data, augment=self.augment())
+
+    def extra(self, model: M) -> nn.Module:
+        return EMA(model, self.ema) if self.ema else nn.Module()
 
     def objective(self, model: M, batch: Batch) -> Terms:
         x, y = batch
