@@ -84,6 +84,8 @@ def test_a_network_without_files_takes_none(tmp_path):
     done = everynet.run(find("gan-ring").tiny(), tmp_path, device="cpu")
     with pytest.raises(UserError, match="must be left out, because gan-ring learns from no files"):
         everynet.evaluate(done.folder, "points.csv")
+    with pytest.raises(UserError, match=r"steps must stay as it was in the run: .* takes none"):
+        everynet.evaluate(done.folder, steps=3)
     assert everynet.evaluate(done.folder) == pytest.approx(done.metrics, rel=1e-5)
 
 

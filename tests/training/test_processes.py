@@ -136,6 +136,7 @@ def test_two_processes_of_a_group_that_the_caller_made(found, out, tmp_path):
     torch.testing.assert_close(losses(together, 12), losses(alone, 12), rtol=0, atol=1e-6)
     assert f"1 thread, fp32, 2 processes -> {together}\n" in first["shown"]
     assert second["shown"] == ""
+    assert (first["finals"], second["finals"]) == (2, 0), "as the test split, by one of them"
 
 
 def test_a_run_goes_on_with_another_number_of_processes(found, out, tmp_path):

@@ -215,7 +215,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def implements(recipe: Recipe, verb: str) -> bool:
-    """Whether a recipe has a method `predict` or `sample` of its own."""
+    """Whether a recipe has a method `predict`, `sample` or `final` of its own."""
     from everynet.recipes.recipe import Fitting
     from everynet.recipes.training import Training
 

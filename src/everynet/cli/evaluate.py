@@ -7,6 +7,7 @@ import json
 
 from everynet.cli import UsageError, pairs, table
 from everynet.cli.resume import add_run
+from everynet.system.wording import written
 
 HELP = "metrics of a trained network on labelled files, or on its test split again"
 
@@ -18,10 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_run(parser)
     parser.add_argument(
         "settings",
-        metavar="data=PATH",
+        metavar="data=PATH or key=value",
         nargs="*",
         help="labelled files of the kind it learned from, or a known set (its own test split); "
-        "target=NAME where the column has another name",
+        "target=NAME where the column has another name; settings of `everynet show`",
     )
     devices = Devices(("auto", "cpu", "cuda", "mps"))
     parser.add_argument("--device", choices=devices, default="auto", help="cuda:1 is the second")
@@ -50,7 +51,11 @@ def main(arguments: argparse.Namespace) -> int:
         print(json.dumps(found.metrics, allow_nan=False))
         return 0
     of = "its own test split: " if found.own else ""
-    print(f"{run.recipe.name} evaluated on {of}{found.data} ({found.rows:,} samples)")
+    given = ", ".join(f"{name}={written(value)}" for name, value in found.settings.items())
+    print(
+        f"{run.recipe.name} evaluated on {of}{found.data} ({found.rows:,} samples)"
+        + (f" with {given}" if given else "")
+    )
     meanings = run.recipe.meanings
     print(
         table(

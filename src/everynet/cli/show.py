@@ -64,14 +64,15 @@ def describe(recipe: Recipe) -> Iterator[str]:
 
 
 def _describe_verbs(recipe: Recipe) -> Iterator[str]:
-    """The settings of `predict` and `sample`, where the recipe has them."""
+    """The settings of `predict` and `sample`, and of `evaluate` by `final`, if there are any."""
     from everynet.system.values import verb_settings
 
-    for verb in ("predict", "sample"):
-        if implements(recipe, verb):
-            known = verb_settings(getattr(type(recipe), verb)).items()
+    for verb, method in (("predict", "predict"), ("sample", "sample"), ("evaluate", "final")):
+        if implements(recipe, method):
+            known = verb_settings(getattr(type(recipe), method)).items()
             rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
-            yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
+            if rows or verb == method:  # evaluate has settings without it
+                yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 
 
 def describe_layers(recipe: Training) -> Iterator[str]:

@@ -295,6 +295,10 @@ class Fitting(Recipe, Generic[E]):
         """Metrics from the values of all samples."""
         return summarise_outputs(outputs)
 
+    def final(self, model: E, data: Data, generator: torch.Generator) -> dict[str, float]:
+        """Metrics beside those of the test split; its parameters are settings of `evaluate`."""
+        return {}
+
     def predict(self, model: E, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
         """An object for each input; keyword-only parameters are settings of the verb."""
         raise UserError(f"{self.name or type(self).__name__} does not predict from files")

@@ -233,8 +233,19 @@ class Training(Recipe, Generic[M, X]):
         """Metrics from the values of all samples."""
         return summarise_outputs(outputs)
 
+    def final(self, model: M, data: Data, generator: torch.Generator) -> dict[str, float]:
+        """Metrics that only the end asks for, beside those of the test split: BLEU of a beam, say.
+
+        It is called once, with the weights kept, and by `everynet evaluate`, whose settings are its
+        keyword-only parameters (`*, episodes: int = 100`). The goal may name what it gives.
+        """
+        return {}
+
     def monitor(self) -> Goal | None:
-        """The clause whose metric picks the best weights; None keeps the last ones."""
+        """The clause whose metric picks the best weights; None keeps the last ones.
+
+        It is a metric that `metrics` gives: `final` has not been called yet when weights are kept.
+        """
         ends = self.last_weights and self.schedule not in ("constant", "plateau")
         return self.goals()[0] if self.goal and not ends else None
 
@@ -258,9 +269,11 @@ class Training(Recipe, Generic[M, X]):
         It is the setting `metric`, else the goal's; else accuracy of classes, the root of the mean
         squared error of numbers, or the objective.
         """
-        if self.metric and (monitor := self.monitored()):
-            return monitor
-        goals = [goal for goal in self.goals() if goal.metric in measured or not measured]
+        if self.metric and (named := self.monitored()):
+            return named
+        monitor = self.monitor()
+        said = (*self.goals(), *([monitor] if monitor else []))
+        goals = [goal for goal in said if goal.metric in measured or not measured]
         goals += [Goal(n, BETTER[n], 1.0) for n in ("accuracy", "rmse") if n in measured]
         return next(iter(goals), OBJECTIVE)
 

@@ -7,7 +7,7 @@ user's own data, and with `patience`, the best of validation are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everynet.data.dataset import Data, History
@@ -42,9 +42,12 @@ class BestWeights:
     streak: Streak = field(default_factory=Streak)
 
     @staticmethod
-    def of(recipe: Training, data: Data) -> BestWeights:
-        """How a recipe chooses on this data; what nothing can be compared for is refused."""
-        best = _choose(recipe, data)
+    def of(recipe: Training, data: Data, measured: Collection[str] | None = None) -> BestWeights:
+        """How a recipe chooses on this data; what nothing can be compared for is refused.
+
+        `measured` are the metrics of an evaluation; a goal may name others, which `final` gives.
+        """
+        best = _choose(recipe, data, measured)
         for name, empty in (("patience", "0"), ("metric", "empty")):
             if (value := getattr(recipe, name)) and best.monitor is None:
                 raise UserError(f"{name} ({value}) must be {empty}, because {best.why_last}")
@@ -114,7 +117,7 @@ class BestWeights:
         return f"{what}, of {alike} such evaluations {how}"
 
 
-def _choose(recipe: Training, data: Data) -> BestWeights:
+def _choose(recipe: Training, data: Data, measured: Collection[str] | None) -> BestWeights:
     if not data.chooses:
         why = "holdout=false leaves no rows that could choose others"
         if vars(recipe).get("holdout"):
@@ -124,8 +127,9 @@ def _choose(recipe: Training, data: Data) -> BestWeights:
         return BestWeights(monitor)
     falls = recipe.schedule not in ("constant", "plateau")
     if data.own or recipe.patience:  # nobody knows whether the last are the best
-        if recipe.goal:
-            return BestWeights(recipe.goals()[0])
+        for goal in recipe.goals():
+            if measured is None or goal.metric in measured:
+                return BestWeights(goal)
         if type(recipe).metrics is Training.metrics:
             return BestWeights(OBJECTIVE)
     return BestWeights(None, why_last=_explain_last(recipe, falls))

@@ -100,7 +100,7 @@ class CellJob(TrainingJob):
             if state.step < self.until:
                 self.train()
             if self.experiment.tests and state.step == self.recipe.steps:
-                self.tested = self.recipe.summarise(self.measure(self.deployed, "test"))
+                self.tested = self.test(self.deployed)
                 self.check(self.tested, state.step)
         except NonFiniteAt as bad:
             diverged = bad.step

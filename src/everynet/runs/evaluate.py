@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -17,16 +18,17 @@ from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import given, holding
 from everynet.data.loading import Like
 from everynet.metrics.summary import class_report
-from everynet.recipes.recipe import Fitting, Recipe
+from everynet.recipes.recipe import Fitting
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
 from everynet.runs.folder import RunFolder, as_json, explaining_misfit, open_run, read_dataset
 from everynet.runs.job import check_finite, job_class
 from everynet.runs.verbs import setup_for
 from everynet.system.errors import UserError
+from everynet.system.values import verb_arguments, verb_settings
 from everynet.system.wording import nearest, shown, with_article
 from everynet.training.device import Setup, computing
-from everynet.training.loop import measure, summarise, with_threads
+from everynet.training.loop import TEST, add_final, measure, summarise, with_threads
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,8 @@ class Evaluation:
     """Whether that is the test split of the data that the run learned from."""
     class_table: Sequence[Sequence[str]]
     """Precision, recall and F1 of every class, as rows of text with a header; or none."""
+    settings: Mapping[str, Any]
+    """The parameters of `final` that were given."""
 
 
 def evaluate(
@@ -70,7 +74,7 @@ def evaluate_run(
 ) -> Evaluation:
     """How a run does on `data`, a path, a known set or in memory; or else on its own test split.
 
-    `fields` are settings that say how data is read, such as `target`.
+    `fields` are settings that say how data is read, such as `target`, and parameters of `final`.
     """
     in_memory = None if isinstance(data, str | Path) else given(data)
     place = str(data) if in_memory is None else in_memory.name
@@ -88,8 +92,8 @@ def _evaluate(
             f"{recipe.name} is {with_article(recipe.kind)}, which no data can test{instead}"
         )
     setup = _choose_setup(run, device, precision)
-    _check_fields(recipe, data, fields)
-    changed = override(recipe, {**fields, **({"data": data} if data else {})})
+    settings, reads = _part_fields(recipe, data, fields)
+    changed = override(recipe, {**reads, **({"data": data} if data else {})})
     assert isinstance(changed, Training | Fitting)
     model = job_class(recipe).load(recipe, run.path, run.spec)
     if isinstance(recipe, Training):
@@ -100,12 +104,14 @@ def _evaluate(
         if isinstance(model, nn.Module):
             model = model.to(device=setup.device, dtype=setup.dtype)
         with explaining_misfit(recipe, run.path):
-            outputs = measure(recipe, model, found.test, setup)
-            metrics = summarise(recipe, outputs)
+            outputs = measure(recipe, model, found.test, setup, TEST)
+            metrics = add_final(
+                recipe, model, found, summarise(recipe, outputs), setup, settings=settings
+            )
             classes = class_report(outputs, found.spec.get("classes", ()))
     check_finite(metrics, recipe.steps if isinstance(recipe, Training) else 1)
     name, rows = str(found.spec.get("name", "none")), found.rows("test")
-    return Evaluation(metrics, name, rows, own, classes)
+    return Evaluation(metrics, name, rows, own, classes, settings)
 
 
 def _choose_setup(run: RunFolder, device: str, precision: str) -> Setup:
@@ -120,20 +126,26 @@ def _on_cuda(setup: Setup) -> bool:
     return setup.device.type == "cuda"
 
 
-def _check_fields(recipe: Recipe, data: str, fields: Mapping[str, object]) -> None:
-    """Refuse data where the network has none, and settings that do not say how it is read."""
-    types = setting_types(recipe)
-    if (data or fields) and "data" not in types:
+def _part_fields(
+    recipe: Training | Fitting, data: str, fields: Mapping[str, object]
+) -> tuple[dict[str, Any], dict[str, object]]:
+    """Parameters of `final`, and settings that say how data is read; refuse all others."""
+    types, final = setting_types(recipe), verb_settings(recipe.final)
+    if data and "data" not in types:
         raise UserError(
             f"data ({shown(data)}) must be left out, because {recipe.name} learns from no files"
         )
+    taken = [name for name in ("data", "target") if name in types] + [*final]
     for name in fields:
-        if name != "target" or name not in types:
-            kept = ("data", "target") if "target" in types else ("data",)
+        if name not in taken:
+            stays = f"{name} must stay as it was in the run: evaluate takes "
             raise UserError(
-                f"{name} must stay as it was in the run: evaluate takes {' and '.join(kept)}"
-                + nearest(name, kept)
+                (stays if name in types else f"evaluate has no setting {name}; it takes ")
+                + (" and ".join(taken) or "none")
+                + nearest(name, taken)
             )
+    settings = verb_arguments(recipe.final, {n: v for n, v in fields.items() if n in final})
+    return settings, {n: v for n, v in fields.items() if n not in final}
 
 
 def _read(

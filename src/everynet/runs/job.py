@@ -54,7 +54,7 @@ from everynet.system.sources import Source, digest_of, note
 from everynet.system.user_files import resuming
 from everynet.training import device
 from everynet.training.device import Setup
-from everynet.training.loop import PICTURES, measure, summarise
+from everynet.training.loop import EVALUATION, PICTURES, TEST, add_final, measure, summarise
 from everynet.training.preflight import check_goal
 from everynet.training.processes import World
 
@@ -238,9 +238,10 @@ class Job:
 
         Where memory runs out, fewer of them at a time are tried, down to one.
         """
+        purpose = TEST if split == "test" else EVALUATION
         while True:
             try:
-                return measure(self.recipe, model, self.data.batches(split), self.setup)
+                return measure(self.recipe, model, self.data.batches(split), self.setup, purpose)
             except Exception as error:
                 if not is_out_of_memory(error) or self.data.eval_batch_size == 1:
                     raise
@@ -252,10 +253,11 @@ class Job:
             torch.cuda.empty_cache()
 
     def test(self, model: object) -> dict[str, float]:
-        """The metrics on the test split; those of each class are for the card."""
+        """The metrics on the test split and of `final`; those of each class are for the card."""
         outputs = self.measure(model, "test")
         self.class_table = class_report(outputs, self.data.spec.get("classes", ()))
-        return summarise(self.recipe, outputs)
+        metrics = summarise(self.recipe, outputs)
+        return add_final(self.recipe, model, self.data, metrics, self.setup)
 
     def finish(self, step: int, metrics: Mapping[str, float], model: object) -> Result:
         """Log the test metrics, draw, and write the card."""

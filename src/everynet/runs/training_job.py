@@ -93,7 +93,6 @@ class TrainingJob(Job):
                 "schedule (plateau) must be another where holdout is false, because no rows are "
                 "left that could tell when learning stops; try one-cycle"
             )
-        self.best_weights = BestWeights.of(recipe, self.data)
         self.world.check(recipe.batch_size, recipe.per_rank, recipe.name)
         self.data = self.data.to(self.setup.device, self.setup.dtype)
         check_memory(recipe, self.data, copies=2)
@@ -105,8 +104,10 @@ class TrainingJob(Job):
         checkpoint.check_deployed(self.state.model, self.deployed)
         if self.setup.compile:
             check_compiles(recipe, self.data, self.setup)
-        if self.is_new and source_file(recipe):
-            try_evaluation(recipe, self.deployed, self.data, self.setup)
+        measured = None
+        if type(recipe).final is not Training.final or (self.is_new and source_file(recipe)):
+            measured = try_evaluation(recipe, self.deployed, self.data, self.setup)
+        self.best_weights = BestWeights.of(recipe, self.data, measured)
         if self.is_new and recipe.metric:
             check_metric(recipe, self.deployed, self.data, self.setup)
         if new_folder:  # a resumed run keeps the threads it had
@@ -357,7 +358,14 @@ class TrainingJob(Job):
                 self.weights += f"; better may have been those that were damaged: {damage}"
         elif damage:
             self.weights += f", because the best were damaged: {damage}"
-        result = self.finish(step, self.test(self.deployed), self.deployed)
+        try:
+            metrics = self.test(self.deployed)
+        except Exception as error:  # in `final`, say, of a recipe of one's own
+            if not isinstance(error, Stopped) and not is_out_of_memory(error):
+                again = resuming(self.folder, source_file(self.recipe))
+                self.progress.say(f"all steps are done and saved; test and draw it with: {again}")
+            raise
+        result = self.finish(step, metrics, self.deployed)
         self.progress.end(step, self.shown, self.seconds)
         return result
 
@@ -386,6 +394,11 @@ class TrainingJob(Job):
         less = recipe.batch_size // 2 // size * size
         again = resuming(self.folder, source_file(recipe))
         line = " ".join(str(error).split())
+        if self.state.step >= self.until:
+            return (
+                f"memory ran out after the last update ({shown(line, 200)}); the run is saved: "
+                f"test and draw it where there is more of it, with: {again}"
+            )
         return (
             f"memory ran out in update {self.state.step + 1:,} with batch_size {recipe.batch_size} "
             f"({shown(line, 200)}); the run is saved at step {checkpoint.done(self.folder):,}: "

@@ -17,8 +17,10 @@ from everynet.nn.frozen import Frozen
 from everynet.recipes.recipe import NUMBERS, Fitting, require_returned
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
+from everynet.system.errors import UserError
 from everynet.system.memory import keep_freed_memory
-from everynet.system.seeds import mix, random_state_kept, seed_all
+from everynet.system.seeds import generator, mix, random_state_kept, seed_all
+from everynet.system.user_files import line_of_method
 from everynet.training.device import Setup, choose, computing, threads_for
 from everynet.training.graph import UPDATE as UPDATE  # noqa: PLC0414 -- beside the others
 from everynet.training.graph import Update, has_images, hold_rates
@@ -26,6 +28,7 @@ from everynet.training.processes import SharedState, World
 from everynet.training.start import Start
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
+TEST, FINAL = 5, 6  # of the test split and of `final`: those of `valid` have chosen the weights
 VALUES = "a dict of tensors by name, such as {'loss': loss}"
 """What metrics of a batch are: a value for each row, or one for all of them."""
 
@@ -137,14 +140,15 @@ def measure(
     model: object,
     batches: Iterable[Batch],
     setup: Setup | None = None,
+    purpose: int = EVALUATION,
 ) -> dict[str, Tensor]:
-    """What the recipe says of every sample of a split, by name."""
+    """What the recipe says of every sample of a split, by name; `purpose` seeds what it draws."""
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
     method = "objective" if type(recipe).metrics is Training.metrics else "metrics"
     values: dict[str, list[Tensor]] = {}
     with random_state_kept(), evaluating(model), setup.autocast():
-        seed_all(setup.device, recipe.seed, EVALUATION)
+        seed_all(setup.device, recipe.seed, purpose)
         for batch in _at_least_one(batches):
             found = getattr(recipe, method)(model, setup.place(batch, images=images))
             require_returned(recipe, method, found, Mapping, VALUES, of=Tensor)
@@ -152,6 +156,28 @@ def measure(
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
     return {name: torch.cat(parts) for name, parts in values.items()}
+
+
+def add_final(
+    recipe: Training[Any, Any] | Fitting[Any],
+    model: object,
+    data: Data,
+    metrics: Mapping[str, float],
+    setup: Setup,
+    *,
+    settings: Mapping[str, Any] | None = None,
+) -> dict[str, float]:
+    """The metrics of the test split with those of `final`; `settings` are its parameters."""
+    with random_state_kept(), evaluating(model), setup.autocast():
+        seed_all(setup.device, recipe.seed, FINAL)
+        found = recipe.final(model, data, generator(recipe.seed, FINAL), **(settings or {}))
+    require_returned(recipe, "final", found, Mapping, NUMBERS, of=(int, float))
+    if both := [name for name in found if name in metrics]:
+        raise UserError(
+            f"{line_of_method(type(recipe), 'final')}: final must give its metrics names of their "
+            f"own, because metrics gives {', '.join(both)} already; rename what final gives"
+        )
+    return {**metrics, **found}
 
 
 def sample_text(recipe: Training[M, X], model: M, spec: Spec, setup: Setup) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from inspect import Parameter
 from itertools import islice
 from traceback import extract_tb
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 
 from everynet.data.dataset import Batch, Data, Spec, Terms
+from everynet.metrics.meanings import explain_metric
 from everynet.recipes.experiment import Experiment
 from everynet.recipes.recipe import Fitting, Recipe, Simulation
 from everynet.recipes.settings import setting_types, settings
@@ -22,7 +24,7 @@ from everynet.system.errors import Failure, UserError, is_out_of_memory
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
 from everynet.system.user_files import defined, line_of, line_of_method
-from everynet.system.values import typed
+from everynet.system.values import typed, verb_settings
 from everynet.system.wording import nearest, shown, with_article, written
 from everynet.training.device import Setup
 from everynet.training.graph import Update
@@ -35,6 +37,9 @@ NEEDED: dict[type[Recipe], tuple[str, ...]] = {
     Experiment: ("cells(self)", "metrics(self, table)"),
 }
 """The methods that each kind of recipe must have, because there is no default for them."""
+OF_EVALUATE = ("folder", "run", "file", "data", "target", "device", "precision")
+"""Names of what `evaluate` takes, besides the parameters of `final`."""
+AT_THE_END = "final is called at the end alone, when the weights are chosen"
 
 
 def check_methods(recipe: Recipe) -> None:
@@ -56,12 +61,28 @@ def check_methods(recipe: Recipe) -> None:
                 f"{defined(cls)}: {cls.__name__} must have a method {method}, because it is "
                 f"{with_article(recipe.kind)}; write one"
             )
+    if kind in (Training, Fitting):
+        _check_parameters(cls)
     for name, wanted in setting_types(recipe).items() if source_file(recipe) else ():
         if wanted in (bool, int, float, str):  # others are the recipe's own business
             try:
                 typed(name, getattr(recipe, name), wanted)
             except UserError as error:
                 raise UserError(f"{line_of(cls, name + ':')}: {error}") from None
+
+
+def _check_parameters(cls: type) -> None:
+    """Refuse parameters of `final` that the end of a run or `evaluate` could not give."""
+    for name, (_, default) in verb_settings(getattr(cls, "final")).items():  # noqa: B009 -- of both
+        if default is Parameter.empty:
+            must = "a default, because a run ends without settings; write"
+        elif name in OF_EVALUATE:
+            must = f"another name, because evaluate has a setting {name}; rename"
+        else:
+            continue
+        raise UserError(
+            f"{line_of_method(cls, 'final')}: {name} of final must have {must} {name}=..."
+        )
 
 
 def _defines(cls: type, method: str, kind: type) -> bool:
@@ -146,8 +167,13 @@ def check_compiles(recipe: Training[M, X], data: Data, setup: Setup) -> None:
         )
 
 
-def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
-    """Look at one batch of the validation split as an evaluation will; nothing is changed by it."""
+def try_evaluation(
+    recipe: Training[Any, Any], model: object, data: Data, setup: Setup
+) -> Mapping[str, float] | None:
+    """The metrics of one batch of the validation split, as an evaluation will give them.
+
+    Nothing is changed by it; None where one batch does not tell.
+    """
     cls = type(recipe)
     try:
         found = evaluate(recipe, model, islice(data.valid, 1), setup)
@@ -156,7 +182,7 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
     except Exception as error:
         frames = extract_tb(error.__traceback__)
         if is_out_of_memory(error) or any(frame.name == "summarise" for frame in frames):
-            return  # one batch may be too much for memory, or too little for it
+            return None  # one batch may be too much for memory, or too little for it
         if any(frame.filename == source_file(recipe) for frame in frames):
             raise  # it names its line
         name = "metrics" if _defines(cls, "metrics", Training) else "objective"
@@ -164,7 +190,17 @@ def try_evaluation(recipe: Training[Any, Any], model: object, data: Data, setup:
             f"{line_of_method(cls, name)}: {name} must return {VALUES}: "
             f"{type(error).__name__}: {error}"
         ) from error
-    check_goal(recipe, found)
+    final = {g.metric: 0.0 for g in recipe.goals() if explain_metric(recipe.meanings, g.metric)}
+    has_final, monitor = _defines(cls, "final", Training), recipe.monitor()
+    if has_final and monitor and not recipe.metric and monitor.metric not in found:
+        raise UserError(
+            f"{line_of(cls, monitor.metric + ' ' + monitor.relation)}: monitor ({monitor.metric}) "
+            f"must be a metric that {recipe.name or cls.__name__} measures at every evaluation: "
+            f"{', '.join(found)}; {AT_THE_END}: write a method monitor that gives one of these, or "
+            "None to keep the last weights"
+        )
+    check_goal(recipe, {**final, **found} if has_final else found)
+    return found
 
 
 def check_metric(recipe: Training[Any, Any], model: object, data: Data, setup: Setup) -> None:
@@ -173,7 +209,9 @@ def check_metric(recipe: Training[Any, Any], model: object, data: Data, setup: S
     if recipe.metric not in found:
         raise UserError(
             f"metric ({recipe.metric}) must be one that {recipe.name or type(recipe).__name__} "
-            f"measures on this data: {', '.join(found) or 'none'}" + nearest(recipe.metric, found)
+            f"measures on this data: {', '.join(found) or 'none'}"
+            + (f"; {AT_THE_END}" if _defines(type(recipe), "final", Training) else "")
+            + nearest(recipe.metric, found)
         )
 
 
