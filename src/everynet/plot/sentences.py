@@ -60,7 +60,7 @@ def attention_maps(
     *,
     columns: int = 0,
 ) -> Figure:
-    """Attention, dark where it is 1: of each map its title, the tokens that read and those read.
+    """Attention, bright where it is 1: of each map its title, the tokens that read and those read.
 
     Tokens that read stand down the side, and those that are read across; where all maps are of the
     same tokens, only those at the edge are named.
@@ -84,6 +84,7 @@ def attention_maps(
         axes.set_xticks(range(len(read)), read if bottom or not same else [""] * len(read))
         axes.set_yticks(range(len(reading)), reading if left or not same else [""] * len(reading))
         axes.tick_params(labelsize="small", length=0)
+        axes.set(xlabel="is read" if bottom else "", ylabel="reads" if left else "")
         if max(map(len, read), default=0) > 1:
             for label in axes.get_xticklabels():
                 label.set(rotation=60, ha="right", rotation_mode="anchor")

@@ -289,8 +289,8 @@ RECIPES = {
     ),
     "bahdanau-multi30k": BahdanauTranslation(
         data="multi30k-de", tokens="bpe", vocabulary=8000, lower=True, shared_vocabulary=True,
-        embedding=256, hidden_size=512, dropout=0.4, batch_size=128, steps=6800, lr=1e-3,
-        warmup=200, schedule="cosine", clip=1.0, label_smoothing=0.1, pad_to=8, ema=0.999,
+        embedding=256, hidden_size=512, dropout=0.4, batch_size=128, steps=6800, eval_every=680,
+        lr=1e-3, warmup=200, schedule="cosine", clip=1.0, label_smoothing=0.1, pad_to=8, ema=0.999,
         goal="bleu >= 36.5", covers=("R30",),
     ),
 }  # fmt: skip

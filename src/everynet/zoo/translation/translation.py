@@ -30,7 +30,7 @@ from everynet.nn.decoding import beam_search, generate, take_likeliest
 from everynet.nn.ema import EMA
 from everynet.plot import Panel, panels
 from everynet.plot.sentences import attention_maps
-from everynet.recipes.recipe import later
+from everynet.recipes.recipe import Goal, later
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -212,6 +212,12 @@ class Translation(Training[T]):
         """The share of exact sentences, and the cross-entropy of a token."""
         nats, tokens = (outputs[name].double().sum().item() for name in ("nats", "tokens"))
         return {"exact": outputs["exact"].mean().item(), "cross_entropy": nats / tokens}
+
+    def monitor(self) -> Goal | None:
+        """BLEU is measured only at the end: until then the cross-entropy chooses."""
+        monitor = super().monitor()
+        ends = monitor is not None and monitor.metric == "bleu"
+        return Goal("cross_entropy", "<=", 0.0) if ends else monitor
 
     def final(
         self, model: T, data: Data, generator: torch.Generator, *, beam: int = 5
