@@ -14,15 +14,14 @@ sys.path.insert(0, str(ROOT))
 
 from tests import blocks  # noqa: E402 -- beside this folder
 
-from everynet.recipes import catalog  # noqa: E402
-
 PAGE = ROOT / "docs" / "blocks.md"
 HEAD = """\
 # Blocks
 
 <!-- Made by `make docs` from tests/blocks.py; do not edit. -->
 
-`everynet.zoo.NAME` is a network, a layer, an estimator or a simulator. Each of the {networks}
+`everynet.zoo.NAME` is a network, a layer, an estimator or a simulator, and `everynet.nn.NAME` a
+layer that families share (nn). Each of the {networks}
 modules of torch among the {all} blocks is made small and checked by name:
 
 {checks}
@@ -34,13 +33,13 @@ state and is not called.
 
 def page() -> str:
     """The page as it should be."""
-    found = catalog.blocks()
+    found = blocks.files()
     networks = blocks.networks()
     checks = "\n".join(f"- {name}: {check.__doc__}" for name, check in blocks.CHECKS.items())
     lines = [HEAD.format(networks=len(networks), all=len(found), checks=checks)]
     lines += [f"| block | family | {' | '.join(blocks.CHECKS)} |"]
     lines += ["|---" * (2 + len(blocks.CHECKS)) + "|"]
-    lines += [f"| {name} | {found[name].split('/')[1]} | {marks(name)} |" for name in networks]
+    lines += [f"| {name} | {found[name].split('/')[-2]} | {marks(name)} |" for name in networks]
     lines += ["", "## Exceptions", ""]
     lines += [f"{n}. {e.check}: {e.reason}." for n, e in enumerate(blocks.EXCEPTIONS, 1)]
     lines += ["", "## Blocks that are no modules", ""]

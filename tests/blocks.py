@@ -1,4 +1,4 @@
-"""A small instance and small inputs for every block of the zoo, what is checked of it, exceptions.
+"""A small instance and small inputs for every block, what is checked of it, exceptions.
 
 `test_blocks.py` sweeps over all of this; `docs/make_blocks.py` makes a page of it. What a block is
 made from follows from the names of its parameters, its inputs from the shapes in the signature of
@@ -32,13 +32,14 @@ SIZES: dict[str, Any] = {
     **{"three": (2, 3), "five": (2, 3), "pool": 2, "activation": "tanh", "unit": 1.0, "layers": 2},
     **{"middle": 1, "padding": 1, "pools": True, "stride": 2, "height": 6, "actions": 3},
     **{"capacity": 6, "state_size": 3, "lanes": 2, "depth": 2, "nets": BATCH, "filters": 2},
+    **{"heads": 2, "feedforward_size": 5, "radius": 1, "query_size": 3, "key_size": 2},
 }
 """What a constructor is given, by the name of the parameter."""
 AXES = {
     **{"batch": BATCH, "rows": BATCH, "nets": BATCH, "tokens": BATCH, "count": BATCH},
     **{"time": 5, "inputs": 5, "context": 5, "source": 5, "target": 4, "input": 3, "hidden": 4},
     **{"units": 4, "both": 4, "latent": 2, "channels": 2, "height": 8, "width": 8, "points": 5},
-    **{"*shape": BATCH, "...": 6},
+    **{"*shape": BATCH, "...": 6, "*batch": BATCH, "queries": 4, "keys": 5, "query": 3, "key": 2},
 }
 """The length of an axis of an input, by its name; other axes are numbers."""
 
@@ -149,17 +150,38 @@ SEEDS = {"Halving": 2}
 """Where two pixels of a pool are as good as equal with the usual seed, so that differences jump."""
 
 
+SHARED = {
+    "AdditiveScore": "nn/attention.py",
+    **dict.fromkeys(("MultiHeadAttention", "WindowedAttention"), "nn/attention.py"),
+    **dict.fromkeys(("LearnedPositions", "SinusoidalPositions"), "nn/positions.py"),
+    **dict.fromkeys(("DecoderLayer", "EncoderLayer", "FeedForward"), "nn/transformer.py"),
+    **dict.fromkeys(("PreNormDecoderLayer", "PreNormEncoderLayer"), "nn/transformer.py"),
+}
+"""Blocks of `everynet.nn` with a file of the sweep's own, and where they stand."""
+
+
+def files() -> dict[str, str]:
+    """Every block of the zoo and those that families share, with its file."""
+    return dict(sorted({**catalog.blocks(), **SHARED}.items()))
+
+
+def block(name: str) -> type:
+    """That class; only its file is imported."""
+    found: type = getattr(catalog.module_of(files()[name]), name)
+    return found
+
+
 def networks() -> list[str]:
     """The blocks that are modules of torch, without importing any."""
     others = set().union(*NOT_NETWORKS.values())
-    return [name for name in catalog.blocks() if name not in others]
+    return [name for name in files() if name not in others]
 
 
 @cache
 def make(name: str, seed: int = 0) -> nn.Module:
     """A small instance in float64, in eval mode: nothing is dropped, and norms are fixed."""
     torch.manual_seed(seed)
-    cls = catalog.block(name)
+    cls = block(name)
     if name in MADE:
         return MADE[name]().double().eval()
     wanted = inspect.signature(cls.__init__).parameters.values()
@@ -194,7 +216,7 @@ def draw(name: str, batch: int = BATCH) -> tuple[Any, ...]:
 @cache
 def _signature(name: str) -> dict[str, Any]:
     """The type of each input that has no default."""
-    forward = catalog.block(name).forward
+    forward = block(name).forward
     hints = typing.get_type_hints(inspect.unwrap(forward))
     parameters = list(inspect.signature(forward).parameters.values())[1:]
     needed = [p.name for p in parameters if p.default is inspect.Parameter.empty]
@@ -438,6 +460,12 @@ TORCH_RNN = (
 )
 
 
+FUSED_ATTENTION = (
+    *("DecoderLayer", "EncoderLayer", "MultiHeadAttention", "PreNormDecoderLayer"),
+    *("PreNormEncoderLayer", "WindowedAttention"),
+)
+
+
 class Exempt(typing.NamedTuple):
     """Blocks that do not pass a check, the error that comes instead, and the reason."""
 
@@ -460,6 +488,13 @@ EXCEPTIONS = (
         TORCH_RNN,
         "Batching rule not implemented for aten::(lstm|gru|rnn_tanh)",
         "torch's own limit: nn.LSTM, nn.GRU and nn.RNN have no rule for vmap",
+    ),
+    Exempt(
+        "gradgradcheck",
+        FUSED_ATTENTION,
+        "derivative for aten::_scaled_dot_product_flash_attention.* is not implemented",
+        "torch's own limit: its fused attention has no second derivative; with "
+        "`torch.nn.attention.sdpa_kernel(SDPBackend.MATH)` around the call it has, as a test shows",
     ),
     Exempt(
         "gradcheck",

@@ -1,4 +1,4 @@
-"""Every block of the zoo under every transformation of torch; `tests/blocks.py` has the tables."""
+"""Every block under every transformation of torch; `tests/blocks.py` has the tables."""
 
 import importlib.util
 import re
@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from everynet.recipes import catalog
 from tests import blocks
 
 pytestmark = [
@@ -42,7 +41,7 @@ def test_every_block(name, check):
 
 
 def test_every_block_is_checked_or_said_to_be_no_network():
-    modules = [n for n in catalog.blocks() if issubclass(catalog.block(n), nn.Module)]
+    modules = [n for n in blocks.files() if issubclass(blocks.block(n), nn.Module)]
     assert blocks.networks() == modules
 
 

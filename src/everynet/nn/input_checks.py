@@ -11,6 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from everynet.system.tracing import is_traced, is_transformed
 from everynet.system.wording import with_article
 
 Shape = tuple[int, ...]
@@ -64,8 +65,16 @@ def _advice(shape: Shape, channels: int, side: int, least: int) -> str:
     return hint
 
 
-def require_sequences(name: str, x: Tensor, weight: Tensor, features: int) -> None:
-    """Refuse all but (batch, time, features)."""
+def require_sequences(
+    name: str,
+    x: Tensor,
+    weight: Tensor,
+    features: int,
+    *,
+    block: str = "cell",
+    size: str = "input_size",
+) -> None:
+    """Refuse all but (batch, time, features); the block was made with them as its `size`."""
     fits = isinstance(x, Tensor) and x.dim() == 3 and x.shape[2] == features
     if fits and x.shape[1] > 0 and _is_real(x, weight):
         return
@@ -74,16 +83,48 @@ def require_sequences(name: str, x: Tensor, weight: Tensor, features: int) -> No
     shape = tuple(x.shape)
     hint = ""
     if fits:
-        hint = ", because a cell gives nothing without input"
+        hint = f", because {with_article(block)} gives nothing without input"
     elif len(shape) == 2 and shape[1] == features:
         hint = "; put an axis for the batch before it: x[None]"
     elif len(shape) == 2 and features == 1:
         hint = "; put an axis for the one number of each time behind it: x[..., None]"
     elif len(shape) == 3:
-        hint = f"; make the cell with input_size={shape[2]}, or give {features} numbers a time"
+        hint = f"; make the {block} with {size}={shape[2]}, or give {features} numbers a time"
     least = " with at least 1 time" if fits else ""
     raise ValueError(
         f"{name} must be given sequences of shape {wanted}{least}, not {_shape(x)}{hint}"
+    )
+
+
+def require_lengths(lengths: Tensor, time: int, *, least: int = 1) -> None:
+    """Refuse lengths below `least` or above `time`; not on a GPU, nor where torch traces."""
+    if not lengths.is_cpu or is_traced() or is_transformed():
+        return
+    shortest, longest = (int(n) for n in lengths.aminmax())
+    if shortest < least or longest > time:
+        because = "a row has a last time and x has no more of them"
+        raise ValueError(
+            f"lengths ({shortest} to {longest}) must be from {least} to {time}, because "
+            f"{because if least else 'a row has no more time steps'}"
+        )
+
+
+def require_mask(mask: Tensor, batch: int, queries: int, keys: int) -> Tensor:
+    """The mask with an axis for heads; refuse all but True and False for each query and key."""
+    wanted = f"({queries}, {keys}), ({batch}, {queries}, {keys}) or ({batch}, 1, {keys})"
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask ({_dtype_name(mask)}) must be bool, True where a key may be read, because "
+            "numbers would be read as scores to add; use mask == 0 of such scores"
+        )
+    shape = tuple(mask.shape)
+    if shape == (queries, keys):
+        return mask[None, None]
+    if len(shape) == 3 and shape in ((batch, queries, keys), (batch, 1, keys)):
+        return mask[:, None]
+    raise ValueError(
+        f"mask {_shape(mask)} must be of shape {wanted}, because it says of each query which keys "
+        "it may read; padding_mask(lengths, keys) and causal_mask(queries, keys) make such masks"
     )
 
 

@@ -20,7 +20,7 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 from torch.func import functional_call, vjp
 
-from everynet.nn.input_checks import require_sequences
+from everynet.nn.input_checks import require_lengths, require_sequences
 from everynet.system.tracing import is_traced, is_transformed
 
 Tensors = Sequence[Tensor]
@@ -204,7 +204,7 @@ def reverse_sequences(
     x: Shaped[Tensor, "batch time *rest"], lengths: Int64[Tensor, " batch"]
 ) -> Shaped[Tensor, "batch time *rest"]:
     """Each sequence reversed within its length; the padding stays where it is."""
-    _require_lengths(lengths, x.shape[1])
+    require_lengths(lengths, x.shape[1])
     t = torch.arange(x.shape[1], device=x.device)
     place = torch.where(t < lengths[:, None], lengths[:, None] - 1 - t, t)
     return x[torch.arange(x.shape[0], device=x.device)[:, None], place]
@@ -214,17 +214,5 @@ def last_states(
     states: Float[Tensor, "batch time hidden"], lengths: Int64[Tensor, " batch"]
 ) -> Float[Tensor, "batch hidden"]:
     """The state at the last time step of each sequence, whatever padding follows it."""
-    _require_lengths(lengths, states.shape[1])
+    require_lengths(lengths, states.shape[1])
     return states[torch.arange(states.shape[0], device=states.device), lengths - 1]
-
-
-def _require_lengths(lengths: Tensor, time: int) -> None:
-    """Refuse lengths below 1 or above `time`; not on a GPU, nor where torch traces the call."""
-    if not lengths.is_cpu or is_traced() or is_transformed():
-        return
-    least, most = (int(n) for n in lengths.aminmax())
-    if least < 1 or most > time:
-        raise ValueError(
-            f"lengths ({least} to {most}) must be from 1 to {time}, because a row has a last time "
-            "and x has no more of them"
-        )
