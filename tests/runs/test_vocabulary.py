@@ -132,6 +132,50 @@ def test_pairs_take_both_vocabularies(tmp_path):
     assert (data.spec["tokens"], data.spec["target_tokens"]) == (source, source)
 
 
+def test_targets_of_which_nothing_is_known_are_refused(tmp_path):
+    """Shared, the vocabulary of the sources would leave targets of unknown words alone."""
+    lines = tmp_path / "pairs.tsv"
+    lines.write_text("".join(f"a {n}\tx y\n" for n in range(40)))
+    words = {"kind": "words", "vocabulary": [*SENTENCES, "a"]}
+    run = folder_with(tmp_path / "run", words, target_tokens=words)
+    with pytest.raises(
+        UserError, match=r"tokens must be a vocabulary of texts like .*, because th"
+    ):
+        load(lines, kind="pairs", batch_size=2, tokens=run)
+    lines.write_text("".join(f"a {n}\ta y\n" for n in range(40)))
+    assert load(lines, kind="pairs", batch_size=2, tokens=run).notes == (
+        "the vocabulary is a given one, which does not know 50.0% of the tokens",
+        "the vocabulary is a given one, which does not know 50.0% of the target tokens",
+    )
+
+
+def test_lower_case_goes_with_a_vocabulary_or_is_refused(tmp_path, texts):
+    quiet = {"kind": "characters", "vocabulary": ["<unknown>", "b", "c", "d"]}
+    run = folder_with(tmp_path / "run", quiet | {"lower": True})
+    data = load(texts[1], kind="text", batch_size=2, tokens=run)
+    assert Tokens.of(data.spec).decode(data.splits["train"][0][:7].tolist()) == "ddddbbc"
+    plain = folder_with(tmp_path / "plain", quiet)  # without capitals it loses nothing
+    data = load(texts[1], kind="text", batch_size=2, tokens=plain, lower=True)
+    assert data.spec["tokens"] == quiet | {"lower": True}
+    cased = folder_with(tmp_path / "cased", quiet | {"vocabulary": ["<unknown>", "b", "D"]})
+    with pytest.raises(
+        UserError,
+        match=r"lower \(true\) must be false, because the vocabulary of tokens \(.*cased\) has "
+        r"capitals \(D\), .*; name a run with lower=true, or learn a vocabulary with tokens=char",
+    ):
+        load(texts[1], kind="text", batch_size=2, tokens=cased, lower=True)
+
+
+def test_special_tokens_of_the_recipe_take_the_place_of_those_of_the_run(tmp_path, texts):
+    bert = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    held = {"kind": "characters", "vocabulary": [*bert, "D", "b"], "special": [*bert]}
+    run = folder_with(tmp_path / "run", held)
+    data = load(texts[1], kind="text", batch_size=2, tokens=run, special=bert)
+    assert data.spec["tokens"] == held
+    data = load(texts[1], kind="text", batch_size=2, tokens=run)
+    assert data.spec["tokens"] == {"kind": "characters", "vocabulary": ["<unknown>", "D", "b"]}
+
+
 DAMAGED = {
     "a list": ["a"],
     "no vocabulary": {"kind": "words"},
@@ -140,8 +184,15 @@ DAMAGED = {
     "nothing unknown": {"kind": "words", "vocabulary": ["a", "b"]},
     "a word twice": {"kind": "words", "vocabulary": ["<unknown>", "a", "a"]},
     "merges that spell nothing": {"kind": "bpe", "vocabulary": ["<unknown>"], "merges": [[1, 9]]},
+    "special tokens that are not there": {
+        "kind": "words", "vocabulary": ["<unknown>", "a"], "special": ["[UNK]"],
+    },
+    "special tokens that are lists": {
+        "kind": "words", "vocabulary": ["<unknown>", "a"], "special": [["a"]],
+    },
+    "lower case of text": {"kind": "words", "vocabulary": ["<unknown>", "a"], "lower": "no"},
     "merges of text": {"kind": "bpe", "vocabulary": ["<unknown>"], "merges": [["a", "b"]]},
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", DAMAGED)

@@ -1,4 +1,4 @@
-"""Vocabularies of published files: word pieces and byte pairs, as they are and as they should not be."""
+"""Vocabularies of published files, word pieces and byte pairs: good ones, and bad ones."""
 
 import json
 from pathlib import Path
@@ -11,19 +11,8 @@ from everynet.data.texts.given import BERT, read_byte_pairs, read_word_pieces, t
 from everynet.data.texts.tokens import SENTENCE, STREAM, Tokens
 from everynet.system.errors import UserError
 
-PIECES = [
-    "[PAD]",
-    "[unused0]",
-    "[UNK]",
-    "[CLS]",
-    "[SEP]",
-    "[MASK]",
-    "the",
-    "cat",
-    "##s",
-    "sat",
-    ".",
-]
+PIECES = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+PIECES += ["the", "cat", "##s", "sat", "."]
 
 
 def vocab(folder, lines=PIECES, end="\n"):

@@ -228,7 +228,8 @@ class Tokens:
     def encode(self, text: str) -> list[int]:
         """The numbers of a text's tokens, none of which is special but the unknown one."""
         if self.kind == "bpe":
-            return (self._pairs.encode(self._lowered(text)) + self._first).tolist()
+            numbers: list[int] = (self._pairs.encode(self._lowered(text)) + self._first).tolist()
+            return numbers
         return list(self._numbers(text))
 
     def encode_bytes(self, content: bytes) -> list[int]:
