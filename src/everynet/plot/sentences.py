@@ -79,6 +79,7 @@ def attention_maps(
         image = axes.imshow(
             array(weights), cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
         )
+        reading, read = ([_name_token(token) for token in side] for side in both)
         left, bottom = number % columns == 0, number + columns >= len(maps)
         axes.set_title(title, color=INK, fontsize="medium")
         axes.set_xticks(range(len(read)), read if bottom or not same else [""] * len(read))
@@ -92,6 +93,12 @@ def attention_maps(
         axes.set_visible(False)
     made.colorbar(image, ax=[*given], label="attention", shrink=0.7, pad=0.02)
     return made
+
+
+def _name_token(token: str) -> str:
+    """A token as a label: bytes that are no character as a mark, and no mathematics."""
+    text = token.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return text.strip().replace("$", r"\$") or "\u2423"
 
 
 def sentence_map(

@@ -168,7 +168,7 @@ class Training(Recipe, Generic[M, X]):
     def extra(self, model: M) -> X:
         """What learning carries besides weights: values that change are buffers or submodules.
 
-        An `EMA` of the model follows each update of the usual `step`, and is what is deployed.
+        An `EMA` of the model follows each update, and is what is deployed.
         """
         return nn.Module()  # type: ignore[return-value]  # X is nn.Module where this is kept
 
@@ -217,8 +217,6 @@ class Training(Recipe, Generic[M, X]):
                     "these have none; leave out detach(), .data and no_grad()"
                 ) from None
             raise
-        if isinstance(state.extra, EMA) and state.at_last_part:
-            state.extra.update(state.model)
         return terms
 
     def deployed(self, state: State[M, X]) -> M:

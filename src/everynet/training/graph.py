@@ -28,6 +28,7 @@ from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Terms
 from everynet.data.samplers import Rows
+from everynet.nn.ema import EMA
 from everynet.nn.lion import Lion
 from everynet.recipes.recipe import require_returned
 from everynet.recipes.state import M, State, X
@@ -228,6 +229,8 @@ class Update(Generic[M, X]):
                 terms = self.recipe.step(self.state, batch)
         else:
             terms = self.recipe.step(self.state, batch)
+        if isinstance(self.state.extra, EMA) and self.state.at_last_part:
+            self.state.extra.update(self.state.model)
         try:
             return {name: term.detach() for name, term in terms.items()}
         except AttributeError:
