@@ -73,9 +73,7 @@ def attention_maps(
     made = figure(6.5, min(8.0, rows * min(side, max(1.2, side * min(tall, 1.4))) + 0.9))
     made.clear()
     given = np.atleast_1d(made.subplots(rows, columns, squeeze=False)).ravel()
-    for number, (axes, (title, weights, reading, read)) in enumerate(
-        zip(given, maps, strict=False)
-    ):
+    for number, (axes, (title, weights, *both)) in enumerate(zip(given, maps, strict=False)):
         image = axes.imshow(
             array(weights), cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
         )
