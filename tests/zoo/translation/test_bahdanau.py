@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from everynet.zoo.translation.bahdanau import Bahdanau
+from everynet.system.errors import UserError
+from everynet.zoo.translation.bahdanau import Bahdanau, FixedContext, TiedBahdanau
 
 PAD, START, END = 0, 2, 3
 
@@ -112,3 +113,46 @@ def test_gradients_reach_every_weight():
         return made.square().mean()
 
     assert torch.autograd.gradcheck(loss, weights, fast_mode=True)
+
+
+def make_tied(kind=TiedBahdanau):
+    torch.manual_seed(0)
+    return kind(9, embedding=4, hidden_size=6, dropout=0.0).double().eval()
+
+
+def test_tied_tokens_are_one_matrix_scaled_by_the_root_of_its_size():
+    net, x = make_tied(), draw(4, 9)
+    before = torch.tensor([START, *draw(2, 9, seed=1)])
+    assert net.source.weight is net.target.weight is net.output.weight
+    plain = Bahdanau(9, 9, embedding=4, hidden_size=6).double().eval()
+    plain.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        plain.source.weight *= 2
+        plain.target.weight.copy_(net.source.weight * 2)
+        plain.output.weight.copy_(net.source.weight)
+    given = x[None], torch.tensor([4]), before[None]
+    torch.testing.assert_close(net(*given), plain(*given))
+
+
+def fixed_by_equations(net, x, before):
+    """The logits with attention replaced by the two last states of the encoder."""
+    forwards = net.forwards(net.source.weight[x][None] * 2)[0][0, -1]
+    backwards = net.backwards(net.source.weight[x.flip(0)][None] * 2)[0][0, -1]
+    c, s, logits = torch.cat([forwards, backwards]), net.initial(backwards).tanh(), []
+    for token in before:
+        y = net.target.weight[token] * 2
+        logits.append(net.speak(s, c, y))
+        s = net.advance(net.from_token(y)[None], s[None], c[None])[0]
+    return torch.stack(logits)
+
+
+@pytest.mark.covers("R18")
+def test_a_fixed_context_is_the_last_states_of_both_directions_padded_or_not():
+    net, lengths = make_tied(FixedContext), torch.tensor([3, 5])
+    x, before = torch.randint(4, 9, (2, 5)), torch.randint(4, 9, (2, 4))
+    found = net(x, lengths, before)
+    for row in range(2):
+        alone = fixed_by_equations(net, x[row, : lengths[row]], before[row])
+        torch.testing.assert_close(found[row], alone)
+    with pytest.raises(UserError, match=r"alignment and draw must be false, because FixedContext"):
+        net.align(x, lengths, before)

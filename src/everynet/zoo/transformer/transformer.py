@@ -259,7 +259,7 @@ RECIPES = {
     "transformer-multi30k": PreNormTranslation(
         data="multi30k-de", tokens="bpe", vocabulary=8000, lower=True, hidden_size=256,
         feedforward_size=512, layers=4, dropout=0.3, inner_dropout=0.1, batch_size=128,
-        steps=13_600, eval_every=1360, lr=1e-3, warmup=1000, schedule="cosine", clip=1.0, label_smoothing=0.1,
-        pad_to=8, ema=0.999, goal="bleu >= 38.5", covers=("T8",),
+        steps=13_600, eval_every=1360, lr=1e-3, warmup=1000, schedule="cosine", clip=1.0,
+        label_smoothing=0.1, pad_to=8, ema=0.999, goal="bleu >= 38.5", covers=("T8",),
     ),
 }  # fmt: skip
