@@ -9,7 +9,10 @@ g runs over the different n-grams of a hypothesis, which has h(g) of each; its k
 r_k(g). t_n is the number of its n-grams, c its length and r that of the closest reference, of two
 that are equally close the shorter; z of the orders 1 to n have no match. For a corpus m, t, c and r
 are added up over sentences before (2), and N = 4; for a sentence N is the highest order it has
-(the effective order). Scores equal those of sacrebleu, and `signature` has its form.
+(the effective order). Scores equal those of sacrebleu, and `signature` has its form:
+
+    matches = match_texts(hypotheses, [references], lowercase=True)
+    print(corpus_bleu(matches), sentence_bleu(matches))
 
 Papineni, Roukos, Ward, Zhu (2002), "BLEU: a method for automatic evaluation of machine
 translation", ACL; (2) where m_n = 0: Chen, Cherry (2014), "A systematic comparison of smoothing

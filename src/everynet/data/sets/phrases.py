@@ -1,4 +1,4 @@
-"""Generated texts: strings of letters with their reversal, and short sentences with a feeling."""
+"""Generated texts: strings of letters to reverse or copy, and short sentences with a feeling."""
 
 from __future__ import annotations
 
@@ -16,14 +16,23 @@ COUNT = 40_000
 
 def reversal(count: str = "") -> Pairs:
     """`count` different strings of letters, each with itself from back to front."""
-    size = parse_count("reversal", count, COUNT, 100, 1_000_000)
-    random, found = generator(0, *b"reversal"), dict[str, None]()
+    return Pairs.divide([(text, text[::-1]) for text in _strings("reversal", count)], "reversal")
+
+
+def copying(count: str = "") -> Pairs:
+    """`count` different strings of letters, each with itself."""
+    return Pairs.divide([(text, text) for text in _strings("copying", count)], "copying")
+
+
+def _strings(name: str, count: str) -> list[str]:
+    size = parse_count(name, count, COUNT, 100, 1_000_000)
+    random, found = generator(0, *name.encode()), dict[str, None]()
     while len(found) < size:  # no string is in two parts, because none is there twice
         lengths = torch.randint(SHORTEST, LONGEST + 1, (size,), generator=random).tolist()
         drawn = torch.randint(len(LETTERS), (size, LONGEST), generator=random).tolist()
         for row, length in zip(drawn, lengths, strict=True):
             found["".join([LETTERS[n] for n in row[:length]])] = None
-    return Pairs.divide([(text, text[::-1]) for text in list(found)[:size]], "reversal")
+    return list(found)[:size]
 
 
 _THINGS = ("film", "story", "music", "acting", "ending", "script", "scenery", "song")
