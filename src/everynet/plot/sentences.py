@@ -56,7 +56,7 @@ def encoder_decoder_states(
 
 
 def attention_maps(
-    maps: Sequence[tuple[str, Float[Tensor, "queries keys"], Sequence[str], Sequence[str]]],
+    maps: Sequence[tuple[str, Float[Tensor, "_ _"], Sequence[str], Sequence[str]]],
     *,
     columns: int = 0,
 ) -> Figure:

@@ -303,7 +303,7 @@ class Translation(Training[T]):
         )  # fmt: skip
 
     def tiny(self) -> Self:
-        return replace(super().tiny(), data="reversal:200")
+        return replace(super().tiny(), data="reversal:200", tokens="characters", vocabulary=0)
 
 
 def typical(
