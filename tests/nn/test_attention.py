@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from everynet.nn import attention
@@ -28,6 +28,7 @@ from everynet.nn.attention import (
     split_windows,
 )
 from everynet.nn.decoding import take_rows
+from everynet.nn.positions import sinusoidal
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 
@@ -256,6 +257,30 @@ def test_multi_head_is_torchs_in_value_weights_and_gradient(heads, cross):
             **CLOSE,
         )
     torch.testing.assert_close(a, weights, **CLOSE)
+
+
+@pytest.mark.covers("T4")
+def test_cross_attention_learns_to_look_at_what_it_copies():
+    """Queries know their position alone, and the memory tokens and theirs."""
+    codes, embed = sinusoidal(8, 32).float(), torch.randn(10, 32)
+    net, output = MultiHeadAttention(32, 1), nn.Linear(32, 10)
+    optimizer = torch.optim.Adam([*net.parameters(), *output.parameters()], lr=1e-2)
+
+    def memory_of(tokens):
+        return embed[tokens] + codes
+
+    for _ in range(150):
+        tokens = torch.randint(10, (32, 8))
+        logits = output(net(codes.expand(32, 8, 32), memory_of(tokens)))
+        loss = cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    tokens = torch.randint(10, (100, 8))
+    y, a = net.forward_with_weights(codes.expand(100, 8, 32), memory_of(tokens))
+    assert (output(y).argmax(-1) == tokens).double().mean() > 0.95
+    assert (a[:, 0].argmax(-1) == torch.arange(8)).double().mean() > 0.95
+    assert a[:, 0].diagonal(dim1=1, dim2=2).mean() > 0.5
 
 
 @pytest.mark.covers("T2")

@@ -13,6 +13,7 @@ from everynet.zoo import population as population
 from everynet.zoo import recurrent as recurrent
 from everynet.zoo import reinforcement as reinforcement
 from everynet.zoo import spiking as spiking
+from everynet.zoo import transformer as transformer
 from everynet.zoo import translation as translation
 from everynet.zoo import vision as vision
 from everynet.zoo.classic.least_squares import LeastSquares as LeastSquares
