@@ -264,14 +264,14 @@ def test_cross_attention_learns_to_look_at_what_it_copies():
     """Queries know their position alone, and the memory tokens and theirs."""
     codes, embed = sinusoidal(8, 32).float(), torch.randn(10, 32)
     net, output = MultiHeadAttention(32, 1), nn.Linear(32, 10)
-    optimizer = torch.optim.Adam([*net.parameters(), *output.parameters()], lr=1e-2)
+    optimizer = torch.optim.Adam([*net.parameters(), *output.parameters()], lr=2e-2)
 
     def memory_of(tokens):
         return embed[tokens] + codes
 
-    for _ in range(150):
-        tokens = torch.randint(10, (32, 8))
-        logits = output(net(codes.expand(32, 8, 32), memory_of(tokens)))
+    for _ in range(100):
+        tokens = torch.randint(10, (16, 8))
+        logits = output(net(codes.expand(16, 8, 32), memory_of(tokens)))
         loss = cross_entropy(logits.flatten(0, 1), tokens.flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -433,6 +433,41 @@ def test_scores_of_windows_are_counted_linear_in_time():
     assert count(64, 4) == 64 * 3 * 4 * 8
     assert count(1024, 4) == 16 * count(64, 4)
     assert count(1024, 16) == 4 * count(1024, 4)
+
+
+# ---------------------------------------------------------------------------------- with a mask
+
+
+class Masked(nn.Module):
+    """Attention whose mask comes from lengths, as a translator has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.windowed = MultiHeadAttention(4, 2), WindowedAttention(4, 2, 1)
+
+    def forward(self, x, lengths):
+        mask = padding_mask(lengths, x.shape[1])
+        return self.windowed(self.attention(x, mask=mask, causal=True), mask=mask)
+
+
+def test_rows_with_masks_by_vmap_are_the_batch():
+    net, x, lengths = Masked().double(), draw(3, 5, 4), torch.tensor([5, 2, 3])
+    with pytest.warns(UserWarning, match="batching rule"):  # torch's fused kernel has none
+        found = torch.vmap(lambda x, n: net(x[None], n[None])[0])(x, lengths)
+    torch.testing.assert_close(found, net(x, lengths), **CLOSE)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.filterwarnings("ignore")  # of torch's own tracing
+def test_masks_are_compiled_and_exported_for_any_batch():
+    net, x, lengths = Masked().double().eval(), draw(3, 5, 4), torch.tensor([5, 2, 3])
+    compiled = torch.compile(net, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, lengths), net(x, lengths), **CLOSE)
+    axes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.DYNAMIC})
+    program = torch.export.export(net, (x, lengths), dynamic_shapes=axes).module()
+    more = draw(7, 5, 4), torch.tensor([1, 2, 3, 4, 5, 5, 1])
+    torch.testing.assert_close(program(*more), net(*more), **CLOSE)
 
 
 # ----------------------------------------------------------------------------------------- errors

@@ -240,9 +240,10 @@ class MultiHeadAttention(nn.Module):
         """Queries of x, keys and values of `memory` or of x, by head."""
         if memory is not None:
             query, (key, value) = self._queries(x), self._keys_values(memory)
-            if len(query) != len(key):
+            rows, wanted = key.shape[0], query.shape[0]  # len(key) would fix it where torch traces
+            if rows != wanted:
                 raise ValueError(
-                    f"memory ({len(key)} rows) must have as many rows as x ({len(query)}), because "
+                    f"memory ({rows} rows) must have as many rows as x ({wanted}), because "
                     "each row of x reads its own; repeat_interleave repeats rows"
                 )
             return query, key, value

@@ -85,7 +85,7 @@ def test_exponents_are_slopes():
 
 @pytest.mark.covers("T6")
 def test_the_goal_is_reached_and_only_positions_tell_the_order():
-    recipe = replace(RECIPE, length=16, hidden_size=8, radius=2, doublings=2)
+    recipe = RECIPE.tiny()
     found = recipe.metrics(recipe.simulate(torch.Generator().manual_seed(0)))
     assert all(goal.reached(found) for goal in Goal.parse(RECIPE.goal))
     assert found["rotation_error"] < 1e-12

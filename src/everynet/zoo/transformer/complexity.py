@@ -23,9 +23,9 @@ Vaswani et al. (2017), "Attention is all you need", arXiv:1706.03762, section 4 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Bool, Float
@@ -80,7 +80,7 @@ def count_products(layer: Callable[[], Tensor]) -> tuple[int, int]:
     with FlopCounterMode(display=False) as counter, torch.enable_grad():
         y = layer()
     depth: dict[Any, int] = {}
-    waiting = [y.grad_fn]
+    waiting: list[Any] = [y.grad_fn]
     while waiting:  # the longest chain of products, from the inputs on
         node = waiting[-1]
         before = [each for each, _ in node.next_functions if each is not None]
@@ -102,7 +102,8 @@ def connect(layer: str, n: int, k: int, r: int, step: int) -> Bool[Tensor, "{n} 
     if layer == "recurrence":  # first the input, then the state before
         return distance == min(step, 1)
     if layer == "convolution":
-        return (distance % k**step == 0) & (distance >= 0) & (distance < k ** (step + 1))
+        whole: Tensor = distance % k**step == 0
+        return whole & (distance >= 0) & (distance < k ** (step + 1))
     return banded_mask(n, r)
 
 
@@ -245,6 +246,9 @@ class AttentionComplexity(Simulation):
         each, as some texts print it, it depends on the position too.
         """
         return draw_positions(result["codes"])
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), length=16, radius=2, doublings=2)
 
 
 def fit_exponents(counts: Tensor, factors: Tensor) -> Float[Tensor, "layers variables"]:
