@@ -96,10 +96,10 @@ def test_the_goal_is_reached_and_only_positions_tell_the_order():
     ("changes", "match"),
     [
         (
-            {"length": 48},
-            r"length .*48.* must be a multiple of 32 \(radius x 2\^doublings\), so that",
+            {"length": 80},
+            r"length \(80\) must be at least 64 and a multiple of 32 \(rad.*, so that",
         ),
-        ({"length": 32}, "length"),
+        ({"length": 32}, r"length \(32\) must be at least 64"),
         ({"kernel_size": 1}, "kernel_size"),
         ({"radius": 0}, "radius"),
         ({"doublings": 0}, "doublings"),

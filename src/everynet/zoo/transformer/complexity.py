@@ -102,8 +102,8 @@ def connect(layer: str, n: int, k: int, r: int, step: int) -> Bool[Tensor, "{n} 
     if layer == "recurrence":  # first the input, then the state before
         return distance == min(step, 1)
     if layer == "convolution":
-        whole: Tensor = distance % k**step == 0
-        return whole & (distance >= 0) & (distance < k ** (step + 1))
+        gap: int = k**step
+        return (distance % gap == 0) & (distance >= 0) & (distance < k * gap)
     return banded_mask(n, r)
 
 
@@ -150,7 +150,8 @@ class AttentionComplexity(Simulation):
         most = self.radius * 2**self.doublings
         fits = self.length > most and self.length % most == 0
         because = "so that windows of every size fill a sequence"
-        self.require(fits, "length", f"a multiple of {most} (radius x 2^doublings), {because}")
+        wanted = f"at least {2 * most} and a multiple of {most} (radius x 2^doublings)"
+        self.require(fits, "length", f"{wanted}, {because}")
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         base = (self.length, self.hidden_size, self.kernel_size, self.radius)
