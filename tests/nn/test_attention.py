@@ -525,7 +525,17 @@ def test_a_mask_of_the_wrong_shape_is_refused(shape):
         net.cache_memory(x, mask)
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (1, 2, 3, 5), (3, 3, 5)])
+def test_a_mask_that_does_not_fit_the_scores_is_refused(shape):
+    """The first would otherwise make two queries of each one."""
+    e, mask = draw(2, 1 if shape == (2, 5) else 3, 5), torch.ones(shape).bool()
+    with pytest.raises(ValueError, match=r"mask .* must broadcast to scores \(2, ., 5\), because"):
+        attend(lambda q, k: e, draw(2, e.shape[1], 4), draw(2, 5, 4), draw(2, 5, 4), mask)
+
+
 def test_a_mask_of_numbers_is_refused(unchecked):
+    with pytest.raises(TypeError, match=r"mask \(float32\) must be bool"):
+        attend(score_dot, draw(3, 4), draw(3, 4), draw(3, 4), torch.zeros(3, 3))
     with pytest.raises(TypeError, match=r"mask \(float32\) must be bool, True where .*; use mask"):
         MultiHeadAttention(4, 2)(torch.rand(2, 3, 4), mask=torch.zeros(3, 3))
 
