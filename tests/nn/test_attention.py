@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 from torch.utils.flop_counter import FlopCounterMode
 
 from everynet.nn import attention
@@ -28,6 +28,7 @@ from everynet.nn.attention import (
     split_windows,
 )
 from everynet.nn.decoding import take_rows
+from everynet.nn.positions import sinusoidal
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
 
@@ -258,6 +259,30 @@ def test_multi_head_is_torchs_in_value_weights_and_gradient(heads, cross):
     torch.testing.assert_close(a, weights, **CLOSE)
 
 
+@pytest.mark.covers("T4")
+def test_cross_attention_learns_to_look_at_what_it_copies():
+    """Queries know their position alone, and the memory tokens and theirs."""
+    codes, embed = sinusoidal(8, 32).float(), torch.randn(10, 32)
+    net, output = MultiHeadAttention(32, 1), nn.Linear(32, 10)
+    optimizer = torch.optim.Adam([*net.parameters(), *output.parameters()], lr=2e-2)
+
+    def memory_of(tokens):
+        return embed[tokens] + codes
+
+    for _ in range(100):
+        tokens = torch.randint(10, (16, 8))
+        logits = output(net(codes.expand(16, 8, 32), memory_of(tokens)))
+        loss = cross_entropy(logits.flatten(0, 1), tokens.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    tokens = torch.randint(10, (100, 8))
+    y, a = net.forward_with_weights(codes.expand(100, 8, 32), memory_of(tokens))
+    assert (output(y).argmax(-1) == tokens).double().mean() > 0.95
+    assert (a[:, 0].argmax(-1) == torch.arange(8)).double().mean() > 0.95
+    assert a[:, 0].diagonal(dim1=1, dim2=2).mean() > 0.5
+
+
 @pytest.mark.covers("T2")
 def test_causal_multi_head_is_torchs():
     net, x = MultiHeadAttention(8, 2).double(), draw(3, 5, 8)
@@ -410,6 +435,41 @@ def test_scores_of_windows_are_counted_linear_in_time():
     assert count(1024, 16) == 4 * count(1024, 4)
 
 
+# ---------------------------------------------------------------------------------- with a mask
+
+
+class Masked(nn.Module):
+    """Attention whose mask comes from lengths, as a translator has it."""
+
+    def __init__(self):
+        super().__init__()
+        self.attention, self.windowed = MultiHeadAttention(4, 2), WindowedAttention(4, 2, 1)
+
+    def forward(self, x, lengths):
+        mask = padding_mask(lengths, x.shape[1])
+        return self.windowed(self.attention(x, mask=mask, causal=True), mask=mask)
+
+
+def test_rows_with_masks_by_vmap_are_the_batch():
+    net, x, lengths = Masked().double(), draw(3, 5, 4), torch.tensor([5, 2, 3])
+    with pytest.warns(UserWarning, match="batching rule"):  # torch's fused kernel has none
+        found = torch.vmap(lambda x, n: net(x[None], n[None])[0])(x, lengths)
+    torch.testing.assert_close(found, net(x, lengths), **CLOSE)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("unchecked")
+@pytest.mark.filterwarnings("ignore")  # of torch's own tracing
+def test_masks_are_compiled_and_exported_for_any_batch():
+    net, x, lengths = Masked().double().eval(), draw(3, 5, 4), torch.tensor([5, 2, 3])
+    compiled = torch.compile(net, fullgraph=True, backend="eager")
+    torch.testing.assert_close(compiled(x, lengths), net(x, lengths), **CLOSE)
+    axes = ({0: torch.export.Dim.DYNAMIC}, {0: torch.export.Dim.DYNAMIC})
+    program = torch.export.export(net, (x, lengths), dynamic_shapes=axes).module()
+    more = draw(7, 5, 4), torch.tensor([1, 2, 3, 4, 5, 5, 1])
+    torch.testing.assert_close(program(*more), net(*more), **CLOSE)
+
+
 # ----------------------------------------------------------------------------------------- errors
 
 
@@ -465,7 +525,17 @@ def test_a_mask_of_the_wrong_shape_is_refused(shape):
         net.cache_memory(x, mask)
 
 
+@pytest.mark.parametrize("shape", [(2, 5), (2, 3, 4), (1, 2, 3, 5), (3, 3, 5)])
+def test_a_mask_that_does_not_fit_the_scores_is_refused(shape):
+    """The first would otherwise make two queries of each one."""
+    e, mask = draw(2, 1 if shape == (2, 5) else 3, 5), torch.ones(shape).bool()
+    with pytest.raises(ValueError, match=r"mask .* must broadcast to scores \(2, ., 5\), because"):
+        attend(lambda q, k: e, draw(2, e.shape[1], 4), draw(2, 5, 4), draw(2, 5, 4), mask)
+
+
 def test_a_mask_of_numbers_is_refused(unchecked):
+    with pytest.raises(TypeError, match=r"mask \(float32\) must be bool"):
+        attend(score_dot, draw(3, 4), draw(3, 4), draw(3, 4), torch.zeros(3, 3))
     with pytest.raises(TypeError, match=r"mask \(float32\) must be bool, True where .*; use mask"):
         MultiHeadAttention(4, 2)(torch.rand(2, 3, 4), mask=torch.zeros(3, 3))
 

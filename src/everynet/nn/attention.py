@@ -38,7 +38,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
-from everynet.nn.input_checks import require_lengths, require_mask, require_sequences
+from everynet.nn.input_checks import (
+    require_lengths,
+    require_mask,
+    require_mask_of,
+    require_sequences,
+)
 
 Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From queries and keys to the score of each pair."""
@@ -105,6 +110,7 @@ def attend(
     if mask is None:
         a = e.softmax(-1)
     else:
+        require_mask_of(e, mask)
         empty = ~mask.any(-1, keepdim=True)  # a softmax over nothing would be NaN
         a = e.masked_fill(~(mask | empty), -torch.inf).softmax(-1)  # (5)
         a = a.masked_fill(empty, 0)
@@ -240,9 +246,10 @@ class MultiHeadAttention(nn.Module):
         """Queries of x, keys and values of `memory` or of x, by head."""
         if memory is not None:
             query, (key, value) = self._queries(x), self._keys_values(memory)
-            if len(query) != len(key):
+            rows, wanted = key.shape[0], query.shape[0]  # len(key) would fix it where torch traces
+            if rows != wanted:
                 raise ValueError(
-                    f"memory ({len(key)} rows) must have as many rows as x ({len(query)}), because "
+                    f"memory ({rows} rows) must have as many rows as x ({wanted}), because "
                     "each row of x reads its own; repeat_interleave repeats rows"
                 )
             return query, key, value
@@ -288,7 +295,7 @@ class MultiHeadAttention(nn.Module):
     def _queries(self, x: Tensor) -> Tensor:
         self._require(type(self).__name__, x)
         width = self.output.in_features
-        flat = functional.linear(x, self.project.weight[:width], self.project.bias[:width])
+        flat = functional.linear(x, self.project.weight[:width], self.project.bias[:width])  # (10)
         query: Tensor = flat.unflatten(2, (self.heads, -1)).transpose(1, 2)
         return query
 
@@ -296,7 +303,7 @@ class MultiHeadAttention(nn.Module):
         self._require(f"The memory of {type(self).__name__}", memory)
         width = self.output.in_features
         both = functional.linear(memory, self.project.weight[width:], self.project.bias[width:])
-        key, value = both.unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()
+        key, value = both.unflatten(2, (2, self.heads, -1)).permute(2, 0, 3, 1, 4).unbind()  # (10)
         return key, value
 
     def _require(self, name: str, x: Tensor) -> None:

@@ -109,23 +109,38 @@ def require_lengths(lengths: Tensor, time: int, *, least: int = 1) -> None:
         )
 
 
+_MASKS = (
+    "because it says of each query which keys it may read; padding_mask(lengths, keys) and "
+    "causal_mask(queries, keys) make such masks"
+)
+
+
 def require_mask(mask: Tensor, batch: int, queries: int, keys: int) -> Tensor:
     """The mask with an axis for heads; refuse all but True and False for each query and key."""
-    wanted = f"({queries}, {keys}), ({batch}, {queries}, {keys}) or ({batch}, 1, {keys})"
-    if mask.dtype != torch.bool:
-        raise TypeError(
-            f"mask ({_dtype_name(mask)}) must be bool, True where a key may be read, because "
-            "numbers would be read as scores to add; use mask == 0 of such scores"
-        )
+    _require_bool(mask)
     shape = tuple(mask.shape)
     if shape == (queries, keys):
         return mask[None, None]
     if len(shape) == 3 and shape in ((batch, queries, keys), (batch, 1, keys)):
         return mask[:, None]
-    raise ValueError(
-        f"mask {_shape(mask)} must be of shape {wanted}, because it says of each query which keys "
-        "it may read; padding_mask(lengths, keys) and causal_mask(queries, keys) make such masks"
-    )
+    wanted = f"({queries}, {keys}), ({batch}, {queries}, {keys}) or ({batch}, 1, {keys})"
+    raise ValueError(f"mask {_shape(mask)} must be of shape {wanted}, {_MASKS}")
+
+
+def require_mask_of(scores: Tensor, mask: Tensor) -> None:
+    """Refuse a mask that does not broadcast to the scores, or would make more of them."""
+    _require_bool(mask)
+    pairs = zip(reversed(mask.shape), reversed(scores.shape), strict=False)
+    if mask.dim() > scores.dim() or any(n not in (1, m) for n, m in pairs):
+        raise ValueError(f"mask {_shape(mask)} must broadcast to scores {_shape(scores)}, {_MASKS}")
+
+
+def _require_bool(mask: Tensor) -> None:
+    if mask.dtype != torch.bool:
+        raise TypeError(
+            f"mask ({_dtype_name(mask)}) must be bool, True where a key may be read, because "
+            "numbers would be read as scores to add; use mask == 0 of such scores"
+        )
 
 
 def require_samples(name: str, x: Tensor, weight: Tensor, features: int) -> None:

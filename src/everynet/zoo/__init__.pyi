@@ -13,6 +13,7 @@ from everynet.zoo import population as population
 from everynet.zoo import recurrent as recurrent
 from everynet.zoo import reinforcement as reinforcement
 from everynet.zoo import spiking as spiking
+from everynet.zoo import transformer as transformer
 from everynet.zoo import translation as translation
 from everynet.zoo import vision as vision
 from everynet.zoo.classic.least_squares import LeastSquares as LeastSquares
@@ -132,7 +133,14 @@ from everynet.zoo.spiking.solvers import Staggered as Staggered
 from everynet.zoo.spiking.surrogate import PoissonNetwork as PoissonNetwork
 from everynet.zoo.spiking.surrogate import RecurrentNetwork as RecurrentNetwork
 from everynet.zoo.spiking.surrogate import SpikingNetwork as SpikingNetwork
+from everynet.zoo.transformer.transformer import PreNormTransformer as PreNormTransformer
+from everynet.zoo.transformer.transformer import Transformer as Transformer
+from everynet.zoo.translation.bahdanau import Bahdanau as Bahdanau
+from everynet.zoo.translation.bahdanau import FixedContext as FixedContext
+from everynet.zoo.translation.bahdanau import TiedBahdanau as TiedBahdanau
+from everynet.zoo.translation.seq2seq import LSTMSeq2Seq as LSTMSeq2Seq
 from everynet.zoo.translation.seq2seq import Seq2Seq as Seq2Seq
+from everynet.zoo.translation.translation import Translator as Translator
 from everynet.zoo.vision.alexnet import AlexNet as AlexNet
 from everynet.zoo.vision.alexnet import SmallAlexNet as SmallAlexNet
 from everynet.zoo.vision.cnn import CNN as CNN

@@ -26,6 +26,7 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Buckets
 from everynet.data.texts.tokens import END, PAD, SENTENCE, START, UNKNOWN, Tokens
 from everynet.metrics.bleu import corpus_bleu, match_texts
+from everynet.metrics.meanings import meanings
 from everynet.nn.decoding import beam_search, generate, take_likeliest
 from everynet.nn.ema import EMA
 from everynet.plot import Panel, panels
@@ -128,7 +129,7 @@ class Translation(Training[T]):
     meanings: ClassVar[Mapping[str, str]] = {
         "exact": "the share of sentences that are translated without a mistake",
         "cross_entropy": "cross-entropy in nats at a token of the true sentence, the mean",
-        "bleu": "BLEU of the test sentences by beam search, 0 to 100, tokens as 13a cuts them",
+        **meanings("bleu"),
     }
 
     last_weights: ClassVar[bool] = True
