@@ -35,6 +35,8 @@ Inputs: TypeAlias = "Sequence[Any] | Tensor"
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
 """The kinds of the package; those that ask for more of a path come first."""
+WRITTEN = "film"
+"""The kind that no data is read as: what a network makes is written so."""
 
 _added: dict[str, Kind[Any]] = {}
 
@@ -208,7 +210,7 @@ def named(name: str) -> Kind[Any]:
     """The kind of that name."""
     if name in _added:
         return _added[name]
-    if name not in ORDER:
+    if name not in (*ORDER, WRITTEN):
         raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
     return kind
