@@ -65,7 +65,7 @@ def test_figures_are_drawn_one_after_the_other_in_the_style_of_all_pictures():
 
     with matplotlib.rc_context({"font.size": 30.0}):
         Film(drawn(), 1)
-    assert sizes == [8.5 * 1.2 / 1.2] * 2
+    assert sizes == [8.5, 8.5]
 
 
 @pytest.mark.parametrize(("count", "apart"), [(5, 1), (12, 1), (34, 3)])
