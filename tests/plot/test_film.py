@@ -97,7 +97,7 @@ def test_what_is_no_film(monkeypatch):
     with pytest.raises(UserError, match=r"frames \(0\) must be one or more"):
         Film([], 1)
     for bad in (good / 255, good[..., :2], good[:0], "frame", good[:1].repeat(17_000, 0)):
-        with pytest.raises(UserError, match=r"a frame .* must be a figure, or an array of uint8"):
+        with pytest.raises(UserError, match=r"a frame .* must be a Figure, or an array of uint8"):
             Film(iter([bad]), 1)
     with pytest.raises(UserError, match=r"frame 2 \(5 x 8\) must be as large as the first \(6 x 8"):
         Film([good, good, good[1:]], 1)

@@ -94,7 +94,7 @@ def _pixels(given: object) -> Pixels:
     if isinstance(frame, np.ndarray):
         what = f"{' x '.join(map(str, frame.shape))} of {frame.dtype}"
     raise UserError(
-        f"a frame ({what}) must be a figure, or an array of uint8, height x width or height x "
+        f"a frame ({what}) must be a Figure, or an array of uint8, height x width or height x "
         f"width x 3, with sides from 1 to {MOST_SIDE:,}, because that is what WebP stores"
     )
 
