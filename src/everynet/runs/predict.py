@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
-from everynet.data.kinds import WRITTEN, Kind, Origin, named
+from everynet.data.kinds import Kind, Origin, named, writer
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.plot.film import Film
@@ -87,7 +87,7 @@ class Predictor:
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
         if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
-        return named(name)
+        return writer(name) if verb == "sample" else named(name)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -227,7 +227,7 @@ class Predictor:
     def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
         """What the network makes, and the files it is written to."""
         made = self.sample(settings)
-        kind = named(WRITTEN) if isinstance(made, Film) else self.sample_kind()
+        kind = writer("film") if isinstance(made, Film) else self.sample_kind()
         with explaining_misfit(self.recipe, self.folder):
             return made, kind.write(made, self.spec, out.place("samples"))
 

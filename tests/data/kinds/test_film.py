@@ -6,6 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from everynet.data import kinds
+from everynet.data.loading import check
 from everynet.plot.film import Film
 from everynet.runs.predict import Out, Predictor
 from everynet.system import files
@@ -39,17 +40,15 @@ def test_a_film_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
 
     monkeypatch.setattr(files, "_move", full)
     with pytest.raises(CannotWrite, match="No space left"):
-        kinds.named("film").write(Film(numbered(2), 1), {}, tmp_path / "a")
+        kinds.writer("film").write(Film(numbered(2), 1), {}, tmp_path / "a")
     assert not [*tmp_path.iterdir()]
 
 
 def test_what_the_kind_refuses(tmp_path):
-    film = kinds.named("film")
+    film = kinds.writer("film")
     with pytest.raises(UserError, match=r"--out \(.*a.gif\) must end in .webp, because a film was"):
         film.write(Film(numbered(2), 1), {}, tmp_path / "a.gif")
     with pytest.raises(UserError, match=r"sample \(a Figure\) must return a Film, because the"):
         film.write(Figure(), {}, tmp_path / "a")
-    with pytest.raises(UserError, match="films are written and never read; name another kind"):
-        film.find(tmp_path)
-    assert "film" not in kinds.names()
-    assert not film.matches(tmp_path)
+    with pytest.raises(UserError, match="unknown kind 'film'"):
+        check(tmp_path, kind="film")  # which no data is read as

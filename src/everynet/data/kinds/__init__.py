@@ -35,8 +35,6 @@ Inputs: TypeAlias = "Sequence[Any] | Tensor"
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
 """The kinds of the package; those that ask for more of a path come first."""
-WRITTEN = "film"
-"""The kind that no data is read as: what a network makes is written so."""
 
 _added: dict[str, Kind[Any]] = {}
 
@@ -210,9 +208,17 @@ def named(name: str) -> Kind[Any]:
     """The kind of that name."""
     if name in _added:
         return _added[name]
-    if name not in (*ORDER, WRITTEN):
+    if name not in ORDER:
         raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
+    return kind
+
+
+def writer(name: str) -> Kind[Any]:
+    """The kind that writes what a network makes: `film` too, which no data is read as."""
+    if name != "film":
+        return named(name)
+    kind: Kind[Any] = import_module("everynet.data.kinds.film").KIND
     return kind
 
 

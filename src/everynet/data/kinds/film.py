@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from everynet.data.dataset import Spec
-from everynet.data.kinds import Kind, names
+from everynet.data.kinds import Kind
 from everynet.plot.film import Film
 from everynet.system import files
 from everynet.system.errors import UserError
@@ -17,14 +17,6 @@ class Films(Kind[None]):
     """What `sample` writes where a recipe makes a film, whatever its data is."""
 
     name: ClassVar[str] = "film"
-    about: ClassVar[str] = "of another kind, because films are written and never read"
-
-    def matches(self, path: Path) -> bool:
-        return False
-
-    def find(self, path: Path, *, like: Spec | None = None) -> None:
-        others = ", ".join(names())
-        raise UserError(f"films are written and never read; name another kind, of {others}")
 
     def write(self, made: Any, spec: Spec, path: Path) -> list[Path]:  # noqa: ANN401 -- to check
         """An animated WebP, and beside it a strip of frames as PNG."""
