@@ -1,4 +1,4 @@
-"""`everynet sample`: what a generative network makes, written as its kind of data is."""
+"""`everynet sample`: what a generative network makes, written as its kind of data is, or a film."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from everynet.cli import pairs
 from everynet.cli.predict import add_computing, open_predictor
 from everynet.cli.resume import add_run
 
-HELP = "images, text or rows from a generative network, written and named"
+HELP = "images, text, rows or a film from a generative network, written and named"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -3,6 +3,7 @@
 from everynet.plot.curves import learning_curve as learning_curve
 from everynet.plot.curves import logged_curves as logged_curves
 from everynet.plot.curves import moving_mean as moving_mean
+from everynet.plot.film import Film as Film
 from everynet.plot.images import activation_maps as activation_maps
 from everynet.plot.images import filters as filters
 from everynet.plot.images import image_grid as image_grid

@@ -141,7 +141,7 @@ class Trained:
         return found
 
     def sample(self, **settings: object) -> Any:  # noqa: ANN401 -- as the recipe makes them
-        """What a generative network makes, as `everynet sample` does: tensors or texts.
+        """What a generative network makes, as `everynet sample` does: tensors, texts or a film.
 
         Settings such as `n=` are those that `everynet show` names, and `seed=`. Images have values
         from 0 to 1, and rows the units of the data.

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
-from everynet.data.kinds import Kind, Origin, named
+from everynet.data.kinds import Kind, Origin, named, writer
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
+from everynet.plot.film import Film
 from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
 from everynet.runs.folder import RunFolder, explaining_misfit
@@ -86,7 +87,7 @@ class Predictor:
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
         if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
-        return named(name)
+        return writer(name) if verb == "sample" else named(name)
 
     @contextmanager
     def computing(self) -> Iterator[None]:
@@ -216,17 +217,19 @@ class Predictor:
             return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
 
     def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
-        """What the network makes, in the units of its data: tensors or texts."""
+        """What the network makes, in the units of its data: tensors or texts; or a film."""
         kind, made = self.sample_kind(), self.make_samples(settings)
+        if isinstance(made, Film):
+            return made
         with explaining_misfit(self.recipe, self.folder):
             return kind.to_data_units(made, self.spec)
 
     def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
         """What the network makes, and the files it is written to."""
-        kind, made = self.sample_kind(), self.make_samples(settings)
+        made = self.sample(settings)
+        kind = writer("film") if isinstance(made, Film) else self.sample_kind()
         with explaining_misfit(self.recipe, self.folder):
-            units = kind.to_data_units(made, self.spec)
-            return made, kind.write(units, self.spec, out.place("samples"))
+            return made, kind.write(made, self.spec, out.place("samples"))
 
 
 def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa: ANN401 -- to check

@@ -1,10 +1,14 @@
 """Deep Q-learning: the rules of Catch, targets, replay buffer, and values against exact ones."""
 
+import io
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+import everynet
 from everynet import runs
 from everynet.data.dataset import Data
 from everynet.runs import checkpoint
@@ -263,6 +267,60 @@ def test_figures_of_the_best_and_of_the_worst_play():
     worst = evaluate(recipe, Expert(recipe.game, -1), [])
     assert (worst["mean_return"], worst["caught"]) == (-1.0, 0.0)
     assert worst["value_error"] > 0.5
+
+
+# -------------------------------------------------------------------------------------------- films
+
+
+def test_the_frames_of_a_film_are_the_states_that_were_played():
+    """Each with the values in that very state; the last has none, and says how the game went."""
+    recipe = replace(SMALL, height=4, width=3)
+    expert = Expert(recipe.game, -1)  # it misses every ball
+    starts = recipe.game.begin(torch.tensor([2, 0]), torch.tensor([2, 1]))
+    with torch.no_grad():
+        figures = [*recipe.draw_games(*recipe.play_greedily(expert, starts))]
+        assert len(figures) == 2 * 4
+        for game, start in enumerate(starts.tolist()):
+            state, end = tuple(start), False
+            for step, drawn in enumerate(figures[4 * game : 4 * game + 4]):
+                seen = recipe.game.image(torch.tensor([state]))
+                grid, bars = drawn.axes
+                assert torch.equal(torch.tensor(grid.images[0].get_array()).float(), seen[0, 0])
+                heights = [bar.get_height() for bar in bars.patches]
+                q = [] if end else expert(seen)[0].tolist()
+                assert heights == pytest.approx(q)
+                words = "missed" if end else f"step {step}"
+                assert grid.get_title() == f"game {game + 1}\n{words}"
+                if not end:
+                    state, _, end = by_hand(recipe.game, state, q.index(max(q)))
+            assert end
+
+
+def test_a_film_of_episodes_from_random_starts(monkeypatch):
+    recipe, begins = replace(SMALL, height=2, width=40), []
+    play = PlayCatch.play_greedily
+    monkeypatch.setattr(
+        PlayCatch, "play_greedily", lambda *given: begins.append(given[2]) or play(*given)
+    )
+    model = begun(recipe).model.requires_grad_(False)
+    film = recipe.sample(model, {}, torch.Generator().manual_seed(3), episodes=2)
+    assert (len(film.frames), film.rate) == (2 * 2, 4)
+    image = Image.open(io.BytesIO(film.webp()))
+    assert (image.n_frames, image.size) == (4, film.frames.shape[2:0:-1])
+    monkeypatch.setattr(PlayCatch, "draw_games", lambda *_given: [np.zeros((1, 1), np.uint8)])
+    for seed in (3, 4):
+        recipe.sample(model, {}, torch.Generator().manual_seed(seed), episodes=2)
+    assert torch.equal(begins[0], begins[1])
+    assert not torch.equal(begins[0], begins[2])
+    assert not torch.equal(begins[0][0], begins[0][1])
+    assert begins[0][:, 0].tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("episodes", [0, -1, 61])
+def test_episodes_that_cannot_be(unbroken, episodes):
+    line = rf"episodes \({episodes}\) must be between 1 and 60, because every state of them is"
+    with pytest.raises(UserError, match=line):
+        everynet.trained(str(unbroken.folder)).sample(episodes=episodes)
 
 
 # --------------------------------------------------------------------------- stopping, many ranks

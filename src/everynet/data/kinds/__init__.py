@@ -215,6 +215,14 @@ def named(name: str) -> Kind[Any]:
     return kind
 
 
+def writer(name: str) -> Kind[Any]:
+    """The kind that writes what a network makes: `film` too, which no data is read as."""
+    if name != "film":
+        return named(name)
+    kind: Kind[Any] = import_module("everynet.data.kinds.film").KIND
+    return kind
+
+
 def of(spec: Spec) -> Kind[Any]:
     """The kind of a description; one that a recipe made by itself may name none."""
     return named(spec["kind"]) if spec.get("kind") in names() else Kind()

@@ -23,7 +23,7 @@ the optimiser is Adam on (3) without clipping.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -34,11 +34,17 @@ from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
 from everynet import plot
-from everynet.data.dataset import Batch, Data, History, Terms
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
-from everynet.zoo.reinforcement.pictures.play import film_strip, policy_maps
+from everynet.system.errors import UserError
+from everynet.zoo.reinforcement.pictures.play import (
+    film_frame,
+    film_strip,
+    policy_maps,
+    value_limits,
+)
 
 
 class QNetwork(nn.Module):
@@ -126,6 +132,11 @@ class ReplayBuffer(nn.Module):
 # -------- the network ends here; training and pictures follow --------
 
 ACTIONS = ("left", "stay", "right")
+ARROWS = ("\u2190", "\u2022", "\u2192")
+MOST_FRAMES = 600
+"""Frames of a film of games: each takes a tenth of a second to draw."""
+RATE = 4
+"""Moves a second in it."""
 
 
 class Catch(NamedTuple):
@@ -227,6 +238,7 @@ class PlayCatch(Training[QNetwork, Playing]):
     """Units of the hidden layer."""
 
     overfits: ClassVar[bool] = False  # it gathers its own data: there is no batch to repeat
+    writes: ClassVar[str] = "film"
     per_rank: ClassVar[bool] = True  # each process would have games and a buffer of its own
 
     def __post_init__(self) -> None:
@@ -290,7 +302,7 @@ class PlayCatch(Training[QNetwork, Playing]):
 
     def metrics(self, model: QNetwork, batch: Batch) -> dict[str, Tensor]:
         """Greedy play from every first state, so that the means are exact; errors of all states."""
-        *_, (_, _, reward) = self.play_greedily(model, self.game.first_states())
+        _, _, reward = self.play_greedily(model, self.game.first_states())
         best = self.game.exact_q(self.gamma).amax(3).flatten()
         return {
             "mean_return": reward,
@@ -310,15 +322,47 @@ class PlayCatch(Training[QNetwork, Playing]):
 
     def play_greedily(
         self, model: QNetwork, states: Int[Tensor, "games 3"]
-    ) -> list[tuple[Tensor, Tensor, Tensor]]:
-        """Greedy play to the end: states, values and rewards of each step."""
-        states, steps = states.to(next(model.parameters()).device), []
+    ) -> tuple[
+        Int[Tensor, "frames games 3"],
+        Float[Tensor, "moves games actions"],
+        Float[Tensor, " games"],
+    ]:
+        """Greedy play to the end: all states, the values in all but the last, and the rewards."""
+        played, values = [states.to(next(model.parameters()).device)], []
         for _ in range(self.height - 1):
-            q = model(self.image(states, model))
-            after, reward, _ = self.game.move(states, q.argmax(1))
-            steps.append((states, q, reward))
-            states = after
-        return steps
+            values.append(model(self.image(played[-1], model)))
+            after, reward, _ = self.game.move(played[-1], values[-1].argmax(1))
+            played.append(after)
+        return torch.stack(played), torch.stack(values), reward
+
+    def sample(
+        self, model: QNetwork, spec: Spec, generator: torch.Generator, *, episodes: int = 3
+    ) -> plot.Film:
+        """A film of greedy games from random starts, with the values of the actions."""
+        most = max(1, MOST_FRAMES // self.height)
+        if not 1 <= episodes <= most:
+            raise UserError(
+                f"episodes ({episodes}) must be between 1 and {most}, because every state of them "
+                "is drawn; try 3"
+            )
+        start = self.game.begin(*torch.randint(self.width, (2, episodes), generator=generator))
+        return plot.Film(self.draw_games(*self.play_greedily(model, start)), RATE)
+
+    def draw_games(
+        self,
+        states: Int[Tensor, "frames games 3"],
+        q: Float[Tensor, "moves games actions"],
+        reward: Float[Tensor, " games"],
+    ) -> Iterator[Figure]:
+        """Every state of one game after the other."""
+        for game in range(len(reward)):
+            frames = self.game.image(states[:, game])[:, 0]
+            for step, frame in enumerate(frames):
+                last = step == len(q)
+                end = "caught" if reward[game] > 0 else "missed"
+                title = f"game {game + 1}\n" + (end if last else f"step {step}")
+                values = None if last else q[step, game]
+                yield film_frame(frame, values, title=title, arrows=ARROWS, limits=value_limits(q))
 
     def picture_policy(self, model: QNetwork, data: Data, history: History) -> Figure:
         """The value of each state, and an arrow for the best action where the choice matters.
@@ -326,7 +370,7 @@ class PlayCatch(Training[QNetwork, Playing]):
         A high ball leaves time for any action; a low one calls the paddle to its column.
         """
         q = self.all_values(model).view(self.height - 1, self.width, self.width, len(ACTIONS))
-        return policy_maps(q, arrows=("\u2190", "\u2022", "\u2192"))
+        return policy_maps(q, arrows=ARROWS)
 
     def picture_episode(
         self, model: QNetwork, data: Data, history: History
@@ -336,11 +380,10 @@ class PlayCatch(Training[QNetwork, Playing]):
         They part once a wrong step would lose the ball, which is {end} here.
         """
         start = self.game.begin(torch.tensor([self.width - 1]), torch.tensor([0]))
-        states, q, rewards = zip(*self.play_greedily(model, start), strict=True)
-        last, _, _ = self.game.move(states[-1], q[-1].argmax(1))
-        frames = self.game.image(torch.cat([*states, last]))[:, 0]
-        end = "caught" if rewards[-1] > 0 else "missed"
-        return film_strip(frames, torch.cat(q), actions=ACTIONS, end=end), {"end": end}
+        states, q, reward = self.play_greedily(model, start)
+        frames = self.game.image(states[:, 0])[:, 0]
+        end = "caught" if reward[0] > 0 else "missed"
+        return film_strip(frames, q[:, 0], actions=ACTIONS, end=end), {"end": end}
 
     def picture_learning(
         self, model: QNetwork, data: Data, history: History

@@ -1,7 +1,13 @@
 import torch
 
-from everynet.plot.style import png
-from everynet.zoo.reinforcement.pictures.play import film_strip, policy_maps
+from everynet.plot.style import drawing, png
+from everynet.zoo.reinforcement.pictures.play import (
+    film_frame,
+    film_strip,
+    policy_maps,
+    value_limits,
+)
+from tests.plot.legible import collisions, faults
 
 
 def test_arrows_name_the_best_action():
@@ -29,3 +35,32 @@ def test_bars_stand_under_every_frame_but_the_last():
     assert not below[2].patches
     assert [text.get_text() for text in drawn.legends[0].get_texts()] == ["left", "stay", "right"]
     assert png(drawn).startswith(b"\x89PNG")
+
+
+def test_nothing_but_the_bars_moves_from_frame_to_frame_and_all_can_be_read():
+    q = torch.tensor([[0.1, 0.2, -0.3], [0.9, 0.2, 0.1]])
+    with drawing():
+        frames = [
+            film_frame(
+                torch.rand(10, 5), row, title="game 10\ncaught", arrows="lsr",
+                limits=value_limits(q),
+            )
+            for row in (q[0], q[1], None)
+        ]  # fmt: skip
+        for drawn in frames:
+            assert not faults(drawn)
+            assert not collisions(drawn)
+            png(drawn)
+    places = [[axes.get_position().bounds for axes in drawn.axes] for drawn in frames]
+    assert places[0] == places[1] == places[2]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for _, axes in (d.axes for d in frames)}) == 1
+    assert [len(drawn.axes[1].patches) for drawn in frames] == [3, 3, 0]
+
+
+def test_all_values_and_zero_have_room():
+    low, high = value_limits(torch.tensor([[0.5, 1.0]]))
+    assert (low, high) == (-0.08, 1.08)
+    low, high = value_limits(torch.tensor([-2.0, -1.0]))
+    assert low < -2
+    assert high > 0
+    assert value_limits(torch.zeros(2, 3)) == (-1, 1)

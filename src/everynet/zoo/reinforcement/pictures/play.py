@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
@@ -57,23 +58,17 @@ def film_strip(
     """Frames of a game side by side, with the values of the actions under all but the last."""
     count = len(frames)
     drawn = figure(0.62 * count + 0.8, 3.4, 2, count)
-    low, high = min(0.0, float(q.min())), max(0.0, float(q.max()))
-    margin = 0.08 * (high - low) or 1.0
+    limits = value_limits(q)
     for time in range(count):
         above, below = drawn.axes[time], drawn.axes[count + time]
-        above.imshow(array(frames[time]), cmap=MAGNITUDE, vmin=0, vmax=1)
-        bare(above)
+        _draw_state(above, frames[time])
         above.set_title(f"{time}" if time else "step 0", fontsize="small")
         if time == len(q):
             above.set_title(end, fontsize="small")
             below.set_axis_off()
             continue
-        best = int(q[time].argmax())
-        bars = below.bar(np.arange(len(actions)), array(q[time]))
-        for index, bar in enumerate(bars):
-            bar.set(color=colour(index), alpha=1.0 if index == best else 0.35)
-        below.axhline(0, color=INK, linewidth=0.8)
-        below.set_ylim(low - margin, high + margin)
+        _draw_values(below, q[time])
+        below.set_ylim(*limits)
         below.set_xticks([])
         if time:
             below.set_yticks([])
@@ -87,3 +82,46 @@ def film_strip(
         fontsize="small", title="full colour: the action that is taken", title_fontsize="small",
     )  # fmt: skip
     return drawn
+
+
+def film_frame(
+    frame: Float[Tensor, "height width"],
+    q: Float[Tensor, " actions"] | None,
+    *,
+    title: str,
+    arrows: Sequence[str],
+    limits: tuple[float, float],
+) -> Figure:
+    """One frame of a game, and beside it the values of the actions while there is one to take."""
+    drawn = figure(1.58, 1.8, 1, 2)
+    left, right = drawn.axes
+    _draw_state(left, frame)
+    left.set_title(title, fontsize="small")
+    if q is not None:
+        _draw_values(right, q)
+    right.set(xlim=(-0.6, len(arrows) - 0.4), ylim=limits)  # nothing moves from frame to frame
+    right.set_title("value", fontsize="small")
+    right.set_xticks(range(len(arrows)), arrows)
+    right.yaxis.set_major_locator(MaxNLocator(4))
+    return drawn
+
+
+def value_limits(q: Float[Tensor, "*moves actions"]) -> tuple[float, float]:
+    """The limits of an axis on which all values, and zero, have room."""
+    low, high = min(0.0, float(q.min())), max(0.0, float(q.max()))
+    margin = 0.08 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _draw_state(axes: Axes, frame: Float[Tensor, "height width"]) -> None:
+    """Draw the grid of a game."""
+    axes.imshow(array(frame), cmap=MAGNITUDE, vmin=0, vmax=1)
+    bare(axes)
+
+
+def _draw_values(axes: Axes, q: Float[Tensor, " actions"]) -> None:
+    """Draw a bar for each action, the one that is taken in full colour."""
+    bars, best = axes.bar(np.arange(len(q)), array(q)), int(q.argmax())
+    for index, bar in enumerate(bars):
+        bar.set(color=colour(index), alpha=1.0 if index == best else 0.35)
+    axes.axhline(0, color=INK, linewidth=0.8)
