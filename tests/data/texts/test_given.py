@@ -105,6 +105,11 @@ def test_every_kind_of_texts_takes_them(tmp_path):
     data = load(text, kind="text", batch_size=2, tokens=path, lower=True)
     assert data.splits["test"][0].tolist()[:5] == [6, 7, 8, 9, 10]
     assert data.notes == ("the vocabulary is a given one, which does not know 0.0% of the tokens",)
+    loud = load(text, kind="text", batch_size=2, tokens=path)
+    assert loud.notes == (
+        "the vocabulary is a given one, which does not know 21.0% of the tokens; it has no "
+        "capitals, and lower=true may find more",
+    )
     lines.write_text("".join(f"{'ab'[n % 2]}\tthe cat {n}\n" for n in range(30)))
     data = load(lines, kind="labelled", batch_size=2, tokens=path)
     x, lengths, _ = data.train(0)
