@@ -170,29 +170,43 @@ def stopped(recipe, out):
     return next(out.iterdir())
 
 
-def test_a_text_is_cut_into_word_pieces_with_or_without_the_file(tmp_path, text, labelled, pieces):
+def test_a_text_is_cut_into_word_pieces_with_or_without_the_file(
+    tmp_path, text, labelled, pieces, monkeypatch
+):
     """Once a run has begun, its own folder is enough; other runs take the same pieces from it."""
     small = {"hidden_size": 4, "window": 4, "steps": 2, "lower": True}
-    recipe = override(find("char-rnn"), ONCE | small | {"data": text, "tokens": str(pieces)})
+    monkeypatch.chdir(tmp_path)
+    recipe = override(find("char-rnn"), ONCE | small | {"data": text, "tokens": "vocab.txt"})
     whole = runs.run(recipe, tmp_path / "runs", device="cpu")
     half = stopped(recipe, tmp_path / "half")
     pieces.unlink()
     assert loading.resume(half).metrics == whole.metrics
     held = {"kind": "wordpiece", "vocabulary": PIECES, "special": [*BERT], "lower": True}
     assert spec(half)["tokens"] == held
-    read = read_json(half / "spec.json")["read"]
-    assert f"vocabulary of {pieces}" in [entry["name"] for entry in read]
+    for folder in (half, whole.folder):
+        read = read_json(folder / "spec.json")["read"]
+        assert f"vocabulary of {pieces}" in [entry["name"] for entry in read]
     assert everynet.evaluate(half) == pytest.approx(whole.metrics)
     trained = everynet.trained(half)
     [answer] = trained.predict(["The CATS sat on"])
     assert (answer["tokens"], answer["unknown"]) == (5, 1)
     [said] = trained.sample(prompt="THE Cats", n=1, length=20)
     assert said.startswith("the cats")
-    assert not any(token in said for token in BERT)
     with pytest.raises(UserError, match=r"prompt \(a zoo\) must .* and 'zoo' is not one of them"):
         trained.sample(prompt="a zoo")
     data = load(labelled, kind="labelled", batch_size=2, tokens=str(half))
     assert data.spec["tokens"] == held
+
+
+def test_special_tokens_are_never_drawn(text, pieces):
+    small = {"hidden_size": 4, "window": 4, "batch_size": 2, "tokens": str(pieces)}
+    recipe = override(find("char-rnn"), small | {"data": text})
+    data = recipe.dataset()
+    model = recipe.model(data)
+    with torch.no_grad():
+        model.output.bias[[PIECES.index(token) for token in BERT]] = 99.0
+    [said] = recipe.sample(model, data.spec, torch.Generator(), prompt="a", n=1, length=20)
+    assert len(said) > 20
 
 
 @pytest.mark.parametrize("name", ["text-cnn", "sentiment"])
@@ -208,6 +222,9 @@ def test_labelled_texts_have_word_pieces_too(labelled, pieces, name):
     [answer] = recipe.predict(model, inputs, data.spec, words=4)
     assert answer["unknown"] == 1
     assert {*answer["words"]} <= {"the", "cat", "##s"}  # for an unknown one nothing changes
+    with torch.no_grad():
+        model.words.vectors.weight[1] = 9.0
+    assert recipe.predict(model, inputs, data.spec, words=4) == [answer]
     torch.manual_seed(0)
     model.train()
     model.words.dropout.p = 0.0

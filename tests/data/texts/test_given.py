@@ -39,6 +39,8 @@ def test_it_keeps_its_numbers_whatever_the_recipe_calls_its_own(tmp_path, specia
     assert tokens.vocabulary == (*PIECES,)
     assert take_vocabulary(str(vocab(tmp_path)), special, lower=True).lower
     assert not tokens.lower
+    first = str(vocab(tmp_path, [*BERT, "the"]))  # also where its special tokens come first
+    assert take_vocabulary(first, special).vocabulary == (*BERT, "the")
 
 
 def test_lower_is_for_uncased_ones(tmp_path):
@@ -105,6 +107,11 @@ def test_every_kind_of_texts_takes_them(tmp_path):
     data = load(text, kind="text", batch_size=2, tokens=path, lower=True)
     assert data.splits["test"][0].tolist()[:5] == [6, 7, 8, 9, 10]
     assert data.notes == ("the vocabulary is a given one, which does not know 0.0% of the tokens",)
+    loud = load(text, kind="text", batch_size=2, tokens=path)
+    assert loud.notes == (
+        "the vocabulary is a given one, which does not know 21.0% of the tokens; it has no "
+        "capitals, and lower=true may find more",
+    )
     lines.write_text("".join(f"{'ab'[n % 2]}\tthe cat {n}\n" for n in range(30)))
     data = load(lines, kind="labelled", batch_size=2, tokens=path)
     x, lengths, _ = data.train(0)
@@ -114,6 +121,13 @@ def test_every_kind_of_texts_takes_them(tmp_path):
     _, _, y, lengths = data.train(0)
     assert y[0, : lengths[0]].tolist() == [3, 6, 7, 2, 4]  # between [CLS] and [SEP]
     assert data.spec["tokens"] == data.spec["target_tokens"]
+
+
+def test_words_at_the_seams_of_a_split_stay_two(tmp_path):
+    path, text = str(vocab(tmp_path)), tmp_path / "a.txt"
+    text.write_text("the\ncat\n" * 100)
+    data = load(text, kind="text", batch_size=2, tokens=path)
+    assert {*data.splits["train"][0].tolist()} == {*data.splits["valid"][0].tolist()} == {6, 7}
 
 
 # -------------------------------------------------------------------------------------- byte pairs

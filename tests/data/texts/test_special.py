@@ -50,6 +50,23 @@ def test_places_that_say_nothing_are_refused(special):
         Tokens.learned(["text"], "words", special)
 
 
+def test_byte_pairs_have_nothing_after_them_but_special_tokens():
+    held = Tokens.learned(["ab ab"], "bpe").spec
+    held["vocabulary"].append("more")
+    with pytest.raises(UserError, match=r"merges must spell the vocabulary that comes with them"):
+        Tokens.of({"tokens": held})
+    Tokens.of(
+        {
+            "tokens": held
+            | {
+                "special": ["more"],
+                "vocabulary": held["vocabulary"][1:],
+                "merges": [[a - 1, b - 1] for a, b in held["merges"]],
+            }
+        }
+    )
+
+
 DAMAGED = {
     "absent": ({"special": ["[UNK]"]}, r"special \(\[UNK\]\) must be in the vocabulary"),
     "three": ({"special": ["<unknown>", "a", "b"]}, r"special \(.*\) must be the unknown token"),

@@ -57,15 +57,22 @@ def take_vocabulary(
         read_file = read_byte_pairs if tokens.endswith(".json") else read_word_pieces
         return _with_special(replace(read_file(Path(tokens)), lower=lower), tokens, special)
     found = _with_special(_read_run(tokens, name), tokens, special)
-    said = (word for word in found.vocabulary if word not in found.special)
-    capital = next((word for word in said if word != word.lower()), "")
-    if lower and capital and not found.lower:
+    if not lower or found.lower:
+        return found
+    if capital := _first_capital(found):
         raise UserError(
             f"lower (true) must be false, because the vocabulary of tokens ({tokens}) has capitals "
             f"({shown(capital, 40)}), which no text in lower case holds; name a run with "
             f"lower=true, or learn a vocabulary with tokens={found.kind}"
         )
-    return replace(found, lower=lower or found.lower)
+    return replace(found, lower=True)
+
+
+def _first_capital(tokens: Tokens) -> str:
+    """The first token that a text in lower case cannot hold; "" where there is none."""
+    special = {*tokens.special}
+    said = (word for word in tokens.vocabulary if word not in special)
+    return next((word for word in said if word != word.lower()), "")
 
 
 def _read_run(tokens: str, name: str) -> Tokens:
@@ -182,4 +189,6 @@ def note_unknown(
             f"tokens must be a vocabulary of texts like {name}, because the given one knows no "
             "token of them; name another, or learn one with vocabulary=N"
         )
-    return (f"the vocabulary is a given one, which does not know {new:.1%} of the {what}",)
+    small = tokens.kind == "wordpiece" and not tokens.lower and not _first_capital(tokens)
+    hint = "; it has no capitals, and lower=true may find more" if new and small else ""
+    return (f"the vocabulary is a given one, which does not know {new:.1%} of the {what}{hint}",)
