@@ -143,7 +143,12 @@ class Training(Recipe, Generic[M, X]):
         self.require(monitors, "schedule", "another where no goal says which metric to monitor")
 
     def dataset(self) -> Data:
-        """The data, in three splits."""
+        """The data, in three splits.
+
+        A game, which gathers its own, has starts as rows of `valid` and others as rows of `test`, so
+        that it is not tested on those that chose its weights: `Data(splits, sampler=Made())`.
+        `metrics` plays an episode from each row, `final` many from those of `test`.
+        """
         return Data.none()
 
     def updates_per_epoch(self, data: Data) -> int:
