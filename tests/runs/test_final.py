@@ -197,10 +197,17 @@ def test_a_recipe_that_keeps_its_last_weights_may_have_a_goal_of_the_end_alone(o
             return replace(data, own=own, splits={**data.splits, "train": data.splits["valid"]})
 
     last = Last(name="last", goal="episode_return >= 0.01")
+    with pytest.raises(UserError, match=r"schedule \(plateau\) must be another where no goal says"):
+        replace(last, schedule="plateau")
     assert runs.run(last, tmp_path / "a", device="cpu").weights.startswith("of step 6, the last")
     both = replace(last, goal="episode_return >= 0.01 and mean_return >= 0")
     words = "best valid mean_return" if own else "the last"
     assert words in runs.run(both, tmp_path / "b", device="cpu").weights
+
+
+def test_sweeps_are_compared_by_what_chooses_the_weights():
+    walk = games.RECIPES["walk"]
+    assert walk.task_metric({"far", "mean_return"}) == walk.monitor()
 
 
 def test_a_goal_that_nothing_gives_is_refused_before_training(tmp_path):
