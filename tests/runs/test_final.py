@@ -202,7 +202,9 @@ def test_a_recipe_that_keeps_its_last_weights_may_have_a_goal_of_the_end_alone(o
     assert runs.run(last, tmp_path / "a", device="cpu").weights.startswith("of step 6, the last")
     both = replace(last, goal="episode_return >= 0.01 and mean_return >= 0")
     words = "best valid mean_return" if own else "the last"
-    assert words in runs.run(both, tmp_path / "b", device="cpu").weights
+    done = runs.run(both, tmp_path / "b", device="cpu")
+    assert words in done.weights
+    assert runs.resume(both, done.folder).weights == done.weights
 
 
 def test_sweeps_are_compared_by_what_chooses_the_weights():
