@@ -133,7 +133,8 @@ class Trained:
         """The metrics on labelled data, as `everynet evaluate` gives them.
 
         Data are a path, a known set, a frame whose target column is that of the run or named by
-        `target=`, or (X, y); left out it is the test split of the run.
+        `target=`, or (X, y); left out it is the test split of the run. Parameters of the recipe's
+        `final`, such as `episodes=10`, are settings as well.
         """
         found: dict[str, float] = (
             _runs("evaluate").evaluate_run(self._run, data, **settings).metrics

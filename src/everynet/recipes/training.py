@@ -140,11 +140,16 @@ class Training(Recipe, Generic[M, X]):
         self.one_of("schedule", SCHEDULES)
         if self.metric:
             self.monitored()  # refuses one of which nobody knows whether more is better
-        monitors = self.schedule != "plateau" or bool(self.goal or self.metric)
+        monitors = self.schedule != "plateau" or self.monitored() is not None
         self.require(monitors, "schedule", "another where no goal says which metric to monitor")
 
     def dataset(self) -> Data:
-        """The data, in three splits."""
+        """The data, in three splits.
+
+        A game, which gathers its own, has starts as rows of `valid` and others as rows of `test`:
+        `Data(splits, sampler=Made())`, so that none that chose its weights tests it. `metrics`
+        plays an episode from each row, and `final` many from those of `test`.
+        """
         return Data.none()
 
     def updates_per_epoch(self, data: Data) -> int:
@@ -190,7 +195,7 @@ class Training(Recipe, Generic[M, X]):
         if self.schedule != "plateau":
             return rising * SCHEDULES[self.schedule](step / self.steps, self.floor)
         monitor = self.monitored()
-        assert monitor is not None  # __post_init__ asks for a goal
+        assert monitor is not None  # __post_init__ asks for it
         plateau: Plateau | None = vars(self).get("_plateau")
         if plateau is None or not plateau.goes_on(history):
             plateau = Plateau(history, monitor, self.waits)

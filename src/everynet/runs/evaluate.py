@@ -58,7 +58,8 @@ def evaluate(
 ) -> dict[str, float]:
     """The metrics of a run on labelled data; or else on its own test split.
 
-    Data are files, a known set, or in memory as `run` takes them: a frame, or (X, y).
+    Data are files, a known set, or in memory as `run` takes them: a frame, or (X, y). `fields` are
+    `target` and parameters of the recipe's `final`, such as `episodes=10`.
     """
     run = open_run(folder, file)
     return evaluate_run(run, data, device=device, precision=precision, **fields).metrics

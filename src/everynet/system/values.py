@@ -101,7 +101,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
 
 
 def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
-    """The keyword-only parameters of `predict` or `sample`: type and default of each."""
+    """The keyword-only parameters of `predict`, `sample` or `final`: type and default of each."""
     hints = typing.get_type_hints(method)
     return {
         name: (hints.get(name, str), parameter.default)

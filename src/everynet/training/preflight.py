@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
-from inspect import Parameter
+from inspect import Parameter, signature
 from itertools import islice
 from traceback import extract_tb
 from typing import Any
@@ -24,7 +24,7 @@ from everynet.system.errors import Failure, UserError, is_out_of_memory
 from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept
 from everynet.system.user_files import defined, line_of, line_of_method
-from everynet.system.values import typed, verb_settings
+from everynet.system.values import typed
 from everynet.system.wording import nearest, shown, with_article, written
 from everynet.training.device import Setup
 from everynet.training.graph import Update
@@ -61,8 +61,8 @@ def check_methods(recipe: Recipe) -> None:
                 f"{defined(cls)}: {cls.__name__} must have a method {method}, because it is "
                 f"{with_article(recipe.kind)}; write one"
             )
-    if kind in (Training, Fitting):
-        _check_parameters(cls)
+    if isinstance(recipe, Training | Fitting):
+        _check_final(recipe)
     for name, wanted in setting_types(recipe).items() if source_file(recipe) else ():
         if wanted in (bool, int, float, str):  # others are the recipe's own business
             try:
@@ -71,18 +71,22 @@ def check_methods(recipe: Recipe) -> None:
                 raise UserError(f"{line_of(cls, name + ':')}: {error}") from None
 
 
-def _check_parameters(cls: type) -> None:
-    """Refuse parameters of `final` that the end of a run or `evaluate` could not give."""
-    for name, (_, default) in verb_settings(getattr(cls, "final")).items():  # noqa: B009 -- of both
-        if default is Parameter.empty:
-            must = "a default, because a run ends without settings; write"
-        elif name in OF_EVALUATE:
-            must = f"another name, because evaluate has a setting {name}; rename"
-        else:
-            continue
+def _check_final(recipe: Training[Any, Any] | Fitting[Any]) -> None:
+    """Refuse a `final` that could not be called when a run ends, or by `evaluate`."""
+    where, form = line_of_method(type(recipe), "final"), signature(recipe.final)
+    try:
+        form.bind(None, None, None)
+    except TypeError as error:
         raise UserError(
-            f"{line_of_method(cls, 'final')}: {name} of final must have {must} {name}=..."
-        )
+            f"{where}: final must be callable as final(model, data, generator), because a run ends "
+            f"without settings ({error}); give each one a default"
+        ) from None
+    for name, parameter in form.parameters.items():
+        if parameter.kind is Parameter.KEYWORD_ONLY and name in OF_EVALUATE:
+            raise UserError(
+                f"{where}: {name} must have another name in final, because evaluate has a setting "
+                f"{name} already; rename it"
+            )
 
 
 def _defines(cls: type, method: str, kind: type) -> bool:

@@ -68,7 +68,8 @@ class Mine(Training[nn.Sequential]):
             "cross_entropy": cross_entropy(z, y, reduction="none"),
         }
 
-    # From here on all is optional.
+    # From here on all is optional. A method `final(self, model, data, generator, *, n: int = 100)`
+    # gives metrics that only the end asks for; n is then a setting of `everynet evaluate`.
 
     def picture_weights(self, model: nn.Sequential, data: Data, history: History) -> Figure:
         """Weights of the first layer, by hidden unit and feature. Blue is below zero, red above."""
