@@ -3,9 +3,7 @@
 import csv
 import io
 import json
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -122,18 +120,6 @@ def test_an_image_on_standard_input(call, digits, pictures, monkeypatch, form):
     (row,) = answers(out)
     assert row["class"] == "0"
     assert row["input"].startswith("-")
-
-
-def test_a_real_process(digits, pictures):
-    with (pictures / "1.png").open("rb") as file:
-        ran = subprocess.run(
-            [sys.executable, "-m", "everynet", "predict", str(digits), "-"],
-            stdin=file,
-            capture_output=True,
-            check=True,
-            env=os.environ,
-        )
-    assert answers(ran.stdout.decode())[0]["class"] == "1"
 
 
 def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeypatch):

@@ -73,7 +73,7 @@ def main(arguments: argparse.Namespace) -> int:
         if table:
             rows.append(line)
         else:
-            print(json.dumps(line, allow_nan=False))
+            print(json.dumps(line, allow_nan=False), flush=True)
         count += 1
         bad += [line["error"]] if isinstance(line, UnreadInput) else []
         odd += [f"{line['input']}: {line['warning']}"] if "warning" in line else []

@@ -5,6 +5,7 @@ The files of a run folder are read once, its recipe is made once and its network
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import sys
@@ -14,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +25,7 @@ from everynet.data.in_memory import part
 from everynet.data.kinds import Kind, Origin, named
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
+from everynet.data.texts.stream import decode_line, waiting_lines
 from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
 from everynet.runs.folder import RunFolder, explaining_misfit
@@ -36,6 +38,7 @@ from everynet.system.values import typed, verb_arguments
 from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
 
+T = TypeVar("T")
 AT_ONCE = 256
 """Inputs that a network predicts together."""
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
@@ -160,12 +163,8 @@ class Predictor:
         _ = self.model  # what is wrong with it is said before the inputs are read
         if not words:
             raise UserError("inputs must name at least one file")
-        first = True
         with explaining_misfit(self.recipe, self.folder), ExitStack() as stack:
             for pieces in _gather(_read_pieces(words, self.spec, kind, stack), AT_ONCE):
-                if pieces[0].error and first and len(pieces) == 1:  # there is nothing else
-                    raise UserError(pieces[0].error)
-                first = False
                 good = [origin for piece in pieces if not piece.error for origin in piece.origins]
                 predictions = self.predict_inputs(_join(pieces), good, kind, given)
                 for piece in pieces:
@@ -179,13 +178,14 @@ class Predictor:
         self, line: dict[str, Any], kind: Kind[Any], origin: Origin, out: Out
     ) -> dict[str, Any]:
         """A line with the names of files in the place of what is no plain value."""
-        stem, made = out.stem(str(origin.name)), [k for k, v in line.items() if hasattr(v, "shape")]
+        made = [key for key, value in line.items() if hasattr(value, "shape")]
         if out.draws and not kind.drawn and not made:
             raise UserError(
                 f"--out ({shown(out.out)}) must end in .csv or .jsonl, because {self.recipe.name} "
                 "answers in words and numbers; name a table, or leave --out away and take the lines"
             )
         drawn = kind.overlay(line, self.spec, origin) if out.draws or made else None
+        stem = out.stem(str(origin.name)) if made or drawn is not None else ""
         for key in made:
             path = out.place(f"{stem}-{key}")
             line[key] = str(kind.write(line[key][None], self.spec, path)[0])
@@ -270,8 +270,11 @@ class Piece:
 
 def _read_pieces(
     words: Sequence[str], spec: Spec, kind: Kind[Any], stack: ExitStack
-) -> Iterator[Piece]:
-    """What each file holds, in order; folders are gone through, `-` stands for standard input."""
+) -> Iterator[Piece | None]:
+    """What each file holds, in order; folders are gone through, `-` stands for standard input.
+
+    None says that the next input has to be waited for.
+    """
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
     waiting: list[Path] = []
@@ -287,7 +290,10 @@ def _read_pieces(
         if word == "-":
             yield from _read_files(waiting, spec, kind)
             waiting = []
-            yield from _read_standard_input(spec, kind, stack)
+            if kind.reads_lines(spec):
+                yield from _read_lines(spec, kind)
+            else:
+                yield from _read_standard_input(spec, kind, stack)
     yield from _read_files(waiting, spec, kind)
 
 
@@ -306,26 +312,70 @@ def _find_files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
 
 
 def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
-    """What files hold; where one of several is bad they are read in halves."""
-    if not paths:
+    """What files hold."""
+    origins = [Origin(str(path)) for path in paths]
+    return _read_in_halves(paths, origins, lambda some: kind.read_with_origins(some, spec))
+
+
+def _read_in_halves(
+    given: Sequence[T],
+    origins: Sequence[Origin],
+    read: Callable[[Sequence[T]], tuple[Sequence[Origin], Any]],
+) -> Iterator[Piece]:
+    """What some inputs hold; where one of several is bad they are read in halves."""
+    if not given:
         return
     try:
-        piece = Piece(*kind.read_with_origins(paths, spec))
+        piece = Piece(*read(given))
     except UserError as error:
-        if len(paths) == 1:
-            yield Piece([Origin(str(paths[0]))], error=str(error))
+        if len(given) == 1:
+            yield Piece(origins, error=str(error))
             return
-        half = len(paths) // 2
-        yield from _read_files(paths[:half], spec, kind)
-        yield from _read_files(paths[half:], spec, kind)
+        half = len(given) // 2
+        yield from _read_in_halves(given[:half], origins[:half], read)
+        yield from _read_in_halves(given[half:], origins[half:], read)
     else:
         yield piece
+
+
+def _read_lines(spec: Spec, kind: Kind[Any]) -> Iterator[Piece | None]:
+    """The lines of standard input as they come."""
+
+    def read(some: Sequence[tuple[int, bytes]]) -> tuple[list[Origin], Any]:
+        texts = {number: decode_line(number, content) for number, content in some}
+        for number, text in texts.items():
+            if not text.strip() and not kind.skips_empty_lines:
+                raise UserError(
+                    f"standard input: line {number} is empty; fill it in or leave it out"
+                )
+        filled = {number: text for number, text in texts.items() if text.strip()}
+        origins = [Origin(f"-:{number}") for number in filled]
+        return origins, kind.convert([*filled.values()], spec) if filled else []
+
+    yield None
+    none = True
+    for lines in waiting_lines(_open_standard_input(), AT_ONCE):
+        origins = [Origin(f"-:{number}") for number, _ in lines]
+        for piece in _read_in_halves(lines, origins, read):
+            if piece.origins:
+                none = False
+                yield piece
+        yield None
+    if none:
+        yield Piece([Origin("-")], error="standard input must hold a line that is not empty")
+
+
+def _open_standard_input() -> io.BufferedIOBase:
+    """The bytes of standard input, which a process may be started without."""
+    if sys.stdin is None:
+        raise UserError("- stands for standard input, which is closed; name a file, or open it")
+    return sys.stdin.buffer
 
 
 def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Iterator[Piece]:
     """What comes on standard input, as a file that is there until all is predicted and drawn."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    content = sys.stdin.buffer.read()
+    content = _open_standard_input().read()
     found = (end for end, start in STARTS.items() if content.startswith(start))
     path = Path(folder) / f"input{next(found, kind.suffix)}"
     path.write_bytes(content)
@@ -336,14 +386,18 @@ def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Itera
         yield Piece([replace(origin, name=name) for origin, name in pairs], piece.inputs, error)
 
 
-def _gather(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:
-    """Pieces, as many as hold `least` inputs together."""
+def _gather(found: Iterable[Piece | None], least: int) -> Iterator[list[Piece]]:
+    """Pieces, as many as hold `least` inputs together, or as there are before one that waits."""
     waiting: list[Piece] = []
+    alone = True
     for piece in found:
-        waiting.append(piece)
-        if sum(len(each.origins) for each in waiting if not each.error) >= least:
+        waiting += [piece] if piece else []
+        enough = sum(len(each.origins) for each in waiting if not each.error) >= least
+        if waiting and (enough or piece is None):
             yield waiting
-            waiting = []
+            waiting, alone = [], False
+    if alone and len(waiting) == 1 and waiting[0].error:
+        raise UserError(waiting[0].error)
     if waiting:
         yield waiting
 

@@ -69,6 +69,8 @@ class Kind(Generic[S]):
     """Whether predictions are pictures, or can be drawn onto the input."""
     of_texts: ClassVar[bool] = False
     """Whether a string among the inputs is a text, not the name of a file."""
+    skips_empty_lines: ClassVar[bool] = False
+    """Whether an empty line of a file is passed over; elsewhere it is refused."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
@@ -88,6 +90,10 @@ class Kind(Generic[S]):
         With `like` they are treated as that description says, and nothing is learned of them.
         """
         raise NotImplementedError  # every kind says it
+
+    def reads_lines(self, spec: Spec) -> bool:
+        """Whether each line of a file is one input, and so can be predicted when it comes."""
+        return False
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""
