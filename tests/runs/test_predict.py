@@ -145,9 +145,9 @@ def test_mistakes(made):
     gan = everynet.trained(made["gan-ring"])
     with pytest.raises(UserError, match=r"sample has no setting m; did you mean n"):
         gan.sample(m=3)
-    with pytest.raises(UserError, match=r"n \(3.5\) must be whole number"):
+    with pytest.raises(UserError, match=r"n \(3.5\) must be a whole number"):
         gan.sample(n=3.5)
     with pytest.raises(UserError, match=r"seed \(-1\) must be at least 0 and below 2\^63"):
         gan.sample(seed=-1)
-    with pytest.raises(UserError, match=r"seed \(x\) must be whole number"):
+    with pytest.raises(UserError, match=r"seed \(x\) must be a whole number"):
         gan.sample(seed="x")

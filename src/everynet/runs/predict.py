@@ -6,6 +6,7 @@ The files of a run folder are read once, its recipe is made once and its network
 from __future__ import annotations
 
 import io
+import math
 import os
 import secrets
 import sys
@@ -28,10 +29,11 @@ from everynet.data.paths import regular
 from everynet.data.texts.stream import decode_line, waiting_lines
 from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
+from everynet.runs.answer_table import require_new
 from everynet.runs.folder import RunFolder, explaining_misfit
 from everynet.runs.job import job_class
 from everynet.system import files
-from everynet.system.errors import UserError
+from everynet.system.errors import NonFinite, UserError
 from everynet.system.seeds import mix
 from everynet.system.user_files import line_of_method
 from everynet.system.values import typed, verb_arguments
@@ -41,12 +43,20 @@ from everynet.training.device import Setup, choose
 T = TypeVar("T")
 AT_ONCE = 256
 """Inputs that a network predicts together."""
+LARGE = (
+    "the input or the weights are too large for the network: look at both, try --precision fp64, or "
+    "train it again with a smaller lr"
+)
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
 """How files begin: standard input has no name that would tell what it is."""
 
 
 class UnreadInput(dict[str, Any]):
     """The line of an input that cannot be read: its name and `error`."""
+
+
+class NonFiniteAnswer(dict[str, Any]):
+    """The line of an input whose answer is not finite, which is no JSON: its name and `error`."""
 
 
 @dataclass
@@ -95,7 +105,10 @@ class Predictor:
     def computing(self) -> Iterator[None]:
         """Without gradients, in the precision that was chosen; a misfit is one line."""
         with torch.no_grad(), self.setup.autocast(), explaining_misfit(self.recipe, self.folder):
-            yield
+            try:
+                yield
+            except OverflowError as error:
+                raise NonFinite(f"{self.recipe.name} computes what is not finite; {LARGE}") from error
 
     def place(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
         """Inputs on the device, numbers in the precision of the network's weights."""
@@ -172,7 +185,7 @@ class Predictor:
                         if piece.error:
                             yield UnreadInput(input=origin.name, error=piece.error)
                         else:
-                            yield self._write(next(predictions), kind, origin, out)
+                            yield _check_finite(self._write(next(predictions), kind, origin, out))
 
     def _write(
         self, line: dict[str, Any], kind: Kind[Any], origin: Origin, out: Out
@@ -223,6 +236,7 @@ class Predictor:
 
     def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
         """What the network makes, and the files it is written to."""
+        out.check_new()
         kind, made = self.sample_kind(), self.make_samples(settings)
         with explaining_misfit(self.recipe, self.folder):
             units = kind.to_data_units(made, self.spec)
@@ -238,6 +252,25 @@ def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa
     if len(found) != inputs:
         where = line_of_method(type(recipe), "predict")
         raise UserError(f"{where}: predict must return {what}, not {len(found)}")
+
+
+def _check_finite(line: dict[str, Any]) -> dict[str, Any]:
+    """The line of an input, or one with `error` where a number in it is not finite."""
+    for key, value in line.items():
+        for number in _numbers(value):
+            if not math.isfinite(number):
+                error = f"{line['input']}: {key} ({number}) must be finite; {LARGE}"
+                return NonFiniteAnswer(input=line["input"], error=error)
+    return line
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """Every number in what JSON can hold."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(one)
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:
@@ -423,13 +456,17 @@ class Out:
     _made: list[Path] = field(default_factory=list)
     _stems: dict[str, str] = field(default_factory=dict)
 
+    def check_new(self) -> None:
+        """Refuse a file that is there, before anything else."""
+        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+            require_new(Path(self.out))
+
     def check(self, kind: Kind[Any]) -> None:
         """Refuse a file that nothing can be written to, or that is there, before anything else."""
         path = Path(self.out or "")
         if not self.draws or path.is_dir() or not path.suffix:
             return
-        if path.exists():
-            raise UserError(f"--out ({shown(path)}) must not be there yet; name another file")
+        self.check_new()
         if kind.drawn and path.suffix != ".png":
             raise UserError(
                 f"--out ({shown(path)}) must be a folder or end in .png, because pictures are "
