@@ -127,6 +127,8 @@ def test_an_image_on_standard_input(call, digits, pictures, monkeypatch, form):
 def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeypatch):
     folder = str(digits)
     assert "none.png must be a file" in refused("predict", folder, "none.png")
+    long = f"words={'9' * 300}"
+    assert refused("predict", folder, "a.png", long) == "predict has no setting words; it takes none"
     line = refused("predict", folder, "-", str(pictures), "-")
     assert line == "- must stand for standard input once: it can be read only once"
     (tmp_path / "text.png").write_text("no image")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections import Counter
 from pathlib import Path
@@ -100,4 +101,4 @@ def main(arguments: argparse.Namespace) -> int:
 
 def _is_setting(word: str) -> bool:
     name, equals, _ = word.partition("=")
-    return bool(equals) and name.isidentifier() and not Path(word).exists()
+    return bool(equals) and name.isidentifier() and not os.path.exists(word)
