@@ -127,8 +127,8 @@ def test_an_image_on_standard_input(call, digits, pictures, monkeypatch, form):
 def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeypatch):
     folder = str(digits)
     assert "none.png must be a file" in refused("predict", folder, "none.png")
-    long = f"words={'9' * 300}"
-    assert refused("predict", folder, "a.png", long) == "predict has no setting words; it takes none"
+    line = refused("predict", folder, "a.png", f"words={'9' * 300}")
+    assert line == "predict has no setting words; it takes none"
     line = refused("predict", folder, "-", str(pictures), "-")
     assert line == "- must stand for standard input once: it can be read only once"
     (tmp_path / "text.png").write_text("no image")
@@ -309,7 +309,7 @@ def test_an_answer_that_is_not_finite_is_named_in_its_place(call, flowers, tmp_p
     assert (first["class"], last["class"]) == ("setosa", "virginica")
     assert wild == {"input": f"{path}:1", "error": wild["error"]}
     assert wild["error"].startswith(
-        f"{path}:1: probability (nan) must be finite; the input or the weights are too large"
+        f"{path}:1: probability (nan) must be finite; the input or the weights are too large:"
     )
     assert code == 3
     assert error == f"everynet: 1 of 3 answers are not finite; the first: {wild['error']}\n"

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 import everynet
 from everynet.cli import main
 from everynet.runs.job import Job
-from everynet.system.errors import UserError
+from everynet.system.errors import NonFinite, UserError
 
 PIXELS = np.random.default_rng(3).integers(0, 17, (300, 8, 8)).astype(np.float64)
 LABELS = np.arange(300) % 3
@@ -115,6 +116,14 @@ def test_a_recipe_outside_the_zoo_needs_its_file(made):
         UserError, match=r"which is not in the zoo; if you trust that file, name it"
     ):
         everynet.trained(made["flowers"]).predict(x)
+
+
+def test_a_number_beyond_every_float_is_one_line(made):
+    """As the perplexity exp(1000) of a text that the network finds impossible."""
+    said = r"mlp computes a number that is not finite; the input or the weights are too large: look"
+    predictor = everynet.trained(made["mlp"])._predictor
+    with pytest.raises(NonFinite, match=said), predictor.computing():
+        math.exp(1000)
 
 
 def test_mistakes(made):

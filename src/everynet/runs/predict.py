@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
@@ -27,6 +28,7 @@ from everynet.data.kinds import Kind, Origin, named
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.texts.stream import decode_line, waiting_lines
+from everynet.plot.style import FORMS, drawing, render
 from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
 from everynet.runs.answer_table import require_new
@@ -44,9 +46,10 @@ T = TypeVar("T")
 AT_ONCE = 256
 """Inputs that a network predicts together."""
 LARGE = (
-    "the input or the weights are too large for the network: look at both, try --precision fp64, or "
-    "train it again with a smaller lr"
+    "the input or the weights are too large: look at both, try --precision fp64, or train it again "
+    "with a smaller lr"
 )
+"""Why a prediction is not finite, and what to do."""
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
 """How files begin: standard input has no name that would tell what it is."""
 
@@ -108,7 +111,8 @@ class Predictor:
             try:
                 yield
             except OverflowError as error:
-                raise NonFinite(f"{self.recipe.name} computes what is not finite; {LARGE}") from error
+                said = f"{self.recipe.name} computes a number that is not finite; {LARGE}"
+                raise NonFinite(said) from error
 
     def place(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
         """Inputs on the device, numbers in the precision of the network's weights."""
@@ -145,7 +149,8 @@ class Predictor:
         """One prediction for each input: names of files, arrays, a frame or texts."""
         given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
         origins, read = self._read(inputs, kind)
-        return list(self.predict_inputs(read, origins, kind, given))
+        with drawing():
+            return list(self.predict_inputs(read, origins, kind, given))
 
     def _read(self, inputs: object, kind: Kind[Any]) -> tuple[list[Origin], Any]:
         """The inputs, with the origin of each."""
@@ -176,7 +181,7 @@ class Predictor:
         _ = self.model  # what is wrong with it is said before the inputs are read
         if not words:
             raise UserError("inputs must name at least one file")
-        with explaining_misfit(self.recipe, self.folder), ExitStack() as stack:
+        with explaining_misfit(self.recipe, self.folder), drawing(), ExitStack() as stack:
             for pieces in _gather(_read_pieces(words, self.spec, kind, stack), AT_ONCE):
                 good = [origin for piece in pieces if not piece.error for origin in piece.origins]
                 predictions = self.predict_inputs(_join(pieces), good, kind, given)
@@ -192,13 +197,14 @@ class Predictor:
     ) -> dict[str, Any]:
         """A line with the names of files in the place of what is no plain value."""
         made = [key for key, value in line.items() if hasattr(value, "shape")]
-        if out.draws and not kind.drawn and not made:
+        figures = [key for key, value in line.items() if isinstance(value, Figure)]
+        if out.draws and not kind.drawn and not made and not figures:
             raise UserError(
                 f"--out ({shown(out.out)}) must end in .csv or .jsonl, because {self.recipe.name} "
                 "answers in words and numbers; name a table, or leave --out away and take the lines"
             )
         drawn = kind.overlay(line, self.spec, origin) if out.draws or made else None
-        stem = out.stem(str(origin.name)) if made or drawn is not None else ""
+        stem = out.stem(str(origin.name)) if made or figures or drawn is not None else ""
         for key in made:
             path = out.place(f"{stem}-{key}")
             line[key] = str(kind.write(line[key][None], self.spec, path)[0])
@@ -207,6 +213,15 @@ class Predictor:
 
             path = out.place(f"{stem}-overlay").with_suffix(".png")
             line["overlay"] = str(write_image(drawn, path))
+        for key in figures:
+            path = out.place(f"{stem}-{key}").with_suffix(out.suffix or ".png")
+            if path.suffix[1:] not in FORMS:
+                raise UserError(
+                    f"--out ({shown(path)}) must be a folder or end in .png, .svg or .pdf, because "
+                    f"{key} is a picture"
+                )
+            files.write(path, render(line[key], path.suffix[1:]))
+            line[key] = str(path)
         return line
 
     # ----------------------------------------------------------------------------------- samples
@@ -456,20 +471,24 @@ class Out:
     _made: list[Path] = field(default_factory=list)
     _stems: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def suffix(self) -> str:
+        """How the file that was named ends; empty where it is a folder or none was."""
+        return "" if os.path.isdir(self.out or "") else Path(self.out or "").suffix
+
     def check_new(self) -> None:
         """Refuse a file that is there, before anything else."""
-        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+        if self.out and self.suffix:
             require_new(Path(self.out))
 
     def check(self, kind: Kind[Any]) -> None:
         """Refuse a file that nothing can be written to, or that is there, before anything else."""
-        path = Path(self.out or "")
-        if not self.draws or path.is_dir() or not path.suffix:
+        if not self.draws or not self.suffix:
             return
         self.check_new()
-        if kind.drawn and path.suffix != ".png":
+        if kind.drawn and self.suffix != ".png":
             raise UserError(
-                f"--out ({shown(path)}) must be a folder or end in .png, because pictures are "
+                f"--out ({shown(self.out)}) must be a folder or end in .png, because pictures are "
                 "made, or in .csv or .jsonl for a table"
             )
 
@@ -487,7 +506,7 @@ class Out:
 
     def place(self, name: str) -> Path:
         """Where something that was made is to be written: --out, or a folder of its own."""
-        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+        if self.out and self.suffix:
             files.make_folder(Path(self.out).absolute().parent)
             first = not self._made
             self._made.append(Path(self.out))
