@@ -70,7 +70,10 @@ def _describe_verbs(recipe: Recipe) -> Iterator[str]:
     for verb in ("predict", "sample"):
         if implements(recipe, verb):
             known = verb_settings(getattr(type(recipe), verb)).items()
-            rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
+            rows = [
+                (f"  {name}", written(default), *getattr(hint, "__metadata__", ("",)))
+                for name, (hint, default) in known
+            ]
             yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 
 

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
-from everynet.data.kinds import Kind, Origin, named
+from everynet.data.kinds import Inputs, Kind, Origin, named
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
 from everynet.data.texts.stream import decode_line, waiting_lines
@@ -38,7 +38,7 @@ from everynet.system import files
 from everynet.system.errors import NonFinite, UserError
 from everynet.system.seeds import mix
 from everynet.system.user_files import line_of_method
-from everynet.system.values import typed, verb_arguments
+from everynet.system.values import typed, verb_arguments, verb_settings
 from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
 
@@ -239,9 +239,28 @@ class Predictor:
         seed = typed("seed", left.pop("seed", self.recipe.seed), int)
         if not 0 <= seed < 2**63:
             raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
+        inputs = {name: left.pop(name) for name in _input_settings(make) if name in left}
         given, model = verb_arguments(make, left), self.model
+        given |= {name: self._read_setting(name, value) for name, value in inputs.items()}
         with self.computing():
             return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
+
+    def _read_setting(self, name: str, value: Any) -> Any:  # noqa: ANN401 -- rows, or a list
+        """The inputs that a setting of `sample` stands for, read as those of `predict` are."""
+        if isinstance(value, list | tuple) and not value:
+            return value  # as where it is left out
+        kind = self.kind("read inputs")
+        try:
+            files = kind.files(value) if _are_files(value, kind) else ()
+            origins, read = (files, None) if len(files) > AT_ONCE else self._read(value, kind)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from None
+        if len(origins) > AT_ONCE:
+            raise UserError(
+                f"{name} ({len(origins):,} inputs) must be at most {AT_ONCE}, because they are "
+                "read at once; give fewer"
+            )
+        return self.place(read)
 
     def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
         """What the network makes, in the units of its data: tensors or texts."""
@@ -252,7 +271,9 @@ class Predictor:
     def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
         """What the network makes, and the files it is written to."""
         out.check_new()
-        kind, made = self.sample_kind(), self.make_samples(settings)
+        kind, names = self.sample_kind(), _input_settings(self.recipe.sample)
+        files = {name: _split_names(name, settings[name]) for name in names if name in settings}
+        made = self.make_samples({**settings, **files})
         with explaining_misfit(self.recipe, self.folder):
             units = kind.to_data_units(made, self.spec)
             return made, kind.write(units, self.spec, out.place("samples"))
@@ -267,6 +288,19 @@ def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa
     if len(found) != inputs:
         where = line_of_method(type(recipe), "predict")
         raise UserError(f"{where}: predict must return {what}, not {len(found)}")
+
+
+def _input_settings(method: Callable[..., Any]) -> list[str]:
+    """The settings of a verb that stand for inputs, which the kind of data reads."""
+    return [name for name, (hint, _) in verb_settings(method).items() if hint == Inputs]
+
+
+def _split_names(setting: str, text: str) -> list[Path]:
+    """The files that a setting on the command line names."""
+    names = [text] if os.path.exists(text) else text.split(",")
+    if not all(names):
+        raise UserError(f"{setting} ({text}) must be files, with a comma between two")
+    return [Path(name) for name in names]
 
 
 def _check_finite(line: dict[str, Any]) -> dict[str, Any]:
@@ -417,7 +451,9 @@ def _open_standard_input() -> io.BufferedIOBase:
     """The bytes of standard input, which a process may be started without."""
     if sys.stdin is None:
         raise UserError("- stands for standard input, which is closed; name a file, or open it")
-    return sys.stdin.buffer
+    found = sys.stdin.buffer
+    assert isinstance(found, io.BufferedIOBase)
+    return found
 
 
 def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Iterator[Piece]:

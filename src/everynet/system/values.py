@@ -102,7 +102,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
 
 def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """The keyword-only parameters of `predict` or `sample`: type and default of each."""
-    hints = typing.get_type_hints(method)
+    hints = typing.get_type_hints(method, include_extras=True)
     return {
         name: (hints.get(name, str), parameter.default)
         for name, parameter in inspect.signature(method).parameters.items()

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from everynet.data.in_memory import Given, Part
 
 S = TypeVar("S")
-Inputs: TypeAlias = "Sequence[Any] | Tensor"
-"""Inputs of a network, one after another: the rows of a tensor, or unequal ones."""
+Inputs: TypeAlias = Annotated[Sequence[Any] | Tensor, "files, read as predict reads its inputs"]
+"""Inputs of a network, one after another: the rows of a tensor, or unequal ones.
+
+A setting of `sample` of this type names files, or has what `predict` takes from Python.
+"""
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
 """The kinds of the package; those that ask for more of a path come first."""
