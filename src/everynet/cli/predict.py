@@ -26,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="INPUT or key=value",
         nargs="+",
-        help="files, folders, or - for standard input; settings of `everynet show`; data=PATH, if "
-        "the recipe reads its data again and that was moved",
+        help="files, folders, or - for standard input, whose lines of text are answered as they "
+        "come; settings of `everynet show`; data=PATH, if the recipe reads its data again and that "
+        "was moved",
     )
     add_computing(
         parser,
