@@ -56,7 +56,9 @@ def test_the_name_of_the_file_chooses_its_format(call, refused, run):
         names = [row["picture"] for row in answers(out)]
         assert names == [f"b/one{end}", f"b/a-2-picture{end}"]
         assert all(Path(name).read_bytes().startswith(start) for name in names)
-    Path("a.txt").write_text("one\n")
+    Path("a.txt").write_text("not a good film at all\n")
+    call("predict", run, "a.txt", "draw=true", "--out", "again.svg")
+    assert Path("again.svg").read_bytes() == Path("b/one.svg").read_bytes()  # as all of ours are
     assert refused("predict", run, "a.txt", "draw=true", "--out", "a.jpg") == (
         "--out (a.jpg) must be a folder or end in .png, .svg or .pdf, because picture is a picture"
     )

@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import everynet
+from everynet.data import kinds
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs import predict
@@ -50,7 +51,8 @@ def test_a_process_answers_a_line_before_the_next_is_written(made):
     """And a bad line in its place; Ctrl-C ends it while it waits."""
     words = [sys.executable, "-m", "everynet", "predict", made["sentences"], "-"]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    with subprocess.Popen(words, **pipes, env=os.environ) as process:
+    buffered = {name: text for name, text in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    with subprocess.Popen(words, **pipes, env=buffered) as process:
         try:
             for line in (b"a good film\n", b"\n", b"a bad one\n"):
                 process.stdin.write(line)
@@ -110,7 +112,9 @@ def test_bad_lines_are_answered_in_place(call, made, monkeypatch, tmp_path):
     assert [{k: v for k, v in row.items() if k not in ("row", "id")} for row in rows] == found
 
 
-def test_a_bad_first_line_does_not_end_it_and_files_before_it_come_first(call, made, monkeypatch):
+def test_a_bad_first_line_does_not_end_it_and_files_before_it_come_first(
+    call, made, monkeypatch, tmp_path
+):
     given(monkeypatch, b"\n")
     code, out, error = call("predict", made["sentences"], "-")
     assert (code, answers(out)[0]["input"]) == (2, "-:1")
@@ -118,6 +122,10 @@ def test_a_bad_first_line_does_not_end_it_and_files_before_it_come_first(call, m
     given(monkeypatch, b"a film\n")
     code, out, _ = call("predict", made["sentences"], "none.txt", "-")
     assert (code, [row["input"] for row in answers(out)]) == (2, ["none.txt", "-:1"])
+    (tmp_path / "a.txt").write_text("a film\n")
+    given(monkeypatch, b"")
+    code, out, _ = call("predict", made["sentences"], "a.txt", "-")
+    assert (code, [row["input"] for row in answers(out)]) == (2, ["a.txt:1", "-"])
 
 
 def test_running_text_passes_over_empty_lines_as_in_a_file(call, refused, made, monkeypatch):
@@ -132,6 +140,11 @@ def test_running_text_passes_over_empty_lines_as_in_a_file(call, refused, made, 
     monkeypatch.setattr(sys, "stdin", None)
     line = refused("predict", made["running"], "-")
     assert line == "- stands for standard input, which is closed; name a file, or open it"
+
+
+def test_kinds_whose_inputs_are_lines():
+    lines = [name for name in kinds.ORDER if kinds.named(name).reads_lines({"each": "line"})]
+    assert lines == ["labelled", "pairs", "text", "lines"]
 
 
 def test_where_files_were_learned_all_of_standard_input_is_one(call, made, monkeypatch):

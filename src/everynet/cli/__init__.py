@@ -41,7 +41,7 @@ VERB_SYNONYMS = {
     **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
     **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
     **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
-    **dict.fromkeys(("infer", "ask", "classify", "translate", "chat"), "predict"),
+    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate", "chat"), "predict"),
     **dict.fromkeys(("generate", "make", "complete", "play"), "sample"),
     **dict.fromkeys(("datasets", "dataset", "download"), "data"),
     **dict.fromkeys(("create", "init", "template"), "new"),

@@ -46,7 +46,7 @@ T = TypeVar("T")
 AT_ONCE = 256
 """Inputs that a network predicts together."""
 LARGE = (
-    "the input or the weights are too large: look at both, try --precision fp64, or train it again "
+    "the input or the weights are too large: look at both, try --precision fp64, or train again "
     "with a smaller lr"
 )
 """Why a prediction is not finite, and what to do."""
@@ -251,8 +251,8 @@ class Predictor:
             return value  # as where it is left out
         kind = self.kind("read inputs")
         try:
-            files = kind.files(value) if _are_files(value, kind) else ()
-            origins, read = (files, None) if len(files) > AT_ONCE else self._read(value, kind)
+            listed = kind.files(value) if _are_files(value, kind) else ()
+            origins, read = (listed, None) if len(listed) > AT_ONCE else self._read(value, kind)
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
         if len(origins) > AT_ONCE:
@@ -272,8 +272,8 @@ class Predictor:
         """What the network makes, and the files it is written to."""
         out.check_new()
         kind, names = self.sample_kind(), _input_settings(self.recipe.sample)
-        files = {name: _split_names(name, settings[name]) for name in names if name in settings}
-        made = self.make_samples({**settings, **files})
+        inputs = {name: _split_names(name, settings[name]) for name in names if name in settings}
+        made = self.make_samples({**settings, **inputs})
         with explaining_misfit(self.recipe, self.folder):
             units = kind.to_data_units(made, self.spec)
             return made, kind.write(units, self.spec, out.place("samples"))
