@@ -61,6 +61,7 @@ def test_help_is_a_verb(call, refused):
         assert call("help", verb) == call(verb, "--help")
     assert refused("help", "rnu").startswith("unknown verb 'rnu'; did you mean run, runs or ")
     assert refused("help", "train") == "unknown verb 'train'; write everynet help run"
+    assert refused("help", "attack") == "unknown verb 'attack'; write everynet help run"
 
 
 def test_version(call):
@@ -83,6 +84,22 @@ def test_a_real_process():
     [
         (["rnu"], r"unknown verb 'rnu'; did you mean run, runs or \w+\?"),
         (["train", "lenet"], r"unknown verb 'train'; write everynet run lenet"),
+        (["generate", "R", "n=3"], r"unknown verb 'generate'; write everynet sample R n=3"),
+        (["play", "R", "episodes=3"], r"unknown verb 'play'; write everynet sample R episodes=3"),
+        (["attack", "R", "images=9"], r"unknown .* write everynet run fgsm of=R images=9"),
+        (
+            ["complete", "R", "To be", "or", "n=1", "--out", "a"],
+            r"unknown verb 'complete'; write everynet sample R 'prompt=To be or' n=1 --out a",
+        ),
+        (["Complete", "R", "n=1"], r"unknown verb 'Complete'; write everynet sample R n=1"),
+        (["translate", "R", str(MINE)], rf".*'; write everynet predict R {MINE}"),
+        (
+            ["translate", "R", "It's", "late.", "beam=5"],
+            r"""unknown .*; write echo 'It'"'"'s late.' \| everynet predict R - beam=5""",
+        ),
+        (["translate", "R"], r"unknown verb 'translate'; write everynet predict R -"),
+        (["chat", "R"], r"unknown verb 'chat'; write everynet predict R -"),
+        (["chat"], r"unknown verb 'chat'; write everynet predict"),
         (["Run", "lenet"], r"unknown verb 'Run'; write everynet run lenet"),
         (["run", "LeNet"], r"there is no recipe LeNet; write lenet"),
         (["run", "lenet_mnist"], r"there is no recipe lenet_mnist; write lenet-mnist"),

@@ -92,7 +92,7 @@ def added(signature, body):
         ("flowers", ("return load(", "load("), "def dataset(",
          rf"dataset must return a Data, such as load\(...\) makes, {NONE}"),
         ("flowers", ("steps: int = 12", "steps: int = 12.5"), "steps: int",
-         r"steps \(12.5\) must be whole number"),
+         r"steps \(12.5\) must be a whole number"),
         ("flowers", added("suited(self, data)", "pass"), "def suited(",
          rf"suited must return a dict of settings by name, {NONE}"),
         ("flowers", added("summarise(self, outputs)", "return outputs"), "def summarise(",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import everynet
 from everynet.runs.job import Job
 
 LINES = ("the cat sat on the mat", "a dog ran after the cat", 'and "why" said the mat')
@@ -69,6 +70,33 @@ def test_a_text_on_standard_input(call, mine, monkeypatch):
     code, out, error = call("predict", str(folder), "-")
     assert code == 0, error
     assert [json.loads(line)["input"] for line in out.splitlines()] == ["-:1", "-:2"]
+
+
+def test_prompts_from_a_file(call, refused, mine):
+    """Each line is continued as it is as a prompt; what predict refuses is refused."""
+    call("run", "char-rnn", f"data={mine}", *SMALL, "--out", "runs")
+    (folder,) = Path("runs").iterdir()
+    run = ("sample", str(folder), "n=1", "length=20")
+    Path("prompts.txt").write_text("the cat \n\na do\n")
+    code, _, error = call(*run, "prompts=prompts.txt", "--out", "made.txt")
+    assert (code, error) == (0, "")
+    first, second = Path("made.txt").read_text().removesuffix("\n").split("\n\n")
+    assert (first[:8], second[:4]) == ("the cat ", "a do")
+    call(*run, "prompt=the cat ", "--out", "alone.txt")
+    assert Path("alone.txt").read_text() == f"{first}\n"
+    assert everynet.trained(folder).sample(n=1, length=20, prompts=["the cat "]) == [first]
+    Path("bad.txt").write_text("the Zat\n")
+    for name, said in {
+        "none.txt": "prompts: none.txt must be a file, but is not there",
+        "prompts.txt,": "prompts (prompts.txt,) must be files, with a comma between two",
+        "bad.txt": "prompt (the \ufffdat) must hold characters of the training text, and ",
+    }.items():
+        assert refused(*run, f"prompts={name}").startswith(said)
+    Path("bad.txt").write_text("the\n" * 257)
+    assert refused(*run, "prompts=bad.txt") == (
+        "prompts (257 inputs) must be at most 256, because they are read at once; give fewer"
+    )
+    assert "  prompts      " in call("show", "char-rnn")[1]
 
 
 def test_what_a_sample_is_refused_for(call, refused, mine):

@@ -3,9 +3,8 @@
 import csv
 import io
 import json
-import os
+import math
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs.answer_table import write_table
 from everynet.runs.job import Job
+from everynet.runs.predict import NonFiniteAnswer, _check_finite
 from everynet.runs.verbs import run
 
 MINE = Path(__file__).parent / "mine.py"
@@ -124,21 +124,11 @@ def test_an_image_on_standard_input(call, digits, pictures, monkeypatch, form):
     assert row["input"].startswith("-")
 
 
-def test_a_real_process(digits, pictures):
-    with (pictures / "1.png").open("rb") as file:
-        ran = subprocess.run(
-            [sys.executable, "-m", "everynet", "predict", str(digits), "-"],
-            stdin=file,
-            capture_output=True,
-            check=True,
-            env=os.environ,
-        )
-    assert answers(ran.stdout.decode())[0]["class"] == "1"
-
-
 def test_inputs_that_cannot_be_read(refused, digits, pictures, tmp_path, monkeypatch):
     folder = str(digits)
     assert "none.png must be a file" in refused("predict", folder, "none.png")
+    line = refused("predict", folder, "a.png", f"words={'9' * 300}")
+    assert line == "predict has no setting words; it takes none"
     line = refused("predict", folder, "-", str(pictures), "-")
     assert line == "- must stand for standard input once: it can be read only once"
     (tmp_path / "text.png").write_text("no image")
@@ -283,7 +273,9 @@ def test_an_out_that_could_hold_nothing_is_refused(refused, flowers, digits, pic
     )
     one = str(pictures / "0.png")
     line = refused("predict", str(digits), one, "--out", one)
-    assert line == f"--out ({one}) must not be there yet; name another file"
+    assert line == (
+        f"--out ({one}) must not be there yet, because it would be overwritten; name another file"
+    )
     line = refused("predict", str(digits), one, "--out", "preds.png")
     assert line.startswith("--out (preds.png) must end in .csv or .jsonl, because mlp answers in")
     assert not (tmp_path / "preds").exists()
@@ -306,6 +298,34 @@ def test_a_warning_where_black_and_white_are_swapped(call, digits, pictures):
         "everynet: warning: 1 of 4 inputs is unlike what was learned; the first: "
         f"{swapped['input']}: {swapped['warning']}\n"
     )
+
+
+def test_an_answer_that_is_not_finite_is_named_in_its_place(call, flowers, tmp_path):
+    """The other inputs are answered, in lines and in a table."""
+    path = table(flowers, tmp_path / "a.csv", (ROWS[0], "3e38,3e38,-3e38,-3e38", ROWS[2]))
+    given = ("predict", str(flowers[0]), path, "--file", str(MINE), "--precision", "fp32")
+    code, out, error = call(*given)
+    first, wild, last = answers(out)
+    assert (first["class"], last["class"]) == ("setosa", "virginica")
+    assert wild == {"input": f"{path}:1", "error": wild["error"]}
+    assert wild["error"].startswith(
+        f"{path}:1: probability (nan) must be finite; the input or the weights are too large:"
+    )
+    assert code == 3
+    assert error == f"everynet: 1 of 3 answers are not finite; the first: {wild['error']}\n"
+    for end in ("csv", "jsonl"):
+        assert call(*given, "--out", f"preds.{end}")[0] == 3
+    assert [row["error"] for row in read_table(tmp_path / "preds.csv")] == ["", wild["error"], ""]
+    assert answers((tmp_path / "preds.jsonl").read_text())[1]["error"] == wild["error"]
+
+
+def test_numbers_within_an_answer_are_looked_at_too():
+    for value in (math.inf, [1.0, -math.inf], {"a": {"b": (1, math.nan)}}):
+        line = _check_finite({"input": "x", "a": True, "b": [1, 2.5, "inf"], "found": value})
+        assert isinstance(line, NonFiniteAnswer)
+        assert line["error"].startswith("x: found (")
+    fine = {"input": "x", "a": [1, 2.5, "nan", None, {"b": 1e308}]}
+    assert _check_finite(fine) is fine
 
 
 def test_runs_that_do_not_predict(refused, call):

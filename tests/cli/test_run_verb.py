@@ -133,7 +133,7 @@ def test_a_real_process(tmp_path):
         ([f"{MINE}"], r".*mine.py holds 7 recipes; name one of flowers, .*"),
         ([f"{MINE}:flowres"], r".*mine.py has no recipe flowres; did you mean flowers, .*"),
         ([f"{MINE}:flowers", "lt=1"], r"flowers has no setting lt; did you mean lr, .* or .*\?"),
-        ([f"{MINE}:flowers", "lr=fast"], r"lr \(fast\) must be number"),
+        ([f"{MINE}:flowers", "lr=fast"], r"lr \(fast\) must be a number"),
         ([f"{MINE}:flowers", "lr=0"], r"lr \(0.0\) must be a positive number"),
         ([f"{MINE}:flowers", "goal=1"], r"flowers has no setting goal; .*"),
         ([f"{MINE}:flowers", "steps=0"], r"steps \(0\) must be at least 1"),

@@ -51,6 +51,21 @@ def test_a_folder_is_filled_and_one_is_made_where_none_is_named(call, made):
     assert Path(out.split()[0]).parent != first.parent
 
 
+def test_a_file_that_is_there_is_not_overwritten(call, refused, made):
+    for name in ("a.csv", "b.png"):
+        Path(name).write_text("mine")
+    assert refused("sample", made["gan-ring"], "n=3", "--out", "a.csv") == (
+        "--out (a.csv) must not be there yet, because it would be overwritten; name another file"
+    )
+    assert refused("sample", made["gan-ring"], "n=3", "--out", "b.csv") == (
+        "--out (b.csv) must be another file, because b.png is there and the picture of the points "
+        "would overwrite it"
+    )
+    assert sorted(path.name for path in Path().iterdir()) == ["a.csv", "b.png"]
+    assert {path.read_text() for path in Path().iterdir()} == {"mine"}
+    assert call("sample", made["gan-ring"], "n=3", "--out", "c.csv")[0] == 0
+
+
 def test_the_seed_decides_every_byte(call, made):
     for name, words in {"a": (), "b": ("seed=0",), "c": ("seed=1",)}.items():
         call("sample", made["gan-ring"], "n=9", *words, "--out", f"{name}.csv")
@@ -74,11 +89,11 @@ def test_precision(call, made):
     [
         (("n=0",), "n (0) must be between 1 and 1,000,000: so many points are made"),
         (("n=9000000000000",), "n (9000000000000) must be between 1 and 1,000,000"),
-        (("n=abc",), "n (abc) must be whole number"),
+        (("n=abc",), "n (abc) must be a whole number"),
         (("m=3",), "sample has no setting m"),
         (("n=1", "n=2"), "n is given twice"),
         (("points",), "points must be a setting written name=value"),
-        (("seed=x",), "seed (x) must be whole number"),
+        (("seed=x",), "seed (x) must be a whole number"),
         (("seed=-1",), "seed (-1) must be at least 0 and below 2^63"),
         (("n=3", "--out", "a.jpg"), "--out (a.jpg) must end in .csv, because rows were made"),
         (("--device", "none"), "sample: argument --device: invalid choice"),

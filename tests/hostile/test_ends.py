@@ -36,7 +36,7 @@ HUGE = 10**12
         (["run", LONG], "there is no recipe xxx"),
         (["show", LONG], "there is no recipe xxx"),
         (["list", LONG], "unknown family 'xxx"),
-        (["run", "mlp", f"seed={'9' * 5000}"], "must be whole number"),
+        (["run", "mlp", f"seed={'9' * 5000}"], "must be a whole number"),
         (["run", "mlp", "data=\0"], "data (?) must be"),
     ],
 )

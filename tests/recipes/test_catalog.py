@@ -669,11 +669,11 @@ def test_a_recipe_json_with_a_wrong_part(tmp_path, changes, message):
 @pytest.mark.parametrize(
     ("setting", "value", "message"),
     [
-        ("lr", None, r"recipe.json: lr \(None\) must be number$"),
+        ("lr", None, r"recipe.json: lr \(None\) must be a number$"),
         ("lr", -1.0, r"recipe.json: lr \(-1.0\) must be a positive number$"),
         ("lr", float("nan"), r"recipe.json is damaged: it is not JSON \(NaN is no number\)$"),
-        ("steps", "many", r"recipe.json: steps \(many\) must be whole number$"),
-        ("hidden", [[1]], r"recipe.json: hidden \(\[1\]\) must be whole number$"),
+        ("steps", "many", r"recipe.json: steps \(many\) must be a whole number$"),
+        ("hidden", [[1]], r"recipe.json: hidden \(\[1\]\) must be a whole number$"),
         ("hidden", {"a": 1}, r"recipe.json: hidden \(.*\) must be whole numbers"),
         ("widht", 3, "recipe.json: mlp has no setting widht; did you mean "),
     ],

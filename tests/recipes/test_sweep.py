@@ -112,8 +112,8 @@ def test_some_are_drawn_by_the_seed_without_repeating():
 
 @pytest.mark.parametrize(("given", "options", "words"), [
     ({"lrr": "1,2"}, {}, "typed has no setting lrr; did you mean lr, "),
-    ({"lr": "1,x"}, {}, r"lr \(x\) must be number"),
-    ({"lr": "1,,2"}, {}, r"lr \(\) must be number"),
+    ({"lr": "1,x"}, {}, r"lr \(x\) must be a number"),
+    ({"lr": "1,,2"}, {}, r"lr \(\) must be a number"),
     ({"lr": "1,-2"}, {}, r"lr \(-2.0\) must be a positive number"),
     ({"widths": "(1,2"}, {}, r"widths \(\(1,2\) must have a \) for every \("),
     ({"widths": "1),(2"}, {}, r"widths \(1\),\(2\) must have a \) for every \("),
@@ -130,7 +130,7 @@ def test_some_are_drawn_by_the_seed_without_repeating():
      r"because .* write widths=\(16,32\) for one value, or widths=\(16\),\(32\) for each by"),
     ({"widths": [(1,), (1,)]}, {}, r"widths \(\(1\),\(1\)\) must have each value once: 1 is twice"),
     ({"lr": []}, {}, r"lr \(\[\]\) must have a value"),
-    ({"lr": [0.1, "x"]}, {}, r"lr \(x\) must be number"),
+    ({"lr": [0.1, "x"]}, {}, r"lr \(x\) must be a number"),
     ({"metric": "loss,bits"}, {}, "metric must have one value in a sweep, whose cells are compare"),
 ])  # fmt: skip
 def test_what_is_refused(given, options, words, tmp_path):

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 import everynet
 from everynet.cli import main
 from everynet.runs.job import Job
-from everynet.system.errors import UserError
+from everynet.system.errors import NonFinite, UserError
 
 PIXELS = np.random.default_rng(3).integers(0, 17, (300, 8, 8)).astype(np.float64)
 LABELS = np.arange(300) % 3
@@ -117,6 +118,14 @@ def test_a_recipe_outside_the_zoo_needs_its_file(made):
         everynet.trained(made["flowers"]).predict(x)
 
 
+def test_a_number_beyond_every_float_is_one_line(made):
+    """As the perplexity exp(1000) of a text that the network finds impossible."""
+    said = r"mlp computes a number that is not finite; the input or the weights are too large: look"
+    predictor = everynet.trained(made["mlp"])._predictor
+    with pytest.raises(NonFinite, match=said), predictor.computing():
+        math.exp(1000)
+
+
 def test_mistakes(made):
     mlp, simulation = everynet.trained(made["mlp"]), everynet.trained(made["lif"])
     with pytest.raises(
@@ -145,9 +154,9 @@ def test_mistakes(made):
     gan = everynet.trained(made["gan-ring"])
     with pytest.raises(UserError, match=r"sample has no setting m; did you mean n"):
         gan.sample(m=3)
-    with pytest.raises(UserError, match=r"n \(3.5\) must be whole number"):
+    with pytest.raises(UserError, match=r"n \(3.5\) must be a whole number"):
         gan.sample(n=3.5)
     with pytest.raises(UserError, match=r"seed \(-1\) must be at least 0 and below 2\^63"):
         gan.sample(seed=-1)
-    with pytest.raises(UserError, match=r"seed \(x\) must be whole number"):
+    with pytest.raises(UserError, match=r"seed \(x\) must be a whole number"):
         gan.sample(seed="x")

@@ -34,15 +34,15 @@ VERBS = (
     *("sample", "data", "new", "doctor", "completion", "help"),
 )
 VERB_SYNONYMS = {
-    **dict.fromkeys(("train", "fit", "start", "learn", "simulate"), "run"),
+    **dict.fromkeys(("train", "fit", "start", "learn", "simulate", "attack"), "run"),
     **dict.fromkeys(("ls", "models", "recipes", "search"), "list"),
     **dict.fromkeys(("info", "describe", "summary", "man"), "show"),
     **dict.fromkeys(("continue", "restart"), "resume"),
     **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
     **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
     **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
-    **dict.fromkeys(("infer", "inference", "ask", "classify"), "predict"),
-    **dict.fromkeys(("generate", "make"), "sample"),
+    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate", "chat"), "predict"),
+    **dict.fromkeys(("generate", "make", "complete", "play"), "sample"),
     **dict.fromkeys(("datasets", "dataset", "download"), "data"),
     **dict.fromkeys(("create", "init", "template"), "new"),
     **dict.fromkeys(("grid", "tune"), "sweep"),
@@ -158,7 +158,10 @@ def check_working_folder() -> None:
 def check_verb(name: str, before: str, after: Sequence[str] = ()) -> None:
     """Refuse what is no verb, with the command to write where it means one."""
     if verb := meant(name, VERBS, VERB_SYNONYMS) if name not in VERBS else "":
-        raise UsageError(f"unknown verb {name!r}; write {shown(' '.join((before, verb, *after)))}")
+        from everynet.cli.hints import command_meant
+
+        command = command_meant(name.lower(), verb, after) if after else f"{before} {verb}"
+        raise UsageError(f"unknown verb {name!r}; write {shown(command)}")
     if name not in VERBS:
         raise UsageError(unknown("verb", name, VERBS))
 

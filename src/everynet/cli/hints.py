@@ -1,9 +1,14 @@
-"""What to try after a run: commands that work as they stand, with the user's own settings kept."""
+"""What to try after a run, or to write for a verb that others have: commands that work.
+
+The user's own settings are kept in them.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import takewhile
+from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +57,21 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
         yield other, "the same with another seed"
     yield _command("runs", folder), "its settings and metrics"
     yield _command("draw", folder, *own), "its pictures again"
+
+
+def command_meant(word: str, verb: str, after: Sequence[str]) -> str:
+    """The command of ours, with this verb, that does what `everynet WORD AFTER` would."""
+    run, *rest = after
+    texts = [*takewhile(lambda one: "=" not in one and one[:1] != "-" and not exists(one), rest)]
+    text, others = " ".join(texts), rest[len(texts) :]
+    if word == "attack":
+        return _command(verb, "fgsm", f"of={run}", *rest).strip()
+    if word == "complete" and text:
+        return _command(verb, run, f"prompt={text}", *others).strip()
+    if word in ("translate", "chat") and (text or not rest):
+        said = f"echo {shlex.quote(text)} | " if text else ""
+        return said + _command(verb, run, "-", *others).strip()
+    return _command(verb, *after).strip()
 
 
 def _next_of_family(named: str) -> Iterator[tuple[str, str]]:

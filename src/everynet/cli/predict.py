@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from everynet.cli import pairs
 from everynet.cli.resume import add_run
@@ -24,8 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "inputs",
         metavar="INPUT or key=value",
         nargs="+",
-        help="files, folders, or - for standard input; settings of `everynet show`; data=PATH, if "
-        "the recipe reads its data again and that was moved",
+        help="files, folders, or - for standard input, whose lines of text are answered as they "
+        "come; settings of `everynet show`; data=PATH, if the recipe reads its data again and that "
+        "was moved",
     )
     add_computing(
         parser,
@@ -56,8 +59,8 @@ def open_predictor(arguments: argparse.Namespace, moved: str = "") -> Predictor:
 def main(arguments: argparse.Namespace) -> int:
     """Print one object for each input: the prediction, or what is wrong with a file."""
     from everynet.runs.answer_table import is_table, prepare_table, write_table
-    from everynet.runs.predict import Out, UnreadInput
-    from everynet.system.errors import UserError
+    from everynet.runs.predict import NonFiniteAnswer, Out, UnreadInput
+    from everynet.system.errors import NonFinite, UserError
 
     words = [word for word in arguments.inputs if _is_setting(word)]
     paths = [word for word in arguments.inputs if word not in words]
@@ -68,30 +71,35 @@ def main(arguments: argparse.Namespace) -> int:
         prepare_table(table)
     where = str(table.with_suffix("")) if table else arguments.out
     out = Out(where, predictor.recipe.name, draws=bool(where) and not table)
-    count, bad, odd, rows = 0, [], [], []
+    counts, first, rows = Counter[object](), dict[object, Any](), []
     for line in predictor.predict_files(paths, settings, out):
         if table:
             rows.append(line)
         else:
-            print(json.dumps(line, allow_nan=False))
-        count += 1
-        bad += [line["error"]] if isinstance(line, UnreadInput) else []
-        odd += [f"{line['input']}: {line['warning']}"] if "warning" in line else []
+            print(json.dumps(line, allow_nan=False), flush=True)
+        sort = "warning" if "warning" in line else type(line)
+        counts[sort] += 1
+        first.setdefault(sort, line)
     if table:
         write_table(rows, table)
         print(table)
-    if odd:
-        are = "is" if len(odd) == 1 else "are"
+    total = f"{counts.total():,}"
+    if odd := first.get("warning"):
+        are = "is" if counts["warning"] == 1 else "are"
         print(
-            f"everynet: warning: {len(odd):,} of {count:,} inputs {are} unlike what was learned; "
-            f"the first: {odd[0]}",
+            f"everynet: warning: {counts['warning']:,} of {total} inputs {are} unlike what was "
+            f"learned; the first: {odd['input']}: {odd['warning']}",
             file=sys.stderr,
         )
-    if bad:
-        raise UserError(f"{len(bad):,} of {count:,} inputs cannot be read; the first: {bad[0]}")
+    if bad := first.get(UnreadInput):
+        many = f"{counts[UnreadInput]:,} of {total} inputs"
+        raise UserError(f"{many} cannot be read; the first: {bad['error']}")
+    if bad := first.get(NonFiniteAnswer):
+        many = f"{counts[NonFiniteAnswer]:,} of {total} answers"
+        raise NonFinite(f"{many} are not finite; the first: {bad['error']}")
     return 0
 
 
 def _is_setting(word: str) -> bool:
     name, equals, _ = word.partition("=")
-    return bool(equals) and name.isidentifier() and not Path(word).exists()
+    return bool(equals) and name.isidentifier() and not os.path.exists(word)

@@ -70,7 +70,10 @@ def _describe_verbs(recipe: Recipe) -> Iterator[str]:
     for verb, method in (("predict", "predict"), ("sample", "sample"), ("evaluate", "final")):
         if implements(recipe, method):
             known = verb_settings(getattr(type(recipe), method)).items()
-            rows = [(f"  {name}", written(default), "") for name, (_, default) in known]
+            rows = [
+                (f"  {name}", written(default), *getattr(hint, "__metadata__", ("",)))
+                for name, (hint, default) in known
+            ]
             if rows or verb == method:  # evaluate has settings without it
                 yield f"settings of everynet {verb} RUN\n" + (table(rows) if rows else "  none")
 

@@ -11,12 +11,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from everynet.data.kinds import Inputs as Inputs
     from everynet.data.kinds import Kind as Kind
     from everynet.data.loading import check as check
     from everynet.data.loading import load as load
     from everynet.data.sets import Known as Known
 
-_HOMES = {"load": "loading", "check": "loading", "Kind": "kinds", "Known": "sets"}
+_HOMES = {
+    **{"load": "loading", "check": "loading"},
+    **{"Inputs": "kinds", "Kind": "kinds", "Known": "sets"},
+}
 
 
 def names() -> tuple[str, ...]:

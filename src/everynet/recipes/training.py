@@ -285,7 +285,10 @@ class Training(Recipe, Generic[M, X]):
         raise UserError(f"{self.name or type(self).__name__} does not predict from files")
 
     def sample(self, model: M, spec: Spec, generator: torch.Generator) -> Any:  # noqa: ANN401 -- by its kind
-        """Samples of a generative network; keyword-only parameters (n=...) are settings."""
+        """Samples of a generative network; keyword-only parameters (n=...) are settings.
+
+        One of type `everynet.data.Inputs` is read from files, as the inputs of `predict` are.
+        """
         raise UserError(f"{self.name or type(self).__name__} does not generate samples")
 
     def says(self, model: M, spec: Spec, generator: torch.Generator) -> str:

@@ -35,13 +35,18 @@ def is_table(out: str | None) -> bool:
     return Path(out or "").suffix.lower() in SUFFIXES
 
 
-def prepare_table(path: Path) -> None:
-    """Make the folder of a table that is not there yet, before anything is computed."""
+def require_new(path: Path) -> None:
+    """Refuse a file that is there, before anything is computed."""
     if path.exists():
         raise UserError(
             f"--out ({shown(path)}) must not be there yet, because it would be overwritten; name "
             "another file"
         )
+
+
+def prepare_table(path: Path) -> None:
+    """Make the folder of a table that is not there yet, before anything is computed."""
+    require_new(path)
     files.make_folder(path.absolute().parent)
 
 

@@ -5,6 +5,8 @@ The files of a run folder are read once, its recipe is made once and its network
 
 from __future__ import annotations
 
+import io
+import math
 import os
 import secrets
 import sys
@@ -14,37 +16,51 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import part
-from everynet.data.kinds import Kind, Origin, named, writer
+from everynet.data.kinds import Inputs, Kind, Origin, named, writer
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import regular
+from everynet.data.texts.stream import decode_line, waiting_lines
 from everynet.plot.film import Film
+from everynet.plot.style import FORMS, drawing, render
 from everynet.recipes.recipe import Fitting, Recipe, require_returned
 from everynet.recipes.training import Training
+from everynet.runs.answer_table import require_new
 from everynet.runs.folder import RunFolder, explaining_misfit
 from everynet.runs.job import job_class
 from everynet.system import files
-from everynet.system.errors import UserError
+from everynet.system.errors import NonFinite, UserError
 from everynet.system.seeds import mix
 from everynet.system.user_files import line_of_method
-from everynet.system.values import typed, verb_arguments
+from everynet.system.values import typed, verb_arguments, verb_settings
 from everynet.system.wording import shown, with_article
 from everynet.training.device import Setup, choose
 
+T = TypeVar("T")
 AT_ONCE = 256
 """Inputs that a network predicts together."""
+LARGE = (
+    "the input or the weights are too large: look at both, try --precision fp64, or train again "
+    "with a smaller lr"
+)
+"""Why a prediction is not finite, and what to do."""
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
 """How files begin: standard input has no name that would tell what it is."""
 
 
 class UnreadInput(dict[str, Any]):
     """The line of an input that cannot be read: its name and `error`."""
+
+
+class NonFiniteAnswer(dict[str, Any]):
+    """The line of an input whose answer is not finite, which is no JSON: its name and `error`."""
 
 
 @dataclass
@@ -93,7 +109,11 @@ class Predictor:
     def computing(self) -> Iterator[None]:
         """Without gradients, in the precision that was chosen; a misfit is one line."""
         with torch.no_grad(), self.setup.autocast(), explaining_misfit(self.recipe, self.folder):
-            yield
+            try:
+                yield
+            except OverflowError as error:
+                said = f"{self.recipe.name} computes a number that is not finite; {LARGE}"
+                raise NonFinite(said) from error
 
     def place(self, inputs: Any) -> Any:  # noqa: ANN401 -- rows of a tensor, or a list
         """Inputs on the device, numbers in the precision of the network's weights."""
@@ -130,7 +150,8 @@ class Predictor:
         """One prediction for each input: names of files, arrays, a frame or texts."""
         given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
         origins, read = self._read(inputs, kind)
-        return list(self.predict_inputs(read, origins, kind, given))
+        with drawing():
+            return list(self.predict_inputs(read, origins, kind, given))
 
     def _read(self, inputs: object, kind: Kind[Any]) -> tuple[list[Origin], Any]:
         """The inputs, with the origin of each."""
@@ -161,12 +182,8 @@ class Predictor:
         _ = self.model  # what is wrong with it is said before the inputs are read
         if not words:
             raise UserError("inputs must name at least one file")
-        first = True
-        with explaining_misfit(self.recipe, self.folder), ExitStack() as stack:
+        with explaining_misfit(self.recipe, self.folder), drawing(), ExitStack() as stack:
             for pieces in _gather(_read_pieces(words, self.spec, kind, stack), AT_ONCE):
-                if pieces[0].error and first and len(pieces) == 1:  # there is nothing else
-                    raise UserError(pieces[0].error)
-                first = False
                 good = [origin for piece in pieces if not piece.error for origin in piece.origins]
                 predictions = self.predict_inputs(_join(pieces), good, kind, given)
                 for piece in pieces:
@@ -174,19 +191,21 @@ class Predictor:
                         if piece.error:
                             yield UnreadInput(input=origin.name, error=piece.error)
                         else:
-                            yield self._write(next(predictions), kind, origin, out)
+                            yield _check_finite(self._write(next(predictions), kind, origin, out))
 
     def _write(
         self, line: dict[str, Any], kind: Kind[Any], origin: Origin, out: Out
     ) -> dict[str, Any]:
         """A line with the names of files in the place of what is no plain value."""
-        stem, made = out.stem(str(origin.name)), [k for k, v in line.items() if hasattr(v, "shape")]
-        if out.draws and not kind.drawn and not made:
+        made = [key for key, value in line.items() if hasattr(value, "shape")]
+        figures = [key for key, value in line.items() if isinstance(value, Figure)]
+        if out.draws and not kind.drawn and not made and not figures:
             raise UserError(
                 f"--out ({shown(out.out)}) must end in .csv or .jsonl, because {self.recipe.name} "
                 "answers in words and numbers; name a table, or leave --out away and take the lines"
             )
         drawn = kind.overlay(line, self.spec, origin) if out.draws or made else None
+        stem = out.stem(str(origin.name)) if made or figures or drawn is not None else ""
         for key in made:
             path = out.place(f"{stem}-{key}")
             line[key] = str(kind.write(line[key][None], self.spec, path)[0])
@@ -195,6 +214,15 @@ class Predictor:
 
             path = out.place(f"{stem}-overlay").with_suffix(".png")
             line["overlay"] = str(write_image(drawn, path))
+        for key in figures:
+            path = out.place(f"{stem}-{key}").with_suffix(out.suffix or ".png")
+            if path.suffix[1:] not in FORMS:
+                raise UserError(
+                    f"--out ({shown(path)}) must be a folder or end in .png, .svg or .pdf, because "
+                    f"{key} is a picture"
+                )
+            files.write(path, render(line[key], path.suffix[1:]))
+            line[key] = str(path)
         return line
 
     # ----------------------------------------------------------------------------------- samples
@@ -212,9 +240,28 @@ class Predictor:
         seed = typed("seed", left.pop("seed", self.recipe.seed), int)
         if not 0 <= seed < 2**63:
             raise UserError(f"seed ({seed}) must be at least 0 and below 2^63")
+        inputs = {name: left.pop(name) for name in _input_settings(make) if name in left}
         given, model = verb_arguments(make, left), self.model
+        given |= {name: self._read_setting(name, value) for name, value in inputs.items()}
         with self.computing():
             return make(model, self.spec, torch.Generator().manual_seed(mix(seed)), **given)
+
+    def _read_setting(self, name: str, value: Any) -> Any:  # noqa: ANN401 -- rows, or a list
+        """The inputs that a setting of `sample` stands for, read as those of `predict` are."""
+        if isinstance(value, list | tuple) and not value:
+            return value  # as where it is left out
+        kind = self.kind("read inputs")
+        try:
+            listed = kind.files(value) if _are_files(value, kind) else ()
+            origins, read = (listed, None) if len(listed) > AT_ONCE else self._read(value, kind)
+        except UserError as error:
+            raise UserError(f"{name}: {error}") from None
+        if len(origins) > AT_ONCE:
+            raise UserError(
+                f"{name} ({len(origins):,} inputs) must be at most {AT_ONCE}, because they are "
+                "read at once; give fewer"
+            )
+        return self.place(read)
 
     def sample(self, settings: Mapping[str, Any]) -> Any:  # noqa: ANN401 -- by recipe
         """What the network makes, in the units of its data: tensors or texts; or a film."""
@@ -226,7 +273,10 @@ class Predictor:
 
     def write_samples(self, settings: Mapping[str, Any], out: Out) -> tuple[Any, list[Path]]:
         """What the network makes, and the files it is written to."""
-        made = self.sample(settings)
+        out.check_new()
+        names = _input_settings(self.recipe.sample)
+        inputs = {name: _split_names(name, settings[name]) for name in names if name in settings}
+        made = self.sample({**settings, **inputs})
         kind = writer("film") if isinstance(made, Film) else self.sample_kind()
         with explaining_misfit(self.recipe, self.folder):
             return made, kind.write(made, self.spec, out.place("samples"))
@@ -241,6 +291,38 @@ def _check_predictions(recipe: Recipe, found: Any, inputs: int) -> None:  # noqa
     if len(found) != inputs:
         where = line_of_method(type(recipe), "predict")
         raise UserError(f"{where}: predict must return {what}, not {len(found)}")
+
+
+def _input_settings(method: Callable[..., Any]) -> list[str]:
+    """The settings of a verb that stand for inputs, which the kind of data reads."""
+    return [name for name, (hint, _) in verb_settings(method).items() if hint == Inputs]
+
+
+def _split_names(setting: str, text: str) -> list[Path]:
+    """The files that a setting on the command line names."""
+    names = [text] if os.path.exists(text) else text.split(",")
+    if not all(names):
+        raise UserError(f"{setting} ({text}) must be files, with a comma between two")
+    return [Path(name) for name in names]
+
+
+def _check_finite(line: dict[str, Any]) -> dict[str, Any]:
+    """The line of an input, or one with `error` where a number in it is not finite."""
+    for key, value in line.items():
+        for number in _numbers(value):
+            if not math.isfinite(number):
+                error = f"{line['input']}: {key} ({number}) must be finite; {LARGE}"
+                return NonFiniteAnswer(input=line["input"], error=error)
+    return line
+
+
+def _numbers(value: object) -> Iterator[float]:
+    """Every number in what JSON can hold."""
+    if isinstance(value, float):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for one in value.values() if isinstance(value, dict) else value:
+            yield from _numbers(one)
 
 
 def _are_files(inputs: object, kind: Kind[Any]) -> bool:
@@ -273,8 +355,11 @@ class Piece:
 
 def _read_pieces(
     words: Sequence[str], spec: Spec, kind: Kind[Any], stack: ExitStack
-) -> Iterator[Piece]:
-    """What each file holds, in order; folders are gone through, `-` stands for standard input."""
+) -> Iterator[Piece | None]:
+    """What each file holds, in order; folders are gone through, `-` stands for standard input.
+
+    None says that the next input has to be waited for.
+    """
     if words.count("-") > 1:
         raise UserError("- must stand for standard input once: it can be read only once")
     waiting: list[Path] = []
@@ -290,7 +375,10 @@ def _read_pieces(
         if word == "-":
             yield from _read_files(waiting, spec, kind)
             waiting = []
-            yield from _read_standard_input(spec, kind, stack)
+            if kind.reads_lines(spec):
+                yield from _read_lines(spec, kind)
+            else:
+                yield from _read_standard_input(spec, kind, stack)
     yield from _read_files(waiting, spec, kind)
 
 
@@ -309,26 +397,72 @@ def _find_files(word: str, kind: Kind[Any]) -> Iterator[Path | Piece]:
 
 
 def _read_files(paths: Sequence[Path], spec: Spec, kind: Kind[Any]) -> Iterator[Piece]:
-    """What files hold; where one of several is bad they are read in halves."""
-    if not paths:
+    """What files hold."""
+    origins = [Origin(str(path)) for path in paths]
+    return _read_in_halves(paths, origins, lambda some: kind.read_with_origins(some, spec))
+
+
+def _read_in_halves(
+    given: Sequence[T],
+    origins: Sequence[Origin],
+    read: Callable[[Sequence[T]], tuple[Sequence[Origin], Any]],
+) -> Iterator[Piece]:
+    """What some inputs hold; where one of several is bad they are read in halves."""
+    if not given:
         return
     try:
-        piece = Piece(*kind.read_with_origins(paths, spec))
+        piece = Piece(*read(given))
     except UserError as error:
-        if len(paths) == 1:
-            yield Piece([Origin(str(paths[0]))], error=str(error))
+        if len(given) == 1:
+            yield Piece(origins, error=str(error))
             return
-        half = len(paths) // 2
-        yield from _read_files(paths[:half], spec, kind)
-        yield from _read_files(paths[half:], spec, kind)
+        half = len(given) // 2
+        yield from _read_in_halves(given[:half], origins[:half], read)
+        yield from _read_in_halves(given[half:], origins[half:], read)
     else:
         yield piece
+
+
+def _read_lines(spec: Spec, kind: Kind[Any]) -> Iterator[Piece | None]:
+    """The lines of standard input as they come."""
+
+    def read(some: Sequence[tuple[int, bytes]]) -> tuple[list[Origin], Any]:
+        texts = {number: decode_line(number, content) for number, content in some}
+        for number, text in texts.items():
+            if not text.strip() and not kind.skips_empty_lines:
+                raise UserError(
+                    f"standard input: line {number} is empty; fill it in or leave it out"
+                )
+        filled = {number: text for number, text in texts.items() if text.strip()}
+        origins = [Origin(f"-:{number}") for number in filled]
+        return origins, kind.convert([*filled.values()], spec) if filled else []
+
+    yield None
+    none = True
+    for lines in waiting_lines(_open_standard_input(), AT_ONCE):
+        origins = [Origin(f"-:{number}") for number, _ in lines]
+        for piece in _read_in_halves(lines, origins, read):
+            if piece.origins:
+                none = False
+                yield piece
+        yield None
+    if none:
+        yield Piece([Origin("-")], error="standard input must hold a line that is not empty")
+
+
+def _open_standard_input() -> io.BufferedIOBase:
+    """The bytes of standard input, which a process may be started without."""
+    if sys.stdin is None:
+        raise UserError("- stands for standard input, which is closed; name a file, or open it")
+    found = sys.stdin.buffer
+    assert isinstance(found, io.BufferedIOBase)
+    return found
 
 
 def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Iterator[Piece]:
     """What comes on standard input, as a file that is there until all is predicted and drawn."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    content = sys.stdin.buffer.read()
+    content = _open_standard_input().read()
     found = (end for end, start in STARTS.items() if content.startswith(start))
     path = Path(folder) / f"input{next(found, kind.suffix)}"
     path.write_bytes(content)
@@ -339,14 +473,18 @@ def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Itera
         yield Piece([replace(origin, name=name) for origin, name in pairs], piece.inputs, error)
 
 
-def _gather(found: Iterable[Piece], least: int) -> Iterator[list[Piece]]:
-    """Pieces, as many as hold `least` inputs together."""
+def _gather(found: Iterable[Piece | None], least: int) -> Iterator[list[Piece]]:
+    """Pieces, as many as hold `least` inputs together, or as there are before one that waits."""
     waiting: list[Piece] = []
+    alone = True
     for piece in found:
-        waiting.append(piece)
-        if sum(len(each.origins) for each in waiting if not each.error) >= least:
+        waiting += [piece] if piece else []
+        enough = sum(len(each.origins) for each in waiting if not each.error) >= least
+        if waiting and (enough or piece is None):
             yield waiting
-            waiting = []
+            waiting, alone = [], False
+    if alone and len(waiting) == 1 and waiting[0].error:
+        raise UserError(waiting[0].error)
     if waiting:
         yield waiting
 
@@ -372,16 +510,24 @@ class Out:
     _made: list[Path] = field(default_factory=list)
     _stems: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def suffix(self) -> str:
+        """How the file that was named ends; empty where it is a folder or none was."""
+        return "" if os.path.isdir(self.out or "") else Path(self.out or "").suffix
+
+    def check_new(self) -> None:
+        """Refuse a file that is there, before anything else."""
+        if self.out and self.suffix:
+            require_new(Path(self.out))
+
     def check(self, kind: Kind[Any]) -> None:
         """Refuse a file that nothing can be written to, or that is there, before anything else."""
-        path = Path(self.out or "")
-        if not self.draws or path.is_dir() or not path.suffix:
+        if not self.draws or not self.suffix:
             return
-        if path.exists():
-            raise UserError(f"--out ({shown(path)}) must not be there yet; name another file")
-        if kind.drawn and path.suffix != ".png":
+        self.check_new()
+        if kind.drawn and self.suffix != ".png":
             raise UserError(
-                f"--out ({shown(path)}) must be a folder or end in .png, because pictures are "
+                f"--out ({shown(self.out)}) must be a folder or end in .png, because pictures are "
                 "made, or in .csv or .jsonl for a table"
             )
 
@@ -399,7 +545,7 @@ class Out:
 
     def place(self, name: str) -> Path:
         """Where something that was made is to be written: --out, or a folder of its own."""
-        if self.out and Path(self.out).suffix and not Path(self.out).is_dir():
+        if self.out and self.suffix:
             files.make_folder(Path(self.out).absolute().parent)
             first = not self._made
             self._made.append(Path(self.out))

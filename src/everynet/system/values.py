@@ -21,13 +21,13 @@ from everynet.system.wording import nearest, shown
 def _type_name(kind: Any) -> str:  # noqa: ANN401 -- a type hint
     if typing.get_origin(kind) is tuple:
         inner = [a for a in typing.get_args(kind) if a is not Ellipsis]
-        return f"{_type_name(inner[0])}s separated by commas"
+        return f"{_type_name(inner[0]).removeprefix('a ')}s separated by commas"
     names = {
-        int: "whole number",
-        float: "number",
+        int: "a whole number",
+        float: "a number",
         bool: "true or false",
         str: "text",
-        Path: "path",
+        Path: "a path",
     }
     return names.get(kind, "") or str(getattr(kind, "written_as", kind))
 
@@ -102,7 +102,7 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
 
 def verb_settings(method: Callable[..., Any]) -> dict[str, tuple[Any, Any]]:
     """The keyword-only parameters of `predict`, `sample` or `final`: type and default of each."""
-    hints = typing.get_type_hints(method)
+    hints = typing.get_type_hints(method, include_extras=True)
     return {
         name: (hints.get(name, str), parameter.default)
         for name, parameter in inspect.signature(method).parameters.items()

@@ -120,7 +120,7 @@ def test_how_a_text_is_to_be_cut_is_tried(tmp_path):
     assert " bytes with vocabulary=" in report.facts["bpe"]
     for given, message in (
         ({"tokens": "foo"}, r"unknown tokens 'foo'; did you mean words, ch"),
-        ({"vocabulary": "many"}, r"vocabulary \(many\) must be whole number"),
+        ({"vocabulary": "many"}, r"vocabulary \(many\) must be a whole number"),
         ({"tokens": "bpe", "vocabulary": "9"}, r"vocabulary \(9\) must be 0 or at least 257"),
         ({"sampler": "lanes"}, r"sampler \(lanes\) must be left out: it is for recipes"),
     ):

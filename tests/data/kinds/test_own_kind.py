@@ -260,7 +260,7 @@ def test_mistakes_with_a_kind_of_ones_own_are_one_line(call, tmp_path):
     cases = {
         ("data", "check", "mine.ripple", "kind=riples", *own): "unknown kind 'riples'",
         ("data", "check", "mine.ripple", "kind=ripples"): "unknown kind 'ripples'",
-        ("data", "check", "mine.ripple", "every=two", *own): "every (two) must be whole number",
+        ("data", "check", "mine.ripple", "every=two", *own): "every (two) must be a whole number",
         ("data", "check", "mine.ripple", "size=3", *own): "size (3) must be left out, because",
         ("run", "mine.py", "data=bad.ripple"): "bad.ripple must hold eight numbers a line",
         ("run", "mine.py", "data=digits"): "digits) must be a .ripple file with eight heights",

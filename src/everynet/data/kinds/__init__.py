@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from torch import Tensor
 
@@ -30,8 +30,11 @@ if TYPE_CHECKING:
     from everynet.data.in_memory import Given, Part
 
 S = TypeVar("S")
-Inputs: TypeAlias = "Sequence[Any] | Tensor"
-"""Inputs of a network, one after another: the rows of a tensor, or unequal ones."""
+Inputs: TypeAlias = Annotated[Sequence[Any] | Tensor, "files, read as predict reads its inputs"]
+"""Inputs of a network, one after another: the rows of a tensor, or unequal ones.
+
+A setting of `sample` of this type names files, or has what `predict` takes from Python.
+"""
 
 ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
 """The kinds of the package; those that ask for more of a path come first."""
@@ -69,6 +72,8 @@ class Kind(Generic[S]):
     """Whether predictions are pictures, or can be drawn onto the input."""
     of_texts: ClassVar[bool] = False
     """Whether a string among the inputs is a text, not the name of a file."""
+    skips_empty_lines: ClassVar[bool] = False
+    """Whether an empty line of a file is passed over; elsewhere it is refused."""
 
     def matches(self, path: Path) -> bool:
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
@@ -88,6 +93,10 @@ class Kind(Generic[S]):
         With `like` they are treated as that description says, and nothing is learned of them.
         """
         raise NotImplementedError  # every kind says it
+
+    def reads_lines(self, spec: Spec) -> bool:
+        """Whether each line of a file is one input, and so can be predicted when it comes."""
+        return False
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Inputs]:
         """What `predict` is given, treated as in training, with a name for each."""

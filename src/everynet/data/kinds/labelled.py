@@ -157,6 +157,9 @@ class LabelledTexts(Kind[Labelled]):
         notes = note_unknown(given, splits["train"][0], samples.name)
         return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
+    def reads_lines(self, spec: Spec) -> bool:
+        return bool(spec["each"] == "line")
+
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
         """Each line, or each file where files were learned; of a .tsv the second column."""
         names: list[str] = []

@@ -21,9 +21,13 @@ class Lines(Kind[Any]):
     about: ClassVar[str] = "lines of text: one file in UTF-8"
     suffix: ClassVar[str] = ".txt"
     of_texts: ClassVar[bool] = True
+    skips_empty_lines: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         return False  # a text is what it looks like
+
+    def reads_lines(self, spec: Spec) -> bool:
+        return True
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[str]]:
         """Each line that is not empty, as it is."""

@@ -120,6 +120,9 @@ class TextPairs(Kind[Pairs]):
         )
         return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
+    def reads_lines(self, spec: Spec) -> bool:
+        return True
+
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
         """Each line of a file is one source; of a .tsv the first column of each line."""
         names: list[str] = []

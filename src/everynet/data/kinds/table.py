@@ -129,6 +129,11 @@ class Table(Kind[Samples]):
         """Rows in the units of the data, as csv; points in the plane as a picture too."""
         if path.suffix not in ("", ".csv"):
             raise UserError(f"--out ({shown(path)}) must end in .csv, because rows were made")
+        if path.suffix and made.shape[1] == 2 and (beside := path.with_suffix(".png")).exists():
+            raise UserError(
+                f"--out ({shown(path)}) must be another file, because {shown(beside)} is there and "
+                "the picture of the points would overwrite it"
+            )
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         writer.writerow(spec["features"])

@@ -73,6 +73,7 @@ class Text(Kind[LongText]):
     suffix: ClassVar[str] = ".txt"
     in_memory: ClassVar[str] = "a list of texts, which are joined by line ends"
     of_texts: ClassVar[bool] = True
+    skips_empty_lines: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
         try:
@@ -155,6 +156,9 @@ class Text(Kind[LongText]):
             eval_batch_size=AT_ONCE,
             notes=note_unknown(given, splits["train"][0], shown(samples.name)),
         )
+
+    def reads_lines(self, spec: Spec) -> bool:
+        return True
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
         """Each line that is not empty, as the numbers of its tokens; BLANK is a word to predict."""

@@ -41,6 +41,8 @@ AT_ONCE = 512
 """Texts that are predicted together."""
 SCALE = 0.1
 """Of the initial embeddings: what a rare word has learned must not drown in its noise."""
+DRAWN = 400
+"""Words of a text in the picture of a prediction."""
 NEGATIONS = ("not", "n't", "never", "no")
 
 M = TypeVar("M", bound=nn.Module)
@@ -120,9 +122,18 @@ class TextClassification(Training[M]):
         return {**classified(logits, y), "cross_entropy": loss}
 
     def predict(
-        self, model: M, inputs: Sequence[Tensor], spec: Spec, *, words: int = 3
+        self,
+        model: M,
+        inputs: Sequence[Tensor],
+        spec: Spec,
+        *,
+        words: int = 3,
+        draw: bool = False,
     ) -> Sequence[dict[str, Any]]:
-        """The class, the probability of each, and the `words` with the largest effect e_t."""
+        """The class, the probability of each, and the `words` with the largest effect e_t.
+
+        With `draw` also a picture of the text with each word coloured by its effect.
+        """
         check_words(words)
         tokens, answers = Tokens.of(spec), []
         for text in inputs:
@@ -139,6 +150,14 @@ class TextClassification(Training[M]):
                     "unknown": int((text == tokens.unknown).sum()),
                 }
             )
+            if draw:
+                drawn = [tokens.vocabulary[token] for token in text[:DRAWN].tolist()]
+                label = int(log_p.argmax())
+                name = prediction_label(log_p.exp(), label, spec["classes"])
+                answers[-1]["picture"] = coloured(
+                    [(drawn, effect[:DRAWN], name)],
+                    unit=f"effect of a word on “{spec['classes'][label]}” (log-odds)",
+                )
         return answers
 
     def picture_along(self, model: M, data: Data, history: History) -> Figure:

@@ -27,6 +27,7 @@ from torch.nn.functional import cross_entropy
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.data.kinds import Inputs
 from everynet.data.kinds.text import BLANK
 from everynet.data.samplers import Anywhere, Lanes
 from everynet.data.texts.tokens import Tokens
@@ -227,13 +228,23 @@ class NextToken(Training[Reader, Carried]):
         stop: str = "",
         n: int = 3,
         length: int = 300,
+        prompts: Inputs = (),
     ) -> list[str]:
-        """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`."""
+        """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`.
+
+        Where there are `prompts`, lines of a file, each of them is continued instead.
+        """
         tokens = Tokens.of(spec)
         draw = Draw(generator, temperature, top_k, top_p, tokens.special_numbers)
-        return continue_prompt(
-            model.begin, model.step, tokens, prompt, draw=draw, n=n, length=length, stop=stop
-        )
+        known = [torch.where(line == BLANK, tokens.unknown, line) for line in prompts]
+        texts = [tokens.decode(line.tolist()) for line in known] or [prompt]
+        return [
+            text
+            for one in texts
+            for text in continue_prompt(
+                model.begin, model.step, tokens, one, draw=draw, n=n, length=length, stop=stop
+            )
+        ]
 
     def says(self, model: Reader, spec: Spec, generator: torch.Generator) -> str:
         """A sampled text after the end of a line, or after whatever token there is."""
