@@ -261,7 +261,7 @@ def test_a_sweep_is_not_judged_on_the_test_split(tmp_path, swept):
 
 @pytest.mark.covers("D3")
 def test_a_random_half_finds_a_rate_within_twice_the_best(tmp_path):
-    """Of rates that double; cells that were drawn are those of the whole grid, trained once here."""
+    """Of rates that double; the cells drawn are those of the whole grid, trained once here."""
     rates = [2.0**n for n in range(-5, 4)]
     grid, half = (sweep_of(STEEP, {"lr": rates, "seed": "1"}, random=n) for n in (0, 4))
     table = runs.load(grid, runs.run(grid, tmp_path, device="cpu").folder)

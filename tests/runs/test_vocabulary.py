@@ -14,21 +14,15 @@ from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs import loading, verbs
-from everynet.runs.job import Job
 from everynet.system.errors import Stopped, UserError
 from everynet.system.manifest import read_json, sealed
 from everynet.system.signals import Stop
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SMALL = {
     "steps": 2, "eval_every": 1000, "hidden_size": 4, "window": 4, "batch_size": 2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unseen():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "draw", lambda self, model: ())
-        yield
 
 
 @pytest.fixture

@@ -300,7 +300,7 @@ def _is_plain(module: nn.Module) -> bool:
 
 
 _FACTORS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
-"""Every product of matrices that torch computes is one of these, by the place of its left factor."""
+"""Every product of matrices is one of these to torch, each with the place of its left factor."""
 
 
 class _MatrixProducts(TorchDispatchMode):

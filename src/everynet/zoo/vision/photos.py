@@ -57,6 +57,7 @@ from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.vision.classifier import (
     ImageClassification,
+    check_size,
     predict_validation,
     to_pixels,
     valid_images,
@@ -303,14 +304,8 @@ class Photos(ImageClassification[PhotoNet]):
     # ------------------------------------------------------------------------------------ learning
 
     def model(self, data: Data) -> PhotoNet:
-        in_channels, *size = data.spec["shape"]
-        least = 2 ** (len(self.widths) - 1)
-        if min(size) < least:
-            raise UserError(
-                f"size ({min(size)}) must be at least {least}, because every stage but the last "
-                f"halves the image; do size={least} or give fewer widths"
-            )
-        classes = len(data.spec["classes"])
+        check_size(data.spec, self.widths, "stage")
+        in_channels, classes = data.spec["shape"][0], len(data.spec["classes"])
         return PhotoNet(in_channels, classes, widths=self.widths, blocks=self.blocks)
 
     def is_given(self) -> bool:
