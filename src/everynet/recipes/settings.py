@@ -64,9 +64,13 @@ def setting_docs(recipe: Recipe) -> dict[str, str]:
 def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings replaced; text is converted to the setting's type."""
     values = typed_settings(recipe, given)
-    changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
-    order = tuple(n for n in setting_types(recipe) if n in changed | set(recipe.changed))
-    return replace(recipe, **values, changed=order)
+    given = {n for n in values if n != "seed"}
+    names = {
+        "explicit": given | {*recipe.explicit},
+        "changed": {n for n in given if values[n] != getattr(recipe, n)} | {*recipe.changed},
+    }
+    facts = {key: tuple(n for n in setting_types(recipe) if n in names[key]) for key in names}
+    return replace(recipe, **values, **facts)
 
 
 def typed_settings(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -224,7 +224,7 @@ class ImageClassification(Training[M]):
         return name_classes(torch.cat(parts), spec["classes"])
 
 
-def check_size(spec: Spec, widths: Sequence[int], part: str) -> None:
+def check_halvings(spec: Spec, widths: Sequence[int], part: str) -> None:
     """Refuse images too small for parts of these widths, of which all but the last pool."""
     size, least = min(spec["shape"][1:]), 2 ** (len(widths) - 1)
     if size < least:

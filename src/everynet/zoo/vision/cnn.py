@@ -30,7 +30,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Data
 from everynet.nn.input_checks import require_images
-from everynet.zoo.vision.classifier import ImageClassification, check_size
+from everynet.zoo.vision.classifier import ImageClassification, check_halvings
 
 
 class CNN(nn.Module):
@@ -102,7 +102,7 @@ class CNNPhotographs(ImageClassification[CNN]):
         self.require(min(self.widths, default=0) >= 1, "widths", "one or more numbers from 1 up")
 
     def model(self, data: Data) -> CNN:
-        check_size(data.spec, self.widths, "block")
+        check_halvings(data.spec, self.widths, "block")
         return CNN(data.spec["shape"][0], len(data.spec["classes"]), widths=self.widths)
 
     def activation_layers(self, model: CNN) -> Sequence[str]:
