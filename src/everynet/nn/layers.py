@@ -307,7 +307,7 @@ class _MatrixProducts(TorchDispatchMode):
     """Multiplications in products of matrices: of all, and of each module that is running."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
         self.total, self.inside = 0, [0]
 
     def __torch_dispatch__(

@@ -64,12 +64,14 @@ def setting_docs(recipe: Recipe) -> dict[str, str]:
 def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings replaced; text is converted to the setting's type."""
     values = typed_settings(recipe, given)
-    given = {n for n in values if n != "seed"}
-    names = {
-        "explicit": given | {*recipe.explicit},
-        "changed": {n for n in given if values[n] != getattr(recipe, n)} | {*recipe.changed},
+    explicit = {*recipe.explicit, *values} - {"seed"}
+    differ = {n for n in values if n != "seed" and values[n] != getattr(recipe, n)}
+    changed = {*recipe.changed, *differ}
+    known = setting_types(recipe)  # in the order of fields
+    facts: dict[str, Any] = {
+        "explicit": tuple(n for n in known if n in explicit),
+        "changed": tuple(n for n in known if n in changed),
     }
-    facts = {key: tuple(n for n in setting_types(recipe) if n in names[key]) for key in names}
     return replace(recipe, **values, **facts)
 
 
