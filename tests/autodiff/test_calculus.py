@@ -14,6 +14,7 @@ SURFACES = {
 }
 
 
+@pytest.mark.covers("M9")
 @pytest.mark.parametrize("name", SURFACES)
 def test_the_gradient_is_the_steepest_way_up(name):
     """M9: over unit u the slope is u . grad, at most |grad|, at u = grad / |grad|."""
@@ -31,6 +32,7 @@ def test_the_gradient_is_the_steepest_way_up(name):
     assert directional_derivative(f, x, -g) == pytest.approx(-length, rel=1e-12)
 
 
+@pytest.mark.covers("M9")
 @pytest.mark.parametrize("name", SURFACES)
 def test_the_gradient_is_normal_to_the_level_surface(name):
     """M9: a curve that stays on the surface is at right angles to the gradient."""
@@ -47,6 +49,7 @@ def test_the_gradient_is_normal_to_the_level_surface(name):
     assert abs(tangent @ ad.grad(f)(at)) < 1e-12 * np.linalg.norm(ad.grad(f)(at))
 
 
+@pytest.mark.covers("M10")
 def test_the_five_layouts():
     """M10: each derivative has the stated shape and is the Jacobian."""
     a, x = RANDOM.standard_normal((3, 4)), RANDOM.standard_normal(4)
@@ -68,6 +71,7 @@ def test_the_five_layouts():
         numerator_layout(lambda x: x * x, np.ones((2, 2)))
 
 
+@pytest.mark.covers("M10")
 def test_rules_of_matrix_calculus():
     """M10: y = A x(z), alpha = y(z)^T x(z), and the quotient rule, on random functions of z."""
     a, p, q = RANDOM.standard_normal((3, 4, 5))[:, :4, :4]

@@ -89,6 +89,16 @@ class Stray(Flowers):
         return nn.Linear(data.spec["vocabulary"], 1)
 
 
+@dataclass(frozen=True, kw_only=True)
+class TiedParts(Flowers):
+    """Two layers of one matrix in a network that cannot be called as a whole."""
+
+    def model(self, data: Data) -> nn.ModuleDict:
+        parts = nn.ModuleDict({"first": nn.Linear(4, 4), "second": nn.Linear(4, 4)})
+        parts["second"].weight = parts["first"].weight
+        return parts
+
+
 class Mean:
     """Learns the mean of the targets."""
 
@@ -141,6 +151,7 @@ RECIPES = {
     "wide": Wide(),
     "parts": Parts(),
     "stray": Stray(),
+    "tied-parts": TiedParts(),
     "average": Average(goal="error <= 1000"),
     "double": Doubling(goal="y >= 2"),
 }

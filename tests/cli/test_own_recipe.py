@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from everynet.runs.job import Job
+
 MINE = (Path(__file__).parent / "mine.py").read_text()
 
 
@@ -187,6 +189,38 @@ def test_an_own_step_needs_own_metrics(changed, refused):
     changed(("def objective(self, model", "def step(self, state"))
     line = refused("run", "./mine.py:flowers", "--quiet")
     assert "Flowers must have a method metrics(self, model, batch)" in line
+
+
+@pytest.mark.parametrize(
+    ("update", "learns"),
+    [
+        ("state.descend(sum(terms.values()))", True),
+        ("state.extra.seen += len(batch[0])", True),  # what is gathered before the first descent
+        ("sum(terms.values()).backward()", False),
+    ],
+)
+def test_a_step_that_changes_nothing_is_told_by_its_line(
+    changed, call, monkeypatch, update, learns
+):
+    monkeypatch.setattr(Job, "draw", lambda self, model: ())
+    own = f"""
+    def extra(self, model):
+        gathered = nn.Module()
+        gathered.register_buffer("seen", torch.zeros(()))
+        return gathered
+
+    def step(self, state, batch):
+        terms = self.objective(state.model, batch)
+        {update}
+        return {{name: term.detach() for name, term in terms.items()}}
+"""
+    text = changed((OBJECTIVE, OBJECTIVE + own))
+    code, _, error = call("run", "./mine.py:flowers", "steps=5", "eval_every=2")
+    said = f"./mine.py line {line_with(text, 'def step(')}: step has changed no weight in 2 updates"
+    assert (code, said in error) == (0, not learns)
+    assert error.count("changed no weight") == (not learns)
+    (card,) = Path("runs").glob("*/card.md")
+    assert ("step has changed no weight" in card.read_text()) == (not learns)
 
 
 def test_a_metric_that_the_goal_names_is_looked_for_before_a_folder_is_made(changed, refused):

@@ -57,6 +57,8 @@ def test_a_network_that_asks_nothing_of_the_data_does_not_read_it(call):
 def test_parts_are_listed_where_the_whole_cannot_be_called(call):
     _, out, _ = call("show", f"{MINE}:parts")
     assert re.search(r"first +Linear +10\n +second +Linear +9\n +19 parameters", out)
+    _, out, _ = call("show", f"{MINE}:tied-parts")
+    assert re.search(r"first +Linear +20\n +second +Linear +4\n +24 parameters", out)
 
 
 def test_what_the_data_does_not_say_is_told_by_its_line(refused):

@@ -11,13 +11,28 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, clone, is_classifier
+from sklearn.base import (
+    BaseEstimator,
+    ClassifierMixin,
+    RegressorMixin,
+    TransformerMixin,
+    clone,
+    is_classifier,
+)  # fmt: skip
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import everynet.zoo
-from everynet.nn.estimator import Caller, classification, converge, inputs, labels, regression
+from everynet.nn.estimator import (
+    Caller,
+    classification,
+    converge,
+    inputs,
+    labels,
+    regression,
+    unsupervised,
+)  # fmt: skip
 from everynet.zoo.classic.logistic import LogisticRegression
 
 
@@ -71,6 +86,34 @@ class First(ClassifierMixin, BaseEstimator):
         return labels(self, torch.zeros(len(x), dtype=torch.int64), form)
 
 
+class Centre(TransformerMixin, BaseEstimator):
+    """Learns the mean of the rows, without targets."""
+
+    def fit(self, X, y=None):
+        x, form = unsupervised(self, X)
+        self.mean_ = form.give(x.mean(dim=0))
+        return self
+
+    def transform(self, X):
+        x, form = inputs(self, X)
+        return form.give(x - form.take(self.mean_))
+
+
+def test_without_targets_rows_are_checked_and_come_back_as_they_came():
+    x, _ = table()
+    learned = Centre().fit(x)
+    assert learned.n_features_in_ == 3
+    torch.testing.assert_close(learned.transform(x), x - x.mean(0), rtol=0, atol=0)
+    arrays = Centre().fit(x.numpy())
+    assert type(arrays.mean_) is type(arrays.transform(x.tolist())) is np.ndarray
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        Centre().fit([[1.0], [float("nan")]])
+    with pytest.raises(ValueError, match="X has 2 features, but Centre is expecting 3"):
+        learned.transform(x[:, :2])
+    with pytest.raises(NotFittedError, match="fit"):
+        Centre().transform(x)
+
+
 def test_estimators_are_found():
     names = {cls.__name__ for cls in ESTIMATORS}
     assert {"LeastSquares", "LogisticRegression", "SoftmaxRegression"} <= names
@@ -80,6 +123,7 @@ def test_estimators_are_found():
 @parametrize_with_checks(
     [
         *(cls() for cls in ESTIMATORS),
+        Centre(),
         LogisticRegression(solver="gradient-descent", max_iter=1000),
     ],
     expected_failed_checks=lambda estimator: EXCEPTIONS if estimator.get_params() else {},

@@ -102,6 +102,109 @@ def test_products_of_a_linear_layer_at_every_place():
     assert layer_table(nn.Linear(7, 3), (5, 7))[0].multiplications == 5 * 21
 
 
+def fused(q, k, v):
+    return nn.functional.scaled_dot_product_attention(q, k, v)
+
+
+def fused_and_causal(q, k, v):
+    return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def with_matmul(q, k, v):
+    return (q @ k.mT / 2).softmax(-1).matmul(v)
+
+
+def with_einsum(q, k, v):
+    weights = torch.einsum("bhqd,bhkd->bhqk", q, k).softmax(-1)
+    return torch.einsum("bhqk,bhkd->bhqd", weights, v)
+
+
+def with_baddbmm(q, k, v):
+    q, k, v = (part.flatten(0, 1) for part in (q, k, v))
+    bias = q.new_zeros(len(q), q.shape[1], k.shape[1])
+    return torch.bmm(torch.baddbmm(bias, q, k.mT).softmax(-1), v)[None]
+
+
+class SelfAttention(nn.Module):
+    """Attention of any form between one projection to q, k, v and one back."""
+
+    def __init__(self, width, heads, form):
+        super().__init__()
+        self.into, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.heads, self.form = heads, form
+
+    def forward(self, x):
+        q, k, v = self.into(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.out(self.form(q, k, v).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("heads", [1, 2])
+@pytest.mark.parametrize("form", [fused, fused_and_causal, with_matmul, with_einsum, with_baddbmm])
+def test_products_of_attention(form, heads):
+    """n d (3 d + d) of the projections, n^2 d of queries with keys and of weights with values."""
+    n, d = 5, 8
+    found = layer_table(SelfAttention(d, heads, form), (n, d))
+    assert found[-1][:5] == ("SelfAttention", "SelfAttention", (n, d), 0, 2 * n * n * d)
+    assert found.multiplications == 4 * n * d * d + 2 * n * n * d
+    assert found.functions == []
+
+
+@pytest.mark.parametrize("need_weights", [True, False])
+def test_products_of_attention_between_two_sequences(need_weights):
+    """n queries of width d meet m keys of width k and values of width v, given by name."""
+
+    class Between(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attention = nn.MultiheadAttention(8, 2, kdim=6, vdim=3, batch_first=True)
+
+        def forward(self, x):
+            ways = {"key": x[:, 1:, :6], "value": x[:, 1:, :3], "need_weights": need_weights}
+            return self.attention(query=x, **ways)[0]
+
+    n, m, d, k, v = 5, 4, 8, 6, 3
+    found = layer_table(Between(), (n, d))
+    assert [row.name for row in found] == ["attention"]
+    assert found.multiplications == 2 * n * d * d + m * k * d + m * v * d + 2 * n * m * d
+
+
+def test_products_of_the_transformer_of_torch():
+    """In eval mode it would compute a layer as one function; its rows are there all the same."""
+    n, d, hidden = 5, 8, 16
+    layer = nn.TransformerEncoderLayer(d, 2, hidden, batch_first=True)
+    found = layer_table(nn.TransformerEncoder(layer, 3).eval(), (n, d))
+    attention = [row.multiplications for row in found if row.kind == "MultiheadAttention"]
+    assert attention == [4 * n * d * d + 2 * n * n * d] * 3
+    linear = [row.multiplications for row in found if row.kind == "Linear"]
+    assert linear == [n * d * hidden] * 6
+
+
+def test_products_with_a_vector():
+    class Vector(nn.Module):
+        def forward(self, x):
+            matrix, vector = x.new_empty(3, 8), x[0]
+            return (vector @ vector + matrix @ vector + torch.addmv(matrix[:, 0], matrix, vector))[
+                None
+            ]
+
+    assert layer_table(Vector(), (8,)).multiplications == 8 + 3 * 8 + 3 * 8
+
+
+def test_products_stand_with_the_module_that_computes_them_at_each_call():
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = SelfAttention(8, 2, fused)
+
+        def forward(self, x):
+            return self.inner(self.inner(x)[:, :3]) @ x.new_empty(8, 7)
+
+    rows = [row for row in layer_table(Twice(), (5, 8)) if row.kind != "Linear"]
+    assert [(row.name, row.multiplications) for row in rows] == [
+        *(("inner", 2 * 25 * 8), ("inner", 2 * 9 * 8), ("Twice", 3 * 8 * 7)),
+    ]
+
+
 def count_norm(values, groups, *, gain):
     """Mean, variance, 1 / sigma and gain, each product written out."""
     Counted.products = 0
@@ -468,6 +571,25 @@ def test_shared_and_uncalled_parameters_are_counted_once():
     attention = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
     counted = sum(row.parameters for row in layer_table(attention, (5, 8)))
     assert counted == sum(p.numel() for p in attention.parameters())
+
+
+class Tied(nn.Module):
+    """The weights that give a token its vector score it as an answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed, self.output = nn.Embedding(7, 3), nn.Linear(3, 7, bias=False)
+        self.output.weight = self.embed.weight
+
+    def forward(self, x):
+        return self.output(self.embed(x)) + self.embed(x) @ self.embed.weight.mT
+
+
+def test_tied_weights_are_counted_once_and_multiplied_each_time():
+    found = layer_table(Tied(), (5,), dtype=torch.int64)
+    assert [row.parameters for row in found] == [21, 0, 0, 0]
+    assert [row.multiplications for row in found] == [0, 5 * 21, 0, 5 * 21]
+    assert next(found.foot()) == "21 parameters"
 
 
 def test_a_network_too_large_for_any_memory():

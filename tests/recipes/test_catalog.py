@@ -655,6 +655,8 @@ def test_a_folder_does_not_choose_code(tmp_path):
         ({"settings": []}, "recipe.json is damaged: settings must be a dict in it$"),
         ({"changed": "lr"}, "recipe.json is damaged: changed must be a list in it$"),
         ({"changed": [1]}, "recipe.json is damaged: changed must hold names of settings$"),
+        ({"explicit": "lr"}, "recipe.json is damaged: explicit must hold names of settings$"),
+        ({"explicit": [1]}, "recipe.json is damaged: explicit must hold names of settings$"),
         ({"name": "../a"}, "recipe.json is damaged: name must be one that a file can have$"),
         ({"goal": 1}, "recipe.json is damaged: goal must be a str in it$"),
         ({"goal": "well"}, r"recipe.json: goal \(well\) must read like 'accuracy >= 0.97'$"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -209,6 +209,14 @@ def test_changed_names_what_differs_from_the_zoo():
     assert override(recipe, {"label": "b"}).changed == ("width", "label", "sizes")
     assert override(Every(), {"width": 8, "seed": 5}).changed == ()
     assert override(Every(), {}).changed == ()
+
+
+def test_a_setting_given_with_its_own_value_is_given_and_no_change():
+    recipe = override(override(Every(), {"width": 8, "seed": 5}), {"label": "b"})
+    assert recipe.changed == ("label",)
+    assert recipe.explicit == recipe.settings_given() == ("width", "label")
+    assert replace(Every(), width=9, changed=("width",)).settings_given() == ("width",)
+    assert recipe == replace(recipe, explicit=()), "it is the same recipe"
 
 
 def test_override_keeps_the_facts():

@@ -259,6 +259,19 @@ def test_a_sweep_is_not_judged_on_the_test_split(tmp_path, swept):
     assert rows[0].test() != clean[0].test()
 
 
+@pytest.mark.covers("D3")
+def test_a_random_half_finds_a_rate_within_twice_the_best(tmp_path):
+    """Of rates that double; the cells drawn are those of the whole grid, trained once here."""
+    rates = [2.0**n for n in range(-5, 4)]
+    grid, half = (sweep_of(STEEP, {"lr": rates, "seed": "1"}, random=n) for n in (0, 4))
+    table = runs.load(grid, runs.run(grid, tmp_path, device="cpu").folder)
+    assert len(half.cells()) == 4
+    assert half.cells().items() <= grid.cells().items()
+    best, drawn = (sweep.rows(table)[0].settings["lr"] for sweep in (grid, half))
+    assert rates[1] < best < rates[-2]
+    assert best / 2 <= drawn <= 2 * best
+
+
 def test_the_table_has_mean_and_spread_of_valid_and_test(swept):
     sweep, result, table = swept
     heading, *lines = sweep.table(table)

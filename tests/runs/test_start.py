@@ -21,21 +21,14 @@ from everynet.recipes.settings import override
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
-from everynet.runs.job import Job
 from everynet.system.errors import UserError
 from everynet.system.manifest import read_json
 from everynet.training.loop import begin
 from everynet.training.start import Start
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 ONCE = {"steps": 1, "lr": 1e-30, "eval_every": 1000, "save_every": 1000}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unseen():
-    """Runs without pictures, which take longer than the rest."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "draw", lambda self, model: ())
-        yield
 
 
 @pytest.fixture

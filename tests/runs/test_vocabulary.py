@@ -13,22 +13,17 @@ from everynet.data.loading import load
 from everynet.data.texts.tokens import Tokens
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
+from everynet.recipes.stored import of_run
 from everynet.runs import loading, verbs
-from everynet.runs.job import Job
 from everynet.system.errors import Stopped, UserError
 from everynet.system.manifest import read_json, sealed
 from everynet.system.signals import Stop
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SMALL = {
     "steps": 2, "eval_every": 1000, "hidden_size": 4, "window": 4, "batch_size": 2,
 }  # fmt: skip
-
-
-@pytest.fixture(scope="module", autouse=True)
-def unseen():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Job, "draw", lambda self, model: ())
-        yield
 
 
 @pytest.fixture
@@ -236,11 +231,15 @@ def test_a_run_that_starts_from_a_run_takes_its_vocabulary(texts, run_of, tmp_pa
     )
 
 
-def test_a_vocabulary_of_its_own_where_one_was_chosen(texts, run_of):
+@pytest.mark.parametrize("given", [{"vocabulary": 50}, {"tokens": "characters"}])
+def test_a_vocabulary_of_its_own_where_one_was_chosen(given, texts, run_of):
     before = run_of(data=str(texts[0])).folder
-    after = run_of(data=str(texts[1]), start=str(before), vocabulary=50).folder
+    after = run_of(data=str(texts[1]), start=str(before), **given).folder
     assert "D" in known(after)["spec"]["tokens"]["vocabulary"]
     assert json.loads((after / "recipe.json").read_text())["settings"]["tokens"] == "characters"
+    [(name, value)] = given.items()
+    assert name in of_run(after).settings_given()
+    assert f" {name}={value} " in (after / "card.md").read_text().partition("| repeat with")[2]
 
 
 def stopped(recipe, out):

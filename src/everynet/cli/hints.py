@@ -96,7 +96,7 @@ def _other_rates(recipe: Training, named: str) -> Iterator[tuple[str, str]]:
 
 def _run_again(recipe: Recipe, named: str, **changes: str) -> str:
     """The command of a run with some settings changed; one without a value is left out."""
-    given = {key: written(getattr(recipe, key)) for key in recipe.changed}
+    given = {key: written(getattr(recipe, key)) for key in recipe.settings_given()}
     if recipe.seed:
         given["seed"] = str(recipe.seed)
     given |= changes

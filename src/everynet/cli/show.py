@@ -135,14 +135,18 @@ def _input_shape(model: nn.Module, spec: Spec) -> tuple[int, ...]:
 
 def _layer_table(model: nn.Module, shape: tuple[int, ...]) -> str:
     """Each layer with its shape and cost; without shapes where the input is no single tensor."""
+    from torch import Tensor
+
     from everynet.nn.layers import layer_table
 
     try:
         return str(layer_table(model, shape))
     except (RuntimeError, TypeError, ValueError, IndexError):
-        rows = [("layer", "kind", "parameters")]
+        rows, counted = [("layer", "kind", "parameters")], set[Tensor]()
         for name, module in model.named_modules():
-            if own := sum(p.numel() for p in module.parameters(recurse=False)):
-                rows.append((name or type(module).__name__, type(module).__name__, f"{own:,}"))
-        total = sum(p.numel() for p in model.parameters())
-        return table(rows) + f"\n{total:,} parameters"
+            own = set(module.parameters(recurse=False)) - counted  # tied weights: their first layer
+            counted |= own
+            if own:
+                kind, size = type(module).__name__, sum(p.numel() for p in own)
+                rows.append((name or kind, kind, f"{size:,}"))
+        return table(rows) + f"\n{sum(p.numel() for p in counted):,} parameters"

@@ -1,8 +1,9 @@
 """scikit-learn's contract for our estimators, written once.
 
-An estimator computes on float64 tensors. It asks `regression` or `classification` for them in
-`fit` and `inputs` for them afterwards; each also gives a `Caller`, which hands results back the way
-the caller's data came: tensors for tensors (on their device), arrays for anything else.
+An estimator computes on float64 tensors. It asks `regression`, `classification` or, where there
+are no targets, `unsupervised` for them in `fit` and `inputs` for them afterwards; each also gives a
+`Caller`, which hands results back the way the caller's data came: tensors for tensors (on their
+device), arrays for anything else.
 
     class Mean(RegressorMixin, BaseEstimator):
         def fit(self, X: Array, y: Array) -> Self:
@@ -106,12 +107,19 @@ def classification(
     return form.take(rows), form.take(index), form
 
 
+def unsupervised(
+    estimator: Estimator, X: Array, *, reset: bool = True
+) -> tuple[Float[Tensor, "samples features"], Caller]:
+    """Validated inputs to fit without targets, and the form of results."""
+    rows = validate_data(estimator, _array(X), dtype=np.float64, reset=reset)
+    form = Caller.of(X)
+    return form.take(rows), form
+
+
 def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples features"], Caller]:
     """Validated inputs of a fitted estimator; before `fit`, NotFittedError."""
     check_is_fitted(estimator)
-    rows = validate_data(estimator, _array(X), dtype=np.float64, reset=False)
-    form = Caller.of(X)
-    return form.take(rows), form
+    return unsupervised(estimator, X, reset=False)
 
 
 def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Caller) -> Array:
@@ -153,6 +161,23 @@ class Learned(NamedTuple):
             numbers = numbers.astype(np.float64)  # or `low` and `high` might be too large for it
         inside = bool(((numbers >= self.low) & (numbers <= self.high)).all())
         return inside and not (self.ascending and (numbers[1:] <= numbers[:-1]).any())
+
+
+def linear_classifier(classes: str, outputs: str) -> dict[str, Learned]:
+    """What a linear classifier learns: a weight for each feature and a bias for each output."""
+    return {
+        "n_features_in_": Learned("int", "features", low=1),
+        "classes_": Learned("int64", classes, ascending=True),
+        "coef_": Learned("float64", f"{outputs} features"),
+        "intercept_": Learned("float64", outputs),
+    }
+
+
+CONVERGED = {
+    "gradient_curve_": Learned("float64", "iterates", low=0),
+    "n_iter_": Learned("int", low=1),
+}
+"""What is kept of the iterates that `converge` followed."""
 
 
 def _type_of(value: object) -> str:

@@ -11,10 +11,15 @@ places, which do not all see equally much. Padding is not subtracted, so a deep 
 than the image, and the statistics of a norm are not counted as seeing.
 
 A multiplication is a product of two numbers in the forward pass of one sample, products with
-padded zeros included; additions, comparisons, roots, exponentials are none. The memory of a layer
-is its output for one sample at four bytes a number, none where it is its input seen another way;
-what functions make between layers is left out. A convolution, pool or matrix product that is
-called as a function, not as a module, has no row; the table names it at its foot.
+padded zeros and masked places included; additions, comparisons, roots, exponentials are none. Of
+attention and of whatever multiplies matrices by a function (`q @ k.mT`, `einsum`, torch's fused
+attention), the products of matrices alone are counted, in the row of the module that called it:
+
+    4 n d^2 + 2 n^2 d        self-attention over n tokens of width d, causal or not, of any heads
+
+The memory of a layer is its output for one sample at four bytes a number, none where it is its
+input seen another way; what functions make between layers is left out. A convolution or pool that
+is called as a function, not as a module, has no row; the table names it at its foot.
 
     print(layer_table(torchvision.models.resnet18(), (3, 224, 224)))
 """
@@ -31,6 +36,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.hooks import RemovableHandle
 
 
@@ -118,20 +124,23 @@ def layer_table(
 ) -> LayerTable:
     """Every layer in the order it is called, for one sample of this shape.
 
-    A layer is a module without children, or one with parameters that no row has counted before.
+    A layer is a module without children, one with parameters that no row has counted before, or one
+    that multiplies matrices itself.
     Nothing is computed: the network may be on any device, also on "meta", and is left as it was.
     """
     if dtype is None:
         dtype = next((p.dtype for p in model.parameters()), torch.float32)
     x = torch.empty(1, *shape, dtype=dtype, device="meta")
     slides = any(isinstance(m, _SLIDING + _TRANSPOSED) for m in model.modules())
-    fields = _Fields(x, tuple(shape[1:]) if slides else ())
+    products = _MatrixProducts()
+    fields = _Fields(x, tuple(shape[1:]) if slides else (), products)
     rows: list[Layer] = []
     counted: set[Tensor] = set()
     stored = {_storage(x)}
 
     def add_row(name: str, module: nn.Module, given: object, output: object) -> None:
         fields.inside.pop()
+        matrices = products.inside.pop()
         inputs, outputs = list(_tensors(given)), list(_tensors(output))
         if not inputs or not outputs:
             return
@@ -141,7 +150,7 @@ def layer_table(
         # those of children that were not called too, where it used them itself
         own = [p for p in module.parameters() if id(p) in fields.used and p not in counted]
         counted.update(own)
-        if leaf or own:
+        if leaf or own or matrices:
             fresh = {_storage(t): t.numel() for t in outputs if _storage(t) not in stored}
             stored.update(fresh)
             rows.append(
@@ -150,15 +159,19 @@ def layer_table(
                     kind=type(module).__name__,
                     shape=tuple(made.shape[1:]),
                     parameters=sum(p.numel() for p in own),
-                    multiplications=_multiplications(module, inputs[0], made),
+                    multiplications=_multiplications(module, inputs[0], made, matrices),
                     receptive_field=field.sizes if field and field.sizes else None,
                     memory=4 * sum(fresh.values()),
                     kernel=_kernel(module, len(made.shape) - 2),
                 )
             )
 
-    hooked = _hooked(model, add_row, fields.enter)
-    with _shapes_only(model) as tensors, hooked, fields, torch.no_grad():
+    def enter(name: str, module: nn.Module) -> None:
+        fields.inside.append((name or type(module).__name__, module))
+        products.inside.append(0)
+
+    hooked = _hooked(model, add_row, enter)
+    with _shapes_only(model) as tensors, hooked, products, fields, torch.no_grad():
         torch.func.functional_call(model, tensors, (x,))
     return LayerTable(
         rows, sum(p.numel() for p in model.parameters()), list(dict.fromkeys(fields.unnoticed))
@@ -250,7 +263,9 @@ _MULTIPLY_NOTHING = {
 }
 
 
-def _multiplications(module: nn.Module, x: Tensor, y: Tensor) -> int | None:
+def _multiplications(module: nn.Module, x: Tensor, y: Tensor, matrices: int) -> int | None:
+    if matrices and (isinstance(module, nn.MultiheadAttention) or not _is_layer(module)):
+        return matrices
     values = y[0].numel()
     each: int | None = None  # products for one value of the output
     if isinstance(module, nn.Linear):
@@ -284,6 +299,33 @@ def _is_plain(module: nn.Module) -> bool:
     return bare and type(module).__module__ in _MULTIPLY_NOTHING
 
 
+_FACTORS = {"mm": 0, "bmm": 0, "mv": 0, "dot": 0, "addmm": 1, "baddbmm": 1, "addmv": 1}
+"""Every product of matrices is one of these to torch, each with the place of its left factor."""
+
+
+class _MatrixProducts(TorchDispatchMode):
+    """Multiplications in products of matrices: of all, and of each module that is running."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types there
+        self.total, self.inside = 0, [0]
+
+    def __torch_dispatch__(
+        self,
+        func: Any,  # noqa: ANN401 -- an overload of an operator, which torch does not type
+        types: object,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:  # noqa: ANN401 -- whatever the operator returns
+        result = func(*args, **(kwargs or {}))
+        place = _FACTORS.get(func.overloadpacket.__name__)
+        if place is not None:
+            made = result.numel() * args[place].shape[-1]
+            self.total += made
+            self.inside[-1] += made
+        return result
+
+
 # ------------------------------------------------------------------------------- receptive field
 
 
@@ -309,9 +351,9 @@ class _Fields(TorchFunctionMode):
     one, says better.
     """
 
-    def __init__(self, x: Tensor, image: tuple[int, ...]) -> None:
+    def __init__(self, x: Tensor, image: tuple[int, ...], products: _MatrixProducts) -> None:
         super().__init__()
-        self.image = image
+        self.image, self.products = image, products
         self.inside: list[tuple[str, nn.Module]] = []
         self.unnoticed: list[str] = []
         self.used: set[int] = set()
@@ -330,7 +372,9 @@ class _Fields(TorchFunctionMode):
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:  # noqa: ANN401 -- whatever the function returns
         """Call a function of torch; what it makes sees all that its arguments see."""
+        before = self.products.total
         result = func(*args, **(kwargs or {}))
+        multiplied = self.products.total > before
         arguments = list(_tensors((args, kwargs or {})))
         self.used.update(map(id, arguments))
         given = [t for t in arguments if id(t) in self.known]
@@ -340,15 +384,11 @@ class _Fields(TorchFunctionMode):
             field = None if mixes else _joined([self.of(tensor) for tensor in given])
             if function in _REDUCES and given[0].dim() > 2 and _is_one_place(result):
                 field = Field(self.image, (1,) * len(self.image))
-            if mixes and self.inside and not _is_layer(self.inside[-1][1]):
+            if mixes and not multiplied and self.inside and not _is_layer(self.inside[-1][1]):
                 self.unnoticed.append(f"{function} in {self.inside[-1][0]}")
             for tensor in _tensors(result):
                 self.known[id(tensor)] = (tensor, field)
         return result
-
-    def enter(self, name: str, module: nn.Module) -> None:
-        """A module begins; whoever hears of its end takes it from `inside`."""
-        self.inside.append((name or type(module).__name__, module))
 
     def through(self, module: nn.Module, x: Tensor, y: Tensor) -> Field | None:
         """The field of what a layer made of `x`, kept for what follows."""
@@ -454,7 +494,9 @@ def _hooked(
     for name, module in model.named_modules():
         handles += [
             module.register_forward_pre_hook(lambda m, _x, name=name: before(name, m)),
-            module.register_forward_hook(lambda m, x, y, name=name: after(name, m, x, y)),
+            module.register_forward_hook(
+                lambda m, x, named, y, name=name: after(name, m, (x, named), y), with_kwargs=True
+            ),
         ]
     try:
         yield

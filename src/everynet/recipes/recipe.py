@@ -85,9 +85,9 @@ class Goal:
         return value if self.relation in (">=", ">") else -value
 
 
-def fact(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
+def fact(default: Any, *, compare: bool = True) -> Any:  # noqa: ANN401 -- the type of a field follows its default
     """A field that describes a recipe and is no setting: it cannot be overridden."""
-    return field(default=default, metadata={"setting": False})
+    return field(default=default, compare=compare, metadata={"setting": False})
 
 
 def later(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
@@ -108,6 +108,8 @@ class Recipe:
     name: str = fact("")
     changed: tuple[str, ...] = fact(())
     """Settings that differ from the recipe of the zoo: with any of them no goal is claimed."""
+    explicit: tuple[str, ...] = fact((), compare=False)
+    """Settings that were given, be it with the value of the recipe: data does not choose them."""
 
     kind: ClassVar[str] = ""
     writes: ClassVar[str] = ""
@@ -161,6 +163,10 @@ class Recipe:
             raise UserError(unknown(name, value, known))
 
     # ------------------------------------------------------------------------ goal, size, pictures
+
+    def settings_given(self) -> tuple[str, ...]:
+        """Settings that were given or differ from the recipe of the zoo, in the order of fields."""
+        return tuple(f.name for f in fields(self) if f.name in {*self.changed, *self.explicit})
 
     def goals(self) -> tuple[Goal, ...]:
         """The goal, clause by clause."""

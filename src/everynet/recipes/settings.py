@@ -64,9 +64,15 @@ def setting_docs(recipe: Recipe) -> dict[str, str]:
 def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings replaced; text is converted to the setting's type."""
     values = typed_settings(recipe, given)
-    changed = {n for n, v in values.items() if n != "seed" and v != getattr(recipe, n)}
-    order = tuple(n for n in setting_types(recipe) if n in changed | set(recipe.changed))
-    return replace(recipe, **values, changed=order)
+    explicit = {*recipe.explicit, *values} - {"seed"}
+    differ = {n for n in values if n != "seed" and values[n] != getattr(recipe, n)}
+    changed = {*recipe.changed, *differ}
+    known = setting_types(recipe)  # in the order of fields
+    facts: dict[str, Any] = {
+        "explicit": tuple(n for n in known if n in explicit),
+        "changed": tuple(n for n in known if n in changed),
+    }
+    return replace(recipe, **values, **facts)
 
 
 def typed_settings(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,6 +44,7 @@ def describe_recipe(recipe: Recipe) -> dict[str, Any]:
         "file": source_file(recipe),
         "goal": recipe.goal,
         "changed": list(recipe.changed),
+        "explicit": list(recipe.explicit),
         "settings": plain_settings(recipe),
         **base,
     }
@@ -103,7 +104,8 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
             f"{path} has no setting {missing[0]}, because it was changed or another version of "
             "everynet wrote it; run the recipe anew, or use that version"
         )
-    facts = {"name": stored["name"], "goal": stored["goal"], "changed": tuple(stored["changed"])}
+    facts = {"name": stored["name"], "goal": stored["goal"]}
+    facts |= {name: tuple(stored.get(name, ())) for name in _NAMES}
     try:
         Goal.parse(stored["goal"])
         if not stored["settings"].keys() <= setting_types(recipe).keys():
@@ -116,6 +118,7 @@ def _with_settings(recipe: Recipe, stored: Mapping[str, Any], path: Path) -> Rec
 FORMAT = 5
 """What a run folder looks like; a folder of another format is refused."""
 _FORM = {"name": str, "class": str, "file": str, "settings": dict, "changed": list, "goal": str}
+_NAMES = ("changed", "explicit")  # lists of settings; older folders lack the second
 
 
 def read_stored(path: Path) -> dict[str, Any]:
@@ -137,8 +140,10 @@ def _check_form(stored: Any, path: Path) -> None:  # noqa: ANN401 -- from JSON
     for name, kind in _FORM.items():
         if not isinstance(stored, dict) or not isinstance(stored.get(name), kind):
             raise UserError(f"{path} is damaged: {name} must be a {kind.__name__} in it")
-    if not all(isinstance(name, str) for name in stored["changed"]):
-        raise UserError(f"{path} is damaged: changed must hold names of settings")
+    for key in _NAMES:
+        names = stored.get(key, [])
+        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+            raise UserError(f"{path} is damaged: {key} must hold names of settings")
     if not re.fullmatch(r"[^\W_][^/\\\x00-\x1f\x7f]{0,99}", stored["name"]):
         raise UserError(f"{path} is damaged: name must be one that a file can have")
 

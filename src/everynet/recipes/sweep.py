@@ -301,7 +301,7 @@ class Sweep(Experiment):
         ]
 
     def _fixed(self) -> list[str]:
-        return [f"{key}={as_text(getattr(self.base, key))}" for key in self.base.changed]
+        return [f"{key}={as_text(getattr(self.base, key))}" for key in self.base.settings_given()]
 
     def verdict(self, table: Table) -> str:
         """How the best was found, in words."""

@@ -163,7 +163,8 @@ class Training(Recipe, Generic[M, X]):
         evaluations are enough however short an epoch is, because each may write a checkpoint.
         """
         every, epoch = self.steps // _LOOKS, self.updates_per_epoch(data)
-        short = data.own and not self.eval_every and 0 < epoch < every
+        given = self.eval_every or "eval_every" in self.settings_given()
+        short = data.own and not given and 0 < epoch < every
         return {"eval_every": every} if short else {}
 
     def model(self, data: Data) -> M:

@@ -23,7 +23,7 @@ def command(recipe: Recipe, file: str) -> str:
     name = f"{file}:{own}" if file else own
     if isinstance(recipe, Sweep):
         return shlex.join(recipe.command(name))
-    given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.changed]
+    given = [f"{key}={written(getattr(recipe, key))}" for key in recipe.settings_given()]
     if recipe.seed:
         given.append(f"seed={recipe.seed}")
     return shlex.join(["everynet", "run", name, *given])

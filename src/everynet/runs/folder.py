@@ -79,13 +79,13 @@ def with_vocabulary(recipe: Recipe) -> Recipe:
     """The recipe with the run or the published file whose vocabulary it takes, if any.
 
     `tokens` may name one. A recipe of text that starts from a run takes the vocabulary of that one,
-    unless `tokens` or `vocabulary` was changed.
+    unless `tokens` or `vocabulary` was given.
     """
     tokens, start = getattr(recipe, "tokens", None), getattr(recipe, "start", Trained())
     held: dict[str, Any] = {}
     if isinstance(tokens, str) and tokens not in KINDS and _holds_vocabulary(Path(tokens)):
         held = {"tokens": str(Path(tokens).absolute())}
-    elif tokens in KINDS and start and not {"tokens", "vocabulary"} & {*recipe.changed}:
+    elif tokens in KINDS and start and not {"tokens", "vocabulary"} & {*recipe.settings_given()}:
         known = "tokens" in (start.described() or {})
         held = {"tokens": str(Path(start.path).absolute()), "vocabulary": 0} if known else {}
     return replace(recipe, **held)
@@ -102,13 +102,18 @@ def takes_vocabulary(recipe: Recipe) -> bool:
 
 
 def read_dataset(recipe: Training[Any, Any] | Fitting[Any], folder: Path = Path()) -> Data:
-    """The data of a recipe; once a run has begun, its vocabulary is read from its own folder."""
+    """The data of a recipe; once a run has begun, what it took from others is in its own folder."""
+    begun = folder != Path() and (folder / "spec.json").exists()
+    start = getattr(recipe, "start", Trained())
+    own: dict[str, Any] = {}
+    if begun and start:
+        own["start"] = replace(start, path=str(folder.absolute()), sha256="")
     if not takes_vocabulary(recipe):
-        data = recipe.dataset()
+        data = replace(recipe, **own).dataset()
         require_returned(recipe, "dataset", data, Data, "a Data, such as load(...) makes")
         return data
-    begun = folder != Path() and (folder / "spec.json").exists()
-    own: dict[str, Any] = {"tokens": str(folder.absolute())} if begun else {}
+    if begun:
+        own["tokens"] = str(folder.absolute())
     data = replace(recipe, **own).dataset()
     known = {name: data.spec[name] for name in ("tokens", "target_tokens") if name in data.spec}
     note(f"vocabulary of {recipe.tokens}", digest(canonical(known)))  # type: ignore[union-attr]  # seen

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,7 +10,9 @@ import torch
 from everynet.data.dataset import Data
 from everynet.data.report import rare
 from everynet.recipes.recipe import Recipe
+from everynet.recipes.state import State
 from everynet.recipes.training import Training
+from everynet.system.user_files import line_of_method
 from everynet.system.wording import shown, written
 
 
@@ -44,6 +46,25 @@ def _count_classes(data: Data) -> dict[str, int]:
         return {}
     counts = torch.bincount(labels, minlength=len(classes)).tolist()
     return dict(zip(classes, counts, strict=True))
+
+
+def sum_tensors(recipe: Training[Any, Any], state: State[Any, Any]) -> list[float]:
+    """The sum of each tensor that learning may change, where the `step` is the user's own."""
+    if type(recipe).step.__module__.startswith("everynet."):
+        return []
+    both = [*state.model.state_dict().values(), *state.extra.state_dict().values()]
+    return [float(tensor.double().sum()) for tensor in both]
+
+
+def on_step(
+    recipe: Training[Any, Any], state: State[Any, Any], before: Sequence[float]
+) -> Iterator[str]:
+    """Whether a `step` of the user's own left all as it was `before` the first update."""
+    if before and before == sum_tensors(recipe, state):
+        yield (
+            f"{line_of_method(type(recipe), 'step')}: step has changed no weight in "
+            f"{state.step:,} updates, so nothing is learned; end it in state.descend(loss)"
+        )
 
 
 def on_metrics(metrics: Mapping[str, float]) -> Iterator[str]:

@@ -152,6 +152,7 @@ class TrainingJob(Job):
         history, self.reported = log.evaluations, len(log.rows)
         progress.begin(state.step)
         self.update = update = Update(recipe, state, self.data, self.setup, world)
+        before = notes.sum_tensors(recipe, state)
         on_cuda, alone = self.setup.device.type == "cuda", world.size == 1
         for record in train(recipe, state, self.data, history=history, update=update):
             step, last = record.step, record.step == until
@@ -167,6 +168,8 @@ class TrainingJob(Job):
                 log.flush(world)
                 with pace.pause(evaluates=True):
                     history.append(self.evaluate())
+                self.tell(notes.on_step(recipe, state, before))
+                before = []
                 progress.newest = self.describe_newest(history[-1]["valid"])
                 last = last or self.is_out_of_patience()
             if last or self.is_due_to_save(step):

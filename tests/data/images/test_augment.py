@@ -1,5 +1,6 @@
 """Augmentations: what they do to pixels, that labels stay, that only the generator decides."""
 
+import itertools
 import math
 
 import pytest
@@ -537,6 +538,37 @@ def test_a_sample_whose_last_box_would_leave_stays_as_it_is():
         for before, after, freely in zip(batch, moved, free, strict=False):
             assert torch.equal(after[stayed], before[stayed])
             assert torch.equal(after[~stayed], freely[~stayed])
+
+
+@pytest.mark.parametrize("padding", [0, 3])
+def test_a_smaller_crop_never_loses_the_last_box(padding):
+    """Boxes of a few pixels, drawn in white; an image that shows one is cropped as ever."""
+    count, height, width, size = 400, 18, 24, 7
+    random = torch.Generator().manual_seed(0)
+    sides = torch.tensor([width, height])
+    first = (torch.rand(count, 2, 2, generator=random) * (sides - 2)).long()
+    last = torch.minimum(first + 1 + torch.randint(0, 3, first.shape, generator=random), sides)
+    kinds = torch.tensor([[[0.0], [-1.0]], [[-1.0], [1.0]], [[0.0], [1.0]], [[-1.0], [-1.0]]])
+    kinds = kinds.repeat(count // 4, 1, 1)
+    boxes = torch.cat([kinds, first / sides, last / sides], 2)
+    x = torch.zeros(count, 1, height, width)
+    for number, box in itertools.product(range(count), range(2)):
+        if kinds[number, box] >= 0:
+            (left, top), (right, bottom) = first[number, box], last[number, box]
+            x[number, :, top:bottom, left:right] = 1
+    plain, _ = crop(size, padding, 0.0)((x, boxes), draw(x, 5))
+    found, kept = crop(size, padding, 0.0)((x, boxes), draw(x, 5, parts=("image", "boxes")))
+    had, left = (kinds[..., 0] >= 0).any(1), (kept[..., 0] >= 0).any(1)
+    assert torch.equal(had, left)
+    seen = plain.sum((1, 2, 3)) > 0
+    assert 50 < int((had & ~seen).sum()) < 300
+    assert torch.equal(found[seen], plain[seen])
+    drawn = torch.zeros_like(found)
+    for number, box in itertools.product(range(count), range(2)):
+        if kept[number, box, 0] >= 0:
+            left, top, right, bottom = (kept[number, box, 1:] * size).round().long().tolist()
+            drawn[number, :, top:bottom, left:right] = 1
+    assert torch.equal(drawn, found), "boxes lie where they are drawn"
 
 
 def test_what_comes_into_a_mask_from_outside_is_class_0():

@@ -112,6 +112,7 @@ def test_steps_follow_from_the_rows_of_ones_own_table(tmp_path):
     }
     assert override(given, {"passes": 0}).suited(data) == {"eval_every": 20}
     assert override(given, {"steps": 1000, "eval_every": 7}).suited(data) == {}
+    assert override(given, {"steps": given.steps, "eval_every": 0}).suited(data) == {}
 
 
 def test_known_sets_are_trained_as_ever():

@@ -1,6 +1,7 @@
 """Photos of one's own: what is chosen by their number, what fine-tuning freezes and records."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +12,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 import everynet
+from everynet import runs
 from everynet.data.dataset import Data
 from everynet.data.images.standardize import Standardize, restandardize
 from everynet.data.loading import load
@@ -18,12 +20,14 @@ from everynet.data.sets import vgg19
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.recipes.trained import Trained
+from everynet.runs import loading
 from everynet.runs.best_weights import BestWeights
 from everynet.system.errors import UserError
 from everynet.training.loop import begin, train
 from everynet.training.start import Start
 from everynet.zoo.vision import photos
 from everynet.zoo.vision.photos import PhotoNet, PhotoVGG, suitable_widths
+from tests.runs.test_vocabulary import stopped
 
 
 def make_folder(root, count=24, *, sides=(20,), classes=("cat", "dog"), grey=False):
@@ -150,6 +154,14 @@ def test_settings_that_were_given_stay(folder):
     assert find("photos").suited(replace(described(900), own=False)) == {}, "the recipe as it is"
 
 
+def test_settings_that_were_given_with_their_own_value_stay(folder):
+    own = find("photos")
+    names = ("blocks", "widths", "steps", "batch_size", "lr", "pixels", "mirror", "mixup", "size")
+    given = recipe(folder, eval_every=0, **{name: getattr(own, name) for name in names})
+    assert not {*names, "eval_every"} & given.suited(described(9_000)).keys()
+    assert given.sized().size == own.size
+
+
 def test_weights_of_classes_are_not_mixed(folder):
     found = recipe(folder, class_weight="balanced").suited(described(20))
     assert found["mixup"] == 0
@@ -254,6 +266,24 @@ def test_given_features_are_frozen_first_and_then_thawed(finished, folder):
         assert not {"output.weight", "output.bias"} & same
         weights = {n for n in before if n.startswith("features")} - norms
         assert weights <= same if record.step <= 3 else not weights & same
+
+
+def test_a_run_that_was_begun_needs_the_one_it_started_from_no_more(
+    finished, folder, tmp_path, monkeypatch
+):
+    """How its images are standardised is in its own folder."""
+    monkeypatch.setattr("everynet.runs.job.Job.draw", lambda *_: ())
+    before = shutil.copytree(finished[0].folder, tmp_path / "before")
+    given = {"start": str(before), "steps": 4, "frozen": 0.5}
+    whole = runs.run(recipe(folder, **given), tmp_path / "whole", device="cpu")
+    half = stopped(recipe(folder, **given), tmp_path / "half")
+    shutil.rmtree(before)
+    done = loading.resume(half)
+    assert done.metrics == whole.metrics
+    wanted = everynet.trained(whole.folder).tensors()
+    assert all(torch.equal(t, wanted[n]) for n, t in everynet.trained(half).tensors().items())
+    assert everynet.evaluate(half) == pytest.approx(done.metrics)
+    assert everynet.evaluate(half, folder)["accuracy"] >= 0
 
 
 def test_classes_may_all_be_new(finished, tmp_path):

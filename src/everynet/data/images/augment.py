@@ -3,7 +3,8 @@
 Each factory returns a function of a batch and a `Draw`, which holds all its random numbers:
 `load("mnist", kind="image", batch_size=128, augment=compose(shift(2), rotate(10)))`. What moves an
 image moves its mask, map or boxes alike (`Draw.parts` says which tensor is what); labels stay, and
-no image looks at another. A sample whose last box would leave the image is not moved. Pixels that
+no image looks at another. A sample whose last box would leave the image is not moved, and a smaller
+crop that would lose it is moved until it shows the middle of the first. Pixels that
 come in from outside are `fill`: one number, one a channel (`images.black(spec)`), or, where none is
 given, the lowest value that each channel has in the image: the blank paper of a digit. In a mask
 and in a map they are 0.
@@ -14,7 +15,7 @@ and in a map they are 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import zip_longest
 from math import inf, pi
@@ -85,7 +86,7 @@ def _move(move: Move, batch: Batch, draw: Draw, fill: Fill) -> Batch:
                 tensor = move.boxes(tensor, size)  # noqa: PLW2901
         moved.append(tensor)
     parts = draw.parts[: len(batch)]
-    if "boxes" not in parts or moved[0].shape != batch[0].shape:  # a smaller crop has no way back
+    if "boxes" not in parts or moved[0].shape != batch[0].shape:  # `crop` sees to it
         return tuple(moved)
     at = parts.index("boxes")
     had, left = ((boxes[..., 0] >= 0).any(1) for boxes in (batch[at], moved[at]))
@@ -243,9 +244,28 @@ def crop(size: int, padding: int = 0, fill: Fill = None) -> Augment:
                 f"size ({size}) must be at most {size + min(room)}, the side of the padded image"
             )
         top, left = (draw.integers(-padding, free - padding, 1)[0] for free in room)
-        return _move(Window(top, left, (size, size), padding), batch, draw, fill)
+        window = Window(top, left, (size, size), padding)
+        parts, whole = draw.parts[: len(batch)], (batch[0].shape[2], batch[0].shape[3])
+        if "boxes" in parts and whole != window.size:
+            window = _show_a_box(window, batch[parts.index("boxes")], whole)
+        return _move(window, batch, draw, fill)
 
     return apply
+
+
+def _show_a_box(window: Window, boxes: Boxes, size: tuple[int, int]) -> Window:
+    """Windows that lost all boxes of their image, moved until they show the middle of the first."""
+    had, left = ((kept[..., 0] >= 0).any(1) for kept in (boxes, window.boxes(boxes, size)))
+    first = (boxes[..., 0] >= 0).long().argmax(1)[:, None, None].expand(-1, 1, 4)
+    ends = boxes[..., 1:].gather(1, first)[:, 0].unflatten(1, (2, 2))  # batch ends axes
+    middle = ends.mean(1).clamp(0, 1).T
+    moved = []
+    for start, place, pixels, side in zip(
+        (window.left, window.top), middle, size[::-1], window.size[::-1], strict=True
+    ):
+        pixel = (place * pixels).long().clamp(max=pixels - 1)
+        moved.append(torch.where(had & ~left, start.clamp(pixel - side + 1, pixel), start))
+    return replace(window, left=moved[0], top=moved[1])
 
 
 def flip(chance: Number = 0.5) -> Augment:

@@ -40,14 +40,15 @@ from everynet.metrics import classified, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import (
+    CONVERGED,
     Array,
     Caller,
-    Learned,
     check_learned,
     classification,
     converge,
     inputs,
     labels,
+    linear_classifier,
 )
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
@@ -119,14 +120,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
 
     def check_learned(self) -> None:
         """Refuse values that `fit` does not give, such as a run folder may hold."""
-        check_learned(vars(self), {
-            "n_features_in_": Learned("int", "features", low=1),
-            "classes_": Learned("int64", "2", ascending=True),
-            "coef_": Learned("float64", "1 features"),
-            "intercept_": Learned("float64", "1"),
-            "gradient_curve_": Learned("float64", "iterates", low=0),
-            "n_iter_": Learned("int", low=1),
-        })  # fmt: skip
+        check_learned(vars(self), linear_classifier("2", "1") | CONVERGED)
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()

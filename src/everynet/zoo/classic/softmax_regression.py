@@ -35,14 +35,15 @@ from everynet.metrics import classified, confusion, name_classes
 from everynet.metrics.meanings import CLASSES, meanings
 from everynet.metrics.separability import separating_weights
 from everynet.nn.estimator import (
+    CONVERGED,
     Array,
     Caller,
-    Learned,
     check_learned,
     classification,
     converge,
     inputs,
     labels,
+    linear_classifier,
 )
 from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
@@ -101,14 +102,7 @@ class SoftmaxRegression(ClassifierMixin, BaseEstimator):
 
     def check_learned(self) -> None:
         """Refuse values that `fit` does not give, such as a run folder may hold."""
-        check_learned(vars(self), {
-            "n_features_in_": Learned("int", "features", low=1),
-            "classes_": Learned("int64", "classes", ascending=True),
-            "coef_": Learned("float64", "classes features"),
-            "intercept_": Learned("float64", "classes"),
-            "gradient_curve_": Learned("float64", "iterates", low=0),
-            "n_iter_": Learned("int", low=1),
-        })  # fmt: skip
+        check_learned(vars(self), linear_classifier("classes", "classes") | CONVERGED)
 
 
 @dataclass(frozen=True)

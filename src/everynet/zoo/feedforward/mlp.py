@@ -174,7 +174,7 @@ class Supervised(Training[MLP]):
         """At most `MOST_STEPS` steps for `passes` over one's own table, and balanced weights."""
         found: dict[str, Any] = {}
         steps = min(self.passes * self.updates_per_epoch(data), MOST_STEPS)
-        table = data.own and data.spec["kind"] == "table" and "steps" not in self.changed
+        table = data.own and data.spec["kind"] == "table" and "steps" not in self.settings_given()
         if table and steps > self.steps:
             found["steps"] = steps
         if self.class_weight and not self.class_weights:

@@ -40,7 +40,15 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.kernels.perceptron import perceptron
 from everynet.metrics import classified
 from everynet.metrics.meanings import CLASSES, meanings
-from everynet.nn.estimator import Array, Learned, check_learned, classification, inputs, labels
+from everynet.nn.estimator import (
+    Array,
+    Learned,
+    check_learned,
+    classification,
+    inputs,
+    labels,
+    linear_classifier,
+)
 from everynet.recipes.recipe import Fitting
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
@@ -95,10 +103,7 @@ class Perceptron(ClassifierMixin, BaseEstimator):
     def check_learned(self) -> None:
         """Refuse values that `fit` does not give, such as a run folder may hold."""
         check_learned(vars(self), {
-            "n_features_in_": Learned("int", "features", low=1),
-            "classes_": Learned("int64", "2", ascending=True),
-            "coef_": Learned("float64", "1 features"),
-            "intercept_": Learned("float64", "1"),
+            **linear_classifier("2", "1"),
             "mistakes_": Learned("int", low=0, high=1e9),
             "passes_": Learned("int", low=1),
             "converged_": Learned("bool"),

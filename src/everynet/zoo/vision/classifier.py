@@ -231,6 +231,16 @@ class ImageClassification(Training[M]):
         return name_classes(torch.cat(parts), spec["classes"])
 
 
+def check_halvings(spec: Spec, widths: Sequence[int], part: str) -> None:
+    """Refuse images too small for parts of these widths, of which all but the last pool."""
+    size, least = min(spec["shape"][1:]), 2 ** (len(widths) - 1)
+    if size < least:
+        raise UserError(
+            f"size ({size}) must be at least {least}, because every {part} but the last halves "
+            f"the image; do size={least} or give fewer widths"
+        )
+
+
 def check_image_run(of: Trained, because: str) -> None:
     """Refuse a run that is not of a network that classifies images."""
     source, spec = of.recipe, of.spec

@@ -30,8 +30,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Data
 from everynet.nn.input_checks import require_images
-from everynet.system.errors import UserError
-from everynet.zoo.vision.classifier import ImageClassification
+from everynet.zoo.vision.classifier import ImageClassification, check_halvings
 
 
 class CNN(nn.Module):
@@ -103,14 +102,8 @@ class CNNPhotographs(ImageClassification[CNN]):
         self.require(min(self.widths, default=0) >= 1, "widths", "one or more numbers from 1 up")
 
     def model(self, data: Data) -> CNN:
-        in_channels, *size = data.spec["shape"]
-        least = 2 ** (len(self.widths) - 1)
-        if min(size) < least:
-            raise UserError(
-                f"size ({min(size)}) must be at least {least}, because every block but the last "
-                f"halves the image; do size={least} or give fewer widths"
-            )
-        return CNN(in_channels, len(data.spec["classes"]), widths=self.widths)
+        check_halvings(data.spec, self.widths, "block")
+        return CNN(data.spec["shape"][0], len(data.spec["classes"]), widths=self.widths)
 
     def activation_layers(self, model: CNN) -> Sequence[str]:
         return [f"blocks.{number}" for number in range(len(model.blocks))]

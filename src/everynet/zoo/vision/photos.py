@@ -57,6 +57,7 @@ from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.vision.classifier import (
     ImageClassification,
+    check_halvings,
     predict_validation,
     to_pixels,
     valid_images,
@@ -230,7 +231,7 @@ class Photos(ImageClassification[PhotoNet]):
 
     def sized(self) -> Self:
         """With a size that suits the images, where none was given; it is chosen by their files."""
-        if "size" in self.changed or not self.chooses():
+        if "size" in self.settings_given() or not self.chooses():
             return self
         if given := self.given():
             return replace(self, size=given["shape"][1])
@@ -256,8 +257,9 @@ class Photos(ImageClassification[PhotoNet]):
             "mirror": not any(map(ONE_WAY.fullmatch, data.spec["classes"])),
             "mixup": self.suited_mixup(images) if mixes else 0.0,
         }
-        found = {name: value for name, value in found.items() if name not in self.changed}
-        if "eval_every" not in self.changed:
+        given = self.settings_given()
+        found = {name: value for name, value in found.items() if name not in given}
+        if "eval_every" not in given:
             found["eval_every"] = max(1, found.get("steps", self.steps) // 10)
         return found | super(Photos, replace(self, **found)).suited(data)
 
@@ -282,8 +284,8 @@ class Photos(ImageClassification[PhotoNet]):
         return 0.2 if images > MANY or self.start else 1.0
 
     def dataset(self) -> Data:
-        least = self.batch_size if "batch_size" in self.changed else 2  # so that few are enough
-        sized = replace(self.sized(), batch_size=least)
+        given = "batch_size" in self.settings_given()
+        sized = replace(self.sized(), batch_size=self.batch_size if given else 2)  # few are enough
         data = super(Photos, sized).dataset()
         if self.chooses() and not sized.size and max(data.spec["shape"][1:]) > MOST:  # arrays
             data = super(Photos, replace(sized, size=MOST)).dataset()
@@ -303,14 +305,8 @@ class Photos(ImageClassification[PhotoNet]):
     # ------------------------------------------------------------------------------------ learning
 
     def model(self, data: Data) -> PhotoNet:
-        in_channels, *size = data.spec["shape"]
-        least = 2 ** (len(self.widths) - 1)
-        if min(size) < least:
-            raise UserError(
-                f"size ({min(size)}) must be at least {least}, because every stage but the last "
-                f"halves the image; do size={least} or give fewer widths"
-            )
-        classes = len(data.spec["classes"])
+        check_halvings(data.spec, self.widths, "stage")
+        in_channels, classes = data.spec["shape"][0], len(data.spec["classes"])
         return PhotoNet(in_channels, classes, widths=self.widths, blocks=self.blocks)
 
     def is_given(self) -> bool:
@@ -419,7 +415,7 @@ class PhotosVGG(Photos):
 
     def sized(self) -> Self:
         """Images of 64 x 64, to which smaller ones are enlarged."""
-        chosen = self.chooses() and "size" not in self.changed
+        chosen = self.chooses() and "size" not in self.settings_given()
         return replace(self, size=MOST) if chosen else self
 
     def suited_network(self, images: int, side: int) -> dict[str, Any]:
