@@ -40,6 +40,13 @@ def test_every_block(name, check):
     assert re.search(exempt.error, str(caught.value), re.S), exempt.reason
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", blocks.SMOOTHED)
+def test_second_derivatives_of_large_networks_without_kinks(name):
+    with blocks.WithoutKinks():
+        blocks.gradgradcheck(name)
+
+
 def test_every_block_is_checked_or_said_to_be_no_network():
     modules = [n for n in blocks.files() if issubclass(blocks.block(n), nn.Module)]
     assert blocks.networks() == modules

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -252,10 +253,12 @@ def _same(recipe: Recipe, path: Path, about: bytes) -> bool:
 
 
 def tidy_cell(run: Path, name: str) -> None:
-    """Remove what a kill left in a cell that has ended: older checkpoints and measurements."""
+    """Remove what a kill left in a cell that has ended: half a file, older checkpoints."""
     folder = cell_folder(run, name)
     if (ended := read_ended(folder)) is None:
         return
+    with suppress(UserError), files.locked(folder):  # unless another process still works at it
+        files.sweep(folder)
     kept = checkpoint.steps(folder)[-1:] if ended.diverged is None else []
     for step in checkpoint.steps(folder):
         if step not in kept:

@@ -420,14 +420,7 @@ def remove_folder(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete what an interrupted write left behind in a run, and in the cells nobody works at."""
-    _sweep_one(folder)
-    for cell in names(folder / "cells"):
-        with suppress(UserError), locked(folder / "cells" / cell):
-            _sweep_one(folder / "cells" / cell)
-
-
-def _sweep_one(folder: Path) -> None:
+    """Delete what an interrupted write left behind in a run, or in a cell of one."""
     for part in (folder, *(folder / name for name in FOLDERS)):
         for name in filter(OURS.fullmatch, names(part)):
             with _reported("clean", part), _at(part / name) as place:

@@ -14,6 +14,7 @@ unknown word. With `lower` a text is lower-cased before it is cut, whoever wrote
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -86,7 +87,7 @@ def places(text: str, kind: str) -> Sequence[int]:
     if kind == "characters":
         return range(len(text))
     pattern = bpe.PIECES if kind == "bpe" else _WORDS
-    return [match.start() for match in pattern.finditer(text)]
+    return array("q", (match.start() for match in pattern.finditer(text)))
 
 
 @dataclass(frozen=True)
