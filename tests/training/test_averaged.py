@@ -12,7 +12,7 @@ from everynet.runs.job import Job
 from everynet.runs.log import Log
 from everynet.system.errors import UserError
 from everynet.training.device import choose
-from everynet.training.graph import watching_step
+from everynet.training.graph import Update, watching_step
 from everynet.training.loop import begin, evaluate, train
 from everynet.training.start import Start
 from tests.runs.test_resume import contents, stopped_after
@@ -73,7 +73,7 @@ def test_an_averaged_update_does_not_read_the_step():
     recipe = tiny(ema=0.9)
     data = recipe.dataset()
     state = begin(recipe, data, choose("cpu"))
-    update = Update(recipe, state, data, history=[], setup=choose("cpu"))
+    update = Update(recipe, state, data, choose("cpu"))
     with watching_step(state) as reads:
         update.by_kernels(data.train(0))
     assert not reads

@@ -18,8 +18,9 @@ projections of attention have biases.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -133,14 +134,15 @@ class Transformer(Translator):
 
     def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> States:
         memory, mask = self.encode(x, lengths)
-        return tuple(layer.begin(memory, self.context, mask=mask) for layer in self.decoder)
+        layers = cast("Iterable[DecoderLayer]", self.decoder)
+        return tuple(layer.begin(memory, self.context, mask=mask) for layer in layers)
 
     def step(
         self, tokens: Int64[Tensor, " batch"], state: States
     ) -> tuple[Float[Tensor, "batch tokens"], States]:
         s = self.embed(tokens[:, None], start=state[0][0].length)
         after = list[DecoderState]()
-        for layer, before in zip(self.decoder, state, strict=True):
+        for layer, before in zip(cast("Iterable[DecoderLayer]", self.decoder), state, strict=True):
             s, then = layer.step(s, before)
             after.append(then)
         return self.speak(s)[:, 0], tuple(after)

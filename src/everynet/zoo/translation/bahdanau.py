@@ -115,7 +115,8 @@ class Bahdanau(Translator):
         gates, candidate = (token + self.from_context(c)).tensor_split([2 * s.shape[1]], 1)
         r, z = (gates + self.from_state(s)).sigmoid().chunk(2, 1)  # (6) (7)
         candidate = (candidate + self.candidate(r * s)).tanh()  # (8)
-        return (1 - z) * s + z * candidate  # (9)
+        after: Tensor = (1 - z) * s + z * candidate  # (9)
+        return after
 
     def speak(
         self,
@@ -187,7 +188,8 @@ class TiedBahdanau(Bahdanau):
         nn.init.normal_(self.source.weight, std=embedding**-0.5)
 
     def embed(self, table: nn.Embedding, tokens: Int[Tensor, "*batch"]) -> Tensor:
-        return super().embed(table, tokens) * table.embedding_dim**0.5
+        e: Tensor = super().embed(table, tokens) * table.embedding_dim**0.5
+        return e
 
 
 class FixedContext(TiedBahdanau):
