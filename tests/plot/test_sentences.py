@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from sklearn.decomposition import PCA
 
-from everynet.plot.sentences import NAMED, encoder_decoder_states, sentence_map
+from everynet.plot.sentences import NAMED, attention_maps, encoder_decoder_states, sentence_map
 
 
 def images(figure):
@@ -61,3 +61,29 @@ def test_vectors_of_one_number_and_of_one_sentence():
             expected = (vectors[:, 0] - vectors[:, 0].mean()).abs() if units == 1 else 0 * spread
             np.testing.assert_allclose(spread, expected, atol=1e-6)
             np.testing.assert_allclose(points[:, 1], points[0, 1], atol=1e-6)
+
+
+def test_attention_names_any_token_and_shows_each_map_once():
+    tokens = ["\udc9e", " $x", " ", "über"]
+    maps = [
+        ("one", torch.rand(4, 3), tokens, ["a", "b", "c"]),
+        ("two", torch.rand(2, 4), ["a", "b"], tokens),
+    ]
+    made = attention_maps(maps)
+    made.canvas.draw()
+    left, right, _ = made.axes
+    assert [label.get_text() for label in left.get_yticklabels()] == [
+        "\ufffd",
+        r"\$x",
+        "\u2423",
+        "über",
+    ]
+    assert [label.get_text() for label in right.get_xticklabels()] == [
+        "\ufffd",
+        r"\$x",
+        "\u2423",
+        "über",
+    ]
+    for axes, (title, weights, *_) in zip((left, right), maps, strict=True):
+        assert axes.get_title() == title
+        assert axes.images[0].get_array().shape == tuple(weights.shape)

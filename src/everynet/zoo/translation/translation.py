@@ -223,8 +223,10 @@ class Translation(Training[T]):
     def final(
         self, model: T, data: Data, generator: torch.Generator, *, beam: int = 5
     ) -> dict[str, float]:
-        """BLEU of the test sentences; `beam` is the width of the search."""
+        """BLEU of the test sentences by a beam of this width; none where tokens are characters."""
         target = Tokens.of(data.spec, "target_tokens")
+        if target.kind == "characters":  # as many make no sentence of words
+            return {}
         outputs, truths = list[str](), list[str]()
         for x, lengths, y, _ in data.test:
             written, _ = model.write(x, lengths, 2 * x.shape[1] + 10, beam)
