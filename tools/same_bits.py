@@ -43,7 +43,7 @@ def tiny_settings(recipe: Any) -> dict[str, Any]:
     """The settings in which the small form of a recipe differs from it."""
     tiny = recipe.tiny()
     names = [f.name for f in fields(recipe) if f.metadata.get("setting", True)]
-    facts = {"goal", "covers", "name", "changed"}
+    facts = {"goal", "covers", "name", "changed", "explicit"}
     differ = [n for n in names if n not in facts and getattr(tiny, n) != getattr(recipe, n)]
     return {name: plain(getattr(tiny, name)) for name in differ}
 
