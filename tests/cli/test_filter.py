@@ -128,6 +128,20 @@ def test_a_bad_first_line_does_not_end_it_and_files_before_it_come_first(
     assert (code, [row["input"] for row in answers(out)]) == (2, ["a.txt:1", "-"])
 
 
+def test_files_before_it_are_answered_before_a_line_is_waited_for(made, monkeypatch, tmp_path):
+    class Silent(io.BytesIO):
+        def read1(self, size=-1):
+            raise OSError("nothing comes")
+
+    (tmp_path / "a.txt").write_text("a film\n")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(Silent()))
+    predictor, out = everynet.trained(made["sentences"])._predictor, predict.Out(None, "x")
+    found = predictor.predict_files(["a.txt", "-"], {}, out)
+    assert next(found)["input"] == "a.txt:1"
+    with pytest.raises(OSError, match="nothing comes"):
+        next(found)
+
+
 def test_running_text_passes_over_empty_lines_as_in_a_file(call, refused, made, monkeypatch):
     given(monkeypatch, b"\xef\xbb\xbf\nthe king\n\n  \nthe queen\n")
     code, out, error = call("predict", made["running"], "-")
