@@ -271,14 +271,14 @@ class Training(Recipe, Generic[M, X]):
         """What the task is compared by, of the metrics that were measured.
 
         It is the setting `metric`, else the goal's; else accuracy of classes, the root of the mean
-        squared error of numbers, or the objective.
+        squared error of numbers, what `monitor` says, or the objective.
         """
         if self.metric and (named := self.monitored()):
             return named
-        monitor = self.monitor()
-        said = (*self.goals(), *([monitor] if monitor else []))
-        goals = [goal for goal in said if goal.metric in measured or not measured]
+        goals = [goal for goal in self.goals() if goal.metric in measured or not measured]
         goals += [Goal(n, BETTER[n], 1.0) for n in ("accuracy", "rmse") if n in measured]
+        monitor = self.monitor()
+        goals += [monitor] if monitor and monitor.metric in measured else []
         return next(iter(goals), OBJECTIVE)
 
     def predict(self, model: M, inputs: Any, spec: Spec) -> Answers:  # noqa: ANN401 -- by its kind
