@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from everynet.data.texts.given import BERT
@@ -67,6 +67,7 @@ def test_what_becomes_of_a_character(character):
     assert (part(character, lower=False), part(character, lower=True)) == PARTS[character]
 
 
+@settings(max_examples=30)
 @given(st.text())
 def test_words_hold_neither_space_nor_control_characters(text):
     words = [*cutter(lower=True).words(text)]
