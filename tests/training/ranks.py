@@ -31,8 +31,8 @@ from tests.runs import recipes
 RECIPES = Path(recipes.__file__)
 CPU = torch.device("cpu")
 REFUSED = "everynet: {} cannot be trained by several processes: run it without them\n"
-LEARNED = {"fp32": (50, 1e-6), "fp64": (300, 1e-9)}
-"""Updates by precision, and how close two processes come to one."""
+LEARNED = {"fp32": (50, 1e-6, "256,128"), "fp64": (300, 1e-9, "32,16")}
+"""Updates by precision, how close two processes come to one, and layers: few for many updates."""
 
 
 def without_pictures():
@@ -41,10 +41,11 @@ def without_pictures():
 
 
 def words(precision, out):
-    """`mlp-mnist` itself on generated digits, so that it needs no download."""
-    steps, _ = LEARNED[precision]
-    return ["run", "mlp-mnist", "data=strokes:1000", f"steps={steps}", "--precision", precision,
-            "--device", "cpu", "--quiet", "--out", str(out)]  # fmt: skip
+    """`mlp-mnist` on generated digits, so that it needs no download."""
+    steps, _, hidden = LEARNED[precision]
+    return ["run", "mlp-mnist", "data=strokes:1000", f"hidden={hidden}", f"steps={steps}",
+            "eval_every=50", "--precision", precision, "--device", "cpu", "--quiet",
+            "--out", str(out)]  # fmt: skip
 
 
 def begun(out, name="momentum"):
