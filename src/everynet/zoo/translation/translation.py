@@ -101,7 +101,8 @@ class Translator(nn.Module):
             tokens, score = beam_search(
                 self._step_known, self._known(logits), state, longest, width=beam, end=self.end
             )
-        return tokens.masked_fill((tokens == self.end).cumsum(1) > 1, _PAD), score
+        tokens = tokens.masked_fill((tokens == self.end).cumsum(1) > 1, _PAD)
+        return tokens[:, : int((tokens != _PAD).sum(1).max())], score
 
     def _step_known(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 -- by its kind
         logits, state = self.step(tokens, state)
