@@ -2,6 +2,7 @@
 
 import importlib.util
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,14 @@ pytestmark = [
     pytest.mark.usefixtures("unchecked"),
     pytest.mark.filterwarnings("ignore"),  # of torch's own tracing
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def read_once():
+    """The zoo does not change meanwhile."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(catalog, "blocks", cache(catalog.blocks))
+        yield
 
 
 def is_slow(name, check):
