@@ -415,8 +415,11 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "torch.compile": compile,
     "torch.export": export,
 }
-NO_FORWARD = ("Carried", "EndSymbol", "HaltUnit", "Playing", "ReplayBuffer", "SampledLength")
-"""Holders of state, which are not called."""
+NO_FORWARD = (
+    *("Carried", "EndSymbol", "HaltUnit", "Playing", "ReplayBuffer", "SampledLength"),
+    "Translator",
+)
+"""Holders of state, which are not called, and a base class."""
 
 NOT_NETWORKS = {
     "estimators: fit, then predict or transform, with scikit-learn's own checks in their tests": (
@@ -473,13 +476,13 @@ TRACED = ("GRU", "MinGRU", "RecurrentNetwork", "SpikingNetwork")
 TORCH_RNN = (
     *("Backward", "BothWays", "LSTM", "Onward", "PlainAdder", "Reader", "RecurrentStack"),
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
-    *("Tagger", "TiedReader"),
+    *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
 )
 
 
 FUSED_ATTENTION = (
     *("DecoderLayer", "EncoderLayer", "MultiHeadAttention", "PreNormDecoderLayer"),
-    *("PreNormEncoderLayer", "WindowedAttention"),
+    *("PreNormEncoderLayer", "PreNormTransformer", "Transformer", "WindowedAttention"),
 )
 
 

@@ -68,7 +68,7 @@ def test_evaluate_takes_its_parameters_as_settings(walked, call):
     ("setting", "words"),
     [
         ("episode=3", "evaluate has no setting episode; it takes episodes; did you mean episodes?"),
-        ("episodes=few", "episodes (few) must be whole number"),
+        ("episodes=few", "episodes (few) must be a whole number"),
         ("steps=3", "steps must stay as it was in the run: evaluate takes episodes"),
         ("target=y", "evaluate has no setting target; it takes episodes"),
         ("data=iris", "data (iris) must be left out, because walk learns from no files"),

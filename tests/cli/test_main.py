@@ -194,8 +194,8 @@ def test_every_error_has_its_code_and_line(error, code, line):
     ("fails", "code", "line"),
     [
         ("user", 2, "the user's mistake"),
-        ("value", 2, f"{MINE} line 131: ValueError: a wrong value"),
-        ("fault", 2, f"{MINE} line 131: IndexError: our mistake"),
+        ("value", 2, f"{MINE} line 141: ValueError: a wrong value"),
+        ("fault", 2, f"{MINE} line 141: IndexError: our mistake"),
     ],
 )
 def test_an_error_is_one_line_and_a_traceback_only_if_asked(call, refused, fails, code, line):

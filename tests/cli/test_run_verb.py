@@ -130,7 +130,7 @@ def test_a_real_process(tmp_path):
     [
         (["nonet"], r"there is no recipe nonet; did you mean \S+, \S+ or \S+\?"),
         (["./none.py"], r"there is no file ./none.py"),
-        ([f"{MINE}"], r".*mine.py holds 7 recipes; name one of flowers, .*"),
+        ([f"{MINE}"], r".*mine.py holds 8 recipes; name one of flowers, .*"),
         ([f"{MINE}:flowres"], r".*mine.py has no recipe flowres; did you mean flowers, .*"),
         ([f"{MINE}:flowers", "lt=1"], r"flowers has no setting lt; did you mean lr, .* or .*\?"),
         ([f"{MINE}:flowers", "lr=fast"], r"lr \(fast\) must be a number"),

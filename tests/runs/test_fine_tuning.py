@@ -247,7 +247,7 @@ def test_pairs_have_word_pieces_too(tmp_path, pieces):
         model.target.weight[3] = 0.0
     inputs = kinds.of(data.spec).convert(["the cats", "a dog ran"], data.spec)
     assert [answer["output"] for answer in recipe.predict(model, inputs, data.spec)] == ["", ""]
-    assert model.greedy(torch.zeros(1, recipe.hidden_size), 5)[0].tolist() == [[4]]
+    assert model.write(torch.tensor([[6, 8]]), torch.tensor([2]), 5)[0].tolist() == [[4]]
 
 
 # ---------------------------------------------------------------------------- settings of recipes

@@ -25,7 +25,7 @@ MEANINGS = {
     "perplexity": "e to the power of the cross-entropy a token",
     "bits": "the cross-entropy of a token in bits",
     "iou": "intersection over union of the prediction and the truth",
-    "bleu": "BLEU of all translations together, from 0 to 100, as sacrebleu computes it",
+    "bleu": "the BLEU of all translations together, from 0 to 100, as sacrebleu computes it",
 }
 CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "majority", "auc")
 NUMBERS = ("r2", "rmse", "mae")

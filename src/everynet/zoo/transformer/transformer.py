@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias, cast
+from typing import ClassVar, TypeAlias, cast
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -166,8 +166,22 @@ class PreNormTransformer(Transformer):
     encoder_layer = PreNormEncoderLayer
     decoder_layer = PreNormDecoderLayer
 
-    def __init__(self, vocabulary: int, *, hidden_size: int = 512, **sizes: Any) -> None:  # noqa: ANN401 -- as above
-        super().__init__(vocabulary, hidden_size=hidden_size, **sizes)
+    def __init__(
+        self,
+        vocabulary: int,
+        *,
+        hidden_size: int = 512,
+        heads: int = 8,
+        feedforward_size: int = 2048,
+        layers: int = 6,
+        dropout: float = 0.1,
+        inner_dropout: float = 0.0,
+        context: int = 256,
+    ) -> None:
+        super().__init__(
+            vocabulary, hidden_size=hidden_size, heads=heads, feedforward_size=feedforward_size,
+            layers=layers, dropout=dropout, inner_dropout=inner_dropout, context=context,
+        )  # fmt: skip
         self.encoder_norm, self.decoder_norm = (nn.LayerNorm(hidden_size) for _ in range(2))
 
     def end_encoder(self, h: Float[Tensor, "batch time hidden"]) -> Tensor:
@@ -231,7 +245,7 @@ class TransformerTranslation(Translation[Transformer]):
 
         Heads share the work: some follow the words that are translated, others rest on one token.
         """
-        x, lengths = typical(data)
+        x, lengths = typical(data, 0.1)
         outputs, _ = model.write(x, lengths, 2 * x.shape[1] + 10)
         with record_weights(model.decoder) as found:
             model(x, lengths, model.shift(outputs))

@@ -27,6 +27,7 @@ acts on the product), the gates have biases, and there is dropout on embeddings,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
@@ -35,6 +36,7 @@ import torch
 from jaxtyping import Float, Int, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 from everynet.data.dataset import Data, History
 from everynet.nn.attention import AdditiveScore, attend, padding_mask
@@ -80,7 +82,7 @@ class Bahdanau(Translator):
         self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]
     ) -> tuple[Float[Tensor, "batch source both"], Float[Tensor, "batch units"]]:
         """The states of both directions at each word, and the decoder's first state."""
-        words = self.dropout(self.embed(self.source, x))
+        words = self.dropout(self.embed_source(x))
         forwards = self.forwards(words)[0]
         backwards = self.backwards(reverse_sequences(words, lengths))[0]
         backwards = reverse_sequences(backwards, lengths)
@@ -88,10 +90,20 @@ class Bahdanau(Translator):
         s: Tensor = self.initial(backwards[:, 0]).tanh()  # (2)
         return self.dropout(h), s
 
-    def embed(self, table: nn.Embedding, tokens: Int[Tensor, "*batch"]) -> Tensor:
-        """The embeddings of tokens."""
-        e: Tensor = table(tokens)
+    def embed_source(self, x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
+        """The embeddings E x of source tokens."""
+        e: Tensor = self.source(x)
         return e
+
+    def embed_target(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
+        """The embeddings F y of target tokens."""
+        e: Tensor = self.target(y)
+        return e
+
+    def score_tokens(self, t: Float[Tensor, "*batch embedding"]) -> Float[Tensor, "*batch tokens"]:
+        """The logits W_o t of all tokens."""
+        logits: Tensor = self.output(t)
+        return logits
 
     def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Reading:
         h, s = self.encode(x, lengths)
@@ -127,14 +139,13 @@ class Bahdanau(Translator):
         """Logits of target token i, from s_{i-1}, c_i and the embedding of the token before."""
         readout = self.readout(torch.cat([s, c, token], -1))  # (10)
         t = readout.unflatten(-1, (-1, 2)).amax(-1)  # (11)
-        logits: Tensor = self.output(self.dropout(t))  # (12)
-        return logits
+        return self.score_tokens(self.dropout(t))  # (12)
 
     def step(
         self, tokens: Int64[Tensor, " batch"], state: Reading
     ) -> tuple[Float[Tensor, "batch tokens"], Reading]:
         s, *source = state
-        token = self.dropout(self.embed(self.target, tokens))
+        token = self.dropout(self.embed_target(tokens))
         c, _ = self.read(s, state)
         after = self.advance(self.from_token(token), s, c)
         return self.speak(s, c, token), (after, *source)
@@ -165,7 +176,7 @@ class Bahdanau(Translator):
         """For each target token i: s_{i-1}, c_i, the embedding of the token before, alpha_i."""
         state = self.begin(x, lengths)
         s = state[0]
-        tokens = self.dropout(self.embed(self.target, before))
+        tokens = self.dropout(self.embed_target(before))
         states, contexts, attention = list[Tensor](), list[Tensor](), list[Tensor]()
         for token in self.from_token(tokens).unbind(1):  # the products with tokens at once
             c, alpha = self.read(s, state)
@@ -184,12 +195,18 @@ class TiedBahdanau(Bahdanau):
     ) -> None:
         size = vocabulary, vocabulary
         super().__init__(*size, embedding=embedding, hidden_size=hidden_size, dropout=dropout)
-        self.target, self.output.weight = self.source, self.source.weight
+        del self.target, self.output
+        self.bias = nn.Parameter(torch.zeros(vocabulary))
         nn.init.normal_(self.source.weight, std=embedding**-0.5)
 
-    def embed(self, table: nn.Embedding, tokens: Int[Tensor, "*batch"]) -> Tensor:
-        e: Tensor = super().embed(table, tokens) * table.embedding_dim**0.5
-        return e
+    def embed_source(self, x: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
+        return super().embed_source(x) * math.sqrt(self.source.embedding_dim)
+
+    def embed_target(self, y: Int[Tensor, "*batch"]) -> Float[Tensor, "*batch embedding"]:
+        return self.embed_source(y)
+
+    def score_tokens(self, t: Float[Tensor, "*batch embedding"]) -> Float[Tensor, "*batch tokens"]:
+        return linear(t, self.source.weight, self.bias)
 
 
 class FixedContext(TiedBahdanau):

@@ -6,6 +6,9 @@ p_i is what the network says of target token i, given the source and the true to
 (teacher forcing); the last of the Ty target tokens is <end>. L is the mean over the target tokens
 of a batch. Afterwards the network is given its own tokens: the likeliest one at each step, or a
 beam of sentences (`nn/decoding.py`). BLEU compares them with the true ones (`metrics/bleu.py`).
+
+Szegedy et al. (2016), "Rethinking the Inception architecture for computer vision",
+arXiv:1512.00567, for smoothed labels.
 """
 
 from __future__ import annotations
@@ -101,8 +104,8 @@ class Translator(nn.Module):
             tokens, score = beam_search(
                 self._step_known, self._known(logits), state, longest, width=beam, end=self.end
             )
-        tokens = tokens.masked_fill((tokens == self.end).cumsum(1) > 1, _PAD)
-        return tokens[:, : int((tokens != _PAD).sum(1).max())], score
+        ended = (tokens == self.end).cumsum(1) - (tokens == self.end).long() > 0
+        return tokens.masked_fill(ended, _PAD)[:, : int((~ended).sum(1).max())], score
 
     def _step_known(self, tokens: Tensor, state: Any) -> tuple[Tensor, Any]:  # noqa: ANN401 -- by its kind
         logits, state = self.step(tokens, state)
@@ -307,15 +310,15 @@ class Translation(Training[T]):
         )  # fmt: skip
 
     def tiny(self) -> Self:
-        return replace(super().tiny(), data="reversal:200", tokens="characters", vocabulary=0)
+        if self.lower:  # of sentences
+            return replace(super().tiny(), data="verb-final:200", tokens="words", vocabulary=0)
+        return replace(super().tiny(), data="reversal:200")
 
 
-def typical(
-    data: Data,
-) -> tuple[Int[Tensor, "1 source"], Int[Tensor, " 1"]]:
-    """A validation sentence that is longer than four fifths of them, without padding."""
+def typical(data: Data, share: float = 0.8) -> tuple[Int[Tensor, "1 source"], Int[Tensor, " 1"]]:
+    """A validation sentence that is longer than this share of them, without padding."""
     x, lengths, *_ = next(iter(data.valid))
-    row = int((lengths - lengths.double().quantile(0.8)).abs().argmin())
+    row = int((lengths - lengths.double().quantile(share)).abs().argmin())
     return x[row : row + 1, : lengths[row]], lengths[row : row + 1]
 
 
