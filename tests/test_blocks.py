@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from everynet.recipes import catalog
 from tests import blocks
 
 pytestmark = [
