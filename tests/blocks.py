@@ -58,6 +58,10 @@ def _losses() -> nn.Module:
     return zoo.PictureLosses(features, torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8))
 
 
+_TRANSFORMER: dict[str, typing.Any] = {
+    "hidden_size": 4, "heads": 2, "feedforward_size": 5, "layers": 1, "dropout": 0.0, "context": 8,
+}  # fmt: skip
+
 MADE: dict[str, Callable[[], nn.Module]] = {
     "Adder": lambda: zoo.Adder(zoo.GRU(2, 4), 4),
     "AlexNet": lambda: zoo.AlexNet(2, 3, width=3, size=67, dropout=0.0),
@@ -88,6 +92,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "PoissonNetwork": lambda: zoo.PoissonNetwork(
         (6, 70, 3), 5, _unit(), spec={"mean": [0.5], "std": [0.25]}
     ),
+    "PreNormTransformer": lambda: zoo.PreNormTransformer(7, **_TRANSFORMER),
     "QNetwork": lambda: zoo.QNetwork(6, 6, 3, 4),
     "RateNetwork": lambda: zoo.RateNetwork(6, 4, 3, zoo.LIF(), gamma=0.5),
     "Reader": lambda: zoo.Reader(7, 4, [zoo.LSTM(4, 4), zoo.LSTM(4, 4)]),
@@ -116,6 +121,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "TextCNN": lambda: zoo.TextCNN(
         zoo.Words(7, 3, 0.0, 0.0), 3, widths=(2, 3), filters=2, dropout=0.0
     ),
+    "Transformer": lambda: zoo.Transformer(7, **_TRANSFORMER),
     "TiedReader": lambda: zoo.TiedReader(7, 4, [zoo.LSTM(4, 4)]),
     "UNet": lambda: zoo.UNet(2, 3, width=2, depth=1),
     "UNetWithoutNorm": lambda: zoo.UNetWithoutNorm(2, 3, width=2, depth=1),

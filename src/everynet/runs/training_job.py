@@ -157,7 +157,8 @@ class TrainingJob(Job):
         for record in train(recipe, state, self.data, history=history, update=update):
             step, last = record.step, record.step == until
             if on_cuda and (why := update.uncaptured):
-                progress.say_once(f"updates are not captured as one graph: {why}")
+                some = "some updates are" if update.graphs else "updates are"
+                progress.say_once(f"{some} not captured as one graph: {why}")
             flush = step % FLUSH == 0 or last
             if flush or worth_logging(step):
                 log.pending.append(record)

@@ -29,8 +29,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, TypeAlias
 
 import torch
 from jaxtyping import Float, Int, Int64
@@ -305,6 +305,8 @@ class ContextVector(Experiment):
     """Size of the embedding of a letter."""
     hidden_size: int = 32
     """Units of the fixed vector, and of each direction of the network with attention."""
+    strings: int = 40_000
+    """Strings, for training, validation and test together."""
     steps: int = 2000
     """Updates of each network."""
     batch_size: int = 64
@@ -321,9 +323,9 @@ class ContextVector(Experiment):
         kinds = {"fixed": FixedTranslation, "attention": TiedTranslation}
         return {
             name: kind(
-                embedding=self.embedding, hidden_size=self.hidden_size, steps=self.steps,
-                batch_size=self.batch_size, lr=self.lr, clip=1.0, schedule="one-cycle",
-                eval_every=self.steps, seed=self.seed,
+                data=f"reversal:{self.strings}", embedding=self.embedding,
+                hidden_size=self.hidden_size, steps=self.steps, batch_size=self.batch_size,
+                lr=self.lr, clip=1.0, schedule="one-cycle", eval_every=self.steps, seed=self.seed,
             )
             for name, kind in kinds.items()
         }  # fmt: skip
@@ -367,6 +369,9 @@ class ContextVector(Experiment):
             Panel(curves, "letters of the source", "share without a mistake"),
             Panel(room, "letters of the source", "numbers handed over, per letter", log="y"),
         )
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), strings=200)
 
 
 RECIPES = {
