@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from everynet import runs
-from everynet.recipes import catalog
-from everynet.runs import job
+from everynet.recipes import catalog, settings
+from everynet.runs import job, verbs
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -67,7 +67,8 @@ def test_snippets_run(code, tmp_path, monkeypatch):
         return run(recipe, out, **{**how, "jobs": 1})
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(catalog, "find", lambda name: find(name).tiny())
+    for module in (catalog, settings, verbs):  # each has the name by itself
+        monkeypatch.setattr(module, "find", lambda name: find(name).tiny())
     monkeypatch.setattr(runs, "run", in_one_process)
     monkeypatch.setattr(job.Job, "draw", lambda *_: ())  # pictures take most of the time
     for large, small in SMALLER.items():
