@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 import everynet
 from everynet.recipes.catalog import find
 from everynet.runs.job import Job
+from everynet.runs.predict import Out
 from tests.plot.legible import faults
 
 
@@ -95,3 +96,9 @@ def test_from_python_the_figure_itself_is_given(run):
             red, _, blue, _ = word.get_bbox_patch().get_facecolor()
             assert red > blue if word.get_text() in row["words"] else red < blue + 0.01
     assert "picture" not in everynet.trained(run).predict(texts)[0]
+
+
+def test_files_are_called_after_their_input_and_never_begin_with_a_dash():
+    out = Out("drawn", "sentiment")
+    names = ("-:1", "-", "a.txt:12", "x/b.png", "y/b.png", "c")
+    assert [out.stem(name) for name in names] == ["stdin-1", "stdin", "a-12", "b", "b-2", "c"]

@@ -534,8 +534,10 @@ class Out:
     def stem(self, name: str) -> str:
         """What files made of an input are called: its own name, told apart from its like."""
         if name not in self._stems:
-            _, _, row = name.rpartition(":")  # of a file that holds many
-            own = Path(name).stem + (f"-{row}" if row.isdecimal() else "")
+            file, _, row = name.rpartition(":")  # of a file that holds many
+            whole = file if row.isdecimal() else name
+            own = "stdin" if whole == "-" else Path(whole).stem
+            own += f"-{row}" if row.isdecimal() else ""
             plain = "".join(c if c.isalnum() or c in "-_" else "-" for c in own)
             taken, number, found = set(self._stems.values()), 2, plain
             while found in taken:
