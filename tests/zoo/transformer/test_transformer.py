@@ -4,6 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from everynet.recipes.catalog import find
+from everynet.recipes.settings import override
+from everynet.system.errors import UserError
 from everynet.zoo.transformer.transformer import PreNormTransformer, Transformer
 
 START = 2
@@ -130,3 +133,26 @@ def test_alignment_rows_are_attention_to_the_words_of_the_source():
     assert alpha.shape == (2, 4, 5)
     torch.testing.assert_close(alpha.sum(2), torch.ones(2, 4, dtype=torch.float64))
     assert not alpha[0, :, 3:].any()
+
+
+def test_a_sentence_beyond_the_context_is_one_line_and_none_is_written():
+    recipe = find("transformer").tiny()
+    with pytest.raises(
+        UserError, match=r"context \(9\) must be 14 or more, the longest of the data"
+    ):
+        override(recipe, {"context": 9}).dataset()
+    recipe = override(recipe, {"context": 14})
+    data = recipe.dataset()
+    net = recipe.model(data).eval()
+    with pytest.raises(
+        UserError, match=r"a sentence \(15 tokens\) must have at most 14, .* context=15"
+    ):
+        recipe.predict(net, [torch.full((15,), 5)], data.spec)
+    with torch.no_grad():
+        tokens, _ = net.write(torch.full((1, 12), 5), torch.tensor([12]), 1000)
+    assert tokens.shape[1] <= 14
+
+
+def test_two_vocabularies_are_one_line():
+    with pytest.raises(UserError, match=r"shared_vocabulary \(False\) must be true: both share an"):
+        override(find("transformer"), {"shared_vocabulary": False})

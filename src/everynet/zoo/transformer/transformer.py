@@ -76,6 +76,7 @@ class Transformer(Translator):
         super().__init__()
         size, drop = (hidden_size, heads, feedforward_size), (dropout, inner_dropout)
         self.embedding = nn.Embedding(vocabulary, hidden_size)
+        self.context = context
         self.positions = SinusoidalPositions(hidden_size, context)
         self.dropout = nn.Dropout(dropout)
         self.encoder, self.decoder = (
@@ -85,11 +86,6 @@ class Transformer(Translator):
             for layer in (self.encoder_layer, self.decoder_layer)
         )
         nn.init.normal_(self.embedding.weight, std=hidden_size**-0.5)
-
-    @property
-    def context(self) -> int:
-        """The most tokens of a sentence."""
-        return self.positions.table.shape[0]
 
     def embed(
         self, tokens: Int[Tensor, "batch time"], start: int = 0
@@ -225,6 +221,13 @@ class TransformerTranslation(Translation[Transformer]):
         for name in ("dropout", "inner_dropout"):
             self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
         self.require(self.shared_vocabulary, "shared_vocabulary", "true: both share an embedding")
+
+    def dataset(self) -> Data:
+        data = super().dataset()
+        ends = [tensors[column] for tensors in data.splits.values() for column in (1, 3)]
+        most = max(int(places.diff().max()) for places in ends if len(places) > 1)
+        self.require(most <= self.context, "context", f"{most} or more, the longest of the data")
+        return data
 
     def build(self, source: int, target: int) -> Transformer:
         return self.network(

@@ -49,6 +49,8 @@ class Translator(nn.Module):
     end: int = _END
     unknown: int = _UNKNOWN
     """Numbers of the tokens that begin and end a target, and of those it has not; 0 is padding."""
+    context: int = 1 << 30
+    """The most tokens of a sentence."""
 
     def forward(
         self,
@@ -94,6 +96,7 @@ class Translator(nn.Module):
         With a beam of 1 the likeliest token is taken at each step; a wider one never writes
         <unknown>, and gives log-probabilities divided by the number of tokens.
         """
+        longest = min(longest, self.context)
         state = self.begin(x, lengths)
         logits, state = self.step(torch.full_like(lengths, self.start), state)
         if beam == 1:
@@ -257,6 +260,11 @@ class Translation(Training[T]):
             raise UserError(f"longest ({longest}) must be 0, which follows the source, or more")
         if beam < 1:
             raise UserError(f"beam ({beam}) must be 1, which takes the likeliest token, or more")
+        if (most := max(map(len, inputs))) > model.context:
+            raise UserError(
+                f"a sentence ({most:,} tokens) must have at most {model.context:,}, the context of "
+                f"the network; divide it, or train with context={most}"
+            )
         x = pad_sequence(list(inputs), batch_first=True, padding_value=_PAD)
         lengths = torch.tensor([len(one) for one in inputs], device=x.device)
         outputs, score = model.write(x, lengths, longest or 2 * x.shape[1] + 10, beam)
