@@ -1,6 +1,5 @@
 """A network goes from one kind of texts to another, with a vocabulary that is given."""
 
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import pytest
@@ -16,11 +15,11 @@ from everynet.recipes.catalog import find
 from everynet.recipes.settings import came_later, override
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
-from everynet.runs import checkpoint, loading, verbs
+from everynet.runs import checkpoint, loading
 from everynet.runs.job import Job
-from everynet.system.errors import Stopped, UserError
+from everynet.system.errors import UserError
 from everynet.system.manifest import read_json
-from everynet.system.signals import Stop
+from tests.runs.test_vocabulary import stopped
 
 BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ONCE = {"steps": 1, "lr": 1e-30, "eval_every": 1000, "save_every": 1000, "batch_size": 2}
@@ -152,22 +151,6 @@ def test_special_tokens_alone_are_nothing_to_share(tmp_path, text):
 
 
 # ----------------------------------------------------------------------------------- word pieces
-
-
-def stopped(recipe, out):
-    """The folder of a run that was stopped after its first update."""
-
-    @contextmanager
-    def soon():
-        stop = Stop()
-        stop.signal = 15
-        yield stop
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(verbs, "catching_signals", soon)
-        with pytest.raises(Stopped):
-            runs.run(recipe, out, device="cpu")
-    return next(out.iterdir())
 
 
 def test_a_text_is_cut_into_word_pieces_with_or_without_the_file(
