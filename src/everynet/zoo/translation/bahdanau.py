@@ -304,7 +304,7 @@ class ContextVector(Experiment):
     embedding: int = 16
     """Size of the embedding of a letter."""
     hidden_size: int = 32
-    """Units of the fixed vector, and of each direction of the network with attention."""
+    """Units of each direction of the encoders, and of the decoders."""
     strings: int = 40_000
     """Strings, for training, validation and test together."""
     steps: int = 2000
@@ -356,18 +356,17 @@ class ContextVector(Experiment):
 
         One vector has so many numbers for a letter; attention has as many states as letters.
         """
-        names = {"fixed": "one vector", "attention": "attention"}
-        curves = {
-            names[name]: (cell.measured["lengths"][-1], cell.measured["exact"][-1])
-            for name, cell in table.cells.items()
-        }
+        names = {"attention": "attention", "fixed": "one vector"}
+        found = {names[name]: table.cells[name].measured for name in names if name in table.cells}
+        curves = {name: (one["lengths"][-1], one["exact"][-1]) for name, one in found.items()}
+        lengths, both = next(iter(curves.values()))[0], 2 * self.hidden_size  # both directions
         room = {
-            "one vector": (lengths := curves["one vector"][0], self.hidden_size / lengths),
-            "attention": (lengths, torch.full_like(lengths, 2 * self.hidden_size)),
+            "attention": (lengths, torch.full_like(lengths, both)),
+            "one vector": (lengths, both / lengths),
         }
         return panels(
             Panel(curves, "letters of the source", "share without a mistake"),
-            Panel(room, "letters of the source", "numbers handed over, per letter", log="y"),
+            Panel(room, "letters of the source", "numbers for a letter", log="y"),
         )
 
     def tiny(self) -> Self:
