@@ -75,11 +75,11 @@ def test_values_and_gradients_are_those_of_torchs_layers(kind):
     h, s = net.embed(x), net.embed(before)
     for layer in encoder:
         h = layer(h, src_key_padding_mask=padding)
-    h = net.end_encoder(h)
+    h = net.encoder_norm(h)
     past = nn.Transformer.generate_square_subsequent_mask(4, dtype=torch.float64)
     for layer in decoder:
         s = layer(s, h, tgt_mask=past, memory_key_padding_mask=padding)
-    expected = net.end_decoder(s) @ net.embedding.weight.T
+    expected = net.decoder_norm(s) @ net.embedding.weight.T
     found = net(x, lengths, before)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
     weights = [*net.parameters()]

@@ -60,6 +60,7 @@ class Transformer(Translator):
 
     encoder_layer: ClassVar[type[EncoderLayer]] = EncoderLayer
     decoder_layer: ClassVar[type[DecoderLayer]] = DecoderLayer
+    final_norm: ClassVar[type[nn.Module]] = nn.Identity  # post-norm layers end in one
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class Transformer(Translator):
             )
             for layer in (self.encoder_layer, self.decoder_layer)
         )
+        self.encoder_norm, self.decoder_norm = (self.final_norm(hidden_size) for _ in range(2))
         nn.init.normal_(self.embedding.weight, std=hidden_size**-0.5)
 
     def embed(
@@ -102,19 +104,11 @@ class Transformer(Translator):
         mask, h = padding_mask(lengths, x.shape[1]), self.embed(x)
         for layer in self.encoder:
             h = layer(h, mask=mask)  # (2)
-        return self.end_encoder(h), mask
-
-    def end_encoder(self, h: Float[Tensor, "batch time hidden"]) -> Tensor:
-        """What the decoder reads of the encoder's last layer."""
-        return h
-
-    def end_decoder(self, h: Float[Tensor, "batch time hidden"]) -> Tensor:
-        """What the logits are computed from."""
-        return h
+        return self.encoder_norm(h), mask
 
     def speak(self, s: Float[Tensor, "batch time hidden"]) -> Float[Tensor, "batch time tokens"]:
         """Logits of the next token."""
-        return linear(self.end_decoder(s), self.embedding.weight)  # (5)
+        return linear(self.decoder_norm(s), self.embedding.weight)  # (5)
 
     def forward(
         self,
@@ -161,32 +155,7 @@ class PreNormTransformer(Transformer):
 
     encoder_layer = PreNormEncoderLayer
     decoder_layer = PreNormDecoderLayer
-
-    def __init__(
-        self,
-        vocabulary: int,
-        *,
-        hidden_size: int = 512,
-        heads: int = 8,
-        feedforward_size: int = 2048,
-        layers: int = 6,
-        dropout: float = 0.1,
-        inner_dropout: float = 0.0,
-        context: int = 256,
-    ) -> None:
-        super().__init__(
-            vocabulary, hidden_size=hidden_size, heads=heads, feedforward_size=feedforward_size,
-            layers=layers, dropout=dropout, inner_dropout=inner_dropout, context=context,
-        )  # fmt: skip
-        self.encoder_norm, self.decoder_norm = (nn.LayerNorm(hidden_size) for _ in range(2))
-
-    def end_encoder(self, h: Float[Tensor, "batch time hidden"]) -> Tensor:
-        normed: Tensor = self.encoder_norm(h)
-        return normed
-
-    def end_decoder(self, h: Float[Tensor, "batch time hidden"]) -> Tensor:
-        normed: Tensor = self.decoder_norm(h)
-        return normed
+    final_norm = nn.LayerNorm
 
 
 # -------- the network ends here; training and pictures follow --------

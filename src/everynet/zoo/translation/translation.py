@@ -59,11 +59,11 @@ class Translator(nn.Module):
         before: Int[Tensor, "batch target"],
     ) -> Float[Tensor, "batch target tokens"]:
         """Logits of each target token, given the source and the tokens before it."""
-        raise NotImplementedError
+        raise NotImplementedError  # every translator says it
 
     def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> Any:  # noqa: ANN401 -- by its kind
         """The state before the first token, for sentences that may be padded after `lengths`."""
-        raise NotImplementedError
+        raise NotImplementedError  # every translator says it
 
     def step(
         self,
@@ -71,7 +71,7 @@ class Translator(nn.Module):
         state: Any,  # noqa: ANN401 -- by its kind
     ) -> tuple[Float[Tensor, "batch tokens"], Any]:
         """Logits of the token after one more, and the state after it."""
-        raise NotImplementedError
+        raise NotImplementedError  # every translator says it
 
     def align(
         self,
@@ -180,7 +180,7 @@ class Translation(Training[T]):
 
     def build(self, source: int, target: int) -> T:
         """The network, for vocabularies of these sizes."""
-        raise NotImplementedError
+        raise NotImplementedError  # every recipe says it
 
     def extra(self, model: T) -> nn.Module:
         return EMA(model, self.ema) if self.ema else nn.Module()
