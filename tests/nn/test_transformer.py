@@ -56,9 +56,9 @@ def pairs(mine, theirs):
         yield ours.bias, other.bias
 
 
-def twin(mine, cls, *, first):
+def twin(mine, cls, *, first, **settings):
     """Torch's layer with our weights, all of them drawn, biases and norms too."""
-    theirs = cls(8, 2, 6, dropout=0.0, batch_first=True, norm_first=first).double()
+    theirs = cls(8, 2, 6, dropout=0.0, batch_first=True, norm_first=first, **settings).double()
     both = list(pairs(mine, theirs))
     assert {id(p) for p, _ in both} == {id(p) for p in mine.parameters()}
     with torch.no_grad():
@@ -90,6 +90,32 @@ def test_an_encoder_layer_is_torchs_in_value_and_gradient(cls, first):
     assert_equal_to(net(x, mask=mask), expected, both, x)
     blocked = nn.Transformer.generate_square_subsequent_mask(5, dtype=torch.double)
     assert_equal_to(net(x, causal=True), theirs(x, blocked), both, x)
+
+
+class SmoothLayer(PreNormEncoderLayer):
+    """A layer whose class says another activation and another eps."""
+
+    activation = staticmethod(nn.functional.gelu)
+    eps = 1e-2
+
+
+def test_a_class_says_its_activation_and_its_eps():
+    net = SmoothLayer(8, 2, 6).double()
+    theirs, both = twin(
+        net, nn.TransformerEncoderLayer, first=True, activation="gelu", layer_norm_eps=1e-2
+    )
+    x = draw(3, 5, 8).requires_grad_()
+    assert_equal_to(net(x), theirs(x), both, x)
+
+
+@pytest.mark.parametrize("cls", [EncoderLayer, PreNormEncoderLayer])
+def test_an_encoder_layer_goes_on_from_its_cache(cls):
+    net, x = cls(8, 2, 6).double(), draw(3, 7, 8)
+    past, parts = net.attention.empty_cache(3, 7), []
+    for part in x.split([3, 1, 2, 1], dim=1):
+        y, past = net.step(part, past)
+        parts.append(y)
+    torch.testing.assert_close(torch.cat(parts, dim=1), net(x, causal=True), **EXACT)
 
 
 @pytest.mark.covers("T7")

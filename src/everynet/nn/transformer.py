@@ -1,13 +1,14 @@
 """Layers of a transformer: attention and a feed-forward network, each with a way around it.
 
-    FFN(x) = max(0, x W1 + b1) W2 + b2                (1)  at each position by itself
+    FFN(x) = f(x W1 + b1) W2 + b2                     (1)  at each position by itself
     x' = LN(x + S(x))                                 (2)  post-norm, as in the paper
     x' = x + S(LN(x))                                 (3)  pre-norm
 
-S is a sublayer and LN the layer normalisation. An encoder layer has two: self-attention and FFN. A
-decoder layer has three: causal self-attention, cross-attention to the memory (the output of the
-encoder), and FFN. With (3) the way around is the identity from the first layer to the last, and the
-network ends in a normalisation of its own.
+S is a sublayer, LN the layer normalisation and f the positive part, unless a class says otherwise
+(`activation`). An encoder layer has two sublayers: self-attention and FFN. A decoder layer has
+three: causal self-attention, cross-attention to the memory (the output of the encoder), and FFN.
+With (3) the way around is the identity from the first layer to the last, and the network ends in a
+normalisation of its own.
 
 Vaswani et al. (2017), "Attention is all you need", arXiv:1706.03762, section 3.1; Xiong et al.
 (2020), "On layer normalization in the transformer architecture", arXiv:2002.04745, for (3). Unlike
@@ -18,13 +19,15 @@ the paper, weights of attention and the inner numbers of FFN may be dropped out 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from everynet.nn.attention import Hidden, KeyValueCache, Mask, MultiHeadAttention
 
+Activation: TypeAlias = Callable[[Tensor], Tensor]
 DecoderState: TypeAlias = tuple[KeyValueCache, KeyValueCache]
 """Keys and values of the tokens so far, and of the memory."""
 
@@ -32,14 +35,22 @@ DecoderState: TypeAlias = tuple[KeyValueCache, KeyValueCache]
 class FeedForward(nn.Module):
     """Maps each time step by the same two layers."""
 
-    def __init__(self, hidden_size: int, feedforward_size: int, *, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        hidden_size: int,
+        feedforward_size: int,
+        *,
+        dropout: float = 0.0,
+        activation: Activation = torch.relu,
+    ) -> None:
         super().__init__()
         self.inner = nn.Linear(hidden_size, feedforward_size)
         self.output = nn.Linear(feedforward_size, hidden_size)
         self.dropout = nn.Dropout(dropout)
+        self.activation = activation
 
     def forward(self, x: Hidden) -> Hidden:
-        h = self.inner(x).relu()
+        h = self.activation(self.inner(x))
         y: Tensor = self.output(self.dropout(h))  # (1)
         return y
 
@@ -47,9 +58,9 @@ class FeedForward(nn.Module):
 class _Residual(nn.Module):
     """The way around a sublayer and its normalisation, post-norm."""
 
-    def __init__(self, hidden_size: int, dropout: float) -> None:
+    def __init__(self, hidden_size: int, dropout: float, eps: float = 1e-5) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(hidden_size)
+        self.norm = nn.LayerNorm(hidden_size, eps=eps)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Hidden, sublayer: Callable[[Tensor], Tensor]) -> Hidden:
@@ -69,6 +80,7 @@ class EncoderLayer(nn.Module):
     """Maps sequences to sequences by self-attention and a feed-forward network, post-norm."""
 
     residual: type[_Residual] = _Residual
+    eps: ClassVar[float] = 1e-5  # added to the variance in LN
 
     def __init__(
         self,
@@ -81,14 +93,32 @@ class EncoderLayer(nn.Module):
     ) -> None:
         super().__init__()
         self.attention = MultiHeadAttention(hidden_size, heads, dropout=inner_dropout)
-        self.feedforward = FeedForward(hidden_size, feedforward_size, dropout=inner_dropout)
-        self.around_attention = self.residual(hidden_size, dropout)
-        self.around_feedforward = self.residual(hidden_size, dropout)
+        self.feedforward = FeedForward(
+            hidden_size, feedforward_size, dropout=inner_dropout, activation=self.activation
+        )
+        self.around_attention = self.residual(hidden_size, dropout, self.eps)
+        self.around_feedforward = self.residual(hidden_size, dropout, self.eps)
+
+    @staticmethod
+    def activation(x: Tensor) -> Tensor:
+        """The function f of the feed-forward network."""
+        return x.relu()
 
     def forward(self, x: Hidden, *, mask: Mask | None = None, causal: bool = False) -> Hidden:
         x = self.around_attention(x, lambda x: self.attention(x, mask=mask, causal=causal))
         y: Tensor = self.around_feedforward(x, self.feedforward)
         return y
+
+    def step(self, x: Hidden, past: KeyValueCache) -> tuple[Hidden, KeyValueCache]:
+        """The causal output of further time steps, and the keys and values after them."""
+
+        def attend_past(x: Tensor) -> Tensor:
+            nonlocal past
+            y, past = self.attention.step(x, past)
+            return y
+
+        x = self.around_attention(x, attend_past)
+        return self.around_feedforward(x, self.feedforward), past
 
 
 class DecoderLayer(nn.Module):
