@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import ClassVar, Self
 
 import torch
-from jaxtyping import Float, Float64, Int, Int64
+from jaxtyping import Float, Float64, Int
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
@@ -32,53 +32,22 @@ from everynet.data.dataset import Data
 from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Simulation
 from everynet.recipes.trained import Trained
-from everynet.training.loop import evaluating, trained
+from everynet.zoo.adversarial.attacks import (
+    Bound,
+    choose_fooled,
+    class_names,
+    fgsm,
+    first_images,
+    in_parts,
+    input_gradient,
+    logits,
+    predictions,
+    probabilities,
+    sign_step,
+    train_lenet,
+)
 from everynet.zoo.adversarial.pictures.attack import attacked
-from everynet.zoo.vision import lenet
 from everynet.zoo.vision.classifier import check_image_run, image_run
-
-Bound = float | Tensor
-"""One number for all pixels, or one for each channel (channels 1 1)."""
-
-
-def fgsm(  # noqa: PLR0917 -- the letters of (1)
-    model: nn.Module,
-    x: Float[Tensor, "batch ..."],
-    y: Int[Tensor, " batch"],
-    eps: Bound,
-    low: Bound = 0.0,
-    high: Bound = 1.0,
-) -> Float[Tensor, "batch ..."]:
-    """Adversarial examples: the samples, each value changed by at most `eps`."""
-    return sign_step(x, input_gradient(model, x, y), eps, low, high)
-
-
-def input_gradient(
-    model: nn.Module, x: Float[Tensor, "batch ..."], y: Int[Tensor, " batch"]
-) -> Float[Tensor, "batch ..."]:
-    """The gradient g of the loss by each sample; the network is left as it was."""
-    with evaluating(model), torch.enable_grad():
-        x = x.detach().requires_grad_()
-        loss = cross_entropy(logits(model, x), y, reduction="sum")
-        return torch.autograd.grad(loss, x)[0]
-
-
-def sign_step(
-    x: Float[Tensor, "batch ..."],
-    g: Float[Tensor, "batch ..."],
-    eps: Bound,
-    low: Bound = 0.0,
-    high: Bound = 1.0,
-) -> Float[Tensor, "batch ..."]:
-    """Every value moved by `eps` in the direction of the sign of `g`, and kept in its range."""
-    low, high = (torch.as_tensor(v, dtype=x.dtype, device=x.device) for v in (low, high))
-    return (x + eps * g.sign()).clamp(low, high)  # (1)
-
-
-def logits(model: nn.Module, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch classes"]:
-    """The logits of the classes: 0 and z of a network with one output z for two of them."""
-    z: Tensor = model(x)
-    return z if z.shape[1] > 1 else torch.cat([torch.zeros_like(z), z], 1)
 
 
 def linear_margin(
@@ -98,8 +67,7 @@ def linear_rise(g: Float[Tensor, "batch ..."], eps: Bound) -> Float[Tensor, " ba
     return (eps * g.abs()).flatten(1).sum(1)  # (3)
 
 
-AT_ONCE = 250  # images whose gradient is taken together
-EXAMPLES, LINES = 5, 3  # images that are shown, and of these those whose loss is drawn
+LINES = 3  # images whose loss is drawn, of those that are shown
 MOST_CLASSES = 5  # whose scores are drawn
 SIZE = "largest change of a pixel (1: black to white)"
 ALONG, ACROSS = (torch.linspace(start, 1, 41, dtype=torch.float64) for start in (0, -1))
@@ -140,28 +108,25 @@ class Attack(Simulation):
     def victim(self) -> tuple[nn.Module, Data]:
         """The network that is attacked, in float64, and its data."""
         if not self.of:
-            recipe = replace(lenet.RECIPES["lenet"], steps=self.steps, seed=self.seed)
-            data = recipe.dataset()
-            return trained(recipe, data).double(), data
+            return train_lenet(self.steps, self.seed)
         self.ready()
         return image_run(self.of)
 
     def simulate(self, generator: torch.Generator) -> dict[str, Tensor]:
         model, data = self.victim()
         model.requires_grad_(False)
-        x, y = _first(data, self.samples)
+        x, y = first_images(data, self.samples)
         moments = (torch.tensor(data.spec[n], dtype=torch.float64) for n in ("mean", "std"))
         mean, std = (moment[:, None, None] for moment in moments)
         low, high = (0 - mean) / std, (1 - mean) / std  # black and white
         unit = 1 / std  # the step from black to white
-        both = zip(x.split(AT_ONCE), y.split(AT_ONCE), strict=True)
-        g = torch.cat([input_gradient(model, some, true) for some, true in both])
+        g = in_parts(input_gradient, model, x, y)
         r = torch.randint(0, 2, x.shape, generator=generator).double() * 2 - 1
         ways = {"fgsm": g, "random": r}
         answers = {
             name: torch.stack(
                 [
-                    _probabilities(model, sign_step(x, way, e * unit, low, high))
+                    in_parts(probabilities, model, sign_step(x, way, e * unit, low, high))  # (1)
                     for e in self.epsilons
                 ]
             )
@@ -171,7 +136,7 @@ class Attack(Simulation):
         weak = (right["fgsm"] < 0.5).nonzero().flatten()
         at = int(weak[0]) if len(weak) else len(self.epsilons) - 1
         before, after = answers["fgsm"][0], answers["fgsm"][at]
-        shown = _fooled(before.argmax(1), after.argmax(1), y)
+        shown = choose_fooled(before.argmax(1), after.argmax(1), y)
         changed = sign_step(x[shown], g[shown], self.epsilons[at] * unit, low, high)
         longest = {n: self.epsilons[-1] * unit * way[shown].sign() for n, way in ways.items()}
         return {
@@ -205,12 +170,12 @@ class Attack(Simulation):
 
         Red pixels became lighter and blue ones darker, by at most {eps:g} of black to white.
         """
-        classes, eps = _classes(result), result["shown_epsilon"].item()
+        classes, eps = class_names(result), result["shown_epsilon"].item()
         figure = attacked(
             result["images"],
             result["changed"],
-            before=_predictions(result["before"], classes),
-            after=_predictions(result["after"], classes),
+            before=predictions(result["before"], classes),
+            after=predictions(result["after"], classes),
             title=f"every pixel changed by at most {eps:g}",
         )
         return figure, {"eps": eps}
@@ -220,7 +185,7 @@ class Attack(Simulation):
 
         The largest step leaves {fgsm:.0%} by signs of the gradient, {random:.0%} by random ones.
         """
-        classes, eps = _classes(result), result["epsilons"]
+        classes, eps = class_names(result), result["epsilons"]
         curves = {n: (eps, result[f"{n}_accuracy"]) for n in ("fgsm", "random", "linear")}
         pair = " or ".join(classes[k] for k in result["linear_classes"].tolist())
         figure = panels(
@@ -248,7 +213,7 @@ class Attack(Simulation):
 
         On the right, the scores of the first image along the signs, from one side to the other.
         """
-        classes, largest = _classes(result), result["epsilons"][-1]
+        classes, largest = class_names(result), result["epsilons"][-1]
         names = [f"image {i + 1}: {classes[k]}" for i, k in enumerate(result["true"][:LINES])]
         by_sign, by_chance = (
             {n: (ALONG * largest, loss) for n, loss in zip(names, result[which], strict=True)}
@@ -277,34 +242,6 @@ class Attack(Simulation):
 
     def tiny(self) -> Self:
         return replace(self, steps=10, samples=60, epsilons=(0.0, 0.1, 0.25))
-
-
-def _first(data: Data, count: int) -> tuple[Float64[Tensor, "rows ..."], Int64[Tensor, " rows"]]:
-    """The first test images and their classes, in float64."""
-    parts, left = [], count
-    for x, y in data.test:
-        parts.append((x[:left].double(), y[:left]))
-        left -= len(parts[-1][1])
-        if left <= 0:
-            break
-    x, y = (torch.cat(part) for part in zip(*parts, strict=True))
-    return x, y
-
-
-def _probabilities(model: nn.Module, x: Float[Tensor, "rows ..."]) -> Float[Tensor, "rows classes"]:
-    """The probability of each class."""
-    with torch.no_grad():
-        return torch.cat([logits(model, some).softmax(1) for some in x.split(AT_ONCE)])
-
-
-def _fooled(
-    before: Int[Tensor, " rows"], after: Int[Tensor, " rows"], y: Int[Tensor, " rows"]
-) -> Int[Tensor, " shown"]:
-    """Images classified correctly and then wrongly, of as many classes as can be."""
-    fooled = ((before == y) & (after != y)).nonzero().flatten().tolist()
-    firsts = {int(y[row]): row for row in reversed(fooled)}
-    order = dict.fromkeys([*(firsts[k] for k in sorted(firsts)), *fooled, *range(len(y))])
-    return torch.tensor(list(order)[:EXAMPLES])
 
 
 def _along(
@@ -350,16 +287,6 @@ def _linear(
         "linear_law": (law > 0).double().mean(1),
         "linear_gap": (margins - law).abs().max() / law.abs().max(),
     }
-
-
-def _classes(result: Mapping[str, Tensor]) -> list[str]:
-    return bytes(result["classes"].tolist()).decode().split("\n")
-
-
-def _predictions(p: Float[Tensor, "shown classes"], classes: list[str]) -> list[str]:
-    """The predicted class of each image, and its probability."""
-    sure = [">99%" if 0.995 <= share < 1 else f"{share:.0%}" for share in p.amax(1).tolist()]
-    return [f"{classes[k]}  {text}" for k, text in zip(p.argmax(1).tolist(), sure, strict=True)]
 
 
 RECIPES = {

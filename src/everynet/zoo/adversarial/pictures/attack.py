@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from everynet.plot.panels import Panel, panels
 from everynet.plot.style import CYCLE, INK, SIGNED, bare, figure, symmetric
 
 ROWS = ("image", "change", "attacked")
@@ -50,3 +51,17 @@ def attacked(
     bar.outline.set_visible(False)
     made.suptitle(title, color=INK, fontsize="medium")
     return made
+
+
+def robustness(
+    sizes: Float[Tensor, " sizes"], curves: Mapping[str, Float[Tensor, " sizes"]], eps: float
+) -> Figure:
+    """Accuracy by the size of the change, a curve for each attack, and the size that counts."""
+    panel = Panel(
+        {name: (sizes, accuracy) for name, accuracy in curves.items()},
+        xlabel="largest change of a pixel (1: black to white)",
+        ylabel="accuracy",
+        marks={"eps": eps},
+        ylim=(-0.03, 1.03),
+    )
+    return panels(panel)
