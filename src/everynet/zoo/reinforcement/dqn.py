@@ -4,47 +4,57 @@
     y  = r + gamma (1 - end) max_a' Q'(s', a')                     (2)  TD target
     L  = mean over a minibatch of (y - Q(s, a))^2 / 2              (3)  TD loss; y is held fixed
     Q' = Q, every C steps                                          (4)  target network
+    y  = r + gamma (1 - end) Q'(s', argmax_a' Q(s', a'))           (5)  TD target of double DQN
+    L  = mean of e^2 / 2 if e <= delta, else delta (e - delta/2)   (6)  Huber loss of e = |y - Q|
 
 where Q(s, a) is the expected sum of rewards from action a in state s on, each step discounted by
 gamma, r is the reward, s' is the state that followed and `end` is 1 where the episode was over
-then. The transitions (s, a, r, s', end) of a minibatch are drawn at random from a replay buffer
-whose oldest are overwritten. The error y - Q reaches the output of the action that was taken, and
-no other. Side by side means a product.
-
-In Catch a ball falls by a row a step in a grid, and a paddle on the lowest row goes left, stays or
-goes right. The reward is 1 if the ball lands on the paddle, -1 if beside it. The network sees the
-grid as an image.
+then; an episode that was only cut off has not ended. The transitions (s, a, r, s', end) of a
+minibatch are drawn at random from a replay buffer whose oldest are overwritten. An update is two
+passes: one without gradient gives y, one gives Q(s, a). The error y - Q reaches the output of the
+action that was taken, and no other. The maximum in (2) is over values with errors and so too large
+on average; (5) lets one network choose and the other value. Side by side means a product.
 
 Mnih et al. (2015), "Human-level control through deep reinforcement learning",
-doi:10.1038/nature14236. Unlike the paper, many games are played at once, the network is small, and
-the optimiser is Adam on (3) without clipping.
+doi:10.1038/nature14236; van Hasselt et al. (2016), "Deep reinforcement learning with double
+Q-learning", arXiv:1509.06461. Unlike the papers, many games are played at once, the networks are
+small, and the optimiser is Adam; Catch learns by (3) without clipping.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Generic
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Num
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import one_hot
+from typing_extensions import TypeVar
 
 from everynet import plot
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.data.samplers import Made
 from everynet.recipes.recipe import Goal
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
-from everynet.system.errors import UserError
-from everynet.zoo.reinforcement.pictures.play import (
-    film_frame,
-    film_strip,
-    policy_maps,
-    value_limits,
+from everynet.system.seeds import generator as seeded
+from everynet.zoo.reinforcement.environments import (
+    CartPole,
+    Catch,
+    Environment,
+    States,
 )
+from everynet.zoo.reinforcement.episodes import (
+    EPISODES,
+    film,
+    play_greedily,
+    summarise_episodes,
+)
+from everynet.zoo.reinforcement.pictures.play import film_strip, policy_maps
+from everynet.zoo.reinforcement.pictures.values import Axis, value_map
 
 
 class QNetwork(nn.Module):
@@ -64,8 +74,32 @@ class QNetwork(nn.Module):
         return q
 
 
+class StateQNetwork(nn.Module):
+    """Maps states of a few numbers to the value Q(s, a) of each action.
+
+    Values are `scale` times what the last layer gives, so that small weights reach large values.
+    """
+
+    def __init__(self, state_size: int, hidden_size: int, actions: int, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.layers = nn.Sequential(
+            nn.Linear(state_size, hidden_size),
+            nn.ReLU(),
+            nn.Linear(hidden_size, hidden_size),
+            nn.ReLU(),
+            nn.Linear(hidden_size, actions),
+        )
+
+    def forward(self, x: Float[Tensor, "batch state_size"]) -> Float[Tensor, "batch actions"]:
+        q: Tensor = self.scale * self.layers(x)
+        return q
+
+
 def choose_actions(
-    q: Float[Tensor, "games actions"], epsilon: float, chance: Float[Tensor, "games 2"]
+    q: Float[Tensor, "games actions"],
+    epsilon: float | Float[Tensor, ""],
+    chance: Float[Tensor, "games 2"],
 ) -> Int[Tensor, " games"]:
     """The best action, or a random one; `chance` are numbers from 0 to 1, two for each game."""
     random_action = (chance[:, 1] * q.shape[1]).long()
@@ -82,6 +116,18 @@ def compute_td_target(
     return reward + gamma * (1 - end) * next_q.amax(1)  # (2)
 
 
+def compute_double_td_target(
+    reward: Float[Tensor, " batch"],
+    end: Float[Tensor, " batch"],
+    next_q: Float[Tensor, "batch actions"],
+    online_q: Float[Tensor, "batch actions"],
+    gamma: float,
+) -> Float[Tensor, " batch"]:
+    """The TD target y; `online_q` chooses the actions in the next states, `next_q` values them."""
+    chosen = online_q.argmax(1, keepdim=True)
+    return reward + gamma * (1 - end) * next_q.gather(1, chosen)[:, 0]  # (5)
+
+
 def td_loss(
     q: Float[Tensor, "batch actions"],
     action: Int[Tensor, " batch"],
@@ -92,11 +138,30 @@ def td_loss(
     return (td_target.detach() - taken).square().mean() / 2  # (3)
 
 
+class HuberTDLoss:
+    """The TD loss with errors above `delta` counted in proportion: one wild target moves little."""
+
+    def __init__(self, delta: float = 1.0) -> None:
+        self.delta = delta
+
+    def __call__(
+        self,
+        q: Float[Tensor, "batch actions"],
+        action: Int[Tensor, " batch"],
+        td_target: Float[Tensor, " batch"],
+    ) -> Float[Tensor, ""]:
+        e = (td_target.detach() - q.gather(1, action[:, None])[:, 0]).abs()
+        loss = torch.where(e <= self.delta, e.square() / 2, self.delta * (e - self.delta / 2))
+        return loss.mean()  # (6)
+
+
 @torch.no_grad()
-def update_target_network(target_network: nn.Module, q_network: nn.Module) -> None:
-    """Copy the weights of the network of now into the target network."""
+def update_target_network(
+    target_network: nn.Module, q_network: nn.Module, due: Bool[Tensor, ""]
+) -> None:
+    """Copy the weights of the network of now into the target network where that is due."""
     for old, new in zip(target_network.parameters(), q_network.parameters(), strict=True):
-        old.copy_(new)  # (4)
+        old.lerp_(new, due.to(old.dtype))  # (4), without asking the device whether it is due
 
 
 class ReplayBuffer(nn.Module):
@@ -108,88 +173,26 @@ class ReplayBuffer(nn.Module):
     next_state: Tensor
     end: Tensor
 
-    def __init__(self, capacity: int, state_size: int) -> None:
+    def __init__(self, capacity: int, state_size: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.register_buffer("state", torch.zeros(capacity, state_size, dtype=torch.int64))
+        self.register_buffer("state", torch.zeros(capacity, state_size, dtype=dtype))
         self.register_buffer("action", torch.zeros(capacity, dtype=torch.int64))
         self.register_buffer("reward", torch.zeros(capacity))
-        self.register_buffer("next_state", torch.zeros(capacity, state_size, dtype=torch.int64))
+        self.register_buffer("next_state", torch.zeros(capacity, state_size, dtype=dtype))
         self.register_buffer("end", torch.zeros(capacity))
 
-    def add(self, step: int, *transition: Tensor) -> None:
+    def add(self, step: Int[Tensor, ""], *transition: Tensor) -> None:
         """Write the transitions of a step over the oldest: their place follows from the step."""
-        count = len(transition[0])
-        start = step * count % len(self.action)
+        count, capacity = len(transition[0]), len(self.action)
+        place = (step * count + torch.arange(count, device=step.device)) % capacity
         for ring, new in zip(self.buffers(), transition, strict=True):
-            ring[start : start + count] = new.to(ring.dtype)
+            ring[place] = new.to(ring.dtype)
 
-    def sample(self, batch_size: int, filled: int) -> tuple[Tensor, ...]:
-        """Transitions drawn at random, with replacement, from the first `filled` places."""
-        rows = torch.randint(filled, (batch_size,)).to(self.action.device)
-        return tuple(ring[rows] for ring in self.buffers())
-
-
-# -------- the network ends here; training and pictures follow --------
-
-ACTIONS = ("left", "stay", "right")
-ARROWS = ("\u2190", "\u2022", "\u2192")
-MOST_FRAMES = 600
-"""Frames of a film of games: each takes a tenth of a second to draw."""
-RATE = 4
-"""Moves a second in it."""
-
-
-class Catch(NamedTuple):
-    """The rules; a state is (row of the ball, its column, column of the paddle)."""
-
-    height: int = 10
-    width: int = 5
-
-    def begin(self, ball: Int[Tensor, " games"], paddle: Int[Tensor, " games"]) -> Tensor:
-        """The first state: the ball on the top row."""
-        return torch.stack([torch.zeros_like(ball), ball, paddle], 1)
-
-    def move(
-        self, state: Int[Tensor, "games 3"], action: Int[Tensor, " games"]
-    ) -> tuple[Int[Tensor, "games 3"], Float[Tensor, " games"], Bool[Tensor, " games"]]:
-        """The states that follow, the rewards, and which games are over."""
-        row, ball, paddle = state.unbind(1)
-        paddle = (paddle + action - 1).clamp(0, self.width - 1)
-        end = row + 1 == self.height - 1
-        reward = torch.where(end, torch.where(ball == paddle, 1.0, -1.0), 0.0)
-        return torch.stack([row + 1, ball, paddle], 1), reward, end
-
-    def image(self, state: Int[Tensor, "games 3"]) -> Float[Tensor, "games 1 height width"]:
-        """The grid: 1 at the ball and at the paddle."""
-        row, ball, paddle = state.unbind(1)
-        places = torch.stack([row * self.width + ball, (self.height - 1) * self.width + paddle], 1)
-        flat = one_hot(places, self.height * self.width).amax(1)
-        return flat.view(-1, 1, self.height, self.width).to(torch.get_default_dtype())
-
-    def first_states(self) -> Int[Tensor, "starts 3"]:
-        """Every first state, each as likely as another."""
-        columns = torch.arange(self.width)
-        return self.begin(*torch.cartesian_prod(columns, columns).unbind(1))
-
-    def states(self) -> Int[Tensor, "states 3"]:
-        """Every state in which there is something to do."""
-        columns = torch.arange(self.width)
-        return torch.cartesian_prod(torch.arange(self.height - 1), columns, columns)
-
-    def exact_q(self, gamma: float, *, random: bool = False) -> Float[Tensor, "rows b p 3"]:
-        """The exact Q of the best play, or of random play, from the last row upwards."""
-        q = torch.zeros(self.height - 1, self.width, self.width, len(ACTIONS), dtype=torch.float64)
-        states = self.states()
-        for row in reversed(range(self.height - 1)):
-            here = states[states[:, 0] == row]
-            for action in range(len(ACTIONS)):
-                after, reward, _ = self.move(here, torch.full((len(here),), action))
-                later = torch.zeros(len(here), dtype=torch.float64)
-                if row + 1 < self.height - 1:
-                    next_q = q[after[:, 0], after[:, 1], after[:, 2]]
-                    later = gamma * (next_q.mean(1) if random else next_q.amax(1))
-                q[row, here[:, 1], here[:, 2], action] = reward.double() + later
-        return q
+    def sample(self, batch_size: int, added: Int[Tensor, ""]) -> tuple[Tensor, ...]:
+        """Transitions drawn at random, with replacement; `added` is how many there have been."""
+        filled = added.clamp(max=len(self.action))
+        rows = torch.randint(2**62, (batch_size,), device=filled.device) % filled
+        return tuple([ring[rows] for ring in self.buffers()])
 
 
 class Playing(nn.Module):
@@ -197,35 +200,36 @@ class Playing(nn.Module):
 
     games: Tensor
 
-    def __init__(self, q_network: QNetwork, games: Int[Tensor, "games 3"], capacity: int) -> None:
+    def __init__(
+        self, q_network: nn.Module, games: Num[Tensor, "games size"], capacity: int
+    ) -> None:
         super().__init__()
         self.target_network = copy.deepcopy(q_network).requires_grad_(False)
-        self.replay_buffer = ReplayBuffer(capacity, games.shape[1])
-        self.register_buffer("games", games)
+        self.replay_buffer = ReplayBuffer(capacity, games.shape[1], games.dtype)
+        self.register_buffer("games", games.contiguous())
+
+
+# -------- the network ends here; training and pictures follow --------
+
+STARTS = 100
+"""Games in each of the splits `valid` and `test`, from starts of their own."""
+N = TypeVar("N", bound=nn.Module, default=nn.Module)
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayCatch(Training[QNetwork, Playing]):
-    """Learn to catch a falling ball from images and from the reward alone."""
+class DeepQ(Training[N, Playing], Generic[N]):
+    """Learn to play a game from its rewards alone."""
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "mean_return": "the mean reward of a game: 1 where the ball is caught, -1 where not",
-        "caught": "the share of games in which the ball is caught",
-        "value_error": "mean absolute error of the learned values of states",
+        "mean_return": "the sum of the rewards of a game, without discount, mean over the games",
+        **EPISODES,
     }
 
-    steps: int = 6000
     batch_size: int = 64
-    schedule: str = "cosine"
-    eval_every: int = 200
-    height: int = 10
-    """Rows of the grid; the paddle is on the lowest."""
-    width: int = 5
-    """Columns of the grid."""
     environments: int = 16
     """Games that are played at once, one move of each a step."""
     memory: int = 8192
-    """Transitions that the replay buffer holds."""
+    """Transitions that the replay buffer holds; as many as environments is no replay at all."""
     gamma: float = 0.95
     """Discount of a reward that is a step later."""
     epsilon: float = 0.1
@@ -235,74 +239,265 @@ class PlayCatch(Training[QNetwork, Playing]):
     target_every: int = 100
     """Steps between two updates of the target network."""
     hidden_size: int = 64
-    """Units of the hidden layer."""
+    """Units of a hidden layer."""
 
     overfits: ClassVar[bool] = False  # it gathers its own data: there is no batch to repeat
     writes: ClassVar[str] = "film"
+    captured: ClassVar[bool] = True
     per_rank: ClassVar[bool] = True  # each process would have games and a buffer of its own
+    speed: ClassVar[float] = 4  # moves a second in a film
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "environments", "explore", "target_every", "hidden_size")
+        what = f"at least the {self.environments} environments, each of which adds one a step"
+        self.require(self.memory >= self.environments, "memory", what)
+        self.within(0, 1, "gamma", "epsilon")
+
+    @property
+    def game(self) -> Environment:
+        """The rules."""
+        raise NotImplementedError  # each game has its own
+
+    def dataset(self) -> Data:
+        """First states: those of `test` are others than those of `valid`."""
+        valid, test = (
+            self.game.reset(STARTS, seeded(self.seed, number)).contiguous() for number in (1, 2)
+        )
+        return Data({"valid": (valid,), "test": (test,)}, sampler=Made())
+
+    def extra(self, model: N) -> Playing:
+        return Playing(model, self.game.reset(self.environments), self.memory)
+
+    def exploration(self, step: Int[Tensor, ""]) -> Float[Tensor, ""]:
+        """The share epsilon of random actions at update `step`."""
+        return 1 + (self.epsilon - 1) * (step.double() / self.explore).clamp(max=1)
+
+    def step(self, state: State[N, Playing], batch: Batch) -> Terms:
+        """One move in every game, then one update from a minibatch of the replay buffer."""
+        q_network, playing, clock = state.model, state.extra, state.clock
+        update_target_network(playing.target_network, q_network, clock % self.target_every == 0)
+        with torch.no_grad():
+            self.play(playing, q_network, clock)
+            added = (clock + 1) * self.environments
+            s, action, reward, next_s, end = playing.replay_buffer.sample(self.batch_size, added)
+            td_target = self.td_target(playing, q_network, reward, next_s, end)
+        q = self.values(q_network, s)
+        loss = self.loss(q, action, td_target)
+        state.descend(loss, clip=self.clip, clip_value=self.clip_value)
+        return {"td_error": loss, "_value": q.amax(1).mean()}
+
+    def play(self, playing: Playing, q_network: N, step: Int[Tensor, ""]) -> None:
+        """One move in every game into the replay buffer; a game that is over begins anew."""
+        state = playing.games
+        chance = torch.rand(self.environments, 2, device=state.device)
+        action = choose_actions(self.values(q_network, state), self.exploration(step), chance)
+        moved, following = self.game.advance(state, action)
+        playing.replay_buffer.add(step, state, action, moved.reward, moved.state, moved.end)
+        playing.games.copy_(following)
+
+    def td_target(
+        self, playing: Playing, q_network: N, reward: Tensor, next_s: States, end: Tensor
+    ) -> Float[Tensor, " batch"]:
+        """What the values of the actions taken are to become."""
+        next_q = self.values(playing.target_network, next_s)
+        return compute_td_target(reward, end, next_q, self.gamma)
+
+    def loss(
+        self, q: Float[Tensor, "batch actions"], action: Int[Tensor, " batch"], td_target: Tensor
+    ) -> Float[Tensor, ""]:
+        return td_loss(q, action, td_target)
+
+    def values(self, model: nn.Module, state: States) -> Float[Tensor, "games actions"]:
+        """Q of states, in the precision of the network."""
+        q: Tensor = model(self.game.observe(state).to(next(model.parameters()).dtype))
+        return q
+
+    def metrics(self, model: N, batch: Batch) -> dict[str, Tensor]:
+        """A greedy game from each start."""
+        played = play_greedily(self.game, lambda state: self.values(model, state), batch[0])
+        return {"mean_return": played.returns}
+
+    def final(
+        self, model: N, data: Data, generator: torch.Generator, *, episodes: int = 100
+    ) -> dict[str, float]:
+        """The returns of greedy games from starts drawn anew."""
+        place = next(model.parameters()).device
+        return summarise_episodes(
+            self.game, lambda state: self.values(model, state), episodes, generator, place
+        )
+
+    def sample(
+        self, model: N, spec: Spec, generator: torch.Generator, *, episodes: int = 3
+    ) -> plot.Film:
+        """A film of greedy games from random starts, with the values of the actions."""
+        place = next(model.parameters()).device
+        return film(
+            self.game, lambda state: self.values(model, state), episodes, generator,
+            speed=self.speed, place=place,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayByState(DeepQ[StateQNetwork]):
+    """Play a game whose state is a few numbers."""
+
+    steps: int = 3000
+    batch_size: int = 128
+    schedule: str = "cosine"
+    eval_every: int = 250
+    environments: int = 8
+    memory: int = 50_000
+    gamma: float = 0.99
+    epsilon: float = 0.04
+    explore: int = 1000
+    target_every: int = 10
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(self.gamma < 1, "gamma", "below 1, because these games may go on for long")
+
+    @property
+    def scale(self) -> float:
+        """The value of a reward of 1 at each step, for ever."""
+        return 1 / (1 - self.gamma)
+
+    def model(self, data: Data) -> StateQNetwork:
+        inputs = self.game.observe(self.game.reset(1)).shape[1]
+        return StateQNetwork(inputs, self.hidden_size, len(self.game.actions), self.scale)
+
+    def loss(
+        self, q: Float[Tensor, "batch actions"], action: Int[Tensor, " batch"], td_target: Tensor
+    ) -> Float[Tensor, ""]:
+        return HuberTDLoss(self.scale)(q, action, td_target)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayCartPole(PlayByState):
+    """Balance a pole on a cart, by position, angle and their velocities."""
+
+    speed: ClassVar[float] = 50
+
+    @property
+    def game(self) -> CartPole:
+        return CartPole()
+
+    def picture_values(
+        self, model: StateQNetwork, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """The value of the best action (left) and that action (right), the cart at rest.
+
+        The line is a greedy game of {moves:.0f} steps; the push is to the side to which the pole
+        falls.
+        """
+        played = play_greedily(
+            self.game, lambda state: self.values(model, state), data.splits["valid"][0][:1]
+        )
+        path = played.states[: int(played.lengths[0]) + 1, 0, 2:4]
+        axes = Axis("angle of the pole, rad", -0.21, 0.21), Axis("its velocity, rad/s", -2, 2)
+        theta, w = (axis.points().to(path) for axis in axes)
+        grid = torch.cartesian_prod(w, theta).flip(1)  # rows of velocities
+        rest = torch.zeros(len(grid), 5).to(path)
+        rest[:, 2:4] = grid
+        q = self.values(model, rest).view(len(w), len(theta), -1)
+        drawn = value_map(q, axes, path, actions=self.game.actions)
+        return drawn, {"moves": float(played.lengths[0])}
+
+    def picture_episode(
+        self, model: StateQNetwork, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """States of a greedy game of {moves:.0f} steps, and below the values of both pushes.
+
+        Values near {most:.0f} say that the pole is expected to stand for good.
+        """
+        start = data.splits["valid"][0][:1]
+        played = play_greedily(self.game, lambda state: self.values(model, state), start)
+        moves, count = int(played.lengths[0]), 8
+        times = torch.linspace(0, moves, count).round().long()
+        drawn = film_strip(
+            self.game, played.states[times, 0], played.q[times[:-1], 0], times=times.tolist(),
+            end=f"{moves} steps",
+        )  # fmt: skip
+        return drawn, {"moves": float(moves), "most": self.scale}
+
+    def picture_learning(self, model: StateQNetwork, data: Data, history: History) -> Figure:
+        """The return of greedy games from 100 starts that are not those of the test, by step.
+
+        The weights with the highest are kept; it falls back at times, because targets move.
+        """
+        return returns_by_step(history, self.game.limit)
+
+
+def returns_by_step(history: History, most: float) -> Figure:
+    """The mean return of greedy games at each evaluation."""
+    return plot.panels(
+        plot.Panel(
+            {"greedy play": plot.logged_curves(history, "valid")["mean_return"]},
+            xlabel="step",
+            ylabel="mean return of 100 games",
+            levels={"the most there is": most},
+            legend="below",
+        )
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoubleCartPole(PlayCartPole):
+    """Balance a pole, with the maximum of the target split between two networks."""
+
+    def td_target(
+        self, playing: Playing, q_network: StateQNetwork, reward: Tensor, next_s: States,
+        end: Tensor,
+    ) -> Float[Tensor, " batch"]:  # fmt: skip
+        next_q = self.values(playing.target_network, next_s)
+        online_q = self.values(q_network, next_s)
+        return compute_double_td_target(reward, end, next_q, online_q, self.gamma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayCatch(DeepQ[QNetwork]):
+    """Learn to catch a falling ball from images and from the reward alone."""
+
+    meanings: ClassVar[Mapping[str, str]] = {
+        "mean_return": "the mean reward of a game: 1 where the ball is caught, -1 where not",
+        **EPISODES,
+        "caught": "the share of games in which the ball is caught",
+        "value_error": "mean absolute error of the learned values of states",
+    }
+
+    steps: int = 6000
+    schedule: str = "cosine"
+    eval_every: int = 200
+    height: int = 10
+    """Rows of the grid; the paddle is on the lowest."""
+    width: int = 5
+    """Columns of the grid."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.at_least(2, "height", "width")
-        self.at_least(1, "environments", "explore", "target_every", "hidden_size")
-        whole = self.memory >= self.environments and self.memory % self.environments == 0
-        what = f"a multiple of the {self.environments} environments, each of which adds one a step"
-        self.require(whole, "memory", what)
-        self.within(0, 1, "gamma", "epsilon")
 
     @property
     def game(self) -> Catch:
         """The rules with these sizes."""
         return Catch(self.height, self.width)
 
+    def dataset(self) -> Data:
+        """No split: there are so few starts that all of them are played."""
+        return Data.none()
+
     def model(self, data: Data) -> QNetwork:
-        return QNetwork(self.height, self.width, len(ACTIONS), self.hidden_size)
+        return QNetwork(self.height, self.width, len(self.game.actions), self.hidden_size)
 
     def extra(self, model: QNetwork) -> Playing:
         states = self.game.states()  # games begin anywhere, so that they do not all end together
         games = states[torch.randint(len(states), (self.environments,))]
         return Playing(model, games, self.memory)
 
-    def exploration(self, step: int) -> float:
-        """The share epsilon of random actions at update `step`."""
-        return 1 + (self.epsilon - 1) * min(1.0, step / self.explore)
-
-    def step(self, state: State[QNetwork, Playing], batch: Batch) -> Terms:
-        """One move in every game, then one update from a minibatch of the replay buffer."""
-        q_network, target_network = state.model, state.extra.target_network
-        replay_buffer = state.extra.replay_buffer
-        if state.step % self.target_every == 0:
-            update_target_network(target_network, q_network)
-        with torch.no_grad():
-            self.play(state.extra, q_network, state.step)
-            filled = min(self.memory, (state.step + 1) * self.environments)
-            s, action, reward, next_s, end = replay_buffer.sample(self.batch_size, filled)
-            next_q = target_network(self.image(next_s, q_network))
-            td_target = compute_td_target(reward, end, next_q, self.gamma)
-        q = q_network(self.image(s, q_network))
-        loss = td_loss(q, action, td_target)
-        state.descend(loss, clip=self.clip, clip_value=self.clip_value)
-        return {"td_error": loss, "_value": q.amax(1).mean()}
-
-    def play(self, playing: Playing, q_network: QNetwork, step: int) -> None:
-        """One move in every game into the replay buffer; a game that is over begins anew."""
-        state, device = playing.games, playing.games.device
-        # Drawn on the CPU, so that other devices learn from the same games.
-        chance = torch.rand(self.environments, 2).to(device)
-        fresh = self.game.begin(*torch.randint(self.width, (2, self.environments)).to(device))
-        q = q_network(self.image(state, q_network))
-        action = choose_actions(q, self.exploration(step), chance)
-        next_state, reward, end = self.game.move(state, action)
-        playing.replay_buffer.add(step, state, action, reward, next_state, end)
-        playing.games = torch.where(end[:, None], fresh, next_state)
-
-    def image(self, states: Int[Tensor, "games 3"], q_network: QNetwork) -> Tensor:
-        """Images of states, in the precision of the network."""
-        return self.game.image(states).to(next(q_network.parameters()).dtype)
-
     def metrics(self, model: QNetwork, batch: Batch) -> dict[str, Tensor]:
         """Greedy play from every first state, so that the means are exact; errors of all states."""
-        _, _, reward = self.play_greedily(model, self.game.first_states())
+        starts = self.game.first_states().to(next(model.parameters()).device)
+        reward = play_greedily(self.game, lambda state: self.values(model, state), starts).returns
         best = self.game.exact_q(self.gamma).amax(3).flatten()
         return {
             "mean_return": reward,
@@ -317,60 +512,17 @@ class PlayCatch(Training[QNetwork, Playing]):
     def all_values(self, model: QNetwork) -> Float[Tensor, "states actions"]:
         """Q of every state."""
         states = self.game.states().to(next(model.parameters()).device)
-        q: Tensor = model(self.image(states, model)).double().cpu()
-        return q
-
-    def play_greedily(
-        self, model: QNetwork, states: Int[Tensor, "games 3"]
-    ) -> tuple[
-        Int[Tensor, "frames games 3"],
-        Float[Tensor, "moves games actions"],
-        Float[Tensor, " games"],
-    ]:
-        """Greedy play to the end: all states, the values in all but the last, and the rewards."""
-        played, values = [states.to(next(model.parameters()).device)], []
-        for _ in range(self.height - 1):
-            values.append(model(self.image(played[-1], model)))
-            after, reward, _ = self.game.move(played[-1], values[-1].argmax(1))
-            played.append(after)
-        return torch.stack(played), torch.stack(values), reward
-
-    def sample(
-        self, model: QNetwork, spec: Spec, generator: torch.Generator, *, episodes: int = 3
-    ) -> plot.Film:
-        """A film of greedy games from random starts, with the values of the actions."""
-        most = max(1, MOST_FRAMES // self.height)
-        if not 1 <= episodes <= most:
-            raise UserError(
-                f"episodes ({episodes}) must be between 1 and {most}, because every state of them "
-                "is drawn; try 3"
-            )
-        start = self.game.begin(*torch.randint(self.width, (2, episodes), generator=generator))
-        return plot.Film(self.draw_games(*self.play_greedily(model, start)), RATE)
-
-    def draw_games(
-        self,
-        states: Int[Tensor, "frames games 3"],
-        q: Float[Tensor, "moves games actions"],
-        reward: Float[Tensor, " games"],
-    ) -> Iterator[Figure]:
-        """Every state of one game after the other."""
-        for game in range(len(reward)):
-            frames = self.game.image(states[:, game])[:, 0]
-            for step, frame in enumerate(frames):
-                last = step == len(q)
-                end = "caught" if reward[game] > 0 else "missed"
-                title = f"game {game + 1}\n" + (end if last else f"step {step}")
-                values = None if last else q[step, game]
-                yield film_frame(frame, values, title=title, arrows=ARROWS, limits=value_limits(q))
+        return self.values(model, states).double().cpu()
 
     def picture_policy(self, model: QNetwork, data: Data, history: History) -> Figure:
         """The value of each state, and an arrow for the best action where the choice matters.
 
         A high ball leaves time for any action; a low one calls the paddle to its column.
         """
-        q = self.all_values(model).view(self.height - 1, self.width, self.width, len(ACTIONS))
-        return policy_maps(q, arrows=ARROWS)
+        q = self.all_values(model).view(
+            self.height - 1, self.width, self.width, len(self.game.actions)
+        )
+        return policy_maps(q, arrows=self.game.arrows)
 
     def picture_episode(
         self, model: QNetwork, data: Data, history: History
@@ -379,11 +531,11 @@ class PlayCatch(Training[QNetwork, Playing]):
 
         They part once a wrong step would lose the ball, which is {end} here.
         """
-        start = self.game.begin(torch.tensor([self.width - 1]), torch.tensor([0]))
-        states, q, reward = self.play_greedily(model, start)
-        frames = self.game.image(states[:, 0])[:, 0]
-        end = "caught" if reward[0] > 0 else "missed"
-        return film_strip(frames, q[:, 0], actions=ACTIONS, end=end), {"end": end}
+        place = next(model.parameters()).device
+        start = torch.tensor([[0, self.width - 1, 0]], device=place)
+        played = play_greedily(self.game, lambda state: self.values(model, state), start)
+        end = self.game.outcome(float(played.returns[0]))
+        return film_strip(self.game, played.states[:, 0], played.q[:, 0], end=end), {"end": end}
 
     def picture_learning(
         self, model: QNetwork, data: Data, history: History
@@ -421,5 +573,7 @@ class PlayCatch(Training[QNetwork, Playing]):
 
 
 RECIPES = {
+    "dqn": PlayCartPole(goal="mean_return >= 475", covers=("Q5", "Q6")),
+    "double-dqn": DoubleCartPole(goal="mean_return >= 475", covers=("Q5",)),
     "catch": PlayCatch(goal="caught >= 0.99 and value_error <= 0.05", covers=("Q7",)),
 }

@@ -1,7 +1,10 @@
+import pytest
 import torch
 
-from everynet.plot.style import drawing, png
+from everynet.plot.style import drawing, figure, png
+from everynet.zoo.reinforcement.environments import MAPS, CartPole, Catch, MountainCar
 from everynet.zoo.reinforcement.pictures.play import (
+    draw_state,
     film_frame,
     film_strip,
     policy_maps,
@@ -26,7 +29,8 @@ def test_arrows_name_the_best_action():
 
 def test_bars_stand_under_every_frame_but_the_last():
     q = torch.tensor([[0.1, 0.2, -0.3], [0.9, 0.2, 0.1]])
-    drawn = film_strip(torch.rand(3, 4, 5), q, actions=("left", "stay", "right"), end="caught")
+    states = torch.tensor([[0, 1, 1], [1, 1, 1], [2, 1, 0]])
+    drawn = film_strip(Catch(4, 3), states, q, end="caught")
     above, below = drawn.axes[:3], drawn.axes[3:]
     assert [axes.get_title() for axes in above] == ["step 0", "1", "caught"]
     for axes, row in zip(below, q, strict=False):
@@ -42,7 +46,7 @@ def test_nothing_but_the_bars_moves_from_frame_to_frame_and_all_can_be_read():
     with drawing():
         frames = [
             film_frame(
-                torch.rand(10, 5), row, title="game 10\ncaught", arrows="lsr",
+                Catch(), torch.tensor([3, 1, 0]), row, title="game 10\ncaught",
                 limits=value_limits(q),
             )
             for row in (q[0], q[1], None)
@@ -64,3 +68,30 @@ def test_all_values_and_zero_have_room():
     assert low < -2
     assert high > 0
     assert value_limits(torch.zeros(2, 3)) == (-1, 1)
+
+
+@pytest.mark.parametrize(
+    ("game", "state"),
+    [
+        (CartPole(), [0.5, 0.0, 0.1, 0.0, 3.0]),
+        (MountainCar(), [-0.9, 0.01, 4.0]),
+        (MAPS["cliff"], [36, 0]),
+    ],
+)
+def test_a_frame_of_every_game_can_be_read(game, state):
+    with drawing():
+        q = torch.linspace(-1, 2, len(game.actions))
+        drawn = film_frame(
+            game, torch.tensor(state), q, title="game 1\nstep 3", limits=value_limits(q)
+        )
+        assert not faults(drawn)
+        assert not collisions(drawn)
+        assert png(drawn).startswith(b"\x89PNG")
+
+
+def test_a_pole_leans_to_where_it_falls():
+    drawn = figure(2, 2)
+    draw_state(drawn.axes[0], CartPole(), torch.tensor([1.0, 0.0, 0.2, 0.0, 0.0]))
+    (_, pole) = drawn.axes[0].lines
+    assert pole.get_xdata()[0] == 1.0
+    assert pole.get_xdata()[1] > 1.0

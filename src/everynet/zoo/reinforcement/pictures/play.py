@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Num
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
-from everynet.plot.style import INK, MAGNITUDE, SIGNED, array, bare, colour, figure, symmetric
+from everynet.plot.style import (
+    CONTRAST,
+    FAINT,
+    INK,
+    LEAST,
+    MAGNITUDE,
+    OURS,
+    SIGNED,
+    array,
+    bare,
+    colour,
+    figure,
+    symmetric,
+)
+from everynet.zoo.reinforcement.environments import (
+    CartPole,
+    Catch,
+    Environment,
+    GridWorld,
+    MountainCar,
+)
 
 
 def policy_maps(
@@ -49,33 +71,36 @@ def policy_maps(
 
 
 def film_strip(
-    frames: Float[Tensor, "frames height width"],
+    environment: Environment,
+    states: Num[Tensor, "frames size"],
     q: Float[Tensor, "moves actions"],
     *,
-    actions: Sequence[str],
     end: str,
+    times: Sequence[int] = (),
 ) -> Figure:
-    """Frames of a game side by side, with the values of the actions under all but the last."""
-    count = len(frames)
-    drawn = figure(0.62 * count + 0.8, 3.4, 2, count)
-    limits = value_limits(q)
-    for time in range(count):
-        above, below = drawn.axes[time], drawn.axes[count + time]
-        _draw_state(above, frames[time])
-        above.set_title(f"{time}" if time else "step 0", fontsize="small")
-        if time == len(q):
+    """States of a game side by side, with the values of the actions under all but the last."""
+    count = len(states)
+    high = 3.4 if isinstance(environment, Catch) else 2.5  # inches
+    drawn = figure(0.62 * count + 0.8, high, 2, count)
+    limits, times = value_limits(q), times or range(count)
+    for index, time in enumerate(times):
+        above, below = drawn.axes[index], drawn.axes[count + index]
+        draw_state(above, environment, states[index])
+        above.set_title(f"{time}" if index else f"step {time}", fontsize="small")
+        if index == len(q):
             above.set_title(end, fontsize="small")
             below.set_axis_off()
             continue
-        _draw_values(below, q[time])
+        _draw_values(below, q[index])
         below.set_ylim(*limits)
         below.set_xticks([])
-        if time:
+        if index:
             below.set_yticks([])
             below.spines["left"].set_visible(False)
     first = drawn.axes[count]
     first.yaxis.set_major_locator(MaxNLocator(4))
     first.set_ylabel("value")
+    actions = environment.actions
     names = [Patch(color=colour(index), label=name) for index, name in enumerate(actions)]
     drawn.legend(
         handles=names, loc="outside lower center", ncols=len(actions), frameon=False,
@@ -85,17 +110,18 @@ def film_strip(
 
 
 def film_frame(
-    frame: Float[Tensor, "height width"],
+    environment: Environment,
+    state: Num[Tensor, " size"],
     q: Float[Tensor, " actions"] | None,
     *,
     title: str,
-    arrows: Sequence[str],
     limits: tuple[float, float],
 ) -> Figure:
-    """One frame of a game, and beside it the values of the actions while there is one to take."""
-    drawn = figure(1.58, 1.8, 1, 2)
+    """One state of a game, and beside it the values of the actions while there is one to take."""
+    arrows = environment.arrows
+    drawn = figure(1.58 if isinstance(environment, Catch) else 2.6, 1.8, 1, 2)
     left, right = drawn.axes
-    _draw_state(left, frame)
+    draw_state(left, environment, state)
     left.set_title(title, fontsize="small")
     if q is not None:
         _draw_values(right, q)
@@ -113,10 +139,56 @@ def value_limits(q: Float[Tensor, "*moves actions"]) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw_state(axes: Axes, frame: Float[Tensor, "height width"]) -> None:
-    """Draw the grid of a game."""
-    axes.imshow(array(frame), cmap=MAGNITUDE, vmin=0, vmax=1)
+def draw_state(axes: Axes, environment: Environment, state: Num[Tensor, " size"]) -> None:
+    """Draw the state of a game, of whatever kind."""
+    match environment:
+        case Catch():
+            axes.imshow(
+                array(environment.observe(state[None])[0, 0]), cmap=MAGNITUDE, vmin=0, vmax=1
+            )
+        case CartPole():
+            _draw_cart(axes, *state[:3:2].tolist())
+        case MountainCar():
+            _draw_car(axes, float(state[0]))
+        case GridWorld():
+            draw_cells(axes, environment)
+            row, column = divmod(int(state[0]), len(environment.rows[0]))
+            axes.plot(column, row, "o", color=OURS, ms=7, mec="white")
     bare(axes)
+
+
+def _draw_cart(axes: Axes, x: float, theta: float) -> None:
+    """Draw the cart on its track and the pole, as long as it is."""
+    axes.plot([-2.4, 2.4], [0, 0], color=FAINT, linewidth=1.5)
+    axes.add_patch(Rectangle((x - 0.35, 0), 0.7, 0.35, color=INK))
+    top = x + 1.6 * math.sin(theta), 0.35 + 1.6 * math.cos(theta)
+    axes.plot([x, top[0]], [0.35, top[1]], color=CONTRAST, linewidth=3)
+    axes.set(xlim=(-2.6, 2.6), ylim=(-0.3, 2.3), aspect="equal")
+
+
+def _draw_car(axes: Axes, x: float) -> None:
+    """Draw the car in its valley, and a flag at the top."""
+    places = np.linspace(MountainCar.LEFT, MountainCar.RIGHT, 80)
+    axes.plot(places, np.sin(3 * places), color=FAINT, linewidth=1.5)
+    flag = math.sin(3 * MountainCar.TOP)
+    axes.plot([MountainCar.TOP] * 2, [flag, flag + 0.5], color=CONTRAST, linewidth=2)
+    axes.plot(x, math.sin(3 * x) + 0.12, "o", color=INK, ms=7)
+    axes.set(xlim=(-1.25, 0.65), ylim=(-1.2, 1.7))
+
+
+TINTS = {"G": "#7fc97f", "g": "#c9e8c9", "H": "#444444", "C": "#444444", "#": "#b0b0b0"}
+"""Colours of cells by their character."""
+
+
+def draw_cells(axes: Axes, world: GridWorld) -> None:
+    """Draw the cells of a map with the letters of those that matter, row 0 on top."""
+    tints = [[to_rgb(TINTS.get(cell, "#f6f6f6")) for cell in row] for row in world.rows]
+    axes.imshow(tints, aspect="equal")
+    for row, line in enumerate(world.rows):
+        for column, cell in enumerate(line):
+            if cell in "SGgHC":
+                ink = "white" if cell in "HC" else INK
+                axes.text(column, row, cell, ha="center", va="center", fontsize=LEAST, color=ink)
 
 
 def _draw_values(axes: Axes, q: Float[Tensor, " actions"]) -> None:
