@@ -45,7 +45,9 @@ class LeastSquares(RegressorMixin, BaseEstimator):
     def fit(self, X: Array, y: Array) -> Self:
         x, targets, form = regression(self, X, y)
         centre, mean = x.mean(dim=0), targets.mean()
-        theta = torch.linalg.pinv(x - centre) @ (targets - mean)  # (3)
+        joined = torch.cat([x - centre, (targets - mean)[:, None]], 1)
+        r = torch.linalg.qr(joined, mode="r").R  # R and Q^T y, which have the same solution
+        theta = torch.linalg.pinv(r[:, :-1]) @ r[:, -1]  # (3)
         self.coef_ = form.give(theta)
         self.intercept_ = (mean - centre @ theta).item()  # (4)
         return self
