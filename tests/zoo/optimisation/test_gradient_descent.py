@@ -189,7 +189,7 @@ def test_regimes_by_what_a_path_does():
 # ------------------------------------------------------------------------------------- the recipe
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2))])
 def test_the_recipe_reaches_its_goal(seed, tmp_path):
     result = run(replace(RECIPES["gradient-descent"], seed=seed), tmp_path)
     assert result.reached
