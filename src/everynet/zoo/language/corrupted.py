@@ -39,12 +39,12 @@ from everynet.data.texts.tokens import UNKNOWN, Tokens
 from everynet.metrics.classification import name_classes
 from everynet.metrics.ranking import auc
 from everynet.plot import Panel, panels
+from everynet.plot.words import word_values
 from everynet.recipes.recipe import later
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
 from everynet.zoo.language.cloze import find_gap, insert_words
-from everynet.zoo.language.pictures.words import word_values
 
 SORTS = ("swapped", "removed", "replaced")
 AT_ONCE = 64

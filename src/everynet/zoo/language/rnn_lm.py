@@ -32,11 +32,11 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.kinds.text import BLANK, GAP
 from everynet.data.texts.tokens import Tokens
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
+from everynet.plot.words import WordBar, gap_candidates, word_probabilities
 from everynet.recipes.state import State
 from everynet.system.errors import UserError
 from everynet.zoo.language.cloze import all_pairs, find_gap, rank_insertions
 from everynet.zoo.language.ngram_model import NGram, fit_trigrams
-from everynet.zoo.language.pictures.words import WordBar, gap_candidates, word_probabilities
 from everynet.zoo.recurrent.lstm import LSTM
 from everynet.zoo.recurrent.next_token import Carried, NextToken, Reader
 

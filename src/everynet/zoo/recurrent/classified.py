@@ -92,18 +92,6 @@ class TextClassification(Training[M]):
     """Size of the vocabulary, the commonest words; 0 keeps every one of training."""
     lower: bool = later(False)
     """Whether a text is lower-cased first, also that of a prediction."""
-    embedding: int = 32
-    """Size of the embedding of a word."""
-    dropout: float = 0.0
-    """Dropout of embeddings and of the vectors of texts."""
-    word_dropout: float = 0.05
-    """Share of the words that are replaced by the unknown one in training."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.at_least(1, "embedding")
-        for name in ("dropout", "word_dropout"):
-            self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
 
     def dataset(self) -> Data:
         return load(
@@ -197,6 +185,24 @@ class TextClassification(Training[M]):
             words = [tokens.vocabulary[token] for token in texts[n].tolist()]
             rows.append((words, effect, prediction_label(log_p.exp(), labels[n], classes)))
         return coloured(rows, unit=f"effect of a word on “{classes[-1]}” (log-odds)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddedClassification(TextClassification[M]):
+    """Predict the class of a text from embeddings of its words, some of which are dropped."""
+
+    embedding: int = 32
+    """Size of the embedding of a word."""
+    dropout: float = 0.0
+    """Dropout of embeddings and of the vectors of texts."""
+    word_dropout: float = 0.05
+    """Share of the words that are replaced by the unknown one in training."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "embedding")
+        for name in ("dropout", "word_dropout"):
+            self.require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1")
 
 
 def prediction_label(p: Float[Tensor, " classes"], label: int, classes: Sequence[str]) -> str:

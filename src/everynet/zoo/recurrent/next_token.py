@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, cast
 
 import torch
 from jaxtyping import Float, Int64
@@ -37,7 +37,7 @@ from everynet.nn.losses import IGNORED
 from everynet.plot import Panel, panels
 from everynet.plot.text import predicted_tokens, values_over_text
 from everynet.recipes.recipe import later
-from everynet.recipes.state import State
+from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -122,8 +122,8 @@ class Carried(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NextToken(Training[Reader, Carried]):
-    """Predict the next token of a text, character by character."""
+class LanguageModel(Training[M, X]):
+    """Predict the next token of a text, by a network that can `begin` and `step`."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*LANGUAGE)
 
@@ -135,6 +135,107 @@ class NextToken(Training[Reader, Carried]):
     """Size of the vocabulary, the commonest tokens; 0 keeps every one of the training text."""
     lower: bool = later(False)
     """Whether a text is lower-cased first, also that of a prediction or a prompt."""
+
+    def logits(self, model: M, s: Int64[Tensor, "batch time"]) -> Float[Tensor, "batch time vocab"]:
+        """Logits of the token after each."""
+        raise NotImplementedError  # every network has its own
+
+    def losses(
+        self, model: M, s: Int64[Tensor, "batch time"], targets: Int64[Tensor, "batch time"]
+    ) -> Float[Tensor, " tokens"]:
+        """The cross-entropy at every token that is no padding."""
+        raise NotImplementedError  # every network reads a long text in its own way
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        nats = outputs["cross_entropy"].double().mean().item()
+        return {"cross_entropy": nats, "perplexity": math.exp(nats), "bits": nats / math.log(2)}
+
+    def predict(self, model: M, inputs: Sequence[Tensor], spec: Spec) -> Sequence[dict[str, Any]]:
+        """The cross-entropy a token of each line, where it follows the end of another line."""
+        tokens = Tokens.of(spec)
+        return [self.score_line(model, line, tokens)[0] for line in inputs]
+
+    def score_line(
+        self, model: M, line: Int64[Tensor, " tokens"], tokens: Tokens
+    ) -> tuple[dict[str, Any], Float[Tensor, " scored"]]:
+        """What `predict` says of a line, and the cross-entropy at each token that follows one."""
+        before = [tokens.index["\n"]] if "\n" in tokens.index else []
+        line = torch.where(line == BLANK, tokens.unknown, line)
+        whole = torch.cat([line.new_tensor(before), line])[None]
+        if whole.shape[1] < 2:
+            raise UserError("a line must hold at least 2 tokens, because none comes before it")
+        losses = self.losses(model, whole[:, :-1], whole[:, 1:])
+        nats = losses.double().mean().item()
+        answer = {
+            "cross_entropy": nats,
+            "perplexity": math.exp(nats),
+            "tokens": len(line),
+            "unknown": int((line == tokens.unknown).sum()),
+        }
+        return answer, losses
+
+    def sample(
+        self,
+        model: M,
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        prompt: str = "The ",
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        stop: str = "",
+        n: int = 3,
+        length: int = 300,
+        prompts: Inputs = (),
+    ) -> list[str]:
+        """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`.
+
+        Where there are `prompts`, lines of a file, each of them is continued instead.
+        """
+        tokens, speaker = Tokens.of(spec), cast("Reader", model)  # which begins and steps
+        draw = Draw(generator, temperature, top_k, top_p, tokens.special_numbers)
+        known = [torch.where(line == BLANK, tokens.unknown, line) for line in prompts]
+        texts = [tokens.decode(line.tolist()) for line in known] or [prompt]
+        return [
+            text
+            for one in texts
+            for text in continue_prompt(
+                speaker.begin, speaker.step, tokens, one, draw=draw, n=n, length=length, stop=stop
+            )
+        ]
+
+    def says(self, model: M, spec: Spec, generator: torch.Generator) -> str:
+        """A sampled text after the end of a line, or after whatever token there is."""
+        tokens = Tokens.of(spec)
+        known = "\n" in tokens.index
+        first = (t for t in tokens.vocabulary if tokens.encode(t) == [tokens.index[t]])
+        prompt = "\n" if known else next(first)
+        text: str = self.sample(model, spec, generator, prompt=prompt, n=1, length=SAMPLED)[0]
+        return text.removeprefix("\n")
+
+    def picture_expected(self, model: M, data: Data, history: History) -> Figure:
+        """The probability of each character of unseen text before it came, and the likeliest five.
+
+        A confident network has one tall candidate, an undecided one spreads over several.
+        """
+        tokens, (s, targets, *_) = Tokens.of(data.spec), next(data.valid)
+        span = _span(s, 46)
+        p = self.logits(model, s[:1, : span.stop])[0, span].softmax(1).cpu()
+        true = targets[0, span].cpu().clamp(min=0)
+        best, ranked = p.topk(min(5, len(tokens)))
+        return predicted_tokens(
+            [tokens.vocabulary[token] for token in true.tolist()],
+            p.gather(1, true[:, None])[:, 0],
+            [[tokens.vocabulary[token] for token in row] for row in ranked.tolist()],
+            best,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextToken(LanguageModel[Reader, Carried]):
+    """Predict the next token of a text, character by character."""
+
     hidden_size: int = 256
     """Units of a layer."""
     layers: int = 1
@@ -186,91 +287,19 @@ class NextToken(Training[Reader, Carried]):
     def metrics(self, model: Reader, batch: Batch) -> dict[str, Tensor]:
         """The cross-entropy of every token of the split, whose lanes are read from end to end."""
         s, targets, _ = batch
-        return {"cross_entropy": token_losses(model, s, targets)}
+        return {"cross_entropy": self.losses(model, s, targets)}
 
-    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        nats = outputs["cross_entropy"].double().mean().item()
-        return {"cross_entropy": nats, "perplexity": math.exp(nats), "bits": nats / math.log(2)}
+    def logits(
+        self, model: Reader, s: Int64[Tensor, "batch time"]
+    ) -> Float[Tensor, "batch time vocab"]:
+        return model(s)[0]  # type: ignore[no-any-return]  # a module's call
 
-    def predict(
-        self, model: Reader, inputs: Sequence[Tensor], spec: Spec
-    ) -> Sequence[dict[str, Any]]:
-        """The cross-entropy a token of each line, where it follows the end of another line."""
-        tokens = Tokens.of(spec)
-        before = [tokens.index["\n"]] if "\n" in tokens.index else []
-        answers = []
-        for line in inputs:
-            line = torch.where(line == BLANK, tokens.unknown, line)  # noqa: PLW2901
-            whole = torch.cat([line.new_tensor(before), line])[None]
-            if whole.shape[1] < 2:
-                raise UserError("a line must hold at least 2 tokens, because none comes before it")
-            nats = token_losses(model, whole[:, :-1], whole[:, 1:]).double().mean().item()
-            answers.append(
-                {
-                    "cross_entropy": nats,
-                    "perplexity": math.exp(nats),
-                    "tokens": len(line),
-                    "unknown": int((line == tokens.unknown).sum()),
-                }
-            )
-        return answers
+    def losses(
+        self, model: Reader, s: Int64[Tensor, "batch time"], targets: Int64[Tensor, "batch time"]
+    ) -> Float[Tensor, " tokens"]:
+        return token_losses(model, s, targets)
 
-    def sample(
-        self,
-        model: Reader,
-        spec: Spec,
-        generator: torch.Generator,
-        *,
-        prompt: str = "The ",
-        temperature: float = 0.8,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        stop: str = "",
-        n: int = 3,
-        length: int = 300,
-        prompts: Inputs = (),
-    ) -> list[str]:
-        """`n` texts that continue the prompt, `length` tokens each, or to the text `stop`.
-
-        Where there are `prompts`, lines of a file, each of them is continued instead.
-        """
-        tokens = Tokens.of(spec)
-        draw = Draw(generator, temperature, top_k, top_p, tokens.special_numbers)
-        known = [torch.where(line == BLANK, tokens.unknown, line) for line in prompts]
-        texts = [tokens.decode(line.tolist()) for line in known] or [prompt]
-        return [
-            text
-            for one in texts
-            for text in continue_prompt(
-                model.begin, model.step, tokens, one, draw=draw, n=n, length=length, stop=stop
-            )
-        ]
-
-    def says(self, model: Reader, spec: Spec, generator: torch.Generator) -> str:
-        """A sampled text after the end of a line, or after whatever token there is."""
-        tokens = Tokens.of(spec)
-        known = "\n" in tokens.index
-        first = (t for t in tokens.vocabulary if tokens.encode(t) == [tokens.index[t]])
-        prompt = "\n" if known else next(first)
-        text: str = self.sample(model, spec, generator, prompt=prompt, n=1, length=SAMPLED)[0]
-        return text.removeprefix("\n")
-
-    def picture_expected(self, model: Reader, data: Data, history: History) -> Figure:
-        """The probability of each character of unseen text before it came, and the likeliest five.
-
-        A confident network has one tall candidate, an undecided one spreads over several.
-        """
-        tokens, (s, targets, _) = Tokens.of(data.spec), next(data.valid)
-        span = _span(s, 46)
-        p = model(s[:1, : span.stop])[0][0, span].softmax(1).cpu()
-        true = targets[0, span].cpu().clamp(min=0)
-        best, ranked = p.topk(min(5, len(tokens)))
-        return predicted_tokens(
-            [tokens.vocabulary[token] for token in true.tolist()],
-            p.gather(1, true[:, None])[:, 0],
-            [[tokens.vocabulary[token] for token in row] for row in ranked.tolist()],
-            best,
-        )
+    picture_expected = LanguageModel.picture_expected  # the most telling comes first
 
     def picture_units(self, model: Reader, data: Data, history: History) -> Figure:
         """Along unseen text, for each of several facts, the unit that correlates with it most.

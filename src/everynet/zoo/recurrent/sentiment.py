@@ -37,7 +37,7 @@ from everynet.data.texts.tokens import Tokens
 from everynet.nn.recurrent import last_states
 from everynet.plot.sentences import sentence_map
 from everynet.zoo.recurrent.bidirectional import BothWays, inside
-from everynet.zoo.recurrent.classified import TextClassification, Words
+from everynet.zoo.recurrent.classified import EmbeddedClassification, Words
 
 
 class SentenceReader(nn.Module):
@@ -111,7 +111,7 @@ POOLS: Mapping[str, type[nn.Module]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sentiment(TextClassification[SentenceReader]):
+class Sentiment(EmbeddedClassification[SentenceReader]):
     """Predict whether a text is positive or negative."""
 
     hidden_size: int = 32

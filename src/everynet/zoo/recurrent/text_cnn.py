@@ -36,7 +36,7 @@ from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.training import Training
 from everynet.zoo.recurrent import context
 from everynet.zoo.recurrent.bidirectional import inside
-from everynet.zoo.recurrent.classified import TextClassification, Words
+from everynet.zoo.recurrent.classified import EmbeddedClassification, Words
 from everynet.zoo.recurrent.pictures.grams import best_grams
 from everynet.zoo.recurrent.sentiment import Sentiment
 
@@ -81,7 +81,7 @@ class TextCNN(nn.Module):
 
 
 @dataclass(frozen=True, kw_only=True)
-class PhraseClassification(TextClassification[TextCNN]):
+class PhraseClassification(EmbeddedClassification[TextCNN]):
     """Predict the class of a text by the phrases in it."""
 
     widths: tuple[int, ...] = (3, 4, 5)

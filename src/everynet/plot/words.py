@@ -57,7 +57,10 @@ def word_probabilities(lines: Sequence[Sequence[WordBar]], names: tuple[str, str
     return drawn
 
 
-def gap_candidates(gaps: Sequence[tuple[str, Sequence[WordBar]]]) -> Figure:
+def gap_candidates(
+    gaps: Sequence[tuple[str, Sequence[WordBar]]],
+    xlabel: str = "share of the probability of all that was tried",
+) -> Figure:
     """Each line above the words that make it likeliest."""
     heights = [len(bars) + 2.2 for _, bars in gaps]
     drawn = Figure(figsize=(WIDTH, 0.4 + 0.2 * sum(heights)), layout="constrained")
@@ -69,7 +72,7 @@ def gap_candidates(gaps: Sequence[tuple[str, Sequence[WordBar]]]) -> Figure:
         axes.set_title(fill(_spaced(line), 95), loc="left", fontsize=SMALL + 1, parse_math=False)
         for row, one in enumerate(bars):
             axes.text(one.probability, row, f" {one.probability:.2g}", va="center", fontsize=SMALL)
-    all_axes[-1].set_xlabel("share of the probability of all that was tried", fontsize=SMALL + 1)
+    all_axes[-1].set_xlabel(xlabel, fontsize=SMALL + 1)
     return drawn
 
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from everynet.zoo.language.pictures.words import LEAST, WordBar, gap_candidates, word_probabilities
+from everynet.plot.words import LEAST, WordBar, gap_candidates, word_probabilities
 
 
 def test_bars_are_of_one_model_and_dots_of_the_other():
