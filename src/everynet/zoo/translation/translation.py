@@ -13,7 +13,8 @@ arXiv:1512.00567, for smoothed labels.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -126,6 +127,9 @@ class Translator(nn.Module):
 
 T = TypeVar("T", bound=Translator)
 
+BY_LENGTH = {"short": "at most 10", "middle": "11 to 15", "long": "16 words or more"}
+"""Parts of a test set by the words of the source."""
+
 # -------- the network ends here; training and pictures follow --------
 
 
@@ -137,6 +141,7 @@ class Translation(Training[T]):
         "exact": "the share of sentences that are translated without a mistake",
         "cross_entropy": "cross-entropy in nats at a token of the true sentence, the mean",
         **meanings("bleu"),
+        "bleu_*": f"the same of the sentences whose source has {', '.join(BY_LENGTH.values())}",
     }
 
     last_weights: ClassVar[bool] = True
@@ -234,12 +239,10 @@ class Translation(Training[T]):
         target = Tokens.of(data.spec, "target_tokens")
         if target.kind == "characters":  # as many make no sentence of words
             return {}
-        outputs, truths = list[str](), list[str]()
-        for x, lengths, y, _ in data.test:
-            written, _ = model.write(x, lengths, 2 * x.shape[1] + 10, beam)
-            outputs += [target.decode(row) for row in written.tolist()]
-            truths += [target.decode(row) for row in y.tolist()]
-        return {"bleu": corpus_bleu(match_texts(outputs, [truths])).score}
+        sources, outputs, truths = translate(model, data.test, data.spec, beam)
+        whole = corpus_bleu(match_texts(outputs, [truths])).score
+        parts = bleu_by_length(sources, outputs, truths)
+        return {"bleu": whole, **{f"bleu_{name}": value for name, value in parts.items()}}
 
     def predict(
         self,
@@ -321,6 +324,42 @@ class Translation(Training[T]):
         if self.lower:  # of sentences
             return replace(super().tiny(), data="verb-final:200", tokens="words", vocabulary=0)
         return replace(super().tiny(), data="reversal:200")
+
+
+def translate(
+    model: Translator, batches: Iterable[Batch], spec: Spec, beam: int = 1
+) -> tuple[list[str], list[str], list[str]]:
+    """Source sentences of these batches, their translations by a beam, and the true ones."""
+    source, target = Tokens.of(spec), Tokens.of(spec, "target_tokens")
+    sources, outputs, truths = list[str](), list[str](), list[str]()
+    for x, lengths, y, _ in batches:
+        written, _ = model.write(x, lengths, 2 * x.shape[1] + 10, beam)
+        sources += [source.decode(row) for row in x.tolist()]
+        outputs += [target.decode(row) for row in written.tolist()]
+        truths += [target.decode(row) for row in y.tolist()]
+    return sources, outputs, truths
+
+
+def bleu_by_length(
+    sources: Sequence[str], outputs: Sequence[str], truths: Sequence[str]
+) -> dict[str, float]:
+    """BLEU of the sentences with so many words of the source, where there are any."""
+    found = dict[str, float]()
+    for name, rows in rows_by_length(sources).items():
+        if rows:
+            own, others = ([side[n] for n in rows] for side in (outputs, truths))
+            found[name] = corpus_bleu(match_texts(own, [others])).score
+    return found
+
+
+def rows_by_length(sources: Sequence[str]) -> dict[str, list[int]]:
+    """Which of the sentences are short, middle and long."""
+    ends = {"short": (1, 10), "middle": (11, 15), "long": (16, math.inf)}
+    words = [len(text.split()) for text in sources]
+    return {
+        name: [n for n, count in enumerate(words) if least <= count <= most]
+        for name, (least, most) in ends.items()
+    }
 
 
 def typical(data: Data, share: float = 0.8) -> tuple[Int[Tensor, "1 source"], Int[Tensor, " 1"]]:
