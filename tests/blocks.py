@@ -63,17 +63,25 @@ _TRANSFORMER: dict[str, typing.Any] = {
 }  # fmt: skip
 
 MADE: dict[str, Callable[[], nn.Module]] = {
+    "AblationCNN": lambda: zoo.AblationCNN((2, 8, 8), 3, width=4, activation="tanh"),
     "Adder": lambda: zoo.Adder(zoo.GRU(2, 4), 4),
     "AlexNet": lambda: zoo.AlexNet(2, 3, width=3, size=67, dropout=0.0),
+    "Autoencoder": lambda: zoo.Autoencoder((6, 5, 3)),
     "AuxiliaryHead": lambda: zoo.AuxiliaryHead(2, 3, 4, 14),
     "Backward": lambda: zoo.Backward(zoo.LSTM(3, 4)),
+    "BERT": lambda: zoo.BERT(7, **_TRANSFORMER),
+    "BERTClassifier": lambda: zoo.BERTClassifier(7, 3, **_TRANSFORMER),
+    "BernoulliDecoder": lambda: zoo.BernoulliDecoder(nn.Linear(2, 6)),
+    "BiasFreeNetwork": lambda: zoo.BiasFreeNetwork((3, 4, 2), "tanh"),
     "BlockReader": lambda: zoo.BlockReader(7, 4, [zoo.MinGRUBlock(4, zoo.ConvolvedMinGRU(4))]),
+    "BoltzmannMachine": lambda: zoo.BoltzmannMachine(5, 4),
     "BothWays": lambda: zoo.BothWays(zoo.LSTM(3, 4), zoo.LSTM(3, 4)),
     "CifarResNet": lambda: zoo.CifarResNet(2, 3, depth=8, width=4),
     "Dropout": lambda: zoo.Dropout(0.5),
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
     ),
+    "GaussianDecoder": lambda: zoo.GaussianDecoder(nn.Linear(2, 6), 0.5),
     "GoogLeNet": lambda: zoo.GoogLeNet(2, 3, width=8, size=65, dropout=0.0),
     "GroupBlock": lambda: zoo.GroupBlock(zoo.Lifting(2, 4), 4, pools=True),
     "LeakyUnits": lambda: zoo.LeakyUnits([2.0, 3.0, 4.0, 8.0]),
@@ -81,10 +89,14 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "MinGRUBlock": lambda: zoo.MinGRUBlock(4, zoo.MinGRU(4, 4)),
     "MLP": lambda: zoo.MLP((6, 5, 3), "tanh"),
     "NaiveInception": lambda: zoo.NaiveInception(2, 2, 3, 3),
+    "OnPixels": lambda: zoo.OnPixels(
+        nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), [0.5, 0.4], [0.2, 0.3]
+    ),
     "Onward": lambda: zoo.Onward(zoo.LSTM(3, 4)),
     "OriginalUNet": lambda: zoo.OriginalUNet(2, 3, width=2, depth=1),
     "PatchNet": lambda: zoo.PatchNet(2, 3, sizes=[(4, 1), (5, 1)]),
     "Picture": lambda: zoo.Picture(torch.rand(1, 3, 8, 8), _losses),
+    "PersistentChains": lambda: zoo.PersistentChains(torch.zeros(2, 5)),
     "PhotoVGG": lambda: zoo.PhotoVGG(2, 3, width=2),
     "PictureLosses": _losses,
     "PlainNet": lambda: zoo.PlainNet(2, 3, depth=8, width=4),
@@ -92,6 +104,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "PoissonNetwork": lambda: zoo.PoissonNetwork(
         (6, 70, 3), 5, _unit(), spec={"mean": [0.5], "std": [0.25]}
     ),
+    "PretrainingBERT": lambda: zoo.PretrainingBERT(7, **_TRANSFORMER),
     "PreNormTransformer": lambda: zoo.PreNormTransformer(7, **_TRANSFORMER),
     "QNetwork": lambda: zoo.QNetwork(6, 6, 3, 4),
     "RateNetwork": lambda: zoo.RateNetwork(6, 4, 3, zoo.LIF(), gamma=0.5),
@@ -113,8 +126,10 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     ),
     "Shallow": lambda: zoo.Shallow(BATCH, 4, torch.tanh),
     "SmallAlexNet": lambda: zoo.SmallAlexNet(2, 3, width=3, size=16, dropout=0.0),
+    "SmallCNN": lambda: zoo.SmallCNN(2, 3, size=16, dropout=0.0),
     "SmallVGG": lambda: zoo.SmallVGG(2, 3, depth=11, width=2, dropout=0.0),
     "SparseAutoencoder": lambda: zoo.SparseAutoencoder(3, 4, nn.Sigmoid()),
+    "StateQNetwork": lambda: zoo.StateQNetwork(3, 4, 2, 5.0),
     "SpikingNetwork": lambda: zoo.SpikingNetwork((6, 70, 70, 3), 5, _unit()),
     "TableConv": lambda: zoo.TableConv(((0,), (0, 1)), 3),
     "Tagger": lambda: zoo.Tagger(7, 3, zoo.RecurrentStack([zoo.Onward(zoo.LSTM(3, 4))]), 4),
@@ -122,15 +137,22 @@ MADE: dict[str, Callable[[], nn.Module]] = {
         zoo.Words(7, 3, 0.0, 0.0), 3, widths=(2, 3), filters=2, dropout=0.0
     ),
     "Transformer": lambda: zoo.Transformer(7, **_TRANSFORMER),
+    "TiedAutoencoder": lambda: zoo.TiedAutoencoder((6, 5, 3)),
     "TiedReader": lambda: zoo.TiedReader(7, 4, [zoo.LSTM(4, 4)]),
     "UNet": lambda: zoo.UNet(2, 3, width=2, depth=1),
     "UNetWithoutNorm": lambda: zoo.UNetWithoutNorm(2, 3, width=2, depth=1),
+    "VAE": lambda: zoo.VAE(nn.Linear(6, 4), zoo.BernoulliDecoder(nn.Linear(2, 6))),
     "VGG": lambda: zoo.VGG(2, 3, depth=11, width=2, dropout=0.0),
+    "ViT": lambda: zoo.ViT(
+        2, 3, size=(8, 8), patch=4, hidden_size=4, heads=2, feedforward_size=5, layers=1
+    ),
 }
 """Blocks whose sizes have meanings of their own."""
 GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
     "AlexNet": ((BATCH, 2, 67, 67),),
+    "Autoencoder": ((BATCH, 6),),
     "AuxiliaryHead": ((BATCH, 2, 14, 14),),
+    "BoltzmannMachine": ((BATCH, 5),),
     "FBPConvNet": ((BATCH, 1, 8, 8),),
     "GoogLeNet": ((BATCH, 2, 65, 65),),
     "GroupBlock": ((BATCH, 2, 8, 8),),
@@ -139,15 +161,20 @@ GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
     "Middle": ((BATCH, 4, 8, 8),),
     "MinGRUStack": ((BATCH, 5, 3),),
     "MemoryGateLSTM": ((BATCH, 5, 3),),
+    "OnPixels": ((BATCH, 2, 4, 4),),
     "PeepholeLSTM": ((BATCH, 5, 3),),
     "PhotoVGG": ((BATCH, 2, 16, 16),),
     "PictureLosses": ((1, 3, 8, 8),),
     "QNetwork": ((BATCH, 1, 6, 6),),
     "ResetAfterGRU": ((BATCH, 5, 3),),
     "SmallAlexNet": ((BATCH, 2, 16, 16),),
+    "SmallCNN": ((BATCH, 2, 16, 16),),
     "SmallGoogLeNet": ((BATCH, 2, 32, 32),),
     "SmallXception": ((BATCH, 2, 16, 16),),
     "SparseAutoencoder": ((BATCH, 3),),
+    "StateQNetwork": ((BATCH, 3),),
+    "TiedAutoencoder": ((BATCH, 6),),
+    "VAE": ((BATCH, 6),),
     "VGG": ((BATCH, 2, 224, 224),),
     "SmallVGG": ((BATCH, 2, 32, 32),),
     "Xception": ((BATCH, 2, 64, 64),),
@@ -422,23 +449,35 @@ CHECKS: dict[str, Callable[[str], None]] = {
     "torch.export": export,
 }
 NO_FORWARD = (
-    *("Carried", "EndSymbol", "HaltUnit", "Playing", "ReplayBuffer", "SampledLength"),
-    "Translator",
+    *("Carried", "EndSymbol", "HaltUnit", "PersistentChains", "Playing", "ReplayBuffer"),
+    *("SampledLength", "Translator"),
 )
 """Holders of state, which are not called, and a base class."""
 
 NOT_NETWORKS = {
     "estimators: fit, then predict or transform, with scikit-learn's own checks in their tests": (
         *(
+            "BayesianRegression",
+            "BetaBernoulli",
             "CBOW",
+            "FactorAnalysis",
+            "FastICA",
+            "GaussianMixture",
+            "Hopfield",
             "LearnedWordVectors",
             "LeastSquares",
+            "LinearSVC",
+            "OneAgainstOne",
             "LogisticRegression",
+            "ModernHopfield",
             "NGram",
             "Perceptron",
         ),
-        *("SoftmaxRegression", "Word2Vec", "WordVectors"),
+        *("RBM", "SoftmaxRegression", "SparseCoding", "Word2Vec", "WordVectors"),
+        *("PCA", "ProbabilisticPCA", "RBM", "SVC", "SoftmaxRegression", "Word2Vec", "WordVectors"),
     ),
+    "parameters of a distribution, with the steps of EM": ("Factors", "Gaussians"),
+    "kernels of support vector machines, and columns of their matrices": ("Columns", "Kernel"),
     "simulators of spikes and populations, from numbers to recordings, without gradients": (
         *(
             "Balanced",
@@ -461,17 +500,24 @@ NOT_NETWORKS = {
     "objectives with derivatives in closed form, which their tests compare with autograd": (
         *("LogisticObjective", "SoftmaxObjective", "Waves"),
     ),
+    "games, played by the thousand as tensors, and what learns a table of values from them": (
+        *("CartPole", "Catch", "Environment", "GridWorld", "MountainCar"),
+        *("PolicyIteration", "QLearning", "ValueIteration"),
+    ),
+    "a loss that is given actions besides values, compared with torch's in its tests": (
+        *("HuberTDLoss",),
+    ),
     "counts, texts and other data": (
         *("BackoffModel", "Bag", "CellRow", "ClassBigrams", "Corpus", "LineScorer", "LogisticBag"),
-        *("NaiveBayes", "PartitionedRows", "Record", "SmoothingSettings"),
+        *("NaiveBayes", "PartitionedRows", "Record", "SmoothingSettings", "Victim", "WholeWindows"),
     ),
 }
 """Blocks that are no modules of torch, by what they are."""
 
 LARGE = (
     *("AlexNet", "CifarResNet", "FBPConvNet", "GoogLeNet", "LeNet", "PhotoVGG", "PlainNet"),
-    *("ResNet", "SmallGoogLeNet", "SmallVGG", "SmallXception", "SparseLeNet", "UNet", "VGG"),
-    *("PoissonNetwork", "Xception"),
+    *("ResNet", "SmallCNN", "SmallGoogLeNet", "SmallVGG", "SmallXception", "SparseLeNet", "UNet"),
+    *("PoissonNetwork", "VGG", "Xception"),
 )
 """Networks of many layers: slow tests but for the first."""
 SMOOTHED = tuple(name for name in LARGE if name != "PoissonNetwork")
@@ -487,8 +533,10 @@ TORCH_RNN = (
 
 
 FUSED_ATTENTION = (
-    *("DecoderLayer", "EncoderLayer", "MultiHeadAttention", "PreNormDecoderLayer"),
-    *("PreNormEncoderLayer", "PreNormTransformer", "Transformer", "WindowedAttention"),
+    *("DecoderLayer", "EncoderLayer", "GPT", "GPTLayer", "MultiHeadAttention"),
+    *("PreNormDecoderLayer", "PreNormEncoderLayer", "PreNormTransformer", "Transformer"),
+    *("ViT", "ViTLayer", "WindowedAttention"),
+    *("BERT", "BERTClassifier", "BERTLayer", "PretrainingBERT"),
 )
 
 

@@ -83,6 +83,6 @@ def test_what_evaluate_does_not_take_is_refused_with_the_nearest_name(
 def test_show_lists_the_settings_of_evaluate(call, monkeypatch):
     out = call("show", f"{FILE}:walk")[1]
     assert "settings of everynet evaluate RUN\n  episodes  40" in out
-    assert "settings of everynet evaluate" not in call("show", "catch")[1]
+    assert "settings of everynet evaluate" not in call("show", "lenet")[1]
     monkeypatch.setattr(games.Walk, "final", lambda self, model, data, generator: {})
     assert "settings of everynet" not in "".join(describe(games.RECIPES["walk"])), "no empty table"

@@ -86,7 +86,7 @@ def test_a_real_process():
         (["train", "lenet"], r"unknown verb 'train'; write everynet run lenet"),
         (["generate", "R", "n=3"], r"unknown verb 'generate'; write everynet sample R n=3"),
         (["play", "R", "episodes=3"], r"unknown verb 'play'; write everynet sample R episodes=3"),
-        (["attack", "R", "images=9"], r"unknown .* write everynet run fgsm of=R images=9"),
+        (["attack", "R", "images=9"], r"unknown .* write everynet run pgd of=R images=9"),
         (
             ["complete", "R", "To be", "or", "n=1", "--out", "a"],
             r"unknown verb 'complete'; write everynet sample R 'prompt=To be or' n=1 --out a",

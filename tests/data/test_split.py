@@ -68,6 +68,7 @@ def test_a_single_key_is_not_held_out():
 
 
 @few
+@pytest.mark.covers("D2")
 @given(y=st.lists(st.integers(0, 4), min_size=10, max_size=200))
 def test_stratified_takes_a_rounded_fifth_of_each_class(y):
     y = torch.tensor(y)

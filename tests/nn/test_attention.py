@@ -27,7 +27,7 @@ from everynet.nn.attention import (
     score_scaled_dot,
     split_windows,
 )
-from everynet.nn.decoding import take_rows
+from everynet.nn.decoding import take_beams, take_rows
 from everynet.nn.positions import sinusoidal
 
 CLOSE = {"rtol": 0, "atol": 1e-10}
@@ -388,13 +388,25 @@ def test_a_memory_is_projected_once_and_looked_up():
     )
 
 
+def test_beams_share_the_row_of_their_source():
+    net, x, memory = MultiHeadAttention(8, 2).double(), draw(6, 2, 8), draw(3, 5, 8)
+    mask = padding_mask(torch.tensor([5, 1, 3]), 5)
+    cache = net.cache_memory(memory, mask)
+    each = torch.arange(3).repeat_interleave(2)
+    expected = net(x, memory[each], mask=mask[each])
+    torch.testing.assert_close(net.look_up(x, cache), expected, rtol=0, atol=1e-12)
+    assert take_beams(cache, torch.tensor([1, 0, 2, 2, 5, 4])) is cache
+    with pytest.raises(ValueError, match=r"x \(4 rows\) must have as many rows as the memory"):
+        net.look_up(x[:4], cache)
+
+
 @torch.no_grad()
 def test_a_cache_is_filled_in_place_and_indexed_by_rows():
     net, x = MultiHeadAttention(8, 2).double(), draw(3, 6, 8)
     first = net.empty_cache(3, 6)
-    place = first.keys.data_ptr()
+    place = first.stored.data_ptr()
     _, cache = net.step(x[:, :2], first)
-    assert cache.keys.data_ptr() == place
+    assert cache.stored.data_ptr() == place
     assert first.length == 0
     rows = torch.tensor([2, 0, 2, 1])
     (taken,) = take_rows((cache,), rows)
@@ -402,7 +414,7 @@ def test_a_cache_is_filled_in_place_and_indexed_by_rows():
     torch.testing.assert_close(y, net(x[rows], causal=True)[:, 2:], rtol=0, atol=1e-12)
     z, full = net.step(x[:, 2:], cache)  # which the rows taken have not touched
     torch.testing.assert_close(z, net(x, causal=True)[:, 2:], rtol=0, atol=1e-12)
-    assert torch.equal(full[rows].keys, full.keys[rows])
+    assert torch.equal(full[rows].stored, full.stored[:, rows])
 
 
 # --------------------------------------------------------------------------------------- windowed

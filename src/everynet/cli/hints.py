@@ -65,7 +65,7 @@ def command_meant(word: str, verb: str, after: Sequence[str]) -> str:
     texts = [*takewhile(lambda one: "=" not in one and one[:1] != "-" and not exists(one), rest)]
     text, others = " ".join(texts), rest[len(texts) :]
     if word == "attack":
-        return _command(verb, "fgsm", f"of={run}", *rest).strip()
+        return _command(verb, "pgd", f"of={run}", *rest).strip()
     if word == "complete" and text:
         return _command(verb, run, f"prompt={text}", *others).strip()
     if word in ("translate", "chat") and (text or not rest):

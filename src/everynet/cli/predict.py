@@ -32,7 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add_computing(
         parser,
-        "FILE.csv or FILE.jsonl for a table of all answers; or where pictures go (a new folder)",
+        "FILE.csv or FILE.jsonl for a table of all answers, FILE.npy for vectors; or where "
+        "pictures go (a new folder)",
     )
 
 

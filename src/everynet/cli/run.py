@@ -116,11 +116,13 @@ def summarize(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     """What was reached, where the pictures are and three things to try next."""
     from everynet.cli.hints import suggestions
     from everynet.runs.card import describe_goal
+    from everynet.runs.notes import on_gap
 
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
     yield f"{recipe.name}: {metrics}"
     if result.weights:
         yield f"weights {result.weights}"
+    yield from on_gap(result.gap)
     goal = describe_goal(recipe, result.reached)
     yield f"goal {goal}" if goal.startswith("not checked") else f"goal: {goal}"
     names = ", ".join(path.name for path in result.pictures)

@@ -15,7 +15,7 @@ from torch import Tensor
 from everynet.data.draws import WHOLE, Draw, Share
 from everynet.data.prefetch import Stored, ahead, bring, feeding
 from everynet.data.samplers import Batch as Batch  # noqa: PLC0414 -- used beside Data
-from everynet.data.samplers import Made, Rows, Sampler, refuse
+from everynet.data.samplers import Buckets, Clips, Made, Rows, Sampler, refuse
 from everynet.system.seeds import generator
 
 Terms: TypeAlias = dict[str, Tensor]
@@ -35,6 +35,9 @@ class Record:
 
 SHARE = 0.5
 """The part of a GPU's memory that a set may fill; a larger one stays outside."""
+
+
+SAMPLE = 7  # the stream of random numbers of `Data.sample`, among those of a seed
 
 
 @dataclass(frozen=True)
@@ -142,6 +145,22 @@ class Data:
     def test(self) -> Iterator[Batch]:
         """The split that is read once, at the end, on the weights kept."""
         return self.batches("test")
+
+    def sample(self, split: str, rows: int) -> Iterator[Batch]:
+        """So many samples of a split at random, or a stretch of a text, as `batches` gives them."""
+        tensors, sampler = self.splits.get(split, ()), self.sampler
+        known, numbers = self.rows(split), generator(self.seed, SAMPLE)
+        rows = min(rows, known)
+        batches: Iterator[Batch]
+        if isinstance(sampler, Rows | Clips | Buckets):
+            order = torch.randperm(known, generator=numbers)[:rows].split(self.eval_batch_size)
+            batches = (sampler.at(tensors, some) for some in order)
+        else:
+            first = int(torch.randint(known - rows + 1, (), generator=numbers))
+            stretch = tuple(tensor[first : first + rows + 1] for tensor in tensors)
+            batches = sampler.evaluation(stretch, self.batch_size, self.eval_batch_size)
+        for batch in batches:
+            yield self._prepared(bring(batch, self.device))
 
     def some(self, split: str, rows: Tensor) -> Batch:
         """Those samples of a split, where a sample is a row of every tensor."""

@@ -84,6 +84,10 @@ class Rows:
         for start in range(0, self.rows(split), at_once):
             yield tuple(tensor[start : start + at_once] for tensor in split)
 
+    def at(self, split: Batch, rows: Tensor) -> Batch:
+        """These samples as a batch of an evaluation."""
+        return tuple([tensor[rows.to(tensor.device)] for tensor in split])
+
     def refusal(self, split: Batch, batch_size: int) -> str:
         rows = self.rows(split)
         return "" if 0 < batch_size <= rows else _too_few(batch_size, rows)
@@ -281,9 +285,12 @@ class Clips:
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
         for start in range(0, self.rows(split), at_once):
-            last = min(start + at_once, self.rows(split))
-            clips = torch.arange(start, last, device=split[0].device)
-            yield self._cut(split, clips, torch.full_like(clips, _FINE // 2))
+            yield self.at(split, torch.arange(start, min(start + at_once, self.rows(split))))
+
+    def at(self, split: Batch, rows: Tensor) -> Batch:
+        """The middle of each of these clips."""
+        clips = rows.to(split[0].device)
+        return self._cut(split, clips, torch.full_like(clips, _FINE // 2))
 
     def refusal(self, split: Batch, batch_size: int) -> str:
         if self.length < 1:
@@ -345,11 +352,13 @@ class Buckets:
         default_factory=dict, repr=False, compare=False
     )
 
-    def _lengths(self, split: Batch) -> list[Tensor]:
+    def _lengths(self, split: Batch, rows: Tensor | None = None) -> list[Tensor]:
         found, at = [], 0
         for column in self.columns:
             if column == "ragged":
-                found.append(split[at + 1].diff().cpu())
+                starts = split[at + 1]
+                some = starts.diff() if rows is None else starts[rows + 1] - starts[rows]
+                found.append(some.cpu())
             at += 2 if column == "ragged" else 1
         return found
 
@@ -404,12 +413,13 @@ class Buckets:
         return tuple(batch)
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
-        lengths = self._lengths(split) if split else []
-        device = split[0].device if split else torch.device("cpu")
         for start in range(0, self.rows(split), at_once):
-            rows = torch.arange(start, min(start + at_once, self.rows(split)))
-            longest = [int(length[rows].max()) for length in lengths]
-            yield self._taken(split, rows.to(device), longest)
+            yield self.at(split, torch.arange(start, min(start + at_once, self.rows(split))))
+
+    def at(self, split: Batch, rows: Tensor) -> Batch:
+        """These samples, padded to the longest of them."""
+        rows = rows.to(split[0].device)
+        return self._taken(split, rows, [int(each.max()) for each in self._lengths(split, rows)])
 
     def refusal(self, split: Batch, batch_size: int) -> str:
         rows = self.rows(split)

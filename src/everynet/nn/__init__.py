@@ -4,6 +4,7 @@ from everynet.nn import schedules
 from everynet.nn.attention import (
     AdditiveScore,
     KeyValueCache,
+    MemoryCache,
     MultiHeadAttention,
     WindowedAttention,
     attend,
@@ -42,9 +43,9 @@ from everynet.nn.transformer import (
 __all__ = [
     "AdditiveScore", "Candidates", "ConvNormReLU", "ConvReLU", "DecoderLayer", "EncoderLayer",
     "FeedForward", "Frozen", "Head", "KeyValueCache", "Layer", "LayerOutputs", "LayerTable",
-    "LearnedPositions", "Lion", "MultiHeadAttention", "PreNormDecoderLayer", "PreNormEncoderLayer",
-    "RowAdagrad", "SinusoidalPositions", "WindowedAttention", "activations", "attend",
-    "banded_mask", "causal_mask", "chunked_cross_entropy", "head", "importance_softmax",
+    "LearnedPositions", "Lion", "MemoryCache", "MultiHeadAttention", "PreNormDecoderLayer",
+    "PreNormEncoderLayer", "RowAdagrad", "SinusoidalPositions", "WindowedAttention", "activations",
+    "attend", "banded_mask", "causal_mask", "chunked_cross_entropy", "head", "importance_softmax",
     "init_he_weights", "last_states", "layer_table", "noise_contrastive", "padding_mask",
     "record_weights", "reverse_sequences", "sampled_softmax", "schedules", "score_cosine",
     "score_dot", "score_scaled_dot", "sinusoidal", "unroll",

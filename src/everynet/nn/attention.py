@@ -30,7 +30,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from jaxtyping import Bool, Float, Int64
@@ -44,6 +44,7 @@ from everynet.nn.input_checks import (
     require_mask_of,
     require_sequences,
 )
+from everynet.system.tracing import is_traced
 
 Score: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 """From queries and keys to the score of each pair."""
@@ -157,37 +158,50 @@ class KeyValueCache:
     the same place.
     """
 
-    keys: Float[Tensor, "batch heads context size"]
-    values: Float[Tensor, "batch heads context size"]
+    stored: Float[Tensor, "2 batch heads context size"]
+    """Keys, and values."""
     length: int
     """Time steps that are filled."""
-    mask: Mask | None = None
-    """What of them may be read; None is all."""
 
-    def append(self, key: Heads, value: Heads) -> KeyValueCache:
+    def append(self, new: Float[Tensor, "2 batch heads time size"]) -> KeyValueCache:
         """The cache with further time steps, in the same memory."""
-        end, context = self.length + key.shape[2], self.keys.shape[2]
+        end, context = self.length + new.shape[3], self.stored.shape[3]
         if end > context:
             raise ValueError(
                 f"context ({context}) must be at least {end}, because the cache has no room for "
                 "more time steps; begin with a larger context, or decode fewer tokens"
             )
-        self.keys[:, :, self.length : end] = key
-        self.values[:, :, self.length : end] = value
-        return KeyValueCache(self.keys, self.values, end, self.mask)
+        self.stored[:, :, :, self.length : end] = new
+        return KeyValueCache(self.stored, end)
+
+    @property
+    def filled(self) -> Float[Tensor, "2 batch heads time size"]:
+        """Keys and values of the time steps so far."""
+        return self.stored[:, :, :, : self.length]
 
     def __getitem__(self, rows: Int64[Tensor, " rows"]) -> KeyValueCache:
-        keys, values = (self._take(stored, rows) for stored in (self.keys, self.values))
-        mask = None if self.mask is None else self.mask[rows]
-        return KeyValueCache(keys, values, self.length, mask)
-
-    def _take(self, stored: Tensor, rows: Tensor) -> Tensor:
-        filled = stored[:, :, : self.length].index_select(0, rows)
-        if self.length == stored.shape[2]:
-            return filled
-        taken = stored.new_empty(len(rows), *stored.shape[1:])
-        taken[:, :, : self.length] = filled
+        _, _, *sizes = self.stored.shape
+        taken = KeyValueCache(self.stored.new_empty(2, len(rows), *sizes), self.length)
+        taken.filled.copy_(self.filled.index_select(1, rows))
         return taken
+
+
+@dataclass
+class MemoryCache:
+    """Keys and values of a whole memory, and which of them may be read; None is all.
+
+    The sequences of a beam share the row of their source: a beam search copies nothing of it.
+    """
+
+    keys: Float[Tensor, "batch heads keys size"]
+    values: Float[Tensor, "batch heads keys size"]
+    mask: Mask | None = None
+
+    shared_by_beams: ClassVar[bool] = True
+
+    def __getitem__(self, rows: Int64[Tensor, " rows"]) -> MemoryCache:
+        mask = None if self.mask is None else self.mask[rows]
+        return MemoryCache(self.keys[rows], self.values[rows], mask)
 
 
 class MultiHeadAttention(nn.Module):
@@ -245,6 +259,7 @@ class MultiHeadAttention(nn.Module):
     ]:
         """Queries of x, keys and values of `memory` or of x, by head."""
         if memory is not None:
+            self._require(type(self).__name__, x)
             query, (key, value) = self._queries(x), self._keys_values(memory)
             rows, wanted = key.shape[0], query.shape[0]  # len(key) would fix it where torch traces
             if rows != wanted:
@@ -254,9 +269,13 @@ class MultiHeadAttention(nn.Module):
                 )
             return query, key, value
         self._require(type(self).__name__, x)
-        parts = self.project(x).unflatten(2, (3, self.heads, -1))
-        query, key, value = parts.permute(2, 0, 3, 1, 4).unbind()  # (10)
+        query, key, value = self._project(x).unbind()
         return query, key, value
+
+    def _project(self, x: Tensor) -> Tensor:
+        """Queries, keys and values of x."""
+        parts: Tensor = self.project(x).unflatten(2, (3, self.heads, -1))
+        return parts.permute(2, 0, 3, 1, 4)  # (10)
 
     def merge(self, o: Heads) -> Hidden:
         """The outputs of all heads, side by side, and the last projection."""
@@ -266,34 +285,45 @@ class MultiHeadAttention(nn.Module):
     def empty_cache(self, batch: int, context: int) -> KeyValueCache:
         """Memory for the keys and values of up to `context` time steps."""
         weight = self.output.weight
-        shape = batch, self.heads, context, len(weight) // self.heads
-        return KeyValueCache(weight.new_empty(shape), weight.new_empty(shape), 0)
+        size = len(weight) // self.heads
+        return KeyValueCache(weight.new_empty(2, batch, self.heads, context, size), 0)
 
     def cache_memory(
         self, memory: Float[Tensor, "batch keys hidden"], mask: Mask | None = None
-    ) -> KeyValueCache:
+    ) -> MemoryCache:
         """Keys and values of all of `memory`, for `look_up`; the mask is of its padding."""
         key, value = self._keys_values(memory)
         batch, keys, _ = memory.shape
         if mask is not None:
             mask = require_mask(mask, batch, 1, keys)[:, 0].expand(batch, 1, keys)
-        return KeyValueCache(key, value, key.shape[2], mask)
+            mask = None if not is_traced() and bool(mask.all()) else mask  # all may be read
+        return MemoryCache(key, value, mask)
 
     def step(self, x: Hidden, cache: KeyValueCache) -> tuple[Hidden, KeyValueCache]:
         """Self-attention of further time steps, each to itself and the past, and the cache then."""
-        query, key, value = self.split(x)
-        start, cache = cache.length, cache.append(key, value)
+        new = self._project(x)
+        start, cache = cache.length, cache.append(new[1:])
         one = x.shape[1] == 1
         past = None if one else causal_mask(x.shape[1], cache.length, start=start, device=x.device)
-        keys, values = (part[:, :, : cache.length] for part in (cache.keys, cache.values))
-        return self._read(query, keys, values, past), cache
+        keys, values = cache.filled.unbind()
+        return self._read(new[0], keys, values, past), cache
 
-    def look_up(self, x: Hidden, cache: KeyValueCache) -> Hidden:
-        """Cross-attention to the memory of `cache_memory`."""
-        return self._read(self._queries(x), cache.keys, cache.values, cache.mask)
+    def look_up(self, x: Hidden, cache: MemoryCache) -> Hidden:
+        """Cross-attention to the memory of `cache_memory`.
+
+        x may have several rows for each of the memory, one after another: those of a beam. What is
+        read does not depend on other queries, so they are read as further time steps of one row.
+        """
+        rows, keys = x.shape[0], cache.keys.shape[0]
+        if rows % keys:
+            raise ValueError(
+                f"x ({rows} rows) must have as many rows as the memory ({keys}), or a multiple: "
+                "the sequences of a beam, one after another; repeat_interleave repeats rows"
+            )
+        queries = self._queries(x.reshape(keys, -1, x.shape[2]))
+        return self._read(queries, cache.keys, cache.values, cache.mask).view_as(x)
 
     def _queries(self, x: Tensor) -> Tensor:
-        self._require(type(self).__name__, x)
         width = self.output.in_features
         flat = functional.linear(x, self.project.weight[:width], self.project.bias[:width])  # (10)
         query: Tensor = flat.unflatten(2, (self.heads, -1)).transpose(1, 2)

@@ -9,7 +9,8 @@
 A network takes part with two functions: one that begins, from whatever it is given, and
 `step(tokens, state)`; both give logits of (batch, vocabulary) and a state. A state is a tensor with
 the batch as its first dimension, a tuple of states, or an object that is indexed by rows, such as a
-cache of keys and values. |v| counts the token that ends a sequence.
+cache of keys and values; one that says `shared_by_beams` has a row for each source instead. |v|
+counts the token that ends a sequence.
 
 Holtzman et al. (2020), "The curious case of neural text degeneration", arXiv:1904.09751, for (3).
 """
@@ -42,6 +43,13 @@ def take_rows(state: Any, rows: Int64[Tensor, " rows"]) -> Any:  # noqa: ANN401 
     if isinstance(state, tuple):
         return tuple([take_rows(part, rows) for part in state])
     return state[rows]
+
+
+def take_beams(state: Any, rows: Int64[Tensor, " rows"]) -> Any:  # noqa: ANN401 -- of any network
+    """The same where every row stays with its source: what beams share is left as it is."""
+    if isinstance(state, tuple):
+        return tuple([take_beams(part, rows) for part in state])
+    return state if getattr(state, "shared_by_beams", False) else state[rows]
 
 
 def generate(
@@ -85,8 +93,14 @@ def take_likeliest(
     logits: Float[Tensor, "batch vocab"],
 ) -> tuple[Float[Tensor, " batch"], Int64[Tensor, " batch"]]:
     """The likeliest token of each row and its log-probability."""
-    log_p, token = logits.double().log_softmax(1).max(1)  # (4)
-    return log_p, token
+    best, token = logits.max(1)  # (4)
+    return best.double() - normalizers(logits), token
+
+
+def normalizers(logits: Float[Tensor, "rows vocab"]) -> Float[Tensor, " rows"]:
+    """What is taken off the logits of a row to make them log-probabilities: log sum_v exp y_v."""
+    wide = logits if logits.dtype in (torch.float32, torch.float64) else logits.float()
+    return wide.logsumexp(1).double()
 
 
 @dataclass
@@ -172,30 +186,34 @@ def beam_search(
             f"a beam needs a width ({width}) of 1 or more, an alpha ({alpha}) of 0 or more"
         )
     batch, vocabulary = logits.shape
+    most = min(width + 1, vocabulary)  # of a sequence that goes on: one of them may be `end`
     rows = torch.arange(batch, device=logits.device)
-    state = take_rows(state, rows.repeat_interleave(width))
-    log_p = logits.double().log_softmax(1)[:, None].expand(batch, width, vocabulary)
+    state = take_beams(state, rows.repeat_interleave(width))
+    logits = logits.repeat_interleave(width, 0)
     total = logits.new_full((batch, width), -math.inf, dtype=torch.double)
     total[:, 0] = 0  # all of the beam are the same sequence at first
     tokens = torch.full((batch, width, length), end, device=logits.device)
     best_tokens, best = tokens[:, 0].clone(), total[:, 0] - math.inf
     every = 1 if logits.device.type == "cpu" else AHEAD
     for t in range(length):
-        ended, which = ((total + log_p[:, :, end]) / (t + 1) ** alpha).max(1)  # (5)
+        before = total - normalizers(logits).view(batch, width)
+        ended, which = ((before + logits[:, end].view(batch, width)) / (t + 1) ** alpha).max(
+            1
+        )  # (5)
         better = ended > best
         best = best.where(~better, ended)
         best_tokens = best_tokens.where(~better[:, None], tokens[rows, which])
-        going = log_p.index_fill(2, torch.tensor([end], device=log_p.device), -math.inf)
-        total, place = (total[:, :, None] + going).flatten(1).topk(width, 1)
-        parent, token = place // vocabulary, place % vocabulary
+        likeliest, token = (part.view(batch, width, most) for part in logits.topk(most, 1))
+        going = (before[:, :, None] + likeliest).masked_fill(token == end, -math.inf)
+        total, place = going.flatten(1).topk(width, 1)
+        parent, token = place // most, token.flatten(1).gather(1, place)
         tokens = tokens.gather(1, parent[:, :, None].expand_as(tokens))
         tokens[:, :, t] = token
         could_reach = total[:, 0] / length**alpha
         if t + 1 == length or ((t + 1) % every == 0 and not bool((could_reach > best).any())):
             break
-        state = take_rows(state, (rows[:, None] * width + parent).flatten())
+        state = take_beams(state, (rows[:, None] * width + parent).flatten())
         logits, state = step(token.flatten(), state)
-        log_p = logits.double().log_softmax(1).view(batch, width, vocabulary)
     open_ended = best.isinf()  # nothing has ended
     best = best.where(~open_ended, total[:, 0] / length**alpha)
     return best_tokens.where(~open_ended[:, None], tokens[:, 0]), best

@@ -108,10 +108,14 @@ def classification(
 
 
 def unsupervised(
-    estimator: Estimator, X: Array, *, reset: bool = True
+    estimator: Estimator, X: Array, *, reset: bool = True, keep_float32: bool = False
 ) -> tuple[Float[Tensor, "samples features"], Caller]:
-    """Validated inputs to fit without targets, and the form of results."""
-    rows = validate_data(estimator, _array(X), dtype=np.float64, reset=reset)
+    """Validated inputs to fit without targets, and the form of results.
+
+    Where `fit` computes in float32 it may take such arrays as they are, which saves a copy.
+    """
+    dtype = (np.float64, np.float32) if keep_float32 else np.float64
+    rows = validate_data(estimator, _array(X), dtype=dtype, reset=reset)
     form = Caller.of(X)
     return form.take(rows), form
 

@@ -20,9 +20,9 @@ Shape = tuple[int, ...]
 def require_images(network: nn.Module, x: Tensor, *, side: int = 0, least: int = 1) -> None:
     """Refuse all but (batch, channels, height, width), of `side` x `side` where that is fixed.
 
-    The channels are those of the network's first weight, which is a convolution's.
+    The channels are those of the network's first convolution.
     """
-    weight = next(network.parameters())
+    weight = next(weight for weight in network.parameters() if weight.dim() >= 4)
     channels = weight.shape[1]
     if isinstance(x, Tensor) and x.dim() == 4 and x.shape[1] == channels:
         rows, columns = x.shape[2], x.shape[3]

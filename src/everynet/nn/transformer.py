@@ -25,10 +25,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.nn.attention import Hidden, KeyValueCache, Mask, MultiHeadAttention
+from everynet.nn.attention import Hidden, KeyValueCache, Mask, MemoryCache, MultiHeadAttention
 
 Activation: TypeAlias = Callable[[Tensor], Tensor]
-DecoderState: TypeAlias = tuple[KeyValueCache, KeyValueCache]
+DecoderState: TypeAlias = tuple[KeyValueCache, MemoryCache]
 """Keys and values of the tokens so far, and of the memory."""
 
 
@@ -51,7 +51,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Hidden) -> Hidden:
         h = self.activation(self.inner(x))
-        y: Tensor = self.output(self.dropout(h))  # (1)
+        y: Tensor = self.output(self.dropout(h) if self.training else h)  # (1)
         return y
 
 
@@ -64,15 +64,19 @@ class _Residual(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Hidden, sublayer: Callable[[Tensor], Tensor]) -> Hidden:
-        y: Tensor = self.norm(x + self.dropout(sublayer(x)))  # (2)
+        y: Tensor = self.norm(x + self.drop(sublayer(x)))  # (2)
         return y
+
+    def drop(self, y: Tensor) -> Tensor:
+        """Dropout, which costs nothing where there is none: a decoder takes many small steps."""
+        return self.dropout(y) if self.training else y
 
 
 class _PreNormResidual(_Residual):
     """The way around a sublayer, which is given normalised numbers."""
 
     def forward(self, x: Hidden, sublayer: Callable[[Tensor], Tensor]) -> Hidden:
-        y: Tensor = x + self.dropout(sublayer(self.norm(x)))  # (3)
+        y: Tensor = x + self.drop(sublayer(self.norm(x)))  # (3)
         return y
 
 
@@ -117,8 +121,8 @@ class EncoderLayer(nn.Module):
             y, past = self.attention.step(x, past)
             return y
 
-        x = self.around_attention(x, attend_past)
-        return self.around_feedforward(x, self.feedforward), past
+        x = self.around_attention.forward(x, attend_past)  # without the cost of a module's call
+        return self.around_feedforward.forward(x, self.feedforward.forward), past
 
 
 class DecoderLayer(nn.Module):
@@ -176,9 +180,9 @@ class DecoderLayer(nn.Module):
             y, past = self.self_attention.step(x, past)
             return y
 
-        x = self.around_self(x, attend_past)
-        x = self.around_cross(x, lambda x: self.cross_attention.look_up(x, memory))
-        return self.around_feedforward(x, self.feedforward), (past, memory)
+        x = self.around_self.forward(x, attend_past)  # without the cost of a module's call
+        x = self.around_cross.forward(x, lambda x: self.cross_attention.look_up(x, memory))
+        return self.around_feedforward.forward(x, self.feedforward.forward), (past, memory)
 
 
 class PreNormEncoderLayer(EncoderLayer):

@@ -66,7 +66,8 @@ class Panel:
         tuple[Float[Tensor, " across"], Float[Tensor, " up"], Float[Tensor, "up across"]] | None
     ) = None
     """A landscape behind the curves, which are then ways or points on it: x, y and the height at
-    each pair, red above zero and blue below. A unit is as long across as it is up."""
+    each pair, red above zero and blue below, NaN where there is none. A unit is as long across as
+    it is up."""
     legend: Corner = "best"
     """Where the names stand; "below" is under the axes, and "none" leaves them out."""
 
@@ -142,7 +143,7 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         axes.set_yscale("log")
     if panel.heights is not None:
         x, y, z = panel.heights
-        levels = linspace(*symmetric(z), 18)
+        levels = linspace(*symmetric(z[z.isfinite()]), 18)
         axes.contourf(array(x), array(y), array(z), levels=levels, cmap=SIGNED, alpha=0.45)
         axes.contour(array(x), array(y), array(z), levels=levels, colors=INK, linewidths=0.25)
         axes.set_aspect("equal")

@@ -93,6 +93,19 @@ def attention_maps(
     return made
 
 
+def head_maps(
+    layers: Sequence[Float[Tensor, "heads _ _"]], names: Sequence[str], *, most: int = 4
+) -> Figure:
+    """Self-attention of up to `most` heads of as many layers, from the first layer to the last."""
+    places = np.linspace(0, len(layers) - 1, min(most, len(layers))).round().astype(int).tolist()
+    maps = [
+        (f"layer {n + 1}, head {h + 1}", head, names, names)
+        for n in places
+        for h, head in enumerate(layers[n][:most])
+    ]
+    return attention_maps(maps, columns=min(most, len(layers[0])))
+
+
 def _name_token(token: str) -> str:
     """A token as a label: bytes that are no character as a mark, and no mathematics."""
     text = token.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

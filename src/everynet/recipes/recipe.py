@@ -330,3 +330,7 @@ class Simulation(Recipe):
     def metrics(self, result: Mapping[str, Tensor]) -> dict[str, float]:
         """Metrics of the result."""
         raise NotImplementedError  # every recipe has one
+
+    def images_to_keep(self, result: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+        """Images, pixels from 0 to 1, that the run keeps as PNG files, by name; none by default."""
+        return {}

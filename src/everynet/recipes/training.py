@@ -17,6 +17,7 @@ from everynet.nn.ema import EMA
 from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, inverse_sqrt, warm_up
 from everynet.recipes.plateau import OBJECTIVE, Plateau
+from everynet.recipes.published import Published
 from everynet.recipes.recipe import Answers, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
 from everynet.recipes.trained import Trained
@@ -115,7 +116,10 @@ class Training(Recipe, Generic[M, X]):
     metric: str = later("")
     """The validation metric that chooses weights and orders a sweep; empty: as the goal says."""
     start: Trained = Trained()  # noqa: RUF009 -- frozen, and the same for all
-    """A run to begin from, by names of tensors, tokens, columns and classes; or .safetensors."""
+    """A run to begin from, by names of tensors, tokens, columns and classes; or .safetensors.
+
+    Of a network that has a table for them (`published`) also a folder in Hugging Face's layout.
+    """
 
     kind: ClassVar[str] = "training"
     devices: ClassVar[tuple[str, ...]] = ("cpu", "cuda", "mps")
@@ -127,11 +131,14 @@ class Training(Recipe, Generic[M, X]):
     draws: ClassVar[bool | None] = None  # from Python's or numpy's generators; None: see update 1
     last_weights: ClassVar[bool] = False  # kept where the schedule takes the rate to its end
     waits: ClassVar[int] = 5  # evaluations without progress before plateau divides by ten
+    published: ClassVar[Published | None] = None  # where published files have the weights
     known_optimizers: ClassVar[Collection[str]] = OPTIMIZERS  # more where `optimizers` makes them
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "steps", "batch_size", "accumulate")
+        self.at_least(1, "batch_size", "accumulate")
+        words = "at least 0" if self.start else "at least 1, or 0 with start=, which trains nothing"
+        self.require(self.steps >= (0 if self.start else 1), "steps", words)
         self.above(0, "lr")
         self.at_least(0, "weight_decay", "clip", "clip_value")
         self.within(0, 1, "floor")

@@ -1,4 +1,4 @@
-"""Predictions as a table: a row for each input, in a csv or a jsonl file.
+"""Predictions as a table: a row for each input, in a csv, jsonl or npy file.
 
     row,id,input,class,probability,probabilities.cat,probabilities.dog,warning,error
 
@@ -6,7 +6,7 @@
 `error` says why an input could not be read. In a csv what has the same parts in every answer (the
 probabilities, a box) has a column for each part, and what has others a cell of JSON. A text that a
 spreadsheet would take for a formula (=, +, -, @) gets an apostrophe before it: ids and names may
-come from a stranger. A jsonl holds texts as they are.
+come from a stranger. A jsonl holds texts as they are, and an npy the vectors of texts alone.
 """
 
 from __future__ import annotations
@@ -19,12 +19,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
-SUFFIXES = (".csv", ".jsonl")
-PARTED = ("probabilities", "classes", "box")
+SUFFIXES = (".csv", ".jsonl", ".npy")
+VECTOR = "embedding"
+"""What an answer calls the vector of its input."""
+PARTED = ("probabilities", "classes", "box", "code", VECTOR)
 """What has the same parts in every answer of a run."""
 FORMULA = re.compile(r"(?![+-]?\d+(\.\d+)?$)[=+\-@\t\r]")
 """How a text begins that a spreadsheet computes; a number is none."""
@@ -52,6 +56,9 @@ def prepare_table(path: Path) -> None:
 
 def write_table(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Write answers, whole or not at all, in the form that the name of the file asks for."""
+    if path.suffix.lower() == ".npy":
+        files.write(path, _format_vectors(lines, path))
+        return
     rows = [
         {"row": row, "id": Path(str(line["input"])).name, **line} for row, line in enumerate(lines)
     ]
@@ -62,12 +69,26 @@ def write_table(lines: Sequence[Mapping[str, Any]], path: Path) -> None:
     files.write(path, text.encode())
 
 
+def _format_vectors(lines: Sequence[Mapping[str, Any]], path: Path) -> bytes:
+    """The vectors of all answers as one array, a row for each input."""
+    for line in lines:
+        if VECTOR not in line:
+            said = line.get("error", "this answer has none; do embeddings=true, or name a .csv")
+            raise UserError(
+                f"--out ({shown(path)}) must be of answers with vectors: {line['input']}: {said}"
+            )
+    content = io.BytesIO()
+    np.save(content, np.array([line[VECTOR] for line in lines], np.float32))
+    return content.getvalue()
+
+
 def _part(row: Mapping[str, Any]) -> dict[str, Any]:
     """One row with a column for each part of what has parts."""
     found: dict[str, Any] = {}
     for name, value in row.items():
-        if name in PARTED and isinstance(value, dict):
-            found |= {f"{name}.{part}": one for part, one in value.items()}
+        if name in PARTED and isinstance(value, dict | list):
+            parts = value if isinstance(value, dict) else dict(enumerate(value))
+            found |= {f"{name}.{part}": one for part, one in parts.items()}
         else:
             found[name] = value
     return found

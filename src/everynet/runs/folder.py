@@ -24,6 +24,7 @@ from everynet.recipes.stored import FORMAT, check_format, make_recipe, read_run_
 from everynet.recipes.sweep import Sweep
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
+from everynet.runs.published_folder import with_published
 from everynet.system.errors import Failure, UserError
 from everynet.system.manifest import canonical, digest, read_json
 from everynet.system.sources import Source, note
@@ -72,7 +73,7 @@ def resolve(recipe: Recipe) -> Recipe:
             held[name] = absolute(value)
     if isinstance(recipe, Sweep):
         held["base"] = resolve(recipe.base)
-    return with_vocabulary(replace(recipe, **held))
+    return with_vocabulary(with_published(replace(recipe, **held)))
 
 
 def with_vocabulary(recipe: Recipe) -> Recipe:

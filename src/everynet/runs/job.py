@@ -36,6 +36,7 @@ from everynet.runs.folder import (
     read_environment,
     read_spec,
 )
+from everynet.runs.gap import Gap
 from everynet.runs.log import Log, Watch, flatten, note_seconds, to_columns
 from everynet.runs.progress import Progress
 from everynet.system import files, seeds
@@ -71,6 +72,8 @@ class Result:
     pictures: tuple[Path, ...]
     weights: str = ""
     """Which weights were kept and why, in words; empty where none were learned by steps."""
+    gap: Gap | None = None
+    """How much better the network does on training samples than on others; None: not known."""
     history: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """metrics.jsonl as columns of one length: `step`, `train_loss`, `valid_accuracy` and so on."""
 
@@ -265,7 +268,8 @@ class Job:
         check_finite(metrics, step)
         if self.data.own:
             self.tell(notes.on_metrics(metrics))
-        goals = () if recipe.changed else recipe.goals()
+        untrained = vars(recipe).get("steps") == 0
+        goals = () if recipe.changed or untrained else recipe.goals()
         if goals:
             check_goal(recipe, metrics)
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
@@ -294,7 +298,7 @@ class Job:
         files.write(self.folder / "card.md", text.encode())
         self.report()
         history = to_columns(self.log.rows)
-        return Result(self.folder, dict(metrics), reached, pictures, self.weights, history)
+        return Result(self.folder, dict(metrics), reached, pictures, self.weights, history=history)
 
     @property
     def seconds(self) -> float:

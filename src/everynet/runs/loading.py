@@ -14,6 +14,7 @@ from everynet.runs import checkpoint, verbs
 from everynet.runs.folder import RunFolder, open_run, read_spec
 from everynet.runs.job import Result, job_class
 from everynet.runs.log import Watch
+from everynet.runs.published_folder import hash_files, is_published, read_tensors
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import with_article
@@ -75,20 +76,25 @@ def hash_weights(path: str, setting: str) -> tuple[str, str]:
         raise UserError(
             f"{setting} ({path}) must be a run folder or a .safetensors file: there is none"
         )
+    if setting == "start" and is_published(Path(path)):
+        return hash_files(Path(path)), ""
     name = read_stored(Path(path) / "recipe.json")["name"] if Path(path).is_dir() else ""
     return sha256(_read_bytes(path, setting)).hexdigest(), name
 
 
 def read_weights(path: str) -> dict[str, Any]:
     """The tensors that a path leads to, by name."""
+    if is_published(Path(path)):
+        return read_tensors(Path(path))
     if Path(path).is_dir():
         read_stored(Path(path) / "recipe.json")
     return checkpoint.weights_in(Path(path), _read_bytes(path, "start"))
 
 
 def read_description(path: str) -> Spec | None:
-    """The description of the data of a run; a file of weights has none."""
-    return read_spec(Path(path))["spec"] if Path(path).is_dir() else None
+    """The description of the data of a run; published files and files of weights have none."""
+    has_none = not Path(path).is_dir() or is_published(Path(path))
+    return None if has_none else read_spec(Path(path))["spec"]
 
 
 def _read_bytes(path: str, setting: str) -> bytes:

@@ -12,6 +12,7 @@ from everynet.data.report import rare
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
+from everynet.runs.gap import ERRORS, Gap
 from everynet.system.user_files import line_of_method
 from everynet.system.wording import shown, written
 
@@ -31,7 +32,7 @@ def on_data(data: Data, recipe: Recipe) -> Iterator[str]:
     yield from (f"{name}: {note}" for note in data.notes)
     if few := rare(_count_classes(data)):
         yield f"{name}: {few}"
-    if isinstance(recipe, Training) and recipe.steps < recipe.updates_per_epoch(data):
+    if isinstance(recipe, Training) and 0 < recipe.steps < recipe.updates_per_epoch(data):
         samples = recipe.steps * recipe.accumulate * recipe.batch_size
         yield (
             f"steps ({recipe.steps:,}) see {samples:,} of {data.rows('train'):,} training samples, "
@@ -65,6 +66,19 @@ def on_step(
             f"{line_of_method(type(recipe), 'step')}: step has changed no weight in "
             f"{state.step:,} updates, so nothing is learned; end it in state.descend(loss)"
         )
+
+
+def on_gap(gap: Gap | None) -> Iterator[str]:
+    """How much better a network does on what it learned from, and whether that is overfitting."""
+    if gap is None:
+        return
+    limit = f"{ERRORS} standard errors ({ERRORS * gap.error:.2g})"
+    yield (
+        f"{'overfitting' if gap.overfits else 'no overfitting seen'}: {gap.metric} "
+        f"{gap.train:.4g} on {gap.samples[0]:,} training samples, {gap.valid:.4g} on "
+        f"{gap.samples[1]:,} validation samples; the gap of {gap.size:.2g} is "
+        + (f"more than {limit}" if gap.overfits else f"within {limit}")
+    )
 
 
 def on_metrics(metrics: Mapping[str, float]) -> Iterator[str]:

@@ -37,6 +37,7 @@ from everynet.runs.folder import RunFolder, explaining_misfit
 from everynet.runs.job import job_class
 from everynet.system import files
 from everynet.system.errors import NonFinite, UserError
+from everynet.system.memory import keep_freed_memory
 from everynet.system.seeds import mix
 from everynet.system.user_files import line_of_method
 from everynet.system.values import typed, verb_arguments, verb_settings
@@ -93,6 +94,7 @@ class Predictor:
     @cached_property
     def model(self) -> Any:  # noqa: ANN401 -- a network or an estimator
         """The trained network on its device."""
+        keep_freed_memory()
         model = job_class(self.recipe).load(self.recipe, self.folder, self.spec)
         if isinstance(model, nn.Module):
             model = model.to(device=self.setup.device, dtype=self.setup.dtype)

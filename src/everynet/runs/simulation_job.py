@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from everynet.data.dataset import Spec
+from everynet.data.images.standardize import write_image
 from everynet.recipes.recipe import NUMBERS, Simulation, require_returned
 from everynet.runs import checkpoint
 from everynet.runs.job import Job, Result
+from everynet.system import files
 
 
 class SimulationJob(Job):
@@ -34,7 +36,18 @@ class SimulationJob(Job):
         checkpoint.save_values(checkpoint.path_of(self.folder, 1), result)
         metrics = self.recipe.metrics(result)
         require_returned(self.recipe, "metrics", metrics, Mapping, NUMBERS, of=(int, float))
+        self.keep_images(self.recipe.images_to_keep(result))
         return self.finish(1, metrics, result)
+
+    def keep_images(self, images: Mapping[str, torch.Tensor]) -> None:
+        """Write images into a folder of the run, in the place of those it held."""
+        folder = self.folder / "images"
+        if folder.exists():
+            files.remove_folder(folder)
+        if images:
+            files.make_folder(folder)
+        for name, image in images.items():
+            write_image((image * 255).round().to(torch.uint8), folder / f"{name}.png")
 
     @classmethod
     def load(cls, recipe: Simulation, folder: Path, spec: Spec) -> dict[str, Any]:

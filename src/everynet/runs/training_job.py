@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
+from everynet.data.samplers import Made
 from everynet.nn.layers import layers_called
 from everynet.plot import layer_lines, learning_curve
 from everynet.plot.style import escape_names
@@ -27,6 +28,7 @@ from everynet.runs import checkpoint, notes
 from everynet.runs.best_weights import BestWeights
 from everynet.runs.checkpoint import Best
 from everynet.runs.folder import explaining_misfit, read_dataset
+from everynet.runs.gap import MOST_ROWS, Gap
 from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
@@ -41,6 +43,7 @@ from everynet.training.loop import (
     evaluating,
     find_non_finite,
     finite,
+    measure,
     sample_text,
     train,
     with_threads,
@@ -369,9 +372,34 @@ class TrainingJob(Job):
                 again = resuming(self.folder, source_file(self.recipe))
                 self.progress.say(f"all steps are done and saved; test and draw it with: {again}")
             raise
-        result = self.finish(step, metrics, self.deployed)
+        gap = self.measure_gap()
+        self.notes += notes.on_gap(gap)
+        result = replace(self.finish(step, metrics, self.deployed), gap=gap)
         self.progress.end(step, self.shown, self.seconds)
         return result
+
+    def measure_gap(self) -> Gap | None:
+        """How much better the network does on training samples than on as many of validation.
+
+        None where it learned from no set, or where `valid` was not held out of it, or asks for
+        something else than what is trained on.
+        """
+        data, monitor = self.data, self.best_weights.monitor
+        if isinstance(data.sampler, Made) or not data.chooses or self.recipe.steps == 0:
+            return None
+        train, valid = (
+            [(tensor.shape[1:], tensor.dtype) for tensor in data.splits.get(split, ())]
+            for split in ("train", "valid")
+        )
+        if train != valid:
+            return None
+        rows = min(MOST_ROWS, data.rows("valid"), data.rows("train"))
+        learned, held_out = (
+            measure(self.recipe, self.deployed, data.sample(split, rows), self.setup, shared=False)
+            for split in ("train", "valid")
+        )
+        goals = (*([monitor] if monitor else []), *self.recipe.goals())
+        return Gap.of(learned, held_out, *goals)
 
     def explain_non_finite(self, seen: int) -> None:
         """Go back to the last good checkpoint and repeat with every layer watched."""
@@ -441,6 +469,8 @@ class TrainingJob(Job):
         return pictures | self.own_pictures()
 
     def own_pictures(self) -> dict[str, Drawn]:
+        if self.recipe.steps == 0:
+            return {}  # nothing was learned
         kept, last = self.best.best_step, max((row["step"] for row in self.log.rows), default=0)
         return {"learning-curve": Drawn(learning_curve(self.log.rows, max(kept, 0) or last), "")}
 

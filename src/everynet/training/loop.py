@@ -141,8 +141,13 @@ def measure(
     batches: Iterable[Batch],
     setup: Setup | None = None,
     purpose: int = EVALUATION,
+    *,
+    shared: bool = True,
 ) -> dict[str, Tensor]:
-    """What the recipe says of every sample of a split, by name; `purpose` seeds what it draws."""
+    """What the recipe says of every sample of a split, by name; `purpose` seeds what it draws.
+
+    A value that is one for a whole batch is that of each of its samples, or left out (`shared`).
+    """
     setup = setup or choose("cpu")
     images = isinstance(model, nn.Module) and has_images(model)
     method = "objective" if type(recipe).metrics is Training.metrics else "metrics"
@@ -153,6 +158,8 @@ def measure(
             found = getattr(recipe, method)(model, setup.place(batch, images=images))
             require_returned(recipe, method, found, Mapping, VALUES, of=Tensor)
             for name, value in found.items():
+                if not (shared or value.dim()):
+                    continue
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
     return {name: torch.cat(parts) for name, parts in values.items()}

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,6 +20,7 @@ from torch import Tensor, nn
 from everynet.data import kinds
 from everynet.data.dataset import Data, Spec
 from everynet.data.texts.tokens import SENTENCE
+from everynet.recipes.published import Published
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import random_state_kept
@@ -60,11 +62,15 @@ class Start:
     sizes: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     """For each tensor that depends on an axis, which of its sizes are one; -1: none plainly is."""
     notes: Sequence[str] = ()
+    required: frozenset[str] = frozenset()
+    """Tensors whose shape must be that of the network, where it has them."""
 
     @staticmethod
     def of(recipe: Training[Any, Any], spec: Spec) -> Start:
         """What `recipe.start` holds, for a network on data of this description."""
         path, tensors, old = str(recipe.start), recipe.start.tensors(), recipe.start.described()
+        if old is None and recipe.published and Path(path).is_dir():
+            return Start._of_published(recipe, recipe.published, path, tensors)
         if old is None:
             known = " and ".join(_axes(spec))
             notes = [f"a file names no {known}, so that shapes alone decide"] if known else []
@@ -96,9 +102,27 @@ class Start:
             notes.append(f"the task was {shown(old.get('task', 'another'), 40)}")
         return Start(path, tensors, axes, sizes, notes)
 
+    @staticmethod
+    def _of_published(
+        recipe: Training[Any, Any], table: Published, path: str, tensors: Mapping[str, Tensor]
+    ) -> Start:
+        """What published files hold, by the names of the network; its sizes are theirs."""
+        layers = getattr(recipe, table.sizes[table.layers])
+        found = table.rename(tensors, layers, f"start ({path})")
+        may_differ = {pattern.format(n=n) for pattern in table.optional for n in range(layers)}
+        return Start(path, found, required=frozenset(found.keys() - may_differ))
+
     def copy_into(self, model: nn.Module) -> None:
         """Fill a network with what fits; what is no number, or nothing that fits, is refused."""
         own = model.state_dict(keep_vars=True)
+        for name in sorted(self.required & own.keys()):
+            theirs, ours = [*self.tensors[name].shape], [*own[name].shape]
+            if theirs != ours:
+                raise UserError(
+                    f"start ({self.path}) must be of the size of this network, but its tensor "
+                    f"for {name} is {theirs}, not {ours}; its config.json or its vocabulary is "
+                    "that of another file"
+                )
         taken = {name: tensor for name, tensor in own.items() if self._fits(name, tensor)}
         if not taken:
             raise UserError(

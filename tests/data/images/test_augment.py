@@ -140,6 +140,7 @@ def test_fill_is_the_blank_of_each_channel_or_what_is_given():
     assert windows(x, top, left, (5, 5), fill=7)[0, :, 0, 4].tolist() == [7.0, 7.0]
 
 
+@pytest.mark.covers("D1")
 def test_a_crop_is_somewhere_in_the_image():
     x, y = batch(count=50, channels=1)
     out, _ = crop(5)((x, y), draw(x, 0))

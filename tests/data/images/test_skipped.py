@@ -43,6 +43,7 @@ SENTENCE = (
 )
 
 
+@pytest.mark.covers("D1")
 @pytest.mark.parametrize("large", [False, True])
 def test_bad_files_are_skipped_and_counted_and_change_nothing_else(tmp_path, monkeypatch, large):
     monkeypatch.setattr(decoded, "LARGE", 100 if large else 2**30)

@@ -49,6 +49,7 @@ def test_digits_as_npy_and_as_png(tmp_path, size):
         assert (found - wanted).abs().max() < 0.5 / 255 / data.spec["std"][0] + 1e-5
 
 
+@pytest.mark.covers("D1")
 def test_colour_is_made_grey_and_grey_colour(tmp_path, photos):
     grey = RANDOM.integers(0, 256, (8, 8), dtype=np.uint8)
     Image.fromarray(grey).save(tmp_path / "grey.png")

@@ -390,3 +390,20 @@ def test_text8():
     assert data.spec["shape"] == [28]
     assert sum(data.rows(part) + 1 for part in data.splits) == 20_000_000
     assert replace(data, batch_size=4).steps_per_epoch > 0
+
+
+def test_a_gap_of_byte_pairs_or_pieces_is_one_token_where_a_vocabulary_has_a_mask():
+    """The space before it belongs to what fills it; `___` inside a word is text."""
+    masks = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+    learned = Tokens.learned(["the cat sat " * 9], "bpe", masks, 290)
+    (found,) = KIND.convert(["the ___ sat ___."], {"tokens": learned.spec})
+    expected = [*learned.encode("the"), BLANK, *learned.encode(" sat"), BLANK, learned.index["."]]
+    assert found.tolist() == expected
+    (plain,) = KIND.convert(["a___b ____"], {"tokens": learned.spec})
+    assert plain.tolist() == learned.encode("a___b ____")
+    without = Tokens.learned(["the cat sat " * 9], "bpe", most=290)
+    (text,) = KIND.convert(["the ___ sat"], {"tokens": without.spec})
+    assert text.tolist() == without.encode("the ___ sat")
+    pieces = Tokens("wordpiece", (*masks, "the", "cat", "##s", "."), special=masks)
+    (found,) = KIND.convert(["the ___ cats ."], {"tokens": pieces.spec})
+    assert found.tolist() == [5, BLANK, 6, 7, 8]

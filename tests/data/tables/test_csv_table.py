@@ -270,6 +270,7 @@ def columns(tmp_path, cells, targets="xy", **options):
     return table.read(write(tmp_path, "a;n\n" + "\n".join(rows)), "n", **options)
 
 
+@pytest.mark.covers("D1")
 @pytest.mark.parametrize("sign", ["", "NA", "n/a", "NaN", "null", "None", "?", "  "])
 def test_a_missing_number_is_the_median_of_training_with_a_flag(tmp_path, sign):
     cells = [str(i * i) for i in range(60)]

@@ -276,6 +276,7 @@ def test_a_sine_carried_by_spikes_errs_less_the_more_neurons():
 # ------------------------------------------------------------------------------------- the recipes
 
 
+@pytest.mark.slow
 @pytest.mark.covers("P6", "P7", "P8")
 @pytest.mark.parametrize(
     ("name", "pictures"),

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import codecs
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from everynet.data.dataset import Data, Spec
@@ -30,7 +32,7 @@ from everynet.data.split import ALL_OF_IT, PARTS, all_parts
 from everynet.data.texts import bpe
 from everynet.data.texts.given import note_unknown, take_vocabulary
 from everynet.data.texts.lines import check_length
-from everynet.data.texts.tokens import KINDS, NAMES, STREAM, Tokens, places
+from everynet.data.texts.tokens import KINDS, NAMES, SENTENCE, STREAM, Tokens, places
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -45,7 +47,8 @@ AT_ONCE = 16_384
 SHOWN = 4096
 """The vocabulary of byte pairs of which `data check` tells."""
 GAP, BLANK = "___", -1
-"""A word to be predicted, and its number in what `read` gives; in texts of words alone."""
+"""A token to be predicted, and its number in what `read` gives."""
+_GAPS = re.compile(rf"(?<!\S){GAP}(?!\w)")
 OTHERS = (".csv", ".tsv", ".npy", ".npz")
 """Files that begin like text, or might, and are a table."""
 
@@ -215,7 +218,11 @@ class Text(Kind[LongText]):
 
 
 def _encoded(tokens: Tokens, line: str) -> Tensor:
-    """The numbers of a line, with BLANK for GAP."""
+    """The numbers of a line, with BLANK for GAP: a word, or any token where one is a mask."""
+    if tokens.kind != "words" and len(tokens.special) > len(SENTENCE):
+        # A byte pair holds the space before it: that before a gap belongs to what fills it.
+        parts = [tokens.encode(part.removesuffix(" ")) for part in _GAPS.split(line)]
+        return torch.tensor([n for part in parts for n in (BLANK, *part)][1:])
     numbers = tokens.stream(line).long()
     if tokens.kind == "words" and GAP not in tokens.index:
         numbers[[n for n, word in enumerate(tokens.cut(line)) if word == GAP]] = BLANK

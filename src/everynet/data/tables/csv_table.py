@@ -3,7 +3,8 @@
 How a file may be written is in `csv_lines.py`, what its columns become in `columns.py`. A target of
 words is a class, and so is one of at most fifty different whole numbers, unless `task` says
 regression; no cell of it may be empty. Of classes a fifth each is for the test and a tenth of the
-rest for validation, by a hash of the row numbers; of real targets about so many.
+rest for validation, by a hash of the row numbers; of real targets about so many. With the task
+density no column is to be learned: rows alone are described, and split as with a real target.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ from everynet.system.wording import nearest, shown
 
 MOST_CLASSES = 50
 TASKS = ("classification", "regression")
+DENSITY = "density"
+"""The task of recipes that learn how rows are distributed; a person never sets it."""
 _ID = re.compile(r"(^|[^A-Za-z])(?i:id)$|[a-z]I[Dd]$")
 _SPLITS = {
     "classification": "of each class, by hash of the row number, a fifth is test and a tenth of "
@@ -52,6 +55,8 @@ def read(
     file = open_csv(path)
     if like:
         return _read_like(like, file, target)
+    if task == DENSITY:
+        return _read_rows(file, drop)
     found = forms.survey(file, choose_columns(file, target, drop))
     values = forms.gather(file, found)
     return make_samples(file, found, values, task, drop)
@@ -116,6 +121,35 @@ def make_samples(
     )
 
 
+def _read_rows(file: CsvFile, drop: Sequence[str]) -> Samples:
+    """The rows of a table none of whose columns is to be learned."""
+    found = forms.survey(file, [name for name in file.header if name not in set(drop)])
+    values = forms.gather(file, found)
+    if not values or not len(values[0].numbers):
+        raise UserError(f"{shown(file.path)} must have rows below its header")
+    y = torch.zeros(len(values[0].numbers), dtype=torch.float64)
+    which = _parts(y, "regression")
+    kept = forms.learn(found, values, which["train"].numpy())
+    used = {treatment["name"]: treatment for treatment in kept}
+    x = torch.from_numpy(
+        forms.apply(kept, [v for t, v in zip(found, values, strict=True) if t["name"] in used])
+    )
+    if not kept:
+        raise UserError(f"{shown(file.path)} must have a column whose values differ")
+    return Samples(
+        name=shown(file.path),
+        parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
+        digest=_digest(file, "", DENSITY, drop),
+        split=_SPLITS["regression"],
+        features=tuple(forms.features(kept)),
+        task=DENSITY,
+        rows=which,
+        columns=tuple(kept),
+        facts={"written": str(file), "columns": forms.count_forms(found)},
+        remarks=tuple(forms.remarks(found, kept, values)),
+    )
+
+
 def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
     """The columns that were learned from, treated as they were then, whatever others there are."""
     treatments = spec.get("columns") or forms.plain(spec["features"])
@@ -144,7 +178,18 @@ def read_ids(path: Path) -> list[str]:
 
 
 def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
-    """The columns that were learned from, and the target of each row."""
+    """The columns that were learned from, and the target of each row if there was one."""
+    if spec["task"] == DENSITY and not target:
+        x = features_like(spec, file.path)
+        return Samples(
+            name=shown(file.path),
+            parts=all_parts((x, torch.zeros(len(x), dtype=torch.float64))),
+            digest="",
+            split=ALL_OF_IT,
+            features=tuple(spec["features"]),
+            task=DENSITY,
+            test_only=True,
+        )
     check_names(file, target, ())
     form = forms.survey(file, [target])
     values = forms.gather(file, form)[0]
