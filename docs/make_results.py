@@ -49,7 +49,8 @@ def reached(measured: dict[str, Any]) -> str:
     if not values:
         return ""
     said = "" if seeds == [0, 1, 2] or not seeds else f" (seed {', '.join(map(str, seeds))})"
-    return f"{measured['metric']} {values}{said}"
+    missed = ", goal not reached" if measured.get("missed") else ""
+    return f"{measured['metric']} {values}{said}{missed}"
 
 
 def line(entry: Entry, measured: dict[str, Any]) -> str:
