@@ -52,7 +52,7 @@ def zoo_file(n, lines=300):
 
 @pytest.fixture(scope="module")
 def crowd(tmp_path_factory):
-    """A copy of the package with at least 100 more networks of 300 lines, 320 files in all or more."""
+    """A copy of the package with at least 100 more networks of 300 lines, 320 files or more."""
     base = tmp_path_factory.mktemp("crowd")
     shutil.copytree(PACKAGE, base / "everynet", ignore=shutil.ignore_patterns("__pycache__"))
     for n in range(max(100, 320 - sum(1 for _ in base.glob("everynet/zoo/*/*.py")))):
