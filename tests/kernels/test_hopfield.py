@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everynet.kernels.hopfield import sweep, sweep_torch
+from everynet.kernels.hopfield import step_all, step_all_torch, sweep, sweep_torch
 
 
 def signs(*shape, seed):
@@ -35,3 +35,14 @@ def test_a_sweep_is_that_of_the_weights(form, count, neurons, bias):
     assert torch.equal(states, expected)
     assert torch.equal(overlaps, states @ patterns.T)
     assert torch.equal(changed, (expected != x).any(1))
+
+
+@pytest.mark.parametrize("form", [step_all, step_all_torch])
+@given(count=st.integers(1, 9), neurons=st.integers(1, 24), bias=st.sampled_from([0.0, 0.3, -1.0]))
+def test_all_neurons_at_once_take_the_sign_of_their_field(form, count, neurons, bias):
+    patterns, x = signs(count, neurons, seed=count), signs(5, neurons, seed=neurons)
+    field = x @ (patterns.T @ patterns - count * torch.eye(neurons)) + count * bias
+    expected = torch.where(field == 0, x, field.sign())
+    before = x.clone()
+    assert torch.equal(form(patterns.to(torch.int8), bias, x), expected)
+    assert torch.equal(x, before)

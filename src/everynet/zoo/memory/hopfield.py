@@ -45,7 +45,7 @@ from sklearn.utils import Tags
 from torch import Tensor
 
 from everynet.data.dataset import Batch, Data, History
-from everynet.kernels.hopfield import sweep
+from everynet.kernels.hopfield import step_all, sweep
 from everynet.nn.estimator import Array, Caller, Learned, check_learned, inputs, unsupervised
 from everynet.plot.images import image_grid
 from everynet.system.errors import UserError
@@ -169,9 +169,9 @@ class Hopfield(TransformerMixin, BaseEstimator):
     def _synchronous(
         self, x: Float[Tensor, "samples neurons"], form: Caller
     ) -> Iterator[Float[Tensor, "samples neurons"]]:
-        before = x
+        stored, before = form.take(self.patterns_).to(torch.int8), x
         for _ in range(self.max_sweeps):
-            old, before, x = before, x, sign(self._field(x, form), x)
+            old, before, x = before, x, step_all(stored, float(self.bias), x)  # (1) by (5)
             yield x
             if torch.equal(x, before):
                 return

@@ -45,6 +45,8 @@ from everynet.zoo.reinforcement.environments import (
     CartPole,
     Catch,
     Environment,
+    MountainCar,
+    MountainCarAnywhere,
     States,
 )
 from everynet.zoo.reinforcement.episodes import (
@@ -259,6 +261,11 @@ class DeepQ(Training[N, Playing], Generic[N]):
         """The rules."""
         raise NotImplementedError  # each game has its own
 
+    @property
+    def practice(self) -> Environment:
+        """The rules of the games that are learned from; they may begin in other states."""
+        return self.game
+
     def dataset(self) -> Data:
         """First states: those of `test` are others than those of `valid`."""
         valid, test = (
@@ -267,7 +274,7 @@ class DeepQ(Training[N, Playing], Generic[N]):
         return Data({"valid": (valid,), "test": (test,)}, sampler=Made())
 
     def extra(self, model: N) -> Playing:
-        return Playing(model, self.game.reset(self.environments), self.memory)
+        return Playing(model, self.practice.reset(self.environments), self.memory)
 
     def exploration(self, step: Int[Tensor, ""]) -> Float[Tensor, ""]:
         """The share epsilon of random actions at update `step`."""
@@ -292,7 +299,7 @@ class DeepQ(Training[N, Playing], Generic[N]):
         state = playing.games
         chance = torch.rand(self.environments, 2, device=state.device)
         action = choose_actions(self.values(q_network, state), self.exploration(step), chance)
-        moved, following = self.game.advance(state, action)
+        moved, following = self.practice.advance(state, action)
         playing.replay_buffer.add(step, state, action, moved.reward, moved.state, moved.end)
         playing.games.copy_(following)
 
@@ -371,6 +378,18 @@ class PlayByState(DeepQ[StateQNetwork]):
     ) -> Float[Tensor, ""]:
         return HuberTDLoss(self.scale)(q, action, td_target)
 
+    def strip_of_game(self, model: StateQNetwork, data: Data) -> tuple[Figure, float]:
+        """Eight states of a greedy game from the first start of `valid`, and its moves."""
+        start = data.splits["valid"][0][:1]
+        played = play_greedily(self.game, lambda state: self.values(model, state), start)
+        moves = int(played.lengths[0])
+        times = torch.linspace(0, moves, 8).round().long()
+        drawn = film_strip(
+            self.game, played.states[times, 0], played.q[times[:-1], 0], times=times.tolist(),
+            end=f"{moves} steps",
+        )  # fmt: skip
+        return drawn, float(moves)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlayCartPole(PlayByState):
@@ -410,32 +429,25 @@ class PlayCartPole(PlayByState):
 
         Values near {most:.0f} say that the pole is expected to stand for good.
         """
-        start = data.splits["valid"][0][:1]
-        played = play_greedily(self.game, lambda state: self.values(model, state), start)
-        moves, count = int(played.lengths[0]), 8
-        times = torch.linspace(0, moves, count).round().long()
-        drawn = film_strip(
-            self.game, played.states[times, 0], played.q[times[:-1], 0], times=times.tolist(),
-            end=f"{moves} steps",
-        )  # fmt: skip
-        return drawn, {"moves": float(moves), "most": self.scale}
+        drawn, moves = self.strip_of_game(model, data)
+        return drawn, {"moves": moves, "most": self.scale}
 
     def picture_learning(self, model: StateQNetwork, data: Data, history: History) -> Figure:
         """The return of greedy games from 100 starts that are not those of the test, by step.
 
         The weights with the highest are kept; it falls back at times, because targets move.
         """
-        return returns_by_step(history, self.game.limit)
+        return returns_by_step(history, {"the most there is": self.game.limit})
 
 
-def returns_by_step(history: History, most: float) -> Figure:
+def returns_by_step(history: History, levels: Mapping[str, float]) -> Figure:
     """The mean return of greedy games at each evaluation."""
     return plot.panels(
         plot.Panel(
             {"greedy play": plot.logged_curves(history, "valid")["mean_return"]},
             xlabel="step",
             ylabel="mean return of 100 games",
-            levels={"the most there is": most},
+            levels=levels,
             legend="below",
         )
     )
@@ -452,6 +464,63 @@ class DoubleCartPole(PlayCartPole):
         next_q = self.values(playing.target_network, next_s)
         online_q = self.values(q_network, next_s)
         return compute_double_td_target(reward, end, next_q, online_q, self.gamma)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlayMountainCar(PlayByState):
+    """Drive a weak car out of a valley, by its position and velocity; each step costs 1.
+
+    Practice games begin anywhere: a car at the bottom that acts at random hardly ever gets out, and
+    what is not seen is not learned. Those of validation and test begin at the bottom.
+    """
+
+    speed: ClassVar[float] = 30
+
+    @property
+    def game(self) -> MountainCar:
+        return MountainCar()
+
+    @property
+    def practice(self) -> MountainCarAnywhere:
+        return MountainCarAnywhere()
+
+    def picture_values(
+        self, model: StateQNetwork, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """The value of the best action (left) and that action (right) in every state.
+
+        The line is a greedy game from the bottom: the car swings and is out after {moves:.0f} steps.
+        """
+        played = play_greedily(
+            self.game, lambda state: self.values(model, state), data.splits["valid"][0][:1]
+        )
+        path = played.states[: int(played.lengths[0]) + 1, 0, :2]
+        axes = Axis("position", -1.2, 0.6), Axis("velocity, a step", -0.07, 0.07)
+        x, v = (axis.points().to(path) for axis in axes)
+        grid = torch.cartesian_prod(v, x).flip(1)  # rows of velocities
+        q = self.values(model, torch.cat([grid, torch.zeros_like(grid[:, :1])], 1))
+        drawn = value_map(q.view(len(v), len(x), -1), axes, path, actions=self.game.actions)
+        return drawn, {"moves": float(played.lengths[0])}
+
+    def picture_episode(
+        self, model: StateQNetwork, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """States of a greedy game of {moves:.0f} steps, and below the values of the actions.
+
+        A value is minus the steps that are left, each counted {gamma:g} times the one before.
+        """
+        drawn, moves = self.strip_of_game(model, data)
+        return drawn, {"moves": moves, "gamma": self.gamma}
+
+    def picture_learning(
+        self, model: StateQNetwork, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """The return of greedy games from 100 starts that are not those of the test, by step.
+
+        A car that does not get out has {least:.0f}; the weights with the highest return are kept.
+        """
+        least = -float(self.game.limit)
+        return returns_by_step(history, {"never out": least}), {"least": least}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -575,5 +644,6 @@ class PlayCatch(DeepQ[QNetwork]):
 RECIPES = {
     "dqn": PlayCartPole(goal="mean_return >= 475", covers=("Q5", "Q6")),
     "double-dqn": DoubleCartPole(goal="mean_return >= 475", covers=("Q5",)),
+    "dqn-mountain-car": PlayMountainCar(goal="mean_return >= -120", covers=("Q5", "Q6")),
     "catch": PlayCatch(goal="caught >= 0.99 and value_error <= 0.05", covers=("Q7",)),
 }

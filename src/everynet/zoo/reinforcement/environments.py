@@ -208,6 +208,19 @@ class MountainCar(Environment):
         return torch.stack([(x + 0.3) / 0.9, v / self.FASTEST], 1)
 
 
+@dataclass(frozen=True)
+class MountainCarAnywhere(MountainCar):
+    """The same valley for practice: a game begins at any place below the top and at any speed."""
+
+    def reset(
+        self, games: int, generator: torch.Generator | None = None, device: torch.device | str = ""
+    ) -> Float[Tensor, "games 3"]:
+        chance = _uniform(0, 1, (3, games), generator, device)
+        place = self.LEFT + (self.TOP - self.LEFT) * chance[0]
+        speed = self.FASTEST * (2 * chance[1] - 1)
+        return torch.stack([place, speed, torch.zeros_like(place)]).T
+
+
 # ----------------------------------------------------------------------------------------- Catch
 
 
