@@ -7,8 +7,8 @@ Neuron i, one after another in a given order or all at once, takes the sign of M
 which for b = 0 is a sum of whole numbers and exact; where it is 0 the neuron stays as it is. A
 neuron that changed moves each overlap o_m by 2 x_i X_mi. So a sweep costs M N, not N^2. On the CPU
 a compiled loop goes from neuron to neuron; the torch form, for other devices, takes all rows at
-once. With all neurons at once the patterns stay whole numbers of a byte, an eighth of what a product
-of matrices would read.
+once. With all neurons at once patterns are read as whole numbers of a byte, an eighth of what a
+product of matrices would read.
 """
 
 from __future__ import annotations

@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
+from everynet.kernels import few_rows
 from everynet.nn.input_checks import (
     require_lengths,
     require_mask,
@@ -165,13 +166,18 @@ class KeyValueCache:
 
     def append(self, new: Float[Tensor, "2 batch heads time size"]) -> KeyValueCache:
         """The cache with further time steps, in the same memory."""
-        end, context = self.length + new.shape[3], self.stored.shape[3]
+        longer = self.longer(new.shape[3])
+        self.stored[:, :, :, self.length : longer.length] = new
+        return longer
+
+    def longer(self, steps: int) -> KeyValueCache:
+        """The cache with so many further time steps, which are still to be filled."""
+        end, context = self.length + steps, self.stored.shape[3]
         if end > context:
             raise ValueError(
                 f"context ({context}) must be at least {end}, because the cache has no room for "
                 "more time steps; begin with a larger context, or decode fewer tokens"
             )
-        self.stored[:, :, :, self.length : end] = new
         return KeyValueCache(self.stored, end)
 
     @property
@@ -297,10 +303,15 @@ class MultiHeadAttention(nn.Module):
         if mask is not None:
             mask = require_mask(mask, batch, 1, keys)[:, 0].expand(batch, 1, keys)
             mask = None if not is_traced() and bool(mask.all()) else mask  # all may be read
-        return MemoryCache(key, value, mask)
+        return MemoryCache(key.contiguous(), value.contiguous(), mask)
 
     def step(self, x: Hidden, cache: KeyValueCache) -> tuple[Hidden, KeyValueCache]:
         """Self-attention of further time steps, each to itself and the past, and the cache then."""
+        if x.shape[1] == 1 and few_rows.fits(x):
+            after = cache.longer(1)
+            flat = few_rows.multiply(x[:, 0], self.project.weight, self.project.bias)
+            o = few_rows.attend_past(flat, cache.stored, cache.length)
+            return few_rows.multiply(o[:, None], self.output.weight, self.output.bias), after
         new = self._project(x)
         start, cache = cache.length, cache.append(new[1:])
         one = x.shape[1] == 1
@@ -320,6 +331,14 @@ class MultiHeadAttention(nn.Module):
                 f"x ({rows} rows) must have as many rows as the memory ({keys}), or a multiple: "
                 "the sequences of a beam, one after another; repeat_interleave repeats rows"
             )
+        if few_rows.fits(x):
+            width, mask = self.output.in_features, cache.mask
+            weight, bias = self.project.weight[:width], self.project.bias[:width]
+            q = few_rows.multiply(x.flatten(0, 1), weight, bias)
+            every = torch.ones(keys, cache.keys.shape[2], dtype=torch.bool)
+            allowed = every if mask is None else mask[:, 0].contiguous()
+            o = few_rows.attend_memory(q, cache.keys, cache.values, allowed)
+            return few_rows.multiply(o.view_as(x), self.output.weight, self.output.bias)
         queries = self._queries(x.reshape(keys, -1, x.shape[2]))
         return self._read(queries, cache.keys, cache.values, cache.mask).view_as(x)
 

@@ -31,13 +31,14 @@ import torch
 from jaxtyping import Float, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, gelu, linear
+from torch.nn.functional import cross_entropy, gelu
 from torch.optim import Optimizer
 
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Windows
 from everynet.data.texts.tokens import Tokens
+from everynet.kernels import few_rows
 from everynet.nn.attention import KeyValueCache, record_weights
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.losses import IGNORED
@@ -124,7 +125,7 @@ class GPT(nn.Module):
 
     def speak(self, x: Float[Tensor, "batch time hidden"]) -> Float[Tensor, "batch time vocab"]:
         """Logits of the next token."""
-        return linear(self.norm(x), self.embedding.weight)  # (5)
+        return few_rows.linear(self.norm(x), self.embedding.weight)  # (5)
 
     def forward(self, s: Int64[Tensor, "batch time"]) -> Float[Tensor, "batch time vocab"]:
         return self.speak(self.states(s)[-1])

@@ -26,10 +26,10 @@ import torch
 from jaxtyping import Float, Int, Int64
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
+from everynet.kernels import few_rows
 from everynet.nn.attention import padding_mask, record_weights
 from everynet.nn.positions import SinusoidalPositions
 from everynet.nn.transformer import (
@@ -108,7 +108,7 @@ class Transformer(Translator):
 
     def speak(self, s: Float[Tensor, "batch time hidden"]) -> Float[Tensor, "batch time tokens"]:
         """Logits of the next token."""
-        return linear(self.decoder_norm(s), self.embedding.weight)  # (5)
+        return few_rows.linear(self.decoder_norm(s), self.embedding.weight)  # (5)
 
     def forward(
         self,
