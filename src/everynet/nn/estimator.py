@@ -61,8 +61,11 @@ class Caller:
         return Caller(X.device if isinstance(X, Tensor) else None)
 
     def take(self, value: Array) -> Tensor:
-        """A tensor to compute with: on the caller's device if that has float64, else the CPU."""
-        tensor = value if isinstance(value, Tensor) else torch.tensor(np.ascontiguousarray(value))
+        """A tensor to compute with: on the caller's device if that has float64, else the CPU.
+
+        It shares the memory of an array, and is not to be changed in place.
+        """
+        tensor = value if isinstance(value, Tensor) else _tensor(value)
         on_device = self.device is not None and self.device.type != "mps"
         return tensor.to(self.device if on_device else torch.device("cpu"))
 
@@ -75,6 +78,11 @@ class Caller:
         tensor = value.detach() if isinstance(value, Tensor) else torch.tensor(value)
         narrow = self.device.type == "mps" and tensor.dtype == torch.float64
         return (tensor.float() if narrow else tensor).to(self.device)
+
+
+def _tensor(value: Array) -> Tensor:
+    array = np.ascontiguousarray(value)
+    return torch.from_numpy(array) if array.flags.writeable else torch.tensor(array)
 
 
 def regression(

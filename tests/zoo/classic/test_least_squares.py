@@ -9,7 +9,12 @@ from sklearn.metrics import r2_score
 
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
-from everynet.zoo.classic.least_squares import RECIPES, LeastSquares, Regression
+from everynet.zoo.classic.least_squares import (
+    RECIPES,
+    LeastSquares,
+    Regression,
+    solve_normal_equations,
+)
 
 
 def test_a_line_through_points_on_a_line():
@@ -66,6 +71,21 @@ def test_of_many_best_weights_the_shortest_is_taken():
     torch.testing.assert_close(ours.predict(x), y)
     twice = LeastSquares().fit(torch.cat([x[:, :1], x[:, :1]], 1), y)
     assert twice.coef_[0].item() == pytest.approx(twice.coef_[1].item())
+
+
+@pytest.mark.parametrize("near", [1.0, 1e-2, 1e-5, 1e-7])
+def test_columns_that_are_nearly_the_same_are_told_apart_as_well_as_lstsq_does(near):
+    """The normal equations serve where that costs no digits, and not where they would."""
+    draw = np.random.default_rng(2)
+    x = draw.normal(size=(60, 3))
+    x[:, 2] = x[:, 1] + near * x[:, 2]
+    y = x @ [1.0, 2.0, 3.0] + draw.normal(size=60)
+    centred, rest = torch.tensor(x - x.mean(0)), torch.tensor(y - y.mean())
+    fast = solve_normal_equations(centred, rest)
+    assert (fast is None) == (near < 1e-4)
+    solved = np.linalg.lstsq(centred.numpy(), rest.numpy(), rcond=None)[0]
+    np.testing.assert_allclose(LeastSquares().fit(x, y).coef_, solved, rtol=1e-13 / near + 1e-12)
+    assert solve_normal_equations(centred[:5], rest[:5]) is None, "too few rows"
 
 
 def test_the_recipe_reaches_its_goal_and_its_figures_are_scikit_learns(tmp_path):

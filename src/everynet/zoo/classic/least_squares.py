@@ -8,7 +8,7 @@
 
 Rows of X are samples x, y_i is the target of sample i of n, theta the weights. The pseudoinverse
 stands for (X^T X)^-1 X^T in (3): where X^T X has no inverse it gives the shortest of the many best
-theta, and it never forms X^T X, whose condition is that of X squared.
+theta. X^T X itself, whose condition is that of X squared, is formed only where that does no harm.
 
 Legendre (1805), "Nouvelles methodes pour la determination des orbites des cometes", appendix;
 Gauss (1809), "Theoria motus corporum coelestium", book 2, section 3.
@@ -45,9 +45,12 @@ class LeastSquares(RegressorMixin, BaseEstimator):
     def fit(self, X: Array, y: Array) -> Self:
         x, targets, form = regression(self, X, y)
         centre, mean = x.mean(dim=0), targets.mean()
-        joined = torch.cat([x - centre, (targets - mean)[:, None]], 1)
-        r = torch.linalg.qr(joined, mode="r").R  # R and Q^T y, which have the same solution
-        theta = torch.linalg.pinv(r[:, :-1]) @ r[:, -1]  # (3)
+        centred, rest = x - centre, targets - mean
+        theta = solve_normal_equations(centred, rest)
+        if theta is None:
+            joined = torch.cat([centred, rest[:, None]], 1)
+            r = torch.linalg.qr(joined, mode="r").R  # R and Q^T y, which have the same solution
+            theta = torch.linalg.pinv(r[:, :-1]) @ r[:, -1]  # (3)
         self.coef_ = form.give(theta)
         self.intercept_ = (mean - centre @ theta).item()  # (4)
         return self
@@ -63,6 +66,26 @@ class LeastSquares(RegressorMixin, BaseEstimator):
             "coef_": Learned("float64", "features"),
             "intercept_": Learned("float"),
         })  # fmt: skip
+
+
+def solve_normal_equations(
+    x: Float[Tensor, "samples features"], y: Float[Tensor, " samples"]
+) -> Float[Tensor, " features"] | None:
+    """The same by X^T X, several times as fast; None where its rounding errors would matter.
+
+    The condition of X^T X is that of X squared. Up to 1e8, and with what is left of y solved for
+    once more, the solution is as exact as that of (3).
+    """
+    if len(x) < 2 * x.shape[1]:
+        return None
+    gram = torch.from_numpy(x.numpy().T @ x.numpy()) if x.is_cpu else x.T @ x  # numpy does half
+    values, v = torch.linalg.eigh(gram)
+    if values[0] <= 1e-8 * values[-1]:
+        return None
+    theta = torch.zeros_like(x[0])
+    for _ in range(2):
+        theta = theta + v @ ((v.T @ (x.T @ (y - x @ theta))) / values)  # (3)
+    return theta
 
 
 # -------- the network ends here; training and pictures follow --------

@@ -56,7 +56,7 @@ from everynet.zoo.classic.pictures.components import code_plane
 SOLVERS = ("auto", "full", "covariance_eigh", "randomized")
 ROUNDS, SPARE = 7, 10
 """Of (5), and columns of Q beside the k that are wanted."""
-CHUNK = 4096
+CHUNK = 2048
 """Rows that are centred at a time, so that X is never copied whole."""
 
 
@@ -90,17 +90,21 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         x, form = unsupervised(self, X)
         k, mean = self._count(x), x.mean(0)
         self.n_samples_ = len(x)
-        self.total_variance_ = sum_squares(x, mean) / (len(x) - 1)
+        solver = self.svd_solver if self.svd_solver != "auto" else choose_solver(x, k)
+        if solver == "covariance_eigh":
+            s = covariance(x, mean)
+            self.total_variance_ = s.trace().item()
+        else:
+            self.total_variance_ = sum_squares(x, mean) / (len(x) - 1)
         if self.total_variance_ == 0:
             raise UserError(
                 "X must vary, because directions are looked for in which it does, and all of its "
                 "columns are constant; give other rows or columns"
             )
-        solver = self.svd_solver if self.svd_solver != "auto" else choose_solver(x, k)
         if solver == "randomized":
             values, v = randomized_components(x, mean, k, self._generator(x))
         elif solver == "covariance_eigh":
-            values, v = torch.linalg.eigh(covariance(x, mean))  # (1)
+            values, v = torch.linalg.eigh(s)
             values, v = values.flip(0)[:k].clamp(min=0), v.T.flip(0)[:k]
         else:
             _, sizes, v = torch.linalg.svd(x - mean, full_matrices=False)
@@ -191,11 +195,15 @@ def sum_squares(x: Float[Tensor, "rows features"], mean: Float[Tensor, " feature
 def covariance(
     x: Float[Tensor, "rows features"], mean: Float[Tensor, " features"]
 ) -> Float[Tensor, "features features"]:
-    """S, from some rows at a time."""
+    """S, from some rows at a time; numpy sees that the product is symmetric and does half."""
     total = x.new_zeros(x.shape[1], x.shape[1])
     for part in x.split(CHUNK):
         centred = part - mean
-        total.addmm_(centred.T, centred)  # (1)
+        if x.is_cpu:
+            half = centred.numpy()
+            total += torch.from_numpy(half.T @ half)  # (1)
+        else:
+            total.addmm_(centred.T, centred)
     return total / (len(x) - 1)
 
 

@@ -489,7 +489,7 @@ class PlayMountainCar(PlayByState):
     ) -> tuple[Figure, dict[str, float]]:
         """The value of the best action (left) and that action (right) in every state.
 
-        The line is a greedy game from the bottom: the car swings and is out after {moves:.0f} steps.
+        The line is a greedy game of {moves:.0f} steps from the bottom: the car swings ever higher.
         """
         played = play_greedily(
             self.game, lambda state: self.values(model, state), data.splits["valid"][0][:1]
