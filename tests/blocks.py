@@ -502,6 +502,7 @@ NOT_NETWORKS = {
     ),
     "games, played by the thousand as tensors, and what learns a table of values from them": (
         *("CartPole", "Catch", "Environment", "GridWorld", "MountainCar"),
+        *("MountainCarAnywhere",),
         *("PolicyIteration", "QLearning", "ValueIteration"),
     ),
     "a loss that is given actions besides values, compared with torch's in its tests": (

@@ -26,33 +26,38 @@ def drawn():
 def test_a_product_of_few_rows(rows):
     x, weight = torch.randn(rows, 37).double(), torch.randn(11, 37).double()
     torch.testing.assert_close(few_rows.multiply(x, weight), linear(x, weight))
-    across = torch.randn(37, 11).double().T  # not in one piece
-    torch.testing.assert_close(few_rows.multiply(x, across), linear(x, across))
+    across, bias = torch.randn(37, 11).double().T, torch.randn(11).double()  # not in one piece
+    torch.testing.assert_close(few_rows.multiply(x, across, bias), linear(x, across, bias))
 
 
 def test_attention_to_the_past():
     """The new key and value are put into the cache, and nothing after them is read."""
     stored = torch.full((2, 3, 2, 9, 5), torch.nan).double()
     stored[:, :, :, :6] = torch.randn(2, 3, 2, 6, 5)
-    q, k, v = torch.randn(3, 3, 2, 5).double()  # of rows and heads
-    flat = torch.cat([part.flatten(1) for part in (q, k, v)], 1)
-    o = few_rows.attend_past(flat, stored, 6)
-    assert torch.equal(stored[0, :, :, 6], k)
-    assert torch.equal(stored[1, :, :, 6], v)
+    x = torch.randn(3, 10).double()
+    first = torch.randn(30, 10).double(), torch.randn(30).double()
+    last = torch.randn(10, 10).double(), torch.randn(10).double()
+    y = few_rows.attend_past(x, first, last, stored, 6)
+    q, k, v = linear(x, *first).view(3, 3, 2, 5).unbind(1)  # of rows and heads
+    torch.testing.assert_close(stored[0, :, :, 6], k)
+    torch.testing.assert_close(stored[1, :, :, 6], v)
     keys, values = stored[:, :, :, :7].unbind()
-    expected = scaled_dot_product_attention(q[:, :, None], keys, values)
-    torch.testing.assert_close(o, expected.flatten(1))
+    o = scaled_dot_product_attention(q[:, :, None], keys, values)
+    torch.testing.assert_close(y, linear(o.flatten(1), *last))
 
 
 def test_attention_to_a_memory_that_beams_share():
-    q = torch.randn(6, 2, 5).double()
+    x = torch.randn(6, 10).double()
+    first, last = (
+        (torch.randn(10, 10).double(), torch.randn(10).double()) for _ in ("query", "output")
+    )
     keys, values = torch.randn(2, 2, 2, 4, 5).double()
     allowed = torch.tensor([[True, True, False, True], [False] * 4])
-    o = few_rows.attend_memory(q.flatten(1), keys, values, allowed)
-    mask = allowed[0].expand(2, 3, 4)
-    expected = scaled_dot_product_attention(q[:3].transpose(0, 1), keys[0], values[0], mask)
-    torch.testing.assert_close(o[:3], expected.transpose(0, 1).flatten(1))
-    assert not o[3:].any()  # nothing may be read
+    y = few_rows.attend_memory(x, first, last, (keys, values, allowed))
+    q, mask = linear(x, *first).view(6, 2, 5), allowed[0].expand(2, 3, 4)
+    o = scaled_dot_product_attention(q[:3].transpose(0, 1), keys[0], values[0], mask)
+    torch.testing.assert_close(y[:3], linear(o.transpose(0, 1).flatten(1), *last))
+    torch.testing.assert_close(y[3:], last[1].expand(3, -1))  # nothing may be read
 
 
 @pytest.mark.parametrize("kind", [EncoderLayer, PreNormEncoderLayer])

@@ -12,6 +12,7 @@ one pass over its keys. Not differentiable: `fits` says where these loops may ta
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -59,47 +60,64 @@ def multiply(
     outputs, size = weight.shape
     flat = x.reshape(-1, size)
     y = flat.new_empty(flat.shape[0], outputs)
-    _multiply(flat.contiguous().numpy(), weight.detach().contiguous().numpy(), y.numpy())
-    if bias is not None:
-        y.add_(bias)
+    added = flat.new_zeros(outputs) if bias is None else bias
+    _multiply(_array(flat), _array(weight), _array(added), y.numpy())
     return y.view(*x.shape[:-1], outputs)
 
 
 def attend_past(
-    projected: Float[Tensor, "rows three_hidden"],
+    x: Float[Tensor, "rows hidden"],
+    project: tuple[Float[Tensor, "three_hidden hidden"], Float[Tensor, " three_hidden"]],
+    output: tuple[Float[Tensor, "hidden hidden"], Float[Tensor, " hidden"]],
     stored: Float[Tensor, "2 rows heads context size"],
     length: int,
 ) -> Float[Tensor, "rows hidden"]:
-    """What queries read of earlier keys and their own; keys and values are put at `length`."""
-    o = projected.new_empty(projected.shape[0], projected.shape[1] // 3)
-    _attend_past(projected.numpy(), stored.numpy(), length, o.numpy())
-    return o
+    """Self-attention of a further time step; its keys and values are put at `length`.
+
+    `project` are weights and biases of queries, keys and values, `output` of the last projection.
+    """
+    y = torch.empty_like(x)
+    weights = [_array(part) for part in (*project, *output)]
+    _attend_past(_array(x), *weights, stored.numpy(), length, y.numpy())
+    return y
 
 
 def attend_memory(
-    query: Float[Tensor, "rows hidden"],
-    keys: Float[Tensor, "batch heads keys size"],
-    values: Float[Tensor, "batch heads keys size"],
-    allowed: Bool[Tensor, "batch keys"],
+    x: Float[Tensor, "rows hidden"],
+    project: tuple[Float[Tensor, "hidden hidden"], Float[Tensor, " hidden"]],
+    output: tuple[Float[Tensor, "hidden hidden"], Float[Tensor, " hidden"]],
+    memory: tuple[
+        Float[Tensor, "batch heads keys size"],
+        Float[Tensor, "batch heads keys size"],
+        Bool[Tensor, "batch keys"],
+    ],
 ) -> Float[Tensor, "rows hidden"]:
-    """What queries read of a memory; rows of a beam, one after another, share one of it."""
-    o = torch.empty_like(query)
-    memory = keys.contiguous().numpy(), values.contiguous().numpy(), allowed.numpy()
-    _attend_memory(query.numpy(), *memory, o.numpy())
-    return o
+    """What rows read of the keys and values of a memory, those of them that are allowed.
+
+    Rows of a beam, one after another, share the memory of their source.
+    """
+    y = torch.empty_like(x)
+    given = [_array(part) for part in (x, *project, *output, *memory)]
+    _attend_memory(*given, y.numpy())
+    return y
+
+
+def _array(tensor: Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().contiguous().numpy()
+    return array
 
 
 Numbers = NDArray[np.float64]  # or float32
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _multiply(x: Numbers, weight: Numbers, y: Numbers) -> None:
+def _multiply(x: Numbers, weight: Numbers, bias: Numbers, y: Numbers) -> None:
     rows, size = x.shape
     fours = rows - rows % 4
-    zero = x.dtype.type(0)
     for o in range(len(weight)):
+        begin = bias[o]
         for r in range(0, fours, 4):
-            a, b, c, d = zero, zero, zero, zero
+            a, b, c, d = begin, begin, begin, begin
             for k in range(size):
                 w = weight[o, k]
                 a += w * x[r, k]  # (1)
@@ -108,7 +126,7 @@ def _multiply(x: Numbers, weight: Numbers, y: Numbers) -> None:
                 d += w * x[r + 3, k]
             y[r, o], y[r + 1, o], y[r + 2, o], y[r + 3, o] = a, b, c, d
         for r in range(fours, rows):
-            a = zero
+            a = begin
             for k in range(size):
                 a += weight[o, k] * x[r, k]  # (1)
             y[r, o] = a
@@ -140,9 +158,14 @@ def _read(query: Numbers, keys: Numbers, values: Numbers, allowed: Numbers, o: N
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _attend_past(projected: Numbers, stored: Numbers, length: int, o: Numbers) -> None:
+def _attend_past(  # noqa: PLR0917 -- arrays of a compiled loop stand in a row
+    x: Numbers, weight: Numbers, bias: Numbers, weight_out: Numbers, bias_out: Numbers,
+    stored: Numbers, length: int, y: Numbers,
+) -> None:  # fmt: skip
     _, rows, heads, _, size = stored.shape
     hidden, every = heads * size, np.ones(length + 1, np.bool_)
+    projected, o = np.empty((rows, 3 * hidden), x.dtype), np.empty_like(x)
+    _multiply(x, weight, bias, projected)
     for r in range(rows):
         for h in range(heads):
             low, high = h * size, (h + 1) * size
@@ -150,15 +173,19 @@ def _attend_past(projected: Numbers, stored: Numbers, length: int, o: Numbers) -
             stored[1, r, h, length] = projected[r, 2 * hidden + low : 2 * hidden + high]
             keys, values = stored[0, r, h, : length + 1], stored[1, r, h, : length + 1]
             _read(projected[r, low:high], keys, values, every, o[r, low:high])
+    _multiply(o, weight_out, bias_out, y)
 
 
 @compiled(fastmath={"reassoc", "contract"})
-def _attend_memory(
-    query: Numbers, keys: Numbers, values: Numbers, allowed: NDArray[np.bool_], o: Numbers
-) -> None:
+def _attend_memory(  # noqa: PLR0917 -- arrays of a compiled loop stand in a row
+    x: Numbers, weight: Numbers, bias: Numbers, weight_out: Numbers, bias_out: Numbers,
+    keys: Numbers, values: Numbers, allowed: NDArray[np.bool_], y: Numbers,
+) -> None:  # fmt: skip
     batch, heads, _, size = keys.shape
-    beam = len(query) // batch
-    for r in range(len(query)):
+    query, o, beam = np.empty_like(x), np.empty_like(x), len(x) // batch
+    _multiply(x, weight, bias, query)
+    for r in range(len(x)):
         for h in range(heads):
             low, high, m = h * size, (h + 1) * size, r // beam
             _read(query[r, low:high], keys[m, h], values[m, h], allowed[m], o[r, low:high])
+    _multiply(o, weight_out, bias_out, y)

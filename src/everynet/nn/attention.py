@@ -308,10 +308,10 @@ class MultiHeadAttention(nn.Module):
     def step(self, x: Hidden, cache: KeyValueCache) -> tuple[Hidden, KeyValueCache]:
         """Self-attention of further time steps, each to itself and the past, and the cache then."""
         if x.shape[1] == 1 and few_rows.fits(x):
-            after = cache.longer(1)
-            flat = few_rows.multiply(x[:, 0], self.project.weight, self.project.bias)
-            o = few_rows.attend_past(flat, cache.stored, cache.length)
-            return few_rows.multiply(o[:, None], self.output.weight, self.output.bias), after
+            after, project, output = cache.longer(1), self.project, self.output
+            first, last = (project.weight, project.bias), (output.weight, output.bias)
+            y = few_rows.attend_past(x[:, 0], first, last, cache.stored, cache.length)
+            return y[:, None], after
         new = self._project(x)
         start, cache = cache.length, cache.append(new[1:])
         one = x.shape[1] == 1
@@ -332,13 +332,13 @@ class MultiHeadAttention(nn.Module):
                 "the sequences of a beam, one after another; repeat_interleave repeats rows"
             )
         if few_rows.fits(x):
-            width, mask = self.output.in_features, cache.mask
-            weight, bias = self.project.weight[:width], self.project.bias[:width]
-            q = few_rows.multiply(x.flatten(0, 1), weight, bias)
+            project, output, mask = self.project, self.output, cache.mask
+            width = output.in_features
+            first = project.weight[:width], project.bias[:width]
             every = torch.ones(keys, cache.keys.shape[2], dtype=torch.bool)
-            allowed = every if mask is None else mask[:, 0].contiguous()
-            o = few_rows.attend_memory(q, cache.keys, cache.values, allowed)
-            return few_rows.multiply(o.view_as(x), self.output.weight, self.output.bias)
+            memory = cache.keys, cache.values, every if mask is None else mask[:, 0]
+            last = output.weight, output.bias
+            return few_rows.attend_memory(x.flatten(0, 1), first, last, memory).view_as(x)
         queries = self._queries(x.reshape(keys, -1, x.shape[2]))
         return self._read(queries, cache.keys, cache.values, cache.mask).view_as(x)
 

@@ -159,6 +159,7 @@ from everynet.zoo.reinforcement.environments import Catch as Catch
 from everynet.zoo.reinforcement.environments import Environment as Environment
 from everynet.zoo.reinforcement.environments import GridWorld as GridWorld
 from everynet.zoo.reinforcement.environments import MountainCar as MountainCar
+from everynet.zoo.reinforcement.environments import MountainCarAnywhere as MountainCarAnywhere
 from everynet.zoo.reinforcement.q_learning import QLearning as QLearning
 from everynet.zoo.spiking.balanced import Balanced as Balanced
 from everynet.zoo.spiking.conversion import RateNetwork as RateNetwork

@@ -15,6 +15,7 @@ from everynet.runs import checkpoint
 from everynet.runs.checkpoint import read_bundle
 from everynet.runs.job import Job
 from everynet.system.errors import UserError
+from everynet.system.seeds import seeded_by
 from everynet.training.device import choose
 from everynet.training.graph import watching_step
 from everynet.training.loop import begin, evaluate, train
@@ -294,6 +295,24 @@ def test_an_update_can_be_captured(name):
     assert after == places
 
 
+def test_a_car_practises_anywhere_and_is_tested_from_the_bottom():
+    recipe = replace(RECIPES["dqn-mountain-car"], environments=200, memory=200)
+    data = recipe.dataset()
+    for part in ("valid", "test"):
+        (states,) = data.splits[part]
+        assert states[:, 0].min() >= -0.6
+        assert states[:, 0].max() <= -0.4
+        assert not states[:, 1:].any()
+    with seeded_by(0):
+        model = recipe.model(data)
+        playing = recipe.extra(model)
+        assert playing.games[:, 1].std() > 0.03, "at any speed"
+        playing.games[:, 2] = recipe.game.limit - 1  # all are over now
+        recipe.play(playing, model, torch.tensor(0))
+    assert playing.games[:, 1].std() > 0.03
+    assert not playing.games[:, 2].any()
+
+
 def test_starts_of_the_splits_differ():
     data = RECIPES["dqn"].dataset()
     (valid,), (test,) = data.splits["valid"], data.splits["test"]
@@ -557,7 +576,7 @@ def test_goal(seed, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dqn", "double-dqn"])
+@pytest.mark.parametrize("name", ["dqn", "double-dqn", "dqn-mountain-car"])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_games_of_a_few_numbers_are_learned(name, seed, tmp_path):
     result = runs.run(replace(RECIPES[name], seed=seed), tmp_path, device="cpu")

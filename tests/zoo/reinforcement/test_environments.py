@@ -17,6 +17,7 @@ from everynet.zoo.reinforcement.environments import (
     CartPole,
     GridWorld,
     MountainCar,
+    MountainCarAnywhere,
     find_map,
 )
 
@@ -205,6 +206,21 @@ def test_slipping_has_the_frequencies_of_the_table():
     expected[15] = 1 / 3  # the goal, where the game ends
     torch.testing.assert_close(found, expected, rtol=0, atol=4 * (0.25 / n) ** 0.5)
     assert torch.equal(moved.reward, (moved.state[:, 0] == 15).double())
+
+
+def test_practice_in_the_valley_begins_anywhere_and_has_its_rules():
+    """Places and speeds are uniform: means within four standard errors of those of the ranges."""
+    game = MountainCarAnywhere()
+    x, v, time = game.reset(4000, drawn(0)).unbind(1)
+    for values, low, high in ((x, -1.2, 0.5), (v, -0.07, 0.07)):
+        assert values.min() >= low
+        assert values.max() <= high
+        spread = (high - low) / 12**0.5
+        assert abs(values.mean() - (low + high) / 2) <= 4 * spread / 4000**0.5
+        assert abs(values.std() / spread - 1) <= 0.05
+    assert not time.any()
+    state, action = game.reset(9, drawn(1)), torch.arange(9) % 3
+    assert torch.equal(game.step(state, action).state, MountainCar().step(state, action).state)
 
 
 @pytest.mark.parametrize("game", [CartPole(), MountainCar(), MAPS["frozen-lake"]])

@@ -474,6 +474,10 @@ class PlayMountainCar(PlayByState):
     what is not seen is not learned. Those of validation and test begin at the bottom.
     """
 
+    steps: int = 10_000
+    batch_size: int = 256
+    lr: float = 3e-3
+
     speed: ClassVar[float] = 30
 
     @property
