@@ -12,7 +12,7 @@ one pass over its keys. Not differentiable: `fits` says where these loops may ta
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -77,8 +77,8 @@ def attend_past(
     `project` are weights and biases of queries, keys and values, `output` of the last projection.
     """
     y = torch.empty_like(x)
-    weights = [_array(part) for part in (*project, *output)]
-    _attend_past(_array(x), *weights, stored.numpy(), length, y.numpy())
+    (weight, bias), (weight_out, bias_out) = map(_array, project), map(_array, output)
+    _attend_past(_array(x), weight, bias, weight_out, bias_out, stored.numpy(), length, y.numpy())
     return y
 
 
@@ -97,8 +97,9 @@ def attend_memory(
     Rows of a beam, one after another, share the memory of their source.
     """
     y = torch.empty_like(x)
-    given = [_array(part) for part in (x, *project, *output, *memory)]
-    _attend_memory(*given, y.numpy())
+    (weight, bias), (weight_out, bias_out) = map(_array, project), map(_array, output)
+    keys, values, allowed = map(_array, memory)
+    _attend_memory(_array(x), weight, bias, weight_out, bias_out, keys, values, allowed, y.numpy())
     return y
 
 
@@ -107,7 +108,7 @@ def _array(tensor: Tensor) -> NDArray[Any]:
     return array
 
 
-Numbers = NDArray[np.float64]  # or float32
+Numbers: TypeAlias = NDArray[Any]  # of float32 or float64
 
 
 @compiled(fastmath={"reassoc", "contract"})
@@ -133,7 +134,9 @@ def _multiply(x: Numbers, weight: Numbers, bias: Numbers, y: Numbers) -> None:
 
 
 @compiled(fastmath={"reassoc", "contract"}, inline="always")
-def _read(query: Numbers, keys: Numbers, values: Numbers, allowed: Numbers, o: Numbers) -> None:
+def _read(
+    query: Numbers, keys: Numbers, values: Numbers, allowed: NDArray[np.bool_], o: Numbers
+) -> None:
     """One head of one row, into o; where no key may be read, o is 0."""
     count, size = keys.shape
     scores, scale = np.empty(count, query.dtype), 1 / math.sqrt(size)
