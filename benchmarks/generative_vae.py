@@ -92,11 +92,36 @@ def vae_with_pythae(job: Job) -> Callable[[], Turn]:
     return steps
 
 
+def products_alone(job: Job) -> Callable[[], Turn]:
+    """The matrix products of those updates, forward and back, and nothing else."""
+    import torch
+
+    sizes = [(784, VAE["hidden"]), (VAE["hidden"], 2 * VAE["latent"])]
+    sizes += [(VAE["latent"], VAE["hidden"]), (VAE["hidden"], 784)]
+    rows = VAE["batch"]
+    layers = [
+        (torch.randn(rows, n), torch.randn(rows, m), torch.randn(m, n)) for n, m in sizes
+    ]  # inputs, gradients of outputs, weights
+
+    def steps() -> Turn:
+        for _ in range(VAE["steps"]):
+            for place, (x, g, weight) in enumerate(layers):
+                torch.mm(x, weight.T)
+                torch.mm(g.T, x)
+                if place:
+                    torch.mm(g, weight)
+        return Turn(note=f"{sum(weight.numel() for *_, weight in layers):,} weights")
+
+    steps()
+    return steps
+
+
 def vaes() -> list[Contestant]:
     """Ours first."""
     return [
         Contestant("everynet VAE", vae_with_everynet, "everynet.zoo.generative.vae"),
         Contestant("pythae VAE", vae_with_pythae, "pythae.models", "pythae", reach=REACH_VAE),
+        Contestant("products of the updates alone", products_alone, "torch", "torch"),
     ]
 
 
