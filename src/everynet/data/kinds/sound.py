@@ -267,7 +267,7 @@ class Sound(Kind[Sounds]):
             found.append(_floats(_as_learned(torch.from_numpy(sound), spec)))
         return names, found
 
-    def write(self, made: Sequence[Tensor], spec: Spec, path: Path) -> list[Path]:
+    def write(self, made: Sequence[Tensor] | Tensor, spec: Spec, path: Path) -> list[Path]:
         """Sounds from -1 to 1, each as a wav file of 16 bits; what is louder is clipped."""
         if path.suffix not in ("", ".wav"):
             raise UserError(f"--out ({shown(path)}) must end in .wav, because sound was made")
