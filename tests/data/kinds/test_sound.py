@@ -244,7 +244,7 @@ def test_known_sets_are_what_they_say():
 def test_clips_of_different_rates_need_a_rate(tmp_path):
     path = tree(tmp_path)
     (path / "yes" / "0.wav").write_bytes(wav.encode(clip(0), 44_100))
-    with pytest.raises(UserError, match=r"must have the rate of .*; or do rate=8000"):
+    with pytest.raises(UserError, match=r"must have the rate of .*; or do sample_rate=8000"):
         loaded(path)
     assert loaded(path, rate=8000).spec["rate"] == 8000
 

@@ -192,7 +192,10 @@ class Sound(Kind[Sounds]):
             return None
         rate = like["rate"] if like else rate
         if rate <= 0:
-            raise UserError(f"rate ({rate}) must be given with clips in memory: samples a second")
+            raise UserError(
+                f"rate ({rate}) must be given with clips in memory, as sample_rate= of a recipe: "
+                "samples a second"
+            )
         labels = [str(label) for label in (y.tolist() if isinstance(y, np.ndarray) else y)]  # type: ignore[union-attr]  # columns have no use here
         found = [
             Clip(_in_memory(clip, n), rate, label)
@@ -383,8 +386,8 @@ def _common_rate(samples: Sounds) -> int:
             if clip.rate != first.rate:
                 raise UserError(
                     f"{clip.place} ({clip.rate:,} Hz) must have the rate of {first.place} "
-                    f"({first.rate:,} Hz); or do rate={min(clip.rate, first.rate)}, which "
-                    "resamples all clips"
+                    f"({first.rate:,} Hz); or do sample_rate={min(clip.rate, first.rate)}, "
+                    "which resamples all clips"
                 )
     return first.rate
 
