@@ -124,16 +124,17 @@ def _ctc(
     log_y = logits.double().log_softmax(2).numpy()
     if batch and (int(lengths.max()) > time or int(target_lengths.max()) > targets.shape[1]):
         raise ValueError(
-            f"lengths must be at most {time} and target_lengths at most {targets.shape[1]}, because "
-            "the loop trusts them"
+            f"lengths must be at most {time} and target_lengths at most {targets.shape[1]}: there "
+            "are no more"
         )
     inside = torch.arange(targets.shape[1]) < target_lengths[:, None]
     if bool((inside & ((targets < 0) | (targets >= symbols) | (targets == blank))).any()):
         raise ValueError(f"targets must be from 0 to {symbols - 1} and not the blank ({blank})")
     made = np.zeros((batch, 1 + time * symbols))
     _sum_alignments(
-        log_y, lengths.numpy(), targets.contiguous().numpy(), target_lengths.numpy(), blank, made
-    )
+        log_y, *(one.long().contiguous().numpy() for one in (lengths, targets, target_lengths)),
+        blank, made,
+    )  # fmt: skip
     return torch.from_numpy(made).to(logits.dtype)
 
 

@@ -157,11 +157,10 @@ class Heard(NamedTuple):
 
 def best_path(log_y: Float[Tensor, "time symbols"]) -> Heard:
     """What the best path collapses to."""
-    path = log_y.argmax(1).tolist()
+    surest, path = log_y.detach().exp().max(1)
     heard = Heard([], [], [])
     before = BLANK
-    for t, k in enumerate(path):  # (9)
-        sure = float(log_y[t, k].exp())
+    for t, (k, sure) in enumerate(zip(path.tolist(), surest.tolist(), strict=True)):  # (9)
         if k not in {BLANK, before}:
             heard.symbols.append(k)
             heard.at.append(t)
@@ -275,8 +274,8 @@ class Speech(Training[SpeechNet]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data, kind="sound", batch_size=self.batch_size, seed=self.seed, rate=self.sample_rate,
-            trim=self.trim, held_out=self.held_out, tokens=self.tokens,
+            self.data, kind="sound", batch_size=self.batch_size, seed=self.seed,
+            rate=self.sample_rate, trim=self.trim, held_out=self.held_out, tokens=self.tokens,
         )  # fmt: skip
         if data.spec["task"] == "transcription":
             return replace(data, eval_batch_size=64)
