@@ -404,7 +404,7 @@ class Speech(Training[SpeechNet]):
         Pairs follow from the alignment with the fewest mistakes. In the last column words were
         missed, in the last row words were heard that nobody said.
         """
-        names = [*data.spec["symbols"], "-"]
+        names = [*data.spec["symbols"], "nothing"]
         counts = torch.zeros(len(names), len(names), dtype=torch.long)
         for row, said in _utterances(model, data.valid):
             for one, other in align(said, best_path(row).symbols):
