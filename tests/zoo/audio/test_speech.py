@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everynet.data.draws import Share
+from everynet.data.loading import Like
 from everynet.data.sounds import wav
 from everynet.kernels.ctc import ctc_loss
 from everynet.system.errors import UserError
@@ -238,6 +239,21 @@ def test_evaluated_utterances_are_fixed_and_of_other_recordings():
     found = data.splits["test"][0].numpy().tobytes()
     stream, starts, _ = data.splits["train"]
     assert stream[starts[0] : starts[1]].numpy().tobytes() not in found
+
+
+def test_clips_of_a_folder_are_evaluated_like_those_that_were_learned(tmp_path):
+    data = words()
+    for name in data.spec["symbols"][:2]:
+        (tmp_path / name).mkdir()
+        for n in range(3):
+            sound = np.random.default_rng(n).integers(-9000, 9000, 2000).astype(np.int16)
+            (tmp_path / name / f"{n}.wav").write_bytes(wav.encode(sound, 16_000))
+    like = Like(str(tmp_path), data.spec, data.digest)
+    found = Speech(data=like, batch_size=4).dataset()
+    _, lengths, y, counts = next(iter(found.test))
+    assert (found.spec["symbols"], found.spec["rate"]) == (data.spec["symbols"], 8000)
+    assert bool((lengths > 1000 * counts).all())
+    assert int(y.max()) <= 1
 
 
 # ------------------------------------------------------------------------------ files, messages
