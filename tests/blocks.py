@@ -41,6 +41,7 @@ AXES = {
     **{"batch": BATCH, "rows": BATCH, "nets": BATCH, "tokens": BATCH, "count": BATCH},
     **{"time": 5, "inputs": 5, "context": 5, "source": 5, "target": 4, "input": 3, "hidden": 4},
     **{"units": 4, "both": 4, "latent": 2, "channels": 2, "height": 8, "width": 8, "points": 5},
+    "samples": 200,
     **{"*shape": BATCH, "...": 6, "*batch": BATCH, "queries": 4, "keys": 5, "query": 3, "key": 2},
 }
 """The length of an axis of an input, by its name; other axes are numbers."""
@@ -48,6 +49,12 @@ AXES = {
 
 def _unit() -> Any:
     return catalog.module_of("zoo/spiking/surrogate.py").Unit(0.7, "arctan", 1.5)
+
+
+def _log_mel() -> nn.Module:
+    from everynet.nn.log_mel import LogMel
+
+    return LogMel(1000, 32, 16, 6)
 
 
 def _losses() -> nn.Module:
@@ -85,6 +92,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "GoogLeNet": lambda: zoo.GoogLeNet(2, 3, width=8, size=65, dropout=0.0),
     "GroupBlock": lambda: zoo.GroupBlock(zoo.Lifting(2, 4), 4, pools=True),
     "LeakyUnits": lambda: zoo.LeakyUnits([2.0, 3.0, 4.0, 8.0]),
+    "LogMel": _log_mel,
     "LogBilinear": lambda: zoo.LogBilinear(torch.tensor([5, 3, 2, 1]), 3),
     "MinGRUBlock": lambda: zoo.MinGRUBlock(4, zoo.MinGRU(4, 4)),
     "MLP": lambda: zoo.MLP((6, 5, 3), "tanh"),
@@ -130,6 +138,8 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "SmallVGG": lambda: zoo.SmallVGG(2, 3, depth=11, width=2, dropout=0.0),
     "SparseAutoencoder": lambda: zoo.SparseAutoencoder(3, 4, nn.Sigmoid()),
     "StateQNetwork": lambda: zoo.StateQNetwork(3, 4, 2, 5.0),
+    "SoundCNN": lambda: zoo.SoundCNN(3, rate=1000, mels=8, width=2, dropout=0.0),
+    "SpeechNet": lambda: zoo.SpeechNet(3, rate=1000, mels=6, hidden_size=4, layers=2, dropout=0.0),
     "SpikingNetwork": lambda: zoo.SpikingNetwork((6, 70, 70, 3), 5, _unit()),
     "TableConv": lambda: zoo.TableConv(((0,), (0, 1)), 3),
     "Tagger": lambda: zoo.Tagger(7, 3, zoo.RecurrentStack([zoo.Onward(zoo.LSTM(3, 4))]), 4),
@@ -187,6 +197,7 @@ SEEDS = {"Halving": 2}
 
 SHARED = {
     "AdditiveScore": "nn/attention.py",
+    "LogMel": "nn/log_mel.py",
     **dict.fromkeys(("MultiHeadAttention", "WindowedAttention"), "nn/attention.py"),
     **dict.fromkeys(("LearnedPositions", "SinusoidalPositions"), "nn/positions.py"),
     **dict.fromkeys(("DecoderLayer", "EncoderLayer", "FeedForward"), "nn/transformer.py"),
