@@ -1,0 +1,1 @@
+"""Sound and music as files: how they are read and written, without a dependency."""
