@@ -41,7 +41,7 @@ from everynet.data.samples import describe_like
 from everynet.data.sounds.midi import MOST_LENGTH, MOST_VOICES, REST, Grid, read_midi, write_midi
 from everynet.data.sounds.midi import Piece as Read
 from everynet.data.sounds.synthesise import synthesise, wav
-from everynet.data.split import PARTS, all_parts, by_hash, rows, test_part
+from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows, test_part
 from everynet.data.texts.lines import count_equal
 from everynet.system import files
 from everynet.system.errors import UserError
@@ -84,7 +84,7 @@ class Pieces:
     @property
     def voices(self) -> int:
         """Voices of the piece that has most."""
-        return max(grid.shape[1] for part in PARTS for grid in self.parts[part])
+        return max(int(grid.shape[1]) for part in PARTS for grid in self.parts[part])
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Notes(Kind[Pieces]):
             return None
         grids = _grids(x)
         if like:
-            return Pieces(given.short, all_parts(grids), "", "all of it", test_only=True)
+            return Pieces(given.short, all_parts(grids), "", ALL_OF_IT, test_only=True)
         parts = _by_hash(rows(len(grids)), given.short)
         return Pieces(
             given.short,
@@ -187,14 +187,16 @@ class Notes(Kind[Pieces]):
         low, high = spec["pitches"]
         return [_why_unlike(piece[piece > 0] - 1, low, high) for piece in inputs]
 
-    def to_data_units(self, made: Int[Tensor, "..."], spec: Spec) -> Int[Tensor, "..."]:
+    def to_data_units(self, made: Int[Tensor, ...], spec: Spec) -> Int[Tensor, ...]:
         """Pitches, with -1 for a rest."""
         return made - 1
 
     def write(self, made: Int[Tensor, "pieces time voices"], spec: Spec, path: Path) -> list[Path]:
         """A MIDI file for each piece and a wav file beside it; several are numbered."""
         if path.suffix.lower() not in ("", *SUFFIXES, ".wav"):
-            raise UserError(f"--out ({shown(path)}) must end in .mid or .wav, because music is made")
+            raise UserError(
+                f"--out ({shown(path)}) must end in .mid or .wav, because music is made"
+            )
         written: list[Path] = []
         midi = path.suffix if path.suffix.lower() in SUFFIXES else ".mid"
         for number, piece in enumerate(made.cpu().numpy().astype(np.int8), 1):
@@ -270,11 +272,12 @@ def _find(path: Path, like: Spec | None, report: Report | None = None) -> Pieces
         found = {part: list(_midi_files(root)) for part, root in roots.items()}
         skipped = [file for root in roots.values() for file in folder.walk(root)]
         skipped = [file for file in skipped if file.suffix.lower() not in SUFFIXES]
-        key = partial(folder.named, roots=list(roots.values()))
+        above = list(roots.values())
     elif path.suffix.lower() in SUFFIXES:
-        own, found, skipped, key = False, {"train": [path]}, [], str
+        own, found, skipped, above = False, {"train": [path]}, [], [path.parent]
     else:
         raise UserError(f"data ({name}) must be {Notes.about}")
+    key = partial(folder.named, roots=above)
     read: dict[Path, Read] = {}
     for file in (file for files_of_part in found.values() for file in files_of_part):
         try:
@@ -287,7 +290,7 @@ def _find(path: Path, like: Spec | None, report: Report | None = None) -> Pieces
     if not read:
         raise UserError(f"{name} must hold MIDI files (.mid or .midi) that can be read; add some")
     if like:
-        tested, split = test_part({**dict.fromkeys(PARTS, []), **kept}, own, name)
+        tested, split = test_part({part: kept.get(part, []) for part in PARTS}, own, name)
         chosen = all_parts(tested)
     else:
         if not own and len(read) < len(PARTS):

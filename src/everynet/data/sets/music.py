@@ -96,7 +96,7 @@ def _melody(random: Random) -> tuple[Grid, float]:
                 degree += choose(inside)
             else:
                 known = [d for d in range(_LOW, _HIGH + 1) if d % 7 == tone]
-                degree = min(known, key=lambda d: (abs(d - degree), d))  # noqa: B023 -- used at once
+                degree = min(known, key=lambda d: (abs(d - degree), d))
             here[at : at + length, 0] = 60 + key + 12 * (degree // 7) + _SCALE[degree % 7]
             at += length
         ends.append(degree)

@@ -19,6 +19,7 @@ import struct
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -120,8 +121,7 @@ def _round(tick: int, division: int) -> int:
 
 def _is_one_voice(notes: Sequence[_Note]) -> bool:
     """Whether no two begin together and none lasts more than a 16th into the next."""
-    pairs = zip(notes[:-1], notes[1:], strict=True)
-    return all(a.start < b.start and a.end <= b.start + 1 for a, b in pairs)
+    return all(a.start < b.start and a.end <= b.start + 1 for a, b in pairwise(notes))
 
 
 def _by_part(
@@ -314,13 +314,16 @@ def _voice_events(line: NDArray[np.int8], voice: int, voices: int) -> list[tuple
     """The events of a voice, each with its 16th; equal pitches in succession are one note."""
     said = f"voice {voice + 1} of {voices}".encode()
     events = [(0, _meta(_CHANNEL, bytes((voice,)))), (0, _meta(_NAME, said))]
-    edges = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), len(line)]
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
-        if end > start and line[start] != REST:
-            pitch = int(line[start])
-            events.append((start, bytes((0x90 | voice, pitch, 80))))
-            events.append((end, bytes((0x80 | voice, pitch, 0))))
+    for start, end, pitch in held_notes(line):
+        events.append((start, bytes((0x90 | voice, pitch, 80))))
+        events.append((end, bytes((0x80 | voice, pitch, 0))))
     return events
+
+
+def held_notes(line: NDArray[np.int8]) -> list[tuple[int, int, int]]:
+    """Where each note of a voice begins and ends, and its pitch."""
+    edges = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), len(line)]
+    return [(a, b, int(line[a])) for a, b in pairwise(edges) if b > a and line[a] != REST]
 
 
 def _meta(sort: int, held: bytes) -> bytes:

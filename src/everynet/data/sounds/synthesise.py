@@ -17,7 +17,7 @@ import struct
 import numpy as np
 from jaxtyping import Float64, Int16
 
-from everynet.data.sounds.midi import REST, SECONDS, Grid
+from everynet.data.sounds.midi import SECONDS, Grid, held_notes
 
 RATE = 22_050
 _HARMONICS, _DECAY, _EDGE, _PEAK = 10, 1.0, 0.01, 0.9
@@ -45,11 +45,9 @@ def synthesise(
     places = [round(n * seconds * rate) for n in range(len(grid) + 1)]
     sound = np.zeros(places[-1])
     for line in grid.T:
-        edges = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), len(line)]
-        for start, end in zip(edges[:-1], edges[1:], strict=True):
-            if end > start and line[start] != REST:
-                first, last = places[start], places[end]
-                sound[first:last] += tone(line[start], (last - first) / rate, rate)
+        for start, end, pitch in held_notes(line):
+            first, last = places[start], places[end]
+            sound[first:last] += tone(pitch, (last - first) / rate, rate)
     peak = np.abs(sound).max(initial=0)
     return np.round(sound * (_PEAK * 32767 / peak if peak else 0)).astype(np.int16)
 
