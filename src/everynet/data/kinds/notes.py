@@ -30,7 +30,8 @@ from torch import Tensor
 
 from everynet.data.dataset import Data, Spec
 from everynet.data.draws import Draw
-from everynet.data.images import folder
+from everynet.data.images.folder import complete, named, walk
+from everynet.data.images.folder import roots as part_folders
 from everynet.data.in_memory import Given, Part, summarize
 from everynet.data.kinds import Kind, files_in
 from everynet.data.paths import kind as kind_of_path
@@ -257,7 +258,7 @@ def _why_unlike(pitches: Int[Tensor, " notes"], low: int, high: int) -> str:
 
 def _midi_files(path: Path) -> Iterator[Path]:
     """The MIDI files of a folder and of those below it."""
-    return (file for file in folder.walk(path) if file.suffix.lower() in SUFFIXES)
+    return (file for file in walk(path) if file.suffix.lower() in SUFFIXES)
 
 
 def _read(path: Path) -> Read:
@@ -268,16 +269,16 @@ def _find(path: Path, like: Spec | None, report: Report | None = None) -> Pieces
     """The pieces in a file or a folder; a bad file is refused, or with a report noted there."""
     name = shown(path)
     if kind_of_path(path) == "folder":
-        own, roots = folder.roots(path)
+        own, roots = part_folders(path)
         found = {part: list(_midi_files(root)) for part, root in roots.items()}
-        skipped = [file for root in roots.values() for file in folder.walk(root)]
+        skipped = [file for root in roots.values() for file in walk(root)]
         skipped = [file for file in skipped if file.suffix.lower() not in SUFFIXES]
         above = list(roots.values())
     elif path.suffix.lower() in SUFFIXES:
         own, found, skipped, above = False, {"train": [path]}, [], [path.parent]
     else:
         raise UserError(f"data ({name}) must be {Notes.about}")
-    key = partial(folder.named, roots=above)
+    key = partial(named, roots=above)
     read: dict[Path, Read] = {}
     for file in (file for files_of_part in found.values() for file in files_of_part):
         try:
@@ -298,7 +299,7 @@ def _find(path: Path, like: Spec | None, report: Report | None = None) -> Pieces
                 f"{name} must hold at least {len(PARTS)} pieces, one for each of train, valid and "
                 f"test, but holds {len(read)}; add some"
             )
-        chosen, split = folder.complete(kept, own, key, "file name")
+        chosen, split = complete(kept, own, key, "file name")
     total = hashlib.sha256()
     for part, its in chosen.items():
         for file in its:

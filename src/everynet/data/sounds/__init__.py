@@ -1,1 +1,1 @@
-"""Sound and music as files: how they are read and written, without a dependency."""
+"""Sounds and notes: files read and written."""

@@ -370,19 +370,22 @@ class NextNote(Training[NoteLSTM]):
         return replace(super().tiny(), data="melodies:20", window=8)
 
     def picture_rolls(self, model: NoteLSTM, data: Data, history: History) -> Figure:
-        """Eight bars of a test piece, and eight that the network drew by itself, voice by voice.
+        """Eight bars of a test piece, and as many that the network drew with nothing given.
 
-        Each bar of colour is a note that is held, from its beginning to its end.
+        Each bar of colour is a note, from where it begins to where it ends.
         """
         piece = _test_pieces(data)[0][: 8 * BAR]
         free = torch.full_like(piece, FREE)[None]
         drawn = compose(model, free, Draw(torch.Generator().manual_seed(self.seed), 0.9))[0]
-        return piano_rolls({"of the test": piece - 1, "drawn": drawn - 1})
+        names = voice_names(data.spec["voices"])
+        return piano_rolls({"a test piece": piece - 1, "drawn by the network": drawn - 1}, names)
 
-    def picture_nats(self, model: NoteLSTM, data: Data, history: History) -> Figure:
-        """Where the nats of test pieces are: by the place in the bar, for each voice.
+    def picture_nats(
+        self, model: NoteLSTM, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """Where the nats of test pieces are: by the place in the bar, for each voice; grey, beats.
 
-        Notes change on the beats, so what is hard to tell is there, and least where voices rest.
+        Of all nats {share:.0%} are spent on the four beats, where most notes begin.
         """
         sums = torch.zeros(BAR, data.spec["voices"], dtype=torch.double)
         counts = torch.zeros(BAR, 1, dtype=torch.double)
@@ -397,26 +400,28 @@ class NextNote(Training[NoteLSTM]):
         curves = {name: (place, nats[:, v]) for v, name in enumerate(names)}
         beats = dict.fromkeys((" ", "  ", "   ", "    "))
         marks = {name: 1.0 + 4 * beat for beat, name in enumerate(beats)}
-        return panels(
+        drawn = panels(
             Panel(curves, "16th of the bar", "nats a note", marks=marks), width=6.5, height=3.0
         )
+        return drawn, {"share": (sums[::4].sum() / sums.sum()).item()}
 
     def picture_harmonised(self, model: NoteLSTM, data: Data, history: History) -> Figure | None:
-        """The highest voice of a test piece with the voices it has there, and with drawn ones.
+        """The highest voice of a test piece with the other voices it has, and with drawn ones.
 
-        Sixty-four pieces are written at once, and those go on that expected the given notes.
+        The highest voice is given in both; what is drawn below it answers to what comes by the weights of particles.
         """
         piece = _test_pieces(data)[-1][: 8 * BAR]
         if piece.shape[1] == 1:
             return None
         draw = Draw(torch.Generator().manual_seed(self.seed), 0.8)
         drawn = compose(model, _only_soprano(piece)[None], draw, particles=64)[0]
-        return piano_rolls({"as it is": piece - 1, "harmonised": drawn - 1})
+        names = voice_names(data.spec["voices"])
+        return piano_rolls({"a test piece": piece - 1, "harmonised": drawn - 1}, names)
 
     def picture_counts(self, model: NoteLSTM, data: Data, history: History) -> Figure:
-        """The nats a note of test pieces by the network and by counts of notes.
+        """The nats a note of test pieces by the network, blue, and by counts of n-grams, grey.
 
-        Counts of one voice know nothing of harmony, and counts of all voices forget within a beat.
+        Black, if it is there, is the grammar that made the pieces: none can have fewer.
         """
         nats = torch.cat([self.metrics(model, batch)["cross_entropy"] for batch in data.test])
         return nats_of_models(nats.double().mean().item(), compare_counts(data))

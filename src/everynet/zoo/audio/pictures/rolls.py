@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Int
@@ -15,7 +15,9 @@ from everynet.data.sounds.midi import held_notes
 from everynet.plot.style import BASELINE, INK, OURS, TRUTH, WIDTH, colour, figure, grid
 
 
-def piano_rolls(pieces: Mapping[str, Int[Tensor, "time voices"]]) -> Figure:
+def piano_rolls(
+    pieces: Mapping[str, Int[Tensor, "time voices"]], voices: Sequence[str]
+) -> Figure:
     """Pieces by name below each other: pitch over time, a colour for each voice; -1 is a rest."""
     made = figure(WIDTH, 2.2 * len(pieces) + 0.3, len(pieces), 1)
     grids = [piece.cpu().numpy().astype(np.int8) for piece in pieces.values()]
@@ -27,6 +29,7 @@ def piano_rolls(pieces: Mapping[str, Int[Tensor, "time voices"]]) -> Figure:
             axes.bar(
                 [a / BAR for a, _, _ in held], 0.9, [(b - a) / BAR - 0.012 for a, b, _ in held],
                 [pitch - 0.45 for *_, pitch in held], align="edge", color=colour(voice),
+                label=voices[voice],
             )  # fmt: skip
         axes.set(xlim=(0, max(map(len, grids)) / BAR), ylim=(low - 1.5, high + 1.5))
         axes.set(ylabel="pitch", title=title)
@@ -34,7 +37,9 @@ def piano_rolls(pieces: Mapping[str, Int[Tensor, "time voices"]]) -> Figure:
         axes.yaxis.set_major_locator(MultipleLocator(12))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda pitch, _: pitch_name(int(pitch))))
         grid(axes)
-    made.axes[-1].set_xlabel("bar")
+    made.axes[-1].set_xlabel("bars of 16 16ths from the beginning")
+    known = made.axes[0].get_legend_handles_labels()
+    made.legend(*known, loc="outside lower center", ncols=4, frameon=False, fontsize="small")
     return made
 
 
