@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from everynet.data.sounds.midi import REST
-from everynet.data.sounds.synthesise import RATE, frequency, synthesise, tone, wav
+from everynet.data.sounds.synthesise import RATE, frequency, synthesise, tone
+from everynet.data.sounds.wav import encode
 
 
 def strength(sound, hertz):
@@ -51,6 +52,6 @@ def test_a_piece_lasts_as_long_as_its_16ths_and_rests_are_silent():
 
 def test_the_file_is_read_by_others():
     sound = synthesise(np.full((2, 1), 60, np.int8))
-    with wave.open(io.BytesIO(wav(sound))) as file:
+    with wave.open(io.BytesIO(encode(sound, RATE))) as file:
         assert (file.getnchannels(), file.getsampwidth(), file.getframerate()) == (1, 2, RATE)
         assert np.array_equal(np.frombuffer(file.readframes(10**6), "<i2"), sound)

@@ -41,7 +41,8 @@ from everynet.data.samplers import Batch, Buckets, Clips, flattened
 from everynet.data.samples import describe_like
 from everynet.data.sounds.midi import MOST_LENGTH, MOST_VOICES, REST, Grid, read_midi, write_midi
 from everynet.data.sounds.midi import Piece as Read
-from everynet.data.sounds.synthesise import synthesise, wav
+from everynet.data.sounds.synthesise import RATE, synthesise
+from everynet.data.sounds.wav import encode
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows, test_part
 from everynet.data.texts.lines import count_equal
 from everynet.system import files
@@ -202,7 +203,7 @@ class Notes(Kind[Pieces]):
         midi = path.suffix if path.suffix.lower() in SUFFIXES else ".mid"
         for number, piece in enumerate(made.cpu().numpy().astype(np.int8), 1):
             stem = path.stem + (f"-{number}" if len(made) > 1 else "")
-            contents = {midi: write_midi(piece), ".wav": wav(synthesise(piece))}
+            contents = {midi: write_midi(piece), ".wav": encode(synthesise(piece), RATE)}
             for suffix, content in contents.items():
                 written.append(path.with_name(stem + suffix))
                 files.write(written[-1], content)

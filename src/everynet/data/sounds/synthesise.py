@@ -12,8 +12,6 @@ Helmholtz (1863), "Die Lehre von den Tonempfindungen", for tones as sums of harm
 
 from __future__ import annotations
 
-import struct
-
 import numpy as np
 from jaxtyping import Float64, Int16
 
@@ -50,11 +48,3 @@ def synthesise(
             sound[first:last] += tone(pitch, (last - first) / rate, rate)
     peak = np.abs(sound).max(initial=0)
     return np.round(sound * (_PEAK * 32767 / peak if peak else 0)).astype(np.int16)
-
-
-def wav(samples: Int16[np.ndarray, " time"], rate: int = RATE) -> bytes:
-    """The bytes of a wav file of 16 bits, one channel."""
-    content = samples.astype("<i2").tobytes()
-    form = struct.pack("<4sIHHIIHH", b"fmt ", 16, 1, 1, rate, 2 * rate, 2, 16)
-    head = struct.pack("<4sI4s", b"RIFF", 36 + len(content), b"WAVE")
-    return head + form + struct.pack("<4sI", b"data", len(content)) + content
