@@ -23,10 +23,12 @@ def test_parts_and_repeats(melodies):
     again = samples("melodies:60", kind="notes")
     assert again.digest == melodies.digest
     for piece in melodies.parts["train"]:
-        assert piece.shape == (8 * BAR, 2) and piece.min() >= 36
+        assert piece.shape == (8 * BAR, 2)
+        assert piece.min() >= 36
         assert np.array_equal(piece[4 * BAR : 6 * BAR], piece[: 2 * BAR])
         tonic = piece[0, 1] % 12
-        assert set(piece[-BAR:, 0] % 12) == {tonic} and set(piece[-BAR:, 1] % 12) == {tonic}
+        assert set(piece[-BAR:, 0] % 12) == {tonic}
+        assert set(piece[-BAR:, 1] % 12) == {tonic}
         assert {(p - tonic) % 12 for p in piece.flatten()} <= set(music._SCALE)
 
 
@@ -47,7 +49,8 @@ def test_the_probability_of_a_piece_is_that_of_its_choices(monkeypatch):
 
     monkeypatch.setattr(music._Choices, "__call__", watched)
     (_, log_p), *_ = music._draw(1, 3)
-    assert log_p == pytest.approx(sum(made)) and len(made) > 30
+    assert log_p == pytest.approx(sum(made))
+    assert len(made) > 30
 
 
 def test_choices_have_their_probabilities():
@@ -72,6 +75,8 @@ def test_a_wrong_count_is_refused():
 @pytest.mark.real_data
 def test_chorales_are_as_they_ship():
     found = samples("chorales", kind="notes")
-    assert found.published and found.voices == 4 and found.entropy == 0
+    assert found.published
+    assert found.voices == 4
+    assert found.entropy == 0
     assert found.parts["train"][0][0].tolist() == [74, 70, 65, 58]
     assert sum(map(len, found.parts["test"])) == 18_900

@@ -1,6 +1,7 @@
 """Notes as sound: pitches, harmonics, lengths, and the file."""
 
 import io
+import itertools
 import wave
 
 import numpy as np
@@ -45,8 +46,10 @@ def test_a_piece_lasts_as_long_as_its_16ths_and_rests_are_silent():
     sound = synthesise(grid)
     assert len(sound) == round(10 * 0.15 * RATE)
     edges = [round(n * 0.15 * RATE) for n in (0, 4, 8, 10)]
-    loud = [np.abs(sound[a:b].astype(int)).max() for a, b in zip(edges, edges[1:], strict=False)]
-    assert loud[1] == 0 and loud[0] == round(0.9 * 32767) and loud[2] > 3000
+    loud = [np.abs(sound[a:b].astype(int)).max() for a, b in itertools.pairwise(edges)]
+    assert loud[1] == 0
+    assert loud[0] == round(0.9 * 32767)
+    assert loud[2] > 3000
     assert not synthesise(np.full((3, 2), REST, np.int8)).any()
 
 

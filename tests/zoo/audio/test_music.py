@@ -15,8 +15,8 @@ from everynet.data.sounds.midi import read_midi, write_midi
 from everynet.nn.decoding import Draw
 from everynet.nn.losses import IGNORED
 from everynet.recipes.catalog import find
-from everynet.runs.predict import Out, Predictor
 from everynet.runs.folder import open_run
+from everynet.runs.predict import Out, Predictor
 from everynet.system.errors import UserError
 from everynet.zoo.audio.music import (
     FREE,
@@ -106,7 +106,8 @@ def test_no_note_is_told_from_itself_or_a_later_one():
         s[:, n] = (s[:, n] + 1) % TOKENS
         changed = by_voice(s.unflatten(1, (3, 4)))
         moved = (in_order(model(changed, place)).flatten(1, 2) != before).any(2)[0]
-        assert not moved[: n + 1].any() and moved[n + 1 :].all()
+        assert not moved[: n + 1].any()
+        assert moved[n + 1 :].all()
 
 
 def test_losses_are_nats_of_each_note_and_padding_has_none():
@@ -116,12 +117,17 @@ def test_losses_are_nats_of_each_note_and_padding_has_none():
     p = model(x, place[..., 0]).softmax(3).gather(3, x[..., None])[..., 0]
     torch.testing.assert_close(losses[0], -p[0].log())  # (4)
     torch.testing.assert_close(losses[1, :2], -p[1, :2].log())
-    assert not losses[1, 2:].any() and (targets[1, 2:] == IGNORED).all()
+    assert not losses[1, 2:].any()
+    assert (targets[1, 2:] == IGNORED).all()
 
 
 def test_the_objective_is_the_mean_over_notes_that_are_there():
     recipe, model, x = NextNote(), network(2), notes(2, 6, 3)
-    batch = (torch.cat([x, torch.zeros(3, 6, 1).long()], 2), torch.tensor([6, 4, 1]), torch.arange(3))
+    batch = (
+        torch.cat([x, torch.zeros(3, 6, 1).long()], 2),
+        torch.tensor([6, 4, 1]),
+        torch.arange(3),
+    )
     each = recipe.metrics(model, batch)["cross_entropy"]
     assert each.shape == (22,)
     torch.testing.assert_close(recipe.objective(model, batch)["cross_entropy"], each.mean())
@@ -137,7 +143,8 @@ def test_what_is_given_stays_and_the_rest_is_drawn():
     for particles in (1, 5):
         draw = Draw(torch.Generator().manual_seed(0))
         made = compose(model, given, draw, particles=particles)
-        assert torch.equal(made[given != FREE], given[given != FREE]) and made.min() >= 0
+        assert torch.equal(made[given != FREE], given[given != FREE])
+        assert made.min() >= 0
         assert not torch.equal(made, x)
 
 
@@ -245,7 +252,8 @@ def test_count_models_and_the_grammar_are_reported():
 
 def test_names_of_voices():
     assert voice_names(4) == ("soprano", "alto", "tenor", "bass")
-    assert voice_names(2) == ("melody", "bass") and voice_names(3)[2] == "voice 3"
+    assert voice_names(2) == ("melody", "bass")
+    assert voice_names(3)[2] == "voice 3"
 
 
 # ------------------------------------------------------------------------------------------ verbs
@@ -270,12 +278,15 @@ def test_predict_goes_on_from_a_theme(run, theme, tmp_path):
     path, melody = theme
     (answer,) = everynet.trained(run).predict([str(path)], bars=2)
     piece = answer["piece"].numpy()
-    assert piece.shape == (3 * BAR, 2) and np.array_equal(piece[:BAR, 0], melody[:, 0])
+    assert piece.shape == (3 * BAR, 2)
+    assert np.array_equal(piece[:BAR, 0], melody[:, 0])
     assert (piece[:BAR, 1] == -1).all()
-    assert answer["sixteenths"] == BAR and 3 < answer["cross_entropy"] < 8
+    assert answer["sixteenths"] == BAR
+    assert 3 < answer["cross_entropy"] < 8
     out = Out(str(tmp_path / "on.mid"), "music", draws=True)
     (line,) = Predictor.of(open_run(run)).predict_files([str(path)], {"bars": "1"}, out)
-    assert line["piece"] == str(tmp_path / "on.mid") and (tmp_path / "on.wav").exists()
+    assert line["piece"] == str(tmp_path / "on.mid")
+    assert (tmp_path / "on.wav").exists()
     assert len(read_midi((tmp_path / "on.mid").read_bytes(), "on").grid) == 2 * BAR
 
 
@@ -284,7 +295,8 @@ def test_predict_harmonises(run, theme):
     settings = {"harmonise": True, "particles": 4, "temperature": 0.5}
     (answer,) = everynet.trained(run).predict([str(path)], **settings)
     piece = answer["piece"].numpy()
-    assert np.array_equal(piece[:, 0], melody[:, 0]) and len(piece) == BAR
+    assert np.array_equal(piece[:, 0], melody[:, 0])
+    assert len(piece) == BAR
     assert (piece[:, 1] >= 0).any()
     (again,) = everynet.trained(run).predict([str(path)], **settings)
     assert np.array_equal(again["piece"], piece)
@@ -294,18 +306,23 @@ def test_predict_harmonises(run, theme):
 
 def test_sample_writes_midi_and_wav(run, theme, tmp_path):
     predictor = Predictor.of(open_run(run))
-    made, paths = predictor.write_samples({"bars": "1", "n": "2"}, Out(str(tmp_path / "a"), "music"))
-    assert made.shape == (2, BAR, 2) and [p.suffix for p in paths] == [".mid", ".wav"] * 2
+    made, paths = predictor.write_samples(
+        {"bars": "1", "n": "2"}, Out(str(tmp_path / "a"), "music")
+    )
+    assert made.shape == (2, BAR, 2)
+    assert [p.suffix for p in paths] == [".mid", ".wav"] * 2
     path, melody = theme
     settings = {"soprano": str(path), "particles": "3"}
     made, _ = predictor.write_samples(settings, Out(str(tmp_path / "b.mid"), "music"))
-    assert np.array_equal(made[0, :, 0], melody[:, 0]) and (tmp_path / "b.wav").exists()
+    assert np.array_equal(made[0, :, 0], melody[:, 0])
+    assert (tmp_path / "b.wav").exists()
 
 
 def test_evaluate_on_files_has_no_counts(run, theme):
     path, _ = theme
     found = everynet.evaluate(run, path.parent)
-    assert [*found] == ["cross_entropy"] and found["cross_entropy"] > 0
+    assert [*found] == ["cross_entropy"]
+    assert found["cross_entropy"] > 0
 
 
 def test_bad_settings_are_refused(run, theme):
@@ -334,4 +351,5 @@ def test_bad_settings_are_refused(run, theme):
 def test_beats_every_count_model():
     found = everynet.run(find("music"), device="cpu").metrics
     counts = [found[name] for name in found if name.endswith("gram")]
-    assert found["cross_entropy"] < min(counts) and found["cross_entropy"] > found["grammar"]
+    assert found["cross_entropy"] < min(counts)
+    assert found["cross_entropy"] > found["grammar"]

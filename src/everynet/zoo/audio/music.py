@@ -408,7 +408,7 @@ class NextNote(Training[NoteLSTM]):
     def picture_harmonised(self, model: NoteLSTM, data: Data, history: History) -> Figure | None:
         """The highest voice of a test piece with the other voices it has, and with drawn ones.
 
-        The highest voice is given in both; what is drawn below it answers to what comes by the weights of particles.
+        The highest voice is given in both; particles let what is drawn answer to what comes.
         """
         piece = _test_pieces(data)[-1][: 8 * BAR]
         if piece.shape[1] == 1:

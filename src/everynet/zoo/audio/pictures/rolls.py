@@ -15,9 +15,7 @@ from everynet.data.sounds.midi import held_notes
 from everynet.plot.style import BASELINE, INK, OURS, TRUTH, WIDTH, colour, figure, grid
 
 
-def piano_rolls(
-    pieces: Mapping[str, Int[Tensor, "time voices"]], voices: Sequence[str]
-) -> Figure:
+def piano_rolls(pieces: Mapping[str, Int[Tensor, "time voices"]], voices: Sequence[str]) -> Figure:
     """Pieces by name below each other: pitch over time, a colour for each voice; -1 is a rest."""
     made = figure(WIDTH, 2.2 * len(pieces) + 0.3, len(pieces), 1)
     grids = [piece.cpu().numpy().astype(np.int8) for piece in pieces.values()]
