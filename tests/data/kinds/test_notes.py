@@ -28,7 +28,7 @@ def grid(number, length=20, voices=2):
 
 def songs(folder, count=12, **files):
     """A folder of MIDI files; `files` are added, by names with __ for a slash."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(exist_ok=True, parents=True)
     for number in range(count):
         (folder / f"{number}.mid").write_bytes(write_midi(grid(number, 20 + number)))
     for name, content in files.items():
@@ -110,8 +110,8 @@ def test_transposing_moves_all_notes_alike_and_no_rest():
 
 
 def test_transposing_never_leaves_the_pitches_of_midi():
-    x = torch.tensor([[[1, 0]], [[TOKENS - 1, 0]]]).repeat(20, 1, 1)
-    moved, _ = _transpose((x, x), Draw(torch.Generator().manual_seed(0), 40), 6)
+    x = torch.tensor([[[1, 0]], [[TOKENS - 1, 0]]]).repeat(200, 1, 1)
+    moved, _ = _transpose((x, x), Draw(torch.Generator().manual_seed(0), 400), 6)
     assert moved[..., 0].min() == 1
     assert moved[..., 0].max() == TOKENS - 1
     assert len(moved[::2, 0, 0].unique()) == 7  # up alone

@@ -151,7 +151,7 @@ BAD = {
     "empty": (b"", "begins with MThd"),
     "no MIDI": (b"RIFF" + bytes(40), "begins with MThd"),
     "cut header": (ONE[:10], "begins with MThd"),
-    "format 2": (midi(track(END), form=2), "format 2) must be of format 0 or 1"),
+    "format 2": (midi(track(END), form=2), "must be of format 0 or 1"),
     "seconds": (midi(track(END), division=0xE728), "parts of a quarter"),
     "division 0": (midi(track(END), division=0), "parts of a quarter"),
     "no track": (midi(count=2), "holds 0 of its 2 tracks"),
@@ -186,10 +186,10 @@ def test_random_damage_is_read_or_refused():
     for _ in range(200):
         content = bytearray(whole)
         for _ in range(draw.choice([1, 3, 20])):
-            at = draw.randrange(len(content))
+            at = draw.randrange(len(content) or 1)
             match draw.randrange(4):
                 case 0:
-                    content[at] = draw.randrange(256)
+                    content[at : at + 1] = draw.randbytes(1)
                 case 1:
                     del content[at : at + draw.randrange(1, 9)]
                 case 2:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Int, Int64
+from jaxtyping import Int, Int8, Int64
 from torch import Tensor
 
 from everynet.data.dataset import Data, Spec
@@ -63,7 +63,7 @@ class Pieces:
     """Pieces of music before they are numbers of a network."""
 
     name: str
-    parts: Mapping[str, Sequence[Grid]]
+    parts: Mapping[str, Sequence[Int8[np.ndarray, "_ _"]]]
     digest: str
     split: str
     """One sentence that says how the parts were made."""
@@ -346,7 +346,7 @@ def _by_hash(keys: Sequence[str], name: str) -> dict[str, list[int]]:
 # -------------------------------------------------------------------------------------- numbers
 
 
-def _grids(x: Part) -> list[Grid]:
+def _grids(x: Part) -> list[Int8[np.ndarray, "_ _"]]:
     """The pieces of an array of pitches, without the rests after their ends."""
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "iu" or x.ndim not in (2, 3):
         given = x if isinstance(x, str) else summarize(x)
@@ -371,7 +371,7 @@ def _grids(x: Part) -> list[Grid]:
     return grids
 
 
-def _tokens(grid: Grid, voices: int, name: str) -> Int64[Tensor, "time voices"]:
+def _tokens(grid: Grid, voices: int, name: str) -> Int64[Tensor, "time columns"]:
     """The tokens of a piece, with rests below the voices that it has."""
     if grid.shape[1] > voices:
         raise UserError(

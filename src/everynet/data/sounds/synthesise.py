@@ -38,7 +38,7 @@ def tone(pitch: float, seconds: float, rate: int = RATE) -> Float64[np.ndarray, 
 
 def synthesise(
     grid: Grid, *, rate: int = RATE, seconds: float = SECONDS
-) -> Int16[np.ndarray, " time"]:
+) -> Int16[np.ndarray, " samples"]:
     """All voices together, as 16-bit samples; `seconds` is how long a 16th lasts."""
     places = [round(n * seconds * rate) for n in range(len(grid) + 1)]
     sound = np.zeros(places[-1])

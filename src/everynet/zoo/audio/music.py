@@ -447,20 +447,20 @@ def voice_names(voices: int) -> Sequence[str]:
     return ("melody", "bass") if voices == 2 else [f"voice {v + 1}" for v in range(voices)]
 
 
-def _pieces(data: Data, part: str) -> list[Int64[Tensor, "time voices"]]:
+def _pieces(data: Data, part: str) -> list[Int64[Tensor, "_ _"]]:
     """The pieces of a part of the data, without the place in the bar."""
     stream, starts, _ = (tensor.cpu() for tensor in data.splits[part])
     return [piece[:, :-1].long() for piece in stream.tensor_split(starts[1:-1])]
 
 
-def _test_pieces(data: Data) -> list[Int64[Tensor, "time voices"]]:
+def _test_pieces(data: Data) -> list[Int64[Tensor, "_ _"]]:
     """The pieces of the test, where the network is."""
     return [piece.to(data.splits["test"][0].device) for piece in _pieces(data, "test")]
 
 
 def _sequences(
-    pieces: Sequence[Int64[Tensor, "time voices"]], voice: int | None
-) -> list[Int64[Tensor, " notes"]]:
+    pieces: Sequence[Int64[Tensor, "_ _"]], voice: int | None
+) -> list[Int64[Tensor, " _"]]:
     """The notes of one voice of each piece, or of all in the order of the network."""
     if voice is not None:
         return [piece[:, voice] for piece in pieces]
@@ -501,8 +501,8 @@ RECIPES = {
         goal="cross_entropy <= 0.85", covers=("R17",),
     ),
     "music-chorales": NextNote(
-        data="chorales", hidden_size=256, dropout=0.2, window=64, steps=1500, batch_size=16,
-        lr=3e-3, warmup=100, schedule="cosine", clip=1.0,
+        data="chorales", hidden_size=256, window=48, dropout=0.2, steps=1600, batch_size=32,
+        lr=4e-3, warmup=100, schedule="cosine", clip=1.0, eval_every=200,
         goal="cross_entropy <= 0.85", covers=("R17",),
     ),
 }  # fmt: skip
