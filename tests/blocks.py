@@ -529,6 +529,7 @@ TRACED = ("GRU", "MinGRU", "RecurrentNetwork", "SpikingNetwork")
 
 TORCH_RNN = (
     *("Backward", "BothWays", "LSTM", "Onward", "PlainAdder", "Reader", "RecurrentStack"),
+    "NoteLSTM",
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
 )
