@@ -52,7 +52,7 @@ def grid_of(content):
     ).filter(lambda grid: (grid != REST).any()),
     st.sampled_from([0, 1]),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_whatever_is_written_is_read_again(grid, form):
     """Also voices that are silent, that cross, and rests at both ends."""
     content = write_midi(grid, form=form)
@@ -64,6 +64,7 @@ def test_whatever_is_written_is_read_again(grid, form):
     assert (found.moved, found.drums, found.by_height) == (0, 0, False)
 
 
+@pytest.mark.slow
 @pytest.mark.real_data
 @pytest.mark.parametrize("form", [0, 1])
 def test_every_chorale_is_read_as_it_was_written(form):
@@ -181,7 +182,7 @@ def test_a_bad_file_is_refused_in_one_line(case):
 def test_random_damage_is_read_or_refused():
     """200 files: bytes changed, taken out, put in, or the end cut off."""
     draw = random.Random(0)
-    grid = np.random.default_rng(0).choice([REST, 50, 60, 62], (64, 4)).astype(np.int8)
+    grid = np.random.default_rng(0).choice([REST, 50, 60, 62], (24, 3)).astype(np.int8)
     whole, refused = write_midi(grid), 0
     for _ in range(200):
         content = bytearray(whole)
