@@ -43,6 +43,7 @@ AXES = {
     **{"units": 4, "both": 4, "latent": 2, "channels": 2, "height": 8, "width": 8, "points": 5},
     "samples": 200,
     **{"*shape": BATCH, "...": 6, "*batch": BATCH, "queries": 4, "keys": 5, "query": 3, "key": 2},
+    **{"voices": 3},
 }
 """The length of an axis of an input, by its name; other axes are numbers."""
 
@@ -100,6 +101,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "OnPixels": lambda: zoo.OnPixels(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), [0.5, 0.4], [0.2, 0.3]
     ),
+    "NoteLSTM": lambda: zoo.NoteLSTM(3, 4),
     "Onward": lambda: zoo.Onward(zoo.LSTM(3, 4)),
     "OriginalUNet": lambda: zoo.OriginalUNet(2, 3, width=2, depth=1),
     "PatchNet": lambda: zoo.PatchNet(2, 3, sizes=[(4, 1), (5, 1)]),
@@ -539,6 +541,7 @@ TRACED = ("GRU", "MinGRU", "RecurrentNetwork", "SpikingNetwork")
 
 TORCH_RNN = (
     *("Backward", "BothWays", "LSTM", "Onward", "PlainAdder", "Reader", "RecurrentStack"),
+    "NoteLSTM",
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
 )

@@ -25,6 +25,7 @@ from everynet.zoo.adversarial.trades import SmallCNN as SmallCNN
 from everynet.zoo.audio.sound_classifier import SoundCNN as SoundCNN
 from everynet.zoo.audio.speech import SpeechNet as SpeechNet
 from everynet.zoo.audio.utterances import Utterances as Utterances
+from everynet.zoo.audio.music import NoteLSTM as NoteLSTM
 from everynet.zoo.classic.bayes import BayesianRegression as BayesianRegression
 from everynet.zoo.classic.bayes import BetaBernoulli as BetaBernoulli
 from everynet.zoo.classic.factor import FactorAnalysis as FactorAnalysis

@@ -37,8 +37,9 @@ A setting of `sample` of this type names files, or has what `predict` takes from
 """
 
 ORDER = (
-    "boxes", "mask", "map", "sound", "labelled", "image", "table", "pairs", "text", "lines",
-)  # fmt: skip
+    *("notes", "boxes", "mask", "map", "sound", "labelled", "image", "table", "pairs", "text"),
+    "lines",
+)
 """The kinds of the package; those that ask for more of a path come first."""
 
 _added: dict[str, Kind[Any]] = {}
