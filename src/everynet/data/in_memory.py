@@ -1,4 +1,4 @@
-"""Datasets in memory: arrays of numbers, tables by columns, and texts.
+"""Datasets in memory: arrays of numbers, tables by columns, clips, and texts.
 
 `given` takes arrays of numpy, tensors of torch and frames of pandas; pandas is not imported: a
 frame is what has `columns`, a series what has `to_numpy`. A dataset is known by the SHA-256 of its
@@ -47,8 +47,18 @@ class Columns:
         return len(self.cells[0])
 
 
-Part: TypeAlias = "Array | Columns | list[str]"
-"""An array of numbers, a table of any cells, or texts."""
+@dataclass(frozen=True)
+class Unequal:
+    """Arrays of one axis that differ in length: clips of sound."""
+
+    rows: tuple[Array, ...]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+Part: TypeAlias = "Array | Columns | Unequal | list[str]"
+"""An array of numbers, a table of any cells, arrays of unequal length, or texts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +120,8 @@ def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tup
         return (kept.float() if str(kept.dtype) == "torch.bfloat16" else kept).numpy()
     if hasattr(data, "columns") and hasattr(data, "__getitem__"):
         return _frame(data)
-    if isinstance(data, list | tuple) and data and all(isinstance(one, str) for one in data):
-        return list(data)
+    if isinstance(data, list | tuple) and (unequal := _unequal(data)) is not None:
+        return unequal
     if not isinstance(data, list | tuple) and not hasattr(data, "__array__"):
         raise UserError(f"{what} (of type {type(data).__name__}) must be {TAKEN}")
     try:
@@ -130,6 +140,15 @@ def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tup
     return Columns(names, tuple(_cells(column, what) for column in array.T))
 
 
+def _unequal(data: Sequence[object]) -> Unequal | list[str] | None:
+    """Texts, or arrays of one axis that differ in length; None where they are neither."""
+    if data and all(isinstance(one, str) for one in data):
+        return [str(one) for one in data]
+    rows = [np.asarray(one) for one in data if isinstance(one, np.ndarray | Tensor)]
+    flat = len(rows) == len(data) and all(row.ndim == 1 for row in rows)
+    return Unequal(tuple(rows)) if flat and len({*map(len, rows)}) > 1 else None
+
+
 def numbered(width: int) -> tuple[str, ...]:
     """The names of columns that have none."""
     return tuple(f"x{column}" for column in range(width))
@@ -139,7 +158,7 @@ def as_columns(x: Part, names: Sequence[str] = ()) -> Columns:
     """A table by its columns, which have these names where they have none of their own."""
     if isinstance(x, Columns):
         return x
-    if isinstance(x, list) or x.ndim != 2 or not x.shape[1]:
+    if isinstance(x, list | Unequal) or x.ndim != 2 or not x.shape[1]:
         raise UserError(f"data ({summarize(x)}) must be a table, with a row for each sample")
     return Columns(tuple(names) or numbered(x.shape[1]), tuple(x.T))
 
@@ -160,6 +179,8 @@ def summarize(x: Part) -> str:
         return f"{len(x):,} texts"
     if isinstance(x, Columns):
         return f"{len(x):,} rows of {len(x.names):,} columns"
+    if isinstance(x, Unequal):
+        return f"{len(x):,} arrays of unequal length"
     return f"{x.dtype} of shape {x.shape}"
 
 
@@ -219,6 +240,9 @@ def _pieces(x: Part | None, *, rough: bool) -> Iterator[bytes]:
         for text in x:
             content = text.encode("utf-8", "surrogateescape")
             yield f"{len(content)} ".encode() + content
+    elif isinstance(x, Unequal):
+        for row in x.rows:
+            yield from _pieces(row, rough=rough)
     elif isinstance(x, Columns) or (rough and x.ndim == 2):
         table = as_columns(x)
         yield f"table {len(table)} ".encode()

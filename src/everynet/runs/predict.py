@@ -53,6 +53,7 @@ LARGE = (
 )
 """Why a prediction is not finite, and what to do."""
 STARTS = {".npy": b"\x93NUMPY", ".npz": b"PK", ".png": b"\x89PNG", ".jpg": b"\xff\xd8"}
+STARTS |= {".flac": b"fLaC", ".ogg": b"OggS", ".mp3": b"ID3", ".mid": b"MThd"}
 """How files begin: standard input has no name that would tell what it is."""
 
 

@@ -71,6 +71,8 @@ def take(path: Path, wanted: Sequence[Content]) -> Iterator[tuple[Content, bytes
     try:
         if suffixes.endswith((".tar.gz", ".tgz")):
             found = _from_tar(path, wanted)
+        elif path.name in wanted[0].names:  # an archive that is wanted as it is
+            found = _from_file(path, wanted[0])
         elif path.suffix in (".zip", ".whl", ".npz"):
             found = _from_zip(path, wanted)
         else:

@@ -36,7 +36,9 @@ Inputs: TypeAlias = Annotated[Sequence[Any] | Tensor, "files, read as predict re
 A setting of `sample` of this type names files, or has what `predict` takes from Python.
 """
 
-ORDER = ("boxes", "mask", "map", "labelled", "image", "table", "pairs", "text", "lines")
+ORDER = (
+    "boxes", "mask", "map", "sound", "labelled", "image", "table", "pairs", "text", "lines",
+)  # fmt: skip
 """The kinds of the package; those that ask for more of a path come first."""
 
 _added: dict[str, Kind[Any]] = {}

@@ -20,7 +20,16 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from everynet.data.dataset import Spec
-from everynet.data.in_memory import Array, Columns, Given, Part, as_columns, numbered, summarize
+from everynet.data.in_memory import (
+    Array,
+    Columns,
+    Given,
+    Part,
+    Unequal,
+    as_columns,
+    numbered,
+    summarize,
+)
 from everynet.data.samples import Samples
 from everynet.data.tables import columns as forms
 from everynet.data.tables import csv_table
@@ -91,7 +100,7 @@ def _with_target(given: Given, target: str) -> tuple[Columns, str]:
     if given.y is not None:
         target = _free(given.target or "y", table.names)
         y = given.y
-        if isinstance(y, Columns) or (isinstance(y, np.ndarray) and y.ndim != 1):
+        if isinstance(y, Columns | Unequal) or (isinstance(y, np.ndarray) and y.ndim != 1):
             raise UserError(f"y ({summarize(y)}) must hold one value for each row of X")
         truths = isinstance(y, np.ndarray) and y.dtype.kind == "b"
         cells = np.array([*map(str, y)], object) if truths or isinstance(y, list) else y

@@ -1,0 +1,1 @@
+"""Sounds and notes: files read and written."""
