@@ -56,7 +56,7 @@ class Weights:
     output_bias: Float[Tensor, " levels"]
 
 
-def generate(
+def generate(  # noqa: PLR0917 -- what the loop takes, in its order
     weights: Weights,
     dilations: Int64[Tensor, " layers"],
     ring: Float[Tensor, "batch pasts channels"],
@@ -94,14 +94,14 @@ def _exp(x: np.float32) -> np.float32:
 
 @compiled(fastmath=FAST)
 def exponentials(x: Numbers, y: Numbers) -> None:
-    """y = exp(x), for the tests."""
+    """Exponentials of x, for the tests."""
     for i in range(len(x)):
         y[i] = _exp(x[i])
 
 
 @compiled(fastmath=FAST)
 def _add_product(y: Numbers, w: Numbers, x: Numbers) -> None:
-    """y += w x."""
+    """Add the product of a matrix and a vector to y."""
     for row in range(len(y)):
         total = np.float32(0)
         for i in range(len(x)):
@@ -111,7 +111,7 @@ def _add_product(y: Numbers, w: Numbers, x: Numbers) -> None:
 
 @compiled(fastmath=FAST)
 def _gate(a: Numbers, z: Numbers) -> None:
-    """z = tanh(first half of a) sigmoid(second half)."""
+    """The tanh of the first half of a, times the sigmoid of the second half."""
     n = len(z)
     for i in range(n):
         e = _exp(-TWO * a[i])  # tanh(a) = (1 - e) / (1 + e)
@@ -140,7 +140,7 @@ def _draw(logits: Numbers, p: Numbers, uniform: np.float32, temperature: np.floa
 
 
 @compiled(fastmath=FAST)
-def _generate(  # noqa: PLR0917 -- arrays of a compiled loop stand in a row
+def _generate(  # noqa: PLR0912, PLR0917 -- one loop, whose arrays stand in a row
     before: Numbers,
     now: Numbers,
     gates: Numbers,

@@ -11,8 +11,8 @@ like a straight line near it; a sigmoid is another function. The error (5) grows
 that the ratio of signal to noise is nearly the same for loud and quiet sound, while levels at equal
 distances drown quiet sound. There is no level for 0: silence is level 128, at 0.00009.
 
-ITU-T (1988), "Pulse code modulation of voice frequencies", recommendation G.711; van den Oord et al.
-(2016), "WaveNet: a generative model for raw audio", arXiv:1609.03499, section 2.2.
+ITU-T (1988), "Pulse code modulation of voice frequencies", recommendation G.711; van den Oord et
+al. (2016), "WaveNet: a generative model for raw audio", arXiv:1609.03499, section 2.2.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def level_edges(levels: int = LEVELS, dtype: torch.dtype | None = None) -> Float
     return torch.cat([-end, inside, end])
 
 
-def quantize_uniformly(
-    x: Float[Tensor, "*shape"], levels: int = LEVELS
-) -> Float[Tensor, "*shape"]:
+def quantize_uniformly(x: Float[Tensor, "*shape"], levels: int = LEVELS) -> Float[Tensor, "*shape"]:
     """The same number of levels at equal distances: what mu-law is compared with."""
     mu = _mu(levels)
     n = (mu * (x.clamp(-1, 1) + 1) / 2 + 0.5).floor()
@@ -78,8 +76,8 @@ def quantize_uniformly(
 
 
 def signal_to_noise(
-    x: Float[Tensor, "... time"], heard: Float[Tensor, "... time"]
-) -> Float[Tensor, "..."]:
+    x: Float[Tensor, "*shape time"], heard: Float[Tensor, "*shape time"]
+) -> Float[Tensor, "*shape"]:
     """Power of a sound beside that of the error of what is heard, in decibels."""
     power, noise = x.square().sum(-1), (heard - x).square().sum(-1)
     return 10 * (power / noise).log10()

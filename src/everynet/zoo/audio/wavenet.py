@@ -34,14 +34,30 @@ van den Oord et al. (2016), "WaveNet: a generative model for raw audio", arXiv:1
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from jaxtyping import Float, Int64
+from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import embedding, pad
+from torch.nn.functional import cross_entropy, embedding, pad
 
+from everynet.data import Inputs, load
+from everynet.data.dataset import Batch, Data, History, Spec, Terms
+from everynet.data.samplers import Buckets, Clips
+from everynet.data.sounds import wav
+from everynet.nn import mu_law
+from everynet.nn.ema import EMA
 from everynet.nn.mu_law import LEVELS
+from everynet.plot import confusion_matrix
+from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.wording import shown, unknown
+from everynet.zoo.audio import baselines
+from everynet.zoo.audio.pictures.wavenet import draw_field, draw_gates, draw_mu_law, draw_sounds
 
 
 class CausalConv1d(nn.Module):
@@ -115,8 +131,9 @@ class GatedLayer(nn.Module):
 class WaveNet(nn.Module):
     """Maps levels of a sound to logits of the level that follows each.
 
-    `conditions` and `features` are how many numbers g and each frame of v have, 0 for none; `hop`
-    is how many samples a frame of features stands for.
+    `conditions` are how many classes each label of a sound has (10 digits, 6 speakers), which
+    `one_hot` makes g of; `features` is how many numbers a frame of v has, and `hop` how many
+    samples it stands for. None, or 0, is a network without them.
     """
 
     def __init__(
@@ -127,19 +144,20 @@ class WaveNet(nn.Module):
         blocks: int = 1,
         layers: int = 10,
         levels: int = LEVELS,
-        conditions: int = 0,
+        conditions: Sequence[int] = (),
         features: int = 0,
         hop: int = 1,
     ) -> None:
         super().__init__()
-        self.levels, self.conditions, self.features, self.hop = levels, conditions, features, hop
+        self.levels, self.features, self.hop = levels, features, hop
+        self.conditions = tuple(conditions)
         self.dilations = [2**layer for _ in range(blocks) for layer in range(layers)]
         self.before = nn.Embedding(levels, channels)
         self.now = nn.Embedding(levels, channels)
         self.upsample = nn.ConvTranspose1d(features, features, hop, hop) if features else None
         self.layers = nn.ModuleList(
             GatedLayer(
-                channels, skip_channels, dilation, conditions=conditions, features=features,
+                channels, skip_channels, dilation, conditions=sum(conditions), features=features,
                 last=number == len(self.dilations) - 1,
             )
             for number, dilation in enumerate(self.dilations)
@@ -156,6 +174,14 @@ class WaveNet(nn.Module):
     def receptive_field(self) -> int:
         """Samples that an output depends on."""
         return receptive_field([1, *self.dilations])
+
+    def one_hot(self, labels: Int64[Tensor, "batch kinds"]) -> Float[Tensor, "batch conditions"]:
+        """The vector g of the labels of each sound: a 1 for each, and none where one is -1."""
+        parts = [
+            labels[:, kind, None] == torch.arange(classes, device=labels.device)
+            for kind, classes in enumerate(self.conditions)
+        ]
+        return torch.cat(parts, 1).to(self.now.weight)
 
     def enter(self, x: Int64[Tensor, "batch time"]) -> Float[Tensor, "batch channels time"]:
         """The numbers h before the first layer."""
@@ -178,7 +204,7 @@ class WaveNet(nn.Module):
         v: Float[Tensor, "batch features frames"] | None,
     ) -> None:
         """Refuse conditions that the network was not made for, and features that end too early."""
-        for name, given, size in (("g", g, self.conditions), ("v", v, self.features)):
+        for name, given, size in (("g", g, sum(self.conditions)), ("v", v, self.features)):
             width = given.shape[1] if given is not None else 0
             if width != size:
                 raise ValueError(
@@ -191,21 +217,25 @@ class WaveNet(nn.Module):
                 f"{self.hop}; give {-(-x.shape[1] // self.hop)} frames"
             )
 
-    def states(
+    def run_layers(
         self,
-        x: Int64[Tensor, "batch time"],
+        h: Float[Tensor, "batch channels time"],
         g: Float[Tensor, "batch conditions"] | None = None,
         v: Float[Tensor, "batch features frames"] | None = None,
     ) -> tuple[list[Float[Tensor, "batch channels time"]], Float[Tensor, "batch skip time"]]:
         """The numbers h that go into each layer, and the sum s of skip connections."""
-        self.check(x, g, v)
-        y = None if v is None else self.local(v, x.shape[1])
-        h, before, s = self.enter(x), [], torch.zeros((), device=x.device)
+        y = None if v is None else self.local(v, h.shape[2])
+        before, s = [], torch.zeros((), dtype=h.dtype, device=h.device)
         for layer in self.layers:
             before.append(h)
             h, skip = layer(h, g, y)
             s = s + skip  # (7)
         return before, s
+
+    def head(self, s: Float[Tensor, "batch skip time"]) -> Float[Tensor, "batch levels time"]:
+        """The logits that the skip connections give."""
+        logits: Tensor = self.output(self.hidden(s.relu()).relu())  # (8)
+        return logits
 
     def forward(
         self,
@@ -213,9 +243,8 @@ class WaveNet(nn.Module):
         g: Float[Tensor, "batch conditions"] | None = None,
         v: Float[Tensor, "batch features frames"] | None = None,
     ) -> Float[Tensor, "batch levels time"]:
-        _, s = self.states(x, g, v)
-        logits: Tensor = self.output(self.hidden(s.relu()).relu())  # (8)
-        return logits
+        self.check(x, g, v)
+        return self.head(self.run_layers(self.enter(x), g, v)[1])
 
 
 def receptive_field(dilations: Iterable[int], kernel_size: int = 2) -> int:
@@ -236,6 +265,461 @@ def sample_losses(
     g: Float[Tensor, "batch conditions"] | None = None,
     v: Float[Tensor, "batch features frames"] | None = None,
 ) -> Float[Tensor, "batch time"]:
-    """-log p of every sample of sounds that begin after silence, in nats; their sum is -log p(x)."""
+    """-log p of each sample of sounds that begin after silence; their sum is -log p(x)."""
     logits = model(after_silence(x, model.levels), g, v)
-    return nn.functional.cross_entropy(logits, x, reduction="none")  # (1)
+    return cross_entropy(logits, x, reduction="none")  # (1)
+
+
+# -------- the network ends here; training and pictures follow --------
+
+AT_ONCE = 2**16
+"""Samples whose logits are computed together: 64 MB."""
+LONGEST = 600.0
+"""Seconds that `sample` makes at most."""
+COMPARED = 60
+"""Validation clips whose likelihoods are compared in a picture."""
+
+
+class StretchesThenWhole(Clips):
+    """Trains on a stretch of each clip, at another place each epoch; evaluates on whole clips."""
+
+    def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
+        return _WHOLE.evaluation(split, batch_size, at_once)
+
+    def at(self, split: Batch, rows: Tensor) -> Batch:
+        return _WHOLE.at(split, rows)
+
+
+_WHOLE = Buckets(("ragged", "plain"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSample(Training[WaveNet, EMA[WaveNet]]):
+    """Predict every next sample of clips of sound, knowing their class and who speaks."""
+
+    meanings: ClassVar[Mapping[str, str]] = {
+        "nats": "the mean of -log p of a sample of whole clips, given class and speaker",
+        "bits": "the same in bits: 8 is what 256 levels cost without a model",
+        "histogram": "nats a sample under the histogram of levels of the training clips",
+        "autoregression": "nats a sample under a linear prediction from 16 samples, AR(16)",
+        "gain": "nats a sample below the better of the histogram and AR(16)",
+        "class_accuracy": "the share of test clips whose class makes them likeliest",
+        "speaker_accuracy": "the share of test clips whose speaker makes them likeliest",
+    }
+
+    data: str = "tones"
+    """A known set of sounds, or a folder with one subfolder of sound files for each class."""
+    rate: int = 0
+    """Hz that clips are resampled to; 0 is the rate of the files."""
+    held_out: str = ""
+    """A speaker who alone is the test."""
+    window: int = 1600
+    """Samples of a clip that an update sees; whole clips are evaluated."""
+    channels: int = 32
+    """Numbers h of each layer."""
+    skip_channels: int = 64
+    """Numbers s of the skip connections."""
+    blocks: int = 1
+    """Blocks of layers whose dilations double."""
+    layers: int = 10
+    """Layers of a block: 10 go up to a dilation of 512."""
+    decay: float = 0.999
+    """Of the average of weights that is evaluated and sampled from."""
+    clips: int = 0
+    """Test clips that are classified by likelihood at the end; 0 takes all of them."""
+
+    steps: int = 1500
+    batch_size: int = 8
+    lr: float = 2e-3
+    schedule: str = "cosine"
+    clip: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.at_least(1, "window", "channels", "skip_channels", "blocks", "layers")
+        self.require(self.layers <= 20, "layers", "at most 20: the last dilation is 524,288 then")
+        self.require(0 < self.decay < 1, "decay", "above 0 and below 1; 0.999 is usual")
+        self.at_least(0, "clips")
+
+    def dataset(self) -> Data:
+        data = load(
+            self.data, kind="sound", batch_size=self.batch_size, seed=self.seed, rate=self.rate,
+            window=self.window, held_out=self.held_out,
+        )  # fmt: skip
+        if data.spec["task"] != "classification":
+            raise UserError(
+                f"data ({shown(self.data)}) must be a folder with one subfolder of clips for each "
+                "class, because a class is what the sound is conditioned on; transcripts are for "
+                "`speech`"
+            )
+        return replace(data, sampler=StretchesThenWhole(self.window), eval_batch_size=16)
+
+    def model(self, data: Data) -> WaveNet:
+        kinds = (len(data.spec["classes"]), len(data.spec["speakers"]))
+        return WaveNet(
+            self.channels, self.skip_channels, blocks=self.blocks, layers=self.layers,
+            conditions=[kind for kind in kinds if kind],
+        )  # fmt: skip
+
+    def extra(self, model: WaveNet) -> EMA[WaveNet]:
+        return EMA(model, self.decay)
+
+    def objective(self, model: WaveNet, batch: Batch) -> Terms:
+        x, lengths, labels = batch
+        losses = sample_losses(model, mu_law.encode(x), model.one_hot(labels))
+        heard = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        return {"nats": (losses * heard).sum() / heard.sum()}
+
+    def metrics(self, model: WaveNet, batch: Batch) -> dict[str, Tensor]:
+        """-log p of every sample of whole clips."""
+        x, lengths, labels = batch
+        losses, heard = [], torch.arange(x.shape[1], device=x.device) < lengths[:, None]
+        for rows in torch.arange(len(x), device=x.device).split(max(1, AT_ONCE // x.shape[1])):
+            some = sample_losses(model, mu_law.encode(x[rows]), model.one_hot(labels[rows]))
+            losses.append(some[heard[rows]])
+        return {"nats": torch.cat(losses)}
+
+    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
+        nats = outputs["nats"].double().mean().item()
+        return {"nats": nats, "bits": nats / math.log(2)}
+
+    def final(
+        self, model: WaveNet, data: Data, generator: torch.Generator, *, clips: int = 0
+    ) -> dict[str, float]:
+        """The baselines on the test clips, and whom `clips` (0: as set) of them are told from."""
+        if clips < 0:
+            raise UserError(f"clips ({clips}) must be at least 0, which takes as many as were set")
+        train, test = (_floats(data.splits[part]) for part in ("train", "test"))
+        outputs = [self.metrics(model, batch)["nats"] for batch in data.test]
+        nats = torch.cat(outputs).double().mean().item()
+        histogram = baselines.histogram_nats(train, test)
+        linear = baselines.autoregression_nats(train, test)
+        found = {
+            "histogram": histogram, "autoregression": linear, "gain": min(histogram, linear) - nats
+        }  # fmt: skip
+        answers = classify(model, data, "test", clips or self.clips)
+        names = ("class_accuracy", "speaker_accuracy")
+        for name, (likely, true) in zip(names, answers, strict=False):
+            found[name] = (likely == true).double().mean().item()
+        return found
+
+    def predict(
+        self, model: WaveNet, inputs: Sequence[Tensor], spec: Spec
+    ) -> Sequence[dict[str, Any]]:
+        """Class and speaker that make each clip likeliest, and how likely every one makes it.
+
+        Log-likelihoods are of the whole clip, in nats, with all speakers (or classes) as likely.
+        """
+        answers = []
+        for x in inputs:
+            if not len(x):
+                raise UserError("a clip must hold at least one sample; this one is empty")
+            lengths = torch.tensor([len(x)], device=x.device)
+            table = log_likelihoods(model, x[None], lengths).cpu()
+            answer: dict[str, Any] = {"nats": -table.max().item() / len(x)}
+            for axis, (kind, names) in enumerate(_kinds(spec).items()):
+                every = marginal(table, axis)[0]
+                answer[kind] = names[int(every.argmax())]
+                answer[f"{kind}_log_likelihoods"] = dict(zip(names, every.tolist(), strict=True))
+            answers.append(answer)
+        return answers
+
+    def sample(
+        self,
+        model: WaveNet,
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        n: int = 1,
+        seconds: float = 1.0,
+        label: str = "",
+        speaker: str = "",
+        temperature: float = 1.0,
+        start: Inputs = (),
+    ) -> list[Tensor]:
+        """`n` sounds of a class by a speaker, each drawn at random where it is left out.
+
+        Where there are clips to `start` from, each of them is continued instead.
+        """
+        return self.generate(
+            model, spec, generator, {"class": label, "speaker": speaker}, n=n, seconds=seconds,
+            temperature=temperature, start=start,
+        )  # fmt: skip
+
+    def generate(
+        self,
+        model: WaveNet,
+        spec: Spec,
+        generator: torch.Generator,
+        wanted: Mapping[str, str],
+        *,
+        n: int,
+        seconds: float,
+        temperature: float,
+        start: Inputs = (),
+    ) -> list[Tensor]:
+        """What `sample` makes; `wanted` says the class and the speaker, "" for any."""
+        from everynet.zoo.audio.wavenet_generation import generate  # noqa: PLC0415 -- of this file
+
+        steps = round(seconds * spec["rate"])
+        if not 1 <= n <= 10_000:
+            raise UserError(f"n ({n}) must be from 1 to 10,000 sounds")
+        if not (0 < seconds <= LONGEST and steps):
+            raise UserError(
+                f"seconds ({seconds:g}) must be above 0 and at most {LONGEST:g}, and hold a sample"
+            )
+        if not 0 <= temperature <= 10:
+            raise UserError(
+                f"temperature ({temperature:g}) must be from 0, which takes the likeliest sample, "
+                "to 10; 1 is as learned"
+            )
+        device = model.now.weight.device
+        prompts = [mu_law.encode(one.to(device)) for one in start] or [None] * n
+        labels = choose_labels(spec, wanted, len(prompts), generator).to(device)
+        uniforms = torch.rand(len(prompts), steps, generator=generator).to(device)
+        silence = torch.full((1,), model.levels // 2, device=device)
+        made: list[Tensor] = []
+        together = len(prompts) if not len(start) else 1  # prompts differ in length
+        for first in range(0, len(prompts), together):
+            rows = slice(first, first + together)
+            x = [silence if p is None else torch.cat([silence, p]) for p in prompts[rows]]
+            levels = generate(
+                model, torch.stack(x), uniforms[rows], g=model.one_hot(labels[rows]),
+                temperature=temperature,
+            )  # fmt: skip
+            whole = torch.cat([torch.stack(x)[:, 1:], levels], 1)
+            made += [*mu_law.decode(whole, dtype=torch.float32).cpu()]
+        return made
+
+    # --------------------------------------------------------------------------------- pictures
+
+    def picture_sounds(
+        self, model: WaveNet, data: Data, history: History
+    ) -> tuple[Figure, dict[str, str]]:
+        """A validation clip ({labels}) and two that the network makes of the same kind.
+
+        On the left 40 ms of the waveform, on the right the spectrogram: how strong each frequency
+        is, in decibels below the strongest.
+        """
+        x, labels = _clip(data, 0)
+        spec, frames = data.spec, len(x)
+        names = [n[int(k)] for n, k in zip(_kinds(spec).values(), labels, strict=False)]
+        wanted = dict(zip(_kinds(spec), names, strict=True))
+        generator = torch.Generator().manual_seed(self.seed)
+        made = self.generate(
+            model, spec, generator, wanted, n=2, seconds=frames / spec["rate"], temperature=1.0
+        )
+        clips = {"real": x.cpu(), "generated": made[0], "generated, again": made[1]}
+        return draw_sounds(clips, spec["rate"]), {"labels": ", ".join(names)}
+
+    def picture_field(
+        self, model: WaveNet, data: Data, history: History
+    ) -> tuple[Figure, dict[str, str]]:
+        """Above, what one output reads in the layers of dilation up to 8: each reads two values.
+
+        Below, the size of the gradient of log p of a sample with respect to what came in k samples
+        before, a mean over validation sound. Of it {share} lies within the last {near} samples;
+        none lies beyond the receptive field of {field}.
+        """
+        x, labels = _longest_clip(data)
+        reach = gradient_reach(model, x[None], labels[None])
+        near = max(1, model.receptive_field // 10)
+        share = float(reach[:near].sum() / reach.sum())
+        figure = draw_field([d for d in model.dilations if d <= 8][:4], reach, len(reach))
+        field = f"{model.receptive_field:,}"
+        return figure, {"share": f"{share:.0%}", "near": f"{near:,}", "field": field}
+
+    def picture_gates(
+        self, model: WaveNet, data: Data, history: History
+    ) -> tuple[Figure, dict[str, int]]:
+        """The tanh and the sigmoid of every unit of two layers along a validation clip.
+
+        The first has a dilation of {first} and follows the wave, the other one of {last}: its
+        units see more of the past, and a sigmoid near 0 keeps a unit out of what comes next.
+        """
+        x, labels = _clip(data, 0)
+        levels = after_silence(mu_law.encode(x[None]), model.levels)
+        g = model.one_hot(labels[None])
+        states, _ = model.run_layers(model.enter(levels), g)
+        some = sorted({len(states) // 5, len(states) - 1})
+        gates = {}
+        for number in some:
+            layer = cast("GatedLayer", model.layers[number])
+            a, c = layer.gates(states[number], g)
+            gates[f"dilation {model.dilations[number]}"] = (a[0].tanh().cpu(), c[0].sigmoid().cpu())
+        figure = draw_gates(x.cpu(), gates, data.spec["rate"])
+        return figure, {"first": model.dilations[some[0]], "last": model.dilations[some[-1]]}
+
+    def picture_mu_law(
+        self, model: WaveNet, data: Data, history: History
+    ) -> tuple[Figure, dict[str, str]]:
+        """Compression by mu-law, how far each level is from what it stands for, and the noise.
+
+        Validation sound is made louder and quieter: at {loudness} dB below full scale, {ours} dB of
+        signal to noise by mu-law are {uniform} dB by 256 levels at equal distances.
+        """
+        stream = data.splits["valid"][0][: 2**16].cpu()
+        return draw_mu_law(wav.to_floats(stream.numpy()))
+
+    def picture_classes(self, model: WaveNet, data: Data, history: History) -> Figure:
+        """The class that makes each of some validation clips likeliest, by the class it has.
+
+        No network was trained to classify: p(class | sound) follows from p(sound | class).
+        """
+        return self._confusion(model, data, "class")
+
+    def picture_speakers(self, model: WaveNet, data: Data, history: History) -> Figure | None:
+        """The speaker who makes each of some validation clips likeliest, by who speaks."""
+        return self._confusion(model, data, "speaker") if data.spec["speakers"] else None
+
+    def _confusion(self, model: WaveNet, data: Data, kind: str) -> Figure:
+        names = _kinds(data.spec)
+        found = dict(zip(names, classify(model, data, "valid", COMPARED), strict=True))
+        likely, true = found[kind]
+        size = len(names[kind])
+        counts = torch.bincount(true * size + likely, minlength=size * size).view(size, size)
+        return confusion_matrix(counts, names[kind])
+
+    def tiny(self) -> Self:
+        small = super().tiny()
+        return replace(
+            small, data="tones:40", window=64, channels=4, skip_channels=4, blocks=1, layers=3,
+            clips=4, held_out="",
+        )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class NextSampleOfDigits(NextSample):
+    """Predict every next sample of a spoken digit, knowing the digit and who speaks."""
+
+    def sample(  # type: ignore[override]  # the settings of this verb have names of their own
+        self,
+        model: WaveNet,
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        n: int = 1,
+        seconds: float = 0.5,
+        digit: str = "",
+        speaker: str = "",
+        temperature: float = 1.0,
+        start: Inputs = (),
+    ) -> list[Tensor]:
+        """`n` digits as a speaker says them, each drawn at random where it is left out.
+
+        Where there are clips to `start` from, each of them is continued instead.
+        """
+        return self.generate(
+            model, spec, generator, {"class": digit, "speaker": speaker}, n=n, seconds=seconds,
+            temperature=temperature, start=start,
+        )  # fmt: skip
+
+
+def log_likelihoods(
+    model: WaveNet, x: Float[Tensor, "batch time"], lengths: Int64[Tensor, " batch"]
+) -> Float[Tensor, "batch ..."]:
+    """The log-likelihood of each whole clip under every combination of labels."""
+    levels, sizes, device = mu_law.encode(x), model.conditions, x.device
+    heard = torch.arange(x.shape[1], device=device) < lengths[:, None]
+    every = torch.cartesian_prod(*[torch.arange(size, device=device) for size in sizes])
+    every = every.view(-1, len(sizes))
+    rows, labels = torch.arange(len(x)).repeat_interleave(len(every)), every.repeat(len(x), 1)
+    found = []
+    for some in torch.arange(len(rows)).split(max(1, AT_ONCE // x.shape[1])):
+        which = rows[some].to(device)
+        losses = sample_losses(model, levels[which], model.one_hot(labels[some.to(device)]))
+        found.append(-(losses * heard[which]).double().sum(1))
+    return torch.cat(found).view(len(x), *sizes)
+
+
+def marginal(table: Float[Tensor, "batch ..."], kind: int) -> Float[Tensor, "batch names"]:
+    """The log-likelihood of each clip by one kind of label, where all others are equally likely."""
+    others = [axis for axis in range(1, table.dim()) if axis != kind + 1]
+    for axis in reversed(others):
+        table = table.logsumexp(axis) - math.log(table.shape[axis])
+    return table
+
+
+def classify(
+    model: WaveNet, data: Data, split: str, clips: int = 0
+) -> list[tuple[Int64[Tensor, " clips"], Int64[Tensor, " clips"]]]:
+    """For each kind of label what makes clips of a split likeliest, and what they are."""
+    batches = data.batches(split) if not clips else data.sample(split, clips)
+    tables, labels = [], []
+    for x, lengths, label in batches:
+        tables.append(log_likelihoods(model, x, lengths))
+        labels.append(label)
+    table, label = torch.cat(tables).cpu(), torch.cat(labels).cpu()
+    return [
+        (marginal(table, kind).argmax(1), label[:, kind]) for kind in range(len(model.conditions))
+    ]
+
+
+def choose_labels(
+    spec: Spec, wanted: Mapping[str, str], n: int, generator: torch.Generator
+) -> Int64[Tensor, "n kinds"]:
+    """The numbers of the labels that are wanted, each drawn at random where it is ""."""
+    kinds, columns = _kinds(spec), []
+    for kind, name in wanted.items():
+        names = kinds.get(kind, [])
+        if name and not names:
+            raise UserError(f"{kind} ({shown(name)}) must be left out, because no clip names one")
+        if name and name not in names:
+            raise UserError(unknown(kind, name, names))
+        drawn = torch.randint(max(1, len(names)), (n,), generator=generator)
+        columns.append(torch.full((n,), names.index(name)) if name else drawn)
+    return torch.stack(columns, 1)
+
+
+def gradient_reach(
+    model: WaveNet, x: Float[Tensor, "batch time"], labels: Int64[Tensor, "batch kinds"]
+) -> Float[Tensor, " back"]:
+    """The size of the gradient of log p of the last samples by what came in 1, 2 .. before."""
+    levels = mu_law.encode(x)
+    with torch.enable_grad():
+        h = model.enter(after_silence(levels, model.levels)).detach().requires_grad_()
+        _, s = model.run_layers(h, model.one_hot(labels))
+        logits = model.head(s)
+        some = torch.arange(x.shape[1] - 1, x.shape[1] // 2, -max(1, x.shape[1] // 16))
+        total = torch.zeros(x.shape[1], dtype=torch.double)
+        for t in some.tolist():
+            log_p = logits[:, :, t].log_softmax(1).gather(1, levels[:, t, None]).sum()
+            (gradient,) = torch.autograd.grad(log_p, h, retain_graph=True)
+            norms = gradient.norm(dim=1).sum(0).double().cpu()[: t + 1].flip(0)
+            total[: t + 1] += norms
+    return total[: x.shape[1] // 2] / len(some)
+
+
+def _kinds(spec: Spec) -> dict[str, list[str]]:
+    """The names of each kind of label that sounds are conditioned on."""
+    kinds = {"class": [*spec["classes"]], "speaker": [*spec["speakers"]]}
+    return {kind: names for kind, names in kinds.items() if names}
+
+
+def _floats(split: Batch) -> baselines.Clips:
+    return split[0].to(torch.float32) / wav.LOUDEST, split[1]
+
+
+def _clip(data: Data, number: int) -> tuple[Float[Tensor, " time"], Int64[Tensor, " kinds"]]:
+    """A whole validation clip, and its labels."""
+    stream, starts, labels = data.splits["valid"]
+    x = stream[starts[number] : starts[number + 1]].to(torch.float32) / wav.LOUDEST
+    return x, labels[number]
+
+
+def _longest_clip(data: Data) -> tuple[Float[Tensor, " time"], Int64[Tensor, " kinds"]]:
+    return _clip(data, int(data.splits["valid"][1].diff().argmax()))
+
+
+RECIPES = {
+    "wavenet": NextSample(
+        goal="nats <= 3.5 and gain >= 0.1 and class_accuracy >= 0.5",
+        covers=("R39", "R40", "R41", "R42"),
+    ),
+    "wavenet-digits": NextSampleOfDigits(
+        data="spoken-digits", window=4096, channels=64, blocks=3, steps=6000, batch_size=32,
+        lr=1e-3, warmup=200,
+        goal="nats <= 5 and gain >= 0 and class_accuracy >= 0.2 and speaker_accuracy >= 0.34",
+        covers=("R40", "R41", "R42"),
+    ),
+}  # fmt: skip

@@ -50,8 +50,8 @@ def generate(
     if x.device.type == "cpu" and queues.ring.dtype == torch.float32:
         return queues.compiled(uniforms.float(), temperature)
     uniforms = uniforms.to(queues.ring)
-    return queues.replayed(uniforms, temperature) if x.is_cuda else queues.eager(
-        uniforms, temperature
+    return (
+        queues.replayed(uniforms, temperature) if x.is_cuda else queues.eager(uniforms, temperature)
     )
 
 
@@ -132,7 +132,8 @@ class Queues:
         recent = x[:, :-1]
         if v is None:
             recent = recent[:, -self.model.receptive_field :]
-        states, _ = self.model.states(recent, g, v)
+        self.model.check(recent, g, v)
+        states, _ = self.model.run_layers(self.model.enter(recent), g, v)
         for h, d, start in zip(states, self.model.dilations, self.starts.tolist(), strict=True):
             times = torch.arange(max(0, self.time - d), self.time)
             rows = start + times % d
