@@ -81,6 +81,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
     ),
+    "GatedLayer": lambda: zoo.GatedLayer(2, 3, 2),
     "GaussianDecoder": lambda: zoo.GaussianDecoder(nn.Linear(2, 6), 0.5),
     "GoogLeNet": lambda: zoo.GoogLeNet(2, 3, width=8, size=65, dropout=0.0),
     "GroupBlock": lambda: zoo.GroupBlock(zoo.Lifting(2, 4), 4, pools=True),
@@ -146,6 +147,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "ViT": lambda: zoo.ViT(
         2, 3, size=(8, 8), patch=4, hidden_size=4, heads=2, feedforward_size=5, layers=1
     ),
+    "WaveNet": lambda: zoo.WaveNet(3, 4, layers=2, levels=5),
 }
 """Blocks whose sizes have meanings of their own."""
 GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -476,6 +478,7 @@ NOT_NETWORKS = {
         *("RBM", "SoftmaxRegression", "SparseCoding", "Word2Vec", "WordVectors"),
         *("PCA", "ProbabilisticPCA", "RBM", "SVC", "SoftmaxRegression", "Word2Vec", "WordVectors"),
     ),
+    "a network laid out for one sample at a time, without gradients": ("Queues",),
     "parameters of a distribution, with the steps of EM": ("Factors", "Gaussians"),
     "kernels of support vector machines, and columns of their matrices": ("Columns", "Kernel"),
     "simulators of spikes and populations, from numbers to recordings, without gradients": (

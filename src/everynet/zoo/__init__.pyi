@@ -3,6 +3,7 @@
 
 from everynet.nn.lion import Lion as Lion
 from everynet.zoo import adversarial as adversarial
+from everynet.zoo import audio as audio
 from everynet.zoo import classic as classic
 from everynet.zoo import dialogue as dialogue
 from everynet.zoo import feedforward as feedforward
@@ -21,6 +22,10 @@ from everynet.zoo import translation as translation
 from everynet.zoo import vision as vision
 from everynet.zoo.adversarial.attacks import OnPixels as OnPixels
 from everynet.zoo.adversarial.trades import SmallCNN as SmallCNN
+from everynet.zoo.audio.wavenet import CausalConv1d as CausalConv1d
+from everynet.zoo.audio.wavenet import GatedLayer as GatedLayer
+from everynet.zoo.audio.wavenet import WaveNet as WaveNet
+from everynet.zoo.audio.wavenet_generation import Queues as Queues
 from everynet.zoo.classic.bayes import BayesianRegression as BayesianRegression
 from everynet.zoo.classic.bayes import BetaBernoulli as BetaBernoulli
 from everynet.zoo.classic.factor import FactorAnalysis as FactorAnalysis

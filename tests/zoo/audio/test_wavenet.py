@@ -9,7 +9,6 @@ from torch import nn
 from torch.nn.functional import conv1d, conv_transpose1d, one_hot, pad
 
 import everynet
-from everynet.data.dataset import Data
 from everynet.data.sounds import wav
 from everynet.nn import mu_law
 from everynet.system.errors import UserError
@@ -240,11 +239,9 @@ def test_the_likeliest_class_is_found():
     sounds = (32767 * mu_law.decode(levels)).round().short().repeat_interleave(7)
     starts = torch.arange(0, 36, 7)
     labels = torch.tensor([[0], [1], [0], [1], [0]])
-    recipe = NextSample(window=7)
-    data = replace(
-        Data.none(), splits=dict.fromkeys(("train", "valid", "test"), (sounds, starts, labels)),
-        sampler=recipe.dataset().sampler, prepare=recipe.dataset().prepare, eval_batch_size=2,
-    )  # fmt: skip
+    like = NextSample(data="tones:100").dataset()
+    splits = dict.fromkeys(("train", "valid", "test"), (sounds, starts, labels))
+    data = replace(like, splits=splits, batch_size=2, eval_batch_size=2)
     ((likely, true),) = classify(Loudness(), data, "test")
     assert likely.tolist() == true.tolist() == [0, 1, 0, 1, 0]
     ((likely, true),) = classify(Loudness(), data, "test", 3)
@@ -318,7 +315,7 @@ def test_objective_leaves_padding_out():
 
 
 def test_training_sees_stretches_and_evaluation_whole_clips():
-    data = NextSample(data="tones:40", window=50).dataset()
+    data = NextSample(data="tones:100", window=50).dataset()
     x, lengths, labels = data.train(0)
     assert x.shape == (8, 50)
     assert labels.shape == (8, 2)
@@ -464,6 +461,6 @@ def test_transcripts_are_refused(tmp_path):
 
 
 @pytest.mark.slow
-def test_learns_tones():
-    run = everynet.run("wavenet", steps=300)
+def test_learns_tones(tmp_path):
+    run = everynet.run(everynet.recipe("wavenet", steps=300), tmp_path)
     assert run.metrics["class_accuracy"] > 0.5

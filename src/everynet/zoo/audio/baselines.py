@@ -25,7 +25,7 @@ from everynet.nn import mu_law
 
 ORDER = 16
 _PIECE = 2**18  # samples at once
-Clips = tuple[Float[Tensor, " samples"], Int64[Tensor, " starts"]]
+Clips = tuple[Float[Tensor, " _"], Int64[Tensor, " _"]]
 """Sounds one after the other, and where each begins (and the last ends)."""
 
 

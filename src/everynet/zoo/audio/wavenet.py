@@ -280,7 +280,7 @@ COMPARED = 60
 """Validation clips whose likelihoods are compared in a picture."""
 
 
-class StretchesThenWhole(Clips):
+class _StretchesThenWhole(Clips):
     """Trains on a stretch of each clip, at another place each epoch; evaluates on whole clips."""
 
     def evaluation(self, split: Batch, batch_size: int, at_once: int) -> Iterator[Batch]:
@@ -352,7 +352,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
                 "class, because a class is what the sound is conditioned on; transcripts are for "
                 "`speech`"
             )
-        return replace(data, sampler=StretchesThenWhole(self.window), eval_batch_size=16)
+        return replace(data, sampler=_StretchesThenWhole(self.window), eval_batch_size=16)
 
     def model(self, data: Data) -> WaveNet:
         kinds = (len(data.spec["classes"]), len(data.spec["speakers"]))
@@ -583,7 +583,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     def tiny(self) -> Self:
         small = super().tiny()
         return replace(
-            small, data="tones:40", window=64, channels=4, skip_channels=4, blocks=1, layers=3,
+            small, data="tones:100", window=64, channels=4, skip_channels=4, blocks=1, layers=3,
             clips=4, held_out="",
         )  # fmt: skip
 
@@ -715,6 +715,10 @@ RECIPES = {
     "wavenet": NextSample(
         goal="nats <= 3.5 and gain >= 0.1 and class_accuracy >= 0.5",
         covers=("R39", "R40", "R41", "R42"),
+    ),
+    "wavenet-music": NextSample(
+        data="music-clip", rate=8000, window=4000, channels=64, blocks=3, steps=3000, batch_size=16,
+        lr=1e-3, warmup=200, goal="nats <= 4.5 and gain >= 0", covers=("R41", "R42"),
     ),
     "wavenet-digits": NextSampleOfDigits(
         data="spoken-digits", window=4096, channels=64, blocks=3, steps=6000, batch_size=32,

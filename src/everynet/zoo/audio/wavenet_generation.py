@@ -92,6 +92,7 @@ class Queues:
     reads. v covers `more` samples beyond it.
     """
 
+    @torch.no_grad()
     def __init__(
         self,
         model: WaveNet,
@@ -139,6 +140,7 @@ class Queues:
             rows = start + times % d
             self.ring[rows.to(x.device)] = h[:, :, -len(times) :].permute(2, 0, 1)
 
+    @torch.no_grad()
     def step(
         self,
         last: Int64[Tensor, "batch 2"],
@@ -170,6 +172,7 @@ class Queues:
             s = torch.addmm(bias, s.relu(), weight)
         return s
 
+    @torch.no_grad()
     def eager(
         self, uniforms: Float[Tensor, "batch steps"], temperature: float
     ) -> Int64[Tensor, "batch steps"]:
@@ -183,6 +186,7 @@ class Queues:
         self.time += len(made)
         return torch.stack(made, 1)
 
+    @torch.no_grad()
     def replayed(
         self, uniforms: Float[Tensor, "batch steps"], temperature: float
     ) -> Int64[Tensor, "batch steps"]:
@@ -217,6 +221,7 @@ class Queues:
         self.time += steps
         return made.T.contiguous()
 
+    @torch.no_grad()
     def weights(self) -> kernel.Weights:
         """The same weights for the compiled loop."""
         n, c = len(self.skip), self.channels
@@ -240,6 +245,7 @@ class Queues:
             output_bias=output_bias,
         )
 
+    @torch.no_grad()
     def compiled(
         self, uniforms: Float[Tensor, "batch steps"], temperature: float
     ) -> Int64[Tensor, "batch steps"]:
