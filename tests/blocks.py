@@ -69,6 +69,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "Autoencoder": lambda: zoo.Autoencoder((6, 5, 3)),
     "AuxiliaryHead": lambda: zoo.AuxiliaryHead(2, 3, 4, 14),
     "Backward": lambda: zoo.Backward(zoo.LSTM(3, 4)),
+    "BandEnergies": lambda: zoo.BandEnergies(2, 2),
     "BERT": lambda: zoo.BERT(7, **_TRANSFORMER),
     "BERTClassifier": lambda: zoo.BERTClassifier(7, 3, **_TRANSFORMER),
     "BernoulliDecoder": lambda: zoo.BernoulliDecoder(nn.Linear(2, 6)),

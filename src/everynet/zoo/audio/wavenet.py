@@ -35,7 +35,7 @@ van den Oord et al. (2016), "WaveNet: a generative model for raw audio", arXiv:1
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -364,9 +364,13 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     def extra(self, model: WaveNet) -> EMA[WaveNet]:
         return EMA(model, self.decay)
 
+    def features(self, x: Float[Tensor, "batch time"]) -> Tensor | None:
+        """The features of sounds that the network is given besides labels; here none."""
+        return None
+
     def objective(self, model: WaveNet, batch: Batch) -> Terms:
         x, lengths, labels = batch
-        losses = sample_losses(model, mu_law.encode(x), model.one_hot(labels))
+        losses = sample_losses(model, mu_law.encode(x), model.one_hot(labels), self.features(x))
         heard = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         return {"nats": (losses * heard).sum() / heard.sum()}
 
@@ -375,7 +379,9 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         x, lengths, labels = batch
         losses, heard = [], torch.arange(x.shape[1], device=x.device) < lengths[:, None]
         for rows in torch.arange(len(x), device=x.device).split(max(1, AT_ONCE // x.shape[1])):
-            some = sample_losses(model, mu_law.encode(x[rows]), model.one_hot(labels[rows]))
+            some = sample_losses(
+                model, mu_law.encode(x[rows]), model.one_hot(labels[rows]), self.features(x[rows])
+            )
             losses.append(some[heard[rows]])
         return {"nats": torch.cat(losses)}
 
@@ -397,7 +403,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         found = {
             "histogram": histogram, "autoregression": linear, "gain": min(histogram, linear) - nats
         }  # fmt: skip
-        answers = classify(model, data, "test", clips or self.clips)
+        answers = classify(model, data, "test", clips or self.clips, features=self.features)
         names = ("class_accuracy", "speaker_accuracy")
         for name, (likely, true) in zip(names, answers, strict=False):
             found[name] = (likely == true).double().mean().item()
@@ -415,7 +421,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
             if not len(x):
                 raise UserError("a clip must hold at least one sample; this one is empty")
             lengths = torch.tensor([len(x)], device=x.device)
-            table = log_likelihoods(model, x[None], lengths).cpu()
+            table = log_likelihoods(model, x[None], lengths, self.features(x[None])).cpu()
             answer: dict[str, Any] = {"nats": -table.max().item() / len(x)}
             for axis, (kind, names) in enumerate(_kinds(spec).items()):
                 every = marginal(table, axis)[0]
@@ -457,9 +463,10 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         seconds: float,
         temperature: float,
         start: Inputs = (),
+        v: Float[Tensor, "n features frames"] | None = None,
     ) -> list[Tensor]:
-        """What `sample` makes; `wanted` says the class and the speaker, "" for any."""
-        from everynet.zoo.audio.wavenet_generation import generate  # noqa: PLC0415 -- of this file
+        """What `sample` makes, by features if there are some; `wanted` names class and speaker."""
+        from everynet.zoo.audio.wavenet_generation import generate  # noqa: PLC0415 -- from here
 
         steps = round(seconds * spec["rate"])
         if not 1 <= n <= 10_000:
@@ -485,7 +492,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
             x = [silence if p is None else torch.cat([silence, p]) for p in prompts[rows]]
             levels = generate(
                 model, torch.stack(x), uniforms[rows], g=model.one_hot(labels[rows]),
-                temperature=temperature,
+                v=None if v is None else v[rows], temperature=temperature,
             )  # fmt: skip
             whole = torch.cat([torch.stack(x)[:, 1:], levels], 1)
             made += [*mu_law.decode(whole, dtype=torch.float32).cpu()]
@@ -506,9 +513,11 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         names = [n[int(k)] for n, k in zip(_kinds(spec).values(), labels, strict=False)]
         wanted = dict(zip(_kinds(spec), names, strict=True))
         generator = torch.Generator().manual_seed(self.seed)
+        v = self.features(x[None])
         made = self.generate(
-            model, spec, generator, wanted, n=2, seconds=frames / spec["rate"], temperature=1.0
-        )
+            model, spec, generator, wanted, n=2, seconds=frames / spec["rate"], temperature=1.0,
+            v=None if v is None else v.expand(2, -1, -1),
+        )  # fmt: skip
         clips = {"real": x.cpu(), "generated": made[0], "generated, again": made[1]}
         return draw_sounds(clips, spec["rate"]), {"labels": ", ".join(names)}
 
@@ -522,7 +531,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         none lies beyond the receptive field of {field}.
         """
         x, labels = _longest_clip(data)
-        reach = gradient_reach(model, x[None], labels[None])
+        reach = gradient_reach(model, x[None], labels[None], self.features(x[None]))
         near = max(1, model.receptive_field // 10)
         share = float(reach[:near].sum() / reach.sum())
         figure = draw_field([d for d in model.dilations if d <= 8][:4], reach, len(reach))
@@ -539,13 +548,14 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         """
         x, labels = _clip(data, 0)
         levels = after_silence(mu_law.encode(x[None]), model.levels)
-        g = model.one_hot(labels[None])
-        states, _ = model.run_layers(model.enter(levels), g)
+        g, v = model.one_hot(labels[None]), self.features(x[None])
+        states, _ = model.run_layers(model.enter(levels), g, v)
+        y = None if v is None else model.local(v, len(x))
         some = sorted({len(states) // 5, len(states) - 1})
         gates = {}
         for number in some:
             layer = cast("GatedLayer", model.layers[number])
-            a, c = layer.gates(states[number], g)
+            a, c = layer.gates(states[number], g, y)
             gates[f"dilation {model.dilations[number]}"] = (a[0].tanh().cpu(), c[0].sigmoid().cpu())
         figure = draw_gates(x.cpu(), gates, data.spec["rate"])
         return figure, {"first": model.dilations[some[0]], "last": model.dilations[some[-1]]}
@@ -574,7 +584,8 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
 
     def _confusion(self, model: WaveNet, data: Data, kind: str) -> Figure:
         names = _kinds(data.spec)
-        found = dict(zip(names, classify(model, data, "valid", COMPARED), strict=True))
+        answers = classify(model, data, "valid", COMPARED, features=self.features)
+        found = dict(zip(names, answers, strict=True))
         likely, true = found[kind]
         size = len(names[kind])
         counts = torch.bincount(true * size + likely, minlength=size * size).view(size, size)
@@ -616,7 +627,10 @@ class NextSampleOfDigits(NextSample):
 
 
 def log_likelihoods(
-    model: WaveNet, x: Float[Tensor, "batch time"], lengths: Int64[Tensor, " batch"]
+    model: WaveNet,
+    x: Float[Tensor, "batch time"],
+    lengths: Int64[Tensor, " batch"],
+    v: Float[Tensor, "batch features frames"] | None = None,
 ) -> Float[Tensor, "batch ..."]:
     """The log-likelihood of each whole clip under every combination of labels."""
     levels, sizes, device = mu_law.encode(x), model.conditions, x.device
@@ -627,7 +641,8 @@ def log_likelihoods(
     found = []
     for some in torch.arange(len(rows)).split(max(1, AT_ONCE // x.shape[1])):
         which = rows[some].to(device)
-        losses = sample_losses(model, levels[which], model.one_hot(labels[some.to(device)]))
+        g, own = model.one_hot(labels[some.to(device)]), None if v is None else v[which]
+        losses = sample_losses(model, levels[which], g, own)
         found.append(-(losses * heard[which]).double().sum(1))
     return torch.cat(found).view(len(x), *sizes)
 
@@ -640,14 +655,24 @@ def marginal(table: Float[Tensor, "batch ..."], kind: int) -> Float[Tensor, "bat
     return table
 
 
+def no_features(x: Float[Tensor, "batch time"]) -> Tensor | None:
+    """What a network without local conditioning is given of sounds."""
+    return None
+
+
 def classify(
-    model: WaveNet, data: Data, split: str, clips: int = 0
+    model: WaveNet,
+    data: Data,
+    split: str,
+    clips: int = 0,
+    *,
+    features: Callable[[Tensor], Tensor | None] = no_features,
 ) -> list[tuple[Int64[Tensor, " clips"], Int64[Tensor, " clips"]]]:
     """For each kind of label what makes clips of a split likeliest, and what they are."""
     batches = data.batches(split) if not clips else data.sample(split, clips)
     tables, labels = [], []
     for x, lengths, label in batches:
-        tables.append(log_likelihoods(model, x, lengths))
+        tables.append(log_likelihoods(model, x, lengths, features(x)))
         labels.append(label)
     table, label = torch.cat(tables).cpu(), torch.cat(labels).cpu()
     return [
@@ -672,13 +697,16 @@ def choose_labels(
 
 
 def gradient_reach(
-    model: WaveNet, x: Float[Tensor, "batch time"], labels: Int64[Tensor, "batch kinds"]
+    model: WaveNet,
+    x: Float[Tensor, "batch time"],
+    labels: Int64[Tensor, "batch kinds"],
+    v: Float[Tensor, "batch features frames"] | None = None,
 ) -> Float[Tensor, " back"]:
     """The size of the gradient of log p of the last samples by what came in 1, 2 .. before."""
     levels = mu_law.encode(x)
     with torch.enable_grad():
         h = model.enter(after_silence(levels, model.levels)).detach().requires_grad_()
-        _, s = model.run_layers(h, model.one_hot(labels))
+        _, s = model.run_layers(h, model.one_hot(labels), v)
         logits = model.head(s)
         some = torch.arange(x.shape[1] - 1, x.shape[1] // 2, -max(1, x.shape[1] // 16))
         total = torch.zeros(x.shape[1], dtype=torch.double)
