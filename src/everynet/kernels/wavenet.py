@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -75,11 +75,10 @@ def generate(  # noqa: PLR0917 -- what the loop takes, in its order
     batch, steps = given.shape
     made = torch.empty(batch, steps, dtype=torch.int64)
     logits = torch.empty(batch, len(weights.output))
-    arrays = [getattr(weights, part.name).numpy() for part in fields(Weights)]
-    _generate(
-        *arrays, dilations.numpy(), ring.numpy(), last.numpy(), time, bias.numpy(), given.numpy(),
-        np.float32(temperature), made.numpy(), logits.numpy(),
-    )  # fmt: skip
+    arrays: list[Any] = [getattr(weights, part.name).numpy() for part in fields(Weights)]
+    arrays += [dilations.numpy(), ring.numpy(), last.numpy(), time, bias.numpy(), given.numpy()]
+    arrays += [np.float32(temperature), made.numpy(), logits.numpy()]
+    _generate(*arrays)
     return made, logits
 
 

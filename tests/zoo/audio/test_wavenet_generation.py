@@ -8,7 +8,7 @@ from everynet.zoo.audio.wavenet import WaveNet
 from everynet.zoo.audio.wavenet_generation import Queues, draw, generate, generate_naively
 
 pytestmark = pytest.mark.covers("R42")
-STEPS = 70
+STEPS = 40
 
 
 def network(dtype=torch.float32, **given):
@@ -30,7 +30,7 @@ def inputs(net, prompt, batch=3):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("prompt", [1, 2, 7, 50])
+@pytest.mark.parametrize("prompt", [1, 2, 45])
 @pytest.mark.parametrize("features", [0, 2])
 def test_equal_to_the_naive_one_sample_by_sample(dtype, prompt, features):
     net = network(dtype, features=features)
@@ -39,7 +39,7 @@ def test_equal_to_the_naive_one_sample_by_sample(dtype, prompt, features):
     assert torch.equal(generate(net, x, u, g=g, v=v), expected)
     queues = Queues(net, x, g=g, v=v, more=STEPS)
     assert torch.equal(queues.eager(u.to(dtype), 1.0), expected)
-    assert len(expected.unique()) > 10
+    assert len(expected.unique()) > 8
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 3.0])

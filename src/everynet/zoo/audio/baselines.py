@@ -69,7 +69,8 @@ def log_between(
     flip = low > 0  # Phi(high) - Phi(low) = Phi(-low) - Phi(-high), which are not both near 1
     low, high = torch.where(flip, -high, low), torch.where(flip, -low, high)
     upper, lower = torch.special.log_ndtr(high), torch.special.log_ndtr(low)
-    return upper + (-(lower - upper).exp()).log1p()  # (3)
+    between: Tensor = upper + (-(lower - upper).exp()).log1p()  # (3)
+    return between
 
 
 def _pasts(

@@ -71,7 +71,7 @@ class CausalConv1d(nn.Module):
         self.conv = nn.Conv1d(in_channels, out_channels, kernel_size, dilation=dilation)
 
     def forward(
-        self, h: Float[Tensor, "batch in_channels time"]
+        self, h: Float[Tensor, "batch channels time"]
     ) -> Float[Tensor, "batch out_channels time"]:
         output: Tensor = self.conv(pad(h, (self.past, 0)))  # (2)
         return output
@@ -309,11 +309,11 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
 
     data: str = "tones"
     """A known set of sounds, or a folder with one subfolder of sound files for each class."""
-    rate: int = 0
+    sample_rate: int = 0
     """Hz that clips are resampled to; 0 is the rate of the files."""
     held_out: str = ""
     """A speaker who alone is the test."""
-    window: int = 1600
+    window: int = 1024
     """Samples of a clip that an update sees; whole clips are evaluated."""
     channels: int = 32
     """Numbers h of each layer."""
@@ -328,7 +328,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     clips: int = 0
     """Test clips that are classified by likelihood at the end; 0 takes all of them."""
 
-    steps: int = 1500
+    steps: int = 1000
     batch_size: int = 8
     lr: float = 2e-3
     schedule: str = "cosine"
@@ -343,8 +343,8 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data, kind="sound", batch_size=self.batch_size, seed=self.seed, rate=self.rate,
-            window=self.window, held_out=self.held_out,
+            self.data, kind="sound", batch_size=self.batch_size, seed=self.seed,
+            rate=self.sample_rate, window=self.window, held_out=self.held_out,
         )  # fmt: skip
         if data.spec["task"] != "classification":
             raise UserError(
@@ -481,7 +481,8 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
                 "to 10; 1 is as learned"
             )
         device = model.now.weight.device
-        prompts = [mu_law.encode(one.to(device)) for one in start] or [None] * n
+        prompts = [mu_law.encode(one.to(device)) for one in start]
+        prompts = prompts or [torch.zeros(0, dtype=torch.long, device=device)] * n
         labels = choose_labels(spec, wanted, len(prompts), generator).to(device)
         uniforms = torch.rand(len(prompts), steps, generator=generator).to(device)
         silence = torch.full((1,), model.levels // 2, device=device)
@@ -489,7 +490,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         together = len(prompts) if not len(start) else 1  # prompts differ in length
         for first in range(0, len(prompts), together):
             rows = slice(first, first + together)
-            x = [silence if p is None else torch.cat([silence, p]) for p in prompts[rows]]
+            x = [torch.cat([silence, prompt]) for prompt in prompts[rows]]
             levels = generate(
                 model, torch.stack(x), uniforms[rows], g=model.one_hot(labels[rows]),
                 v=None if v is None else v[rows], temperature=temperature,
@@ -524,11 +525,10 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     def picture_field(
         self, model: WaveNet, data: Data, history: History
     ) -> tuple[Figure, dict[str, str]]:
-        """Above, what one output reads in the layers of dilation up to 8: each reads two values.
+        """What one output reads, layer by layer, and the gradient of log p by distance.
 
-        Below, the size of the gradient of log p of a sample with respect to what came in k samples
-        before, a mean over validation sound. Of it {share} lies within the last {near} samples;
-        none lies beyond the receptive field of {field}.
+        Each value reads two of the layer below. Of the gradient, {share} lies within the last
+        {near} samples, and none lies beyond the receptive field of {field}.
         """
         x, labels = _longest_clip(data)
         reach = gradient_reach(model, x[None], labels[None], self.features(x[None]))
@@ -745,8 +745,8 @@ RECIPES = {
         covers=("R39", "R40", "R41", "R42"),
     ),
     "wavenet-music": NextSample(
-        data="music-clip", rate=8000, window=4000, channels=64, blocks=3, steps=3000, batch_size=16,
-        lr=1e-3, warmup=200, goal="nats <= 4.5 and gain >= 0", covers=("R41", "R42"),
+        data="music-clip", sample_rate=8000, window=4000, channels=64, blocks=3, steps=3000,
+        batch_size=16, lr=1e-3, warmup=200, goal="nats <= 4.5 and gain >= 0", covers=("R41", "R42"),
     ),
     "wavenet-digits": NextSampleOfDigits(
         data="spoken-digits", window=4096, channels=64, blocks=3, steps=6000, batch_size=32,

@@ -1,7 +1,7 @@
 """Sound from a WaveNet, sample by sample, from what each layer remembers of the past.
 
-    x_t ~ softmax(log p(. | x_1 .. x_{t-1}) / T)        (1)  one sample, at temperature T
-    q_l[t mod d_l] = h_{l,t}, read before it is written (2)  the last d inputs of layer l
+    x_t ~ softmax(log p(. | x_1 .. x_{t-1}) / T)          (1)  one sample, at temperature T
+    q_l[t mod d_l] = h_{l,t}, read before it is written   (2)  the last d inputs of layer l
 
 Asked anew for each sample, a network of receptive field R computes R values of every layer for one
 number; with (2) it computes one. On the CPU a compiled loop does it (`kernels/wavenet.py`), and
@@ -106,7 +106,7 @@ class Queues:
         self.model, self.levels = model, model.levels
         self.dilations = torch.tensor(model.dilations, device=x.device)
         self.starts = self.dilations.cumsum(0) - self.dilations
-        weight, n = model.now.weight, len(layers)
+        weight, n = model.now.weight.detach(), len(layers)
         self.channels = weight.shape[1]
         none = torch.zeros_like(weight[:1])
         self.before, self.now = torch.cat([model.before.weight, none]), weight
@@ -162,7 +162,8 @@ class Queues:
             z = a.tanh() * c.sigmoid()
             units.append(z)
             if residual is not None:
-                h = h + torch.addmm(residual.bias, z, residual.weight[:, :, 0].T)
+                matrix, offset = _matrix(residual)
+                h = h + torch.addmm(offset, z, matrix)
         self.ring.index_copy_(0, places, torch.stack(read))  # (2)
         s = torch.addmm(
             self.skip_bias.sum(0), torch.cat(units, 1), self.skip.transpose(1, 2).flatten(0, 1)
