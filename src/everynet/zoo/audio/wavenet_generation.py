@@ -212,8 +212,10 @@ class Queues:
             advance()  # libraries get ready before anything is recorded
         torch.cuda.current_stream().wait_stream(aside)
         graph = torch.cuda.CUDAGraph()
+        torch._C._cuda_clearCublasWorkspaces()  # those of the graph are its own
         with torch.cuda.graph(graph):
             advance()
+        torch._C._cuda_clearCublasWorkspaces()
         self.ring.copy_(ring)
         self.last.copy_(last)
         count.zero_()
@@ -279,4 +281,4 @@ def _local(model: WaveNet, layers: Iterable[GatedLayer], v: Tensor, time: int) -
 
 def _matrix(conv: nn.Conv1d) -> tuple[Tensor, Tensor]:
     """The matrix that a convolution of one sample multiplies rows with, and its bias."""
-    return conv.weight[:, :, 0].T, cast("Tensor", conv.bias)
+    return conv.weight.detach()[:, :, 0].T, cast("Tensor", conv.bias).detach()
