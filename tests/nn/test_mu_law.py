@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from everynet.nn import mu_law
 
 ALL = torch.arange(256)
-pytestmark = pytest.mark.covers("R40")
 
 
 def sound(points=20_001):
@@ -50,6 +49,7 @@ def test_every_level_comes_back():
         assert (mu_law.encode(mu_law.decode(n, levels), levels) == n).all()
 
 
+@pytest.mark.covers("R40")
 @given(st.floats(-1, 1), st.sampled_from([4, 16, 256]))
 def test_round_trip_within_its_bound(value, levels):
     x = torch.tensor([value], dtype=torch.double)
@@ -78,6 +78,7 @@ def test_edges_part_the_levels():
     assert (mu_law.encode(inside + 1e-12) == ALL[1:]).all()
 
 
+@pytest.mark.covers("R40")
 def test_quiet_sound_is_heard_better_than_by_uniform_levels():
     t = torch.arange(8000, dtype=torch.double) / 8000
     wave = (2 * math.pi * 220 * t).sin()

@@ -9,8 +9,6 @@ import everynet
 from everynet.system.errors import UserError
 from everynet.zoo.audio.vocoder import EPS, BandEnergies
 
-pytestmark = pytest.mark.covers("R41")
-
 
 def test_a_sine_is_in_its_band_and_as_strong_as_it_is():
     hop, bands = 16, 4
@@ -41,6 +39,7 @@ def test_by_hand_and_silence():
     )
 
 
+@pytest.mark.covers("R41")
 def test_samples_follow_clips():
     recipe = everynet.recipe("wavenet-vocoder").tiny()
     data = recipe.dataset()

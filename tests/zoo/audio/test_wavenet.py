@@ -77,6 +77,7 @@ def test_entry_is_a_causal_convolution_of_one_hot_vectors():
     torch.testing.assert_close(net.enter(x), conv(one_hot(x, 16).transpose(1, 2).double()))
 
 
+@pytest.mark.covers("R41")
 def test_gated_layer_by_hand():
     torch.manual_seed(0)
     layer = GatedLayer(3, 4, 2, conditions=2, features=1).double()

@@ -7,7 +7,6 @@ from everynet.kernels import wavenet as kernel
 from everynet.zoo.audio.wavenet import WaveNet
 from everynet.zoo.audio.wavenet_generation import Queues, draw, generate, generate_naively
 
-pytestmark = pytest.mark.covers("R42")
 STEPS = 40
 
 
@@ -29,6 +28,7 @@ def inputs(net, prompt, batch=3):
     return x, torch.rand(batch, STEPS).double(), g, v
 
 
+@pytest.mark.covers("R42")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("prompt", [1, 2, 45])
 @pytest.mark.parametrize("features", [0, 2])

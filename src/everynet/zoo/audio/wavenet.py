@@ -563,18 +563,17 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     def picture_mu_law(
         self, model: WaveNet, data: Data, history: History
     ) -> tuple[Figure, dict[str, str]]:
-        """Compression by mu-law, how far each level is from what it stands for, and the noise.
+        """Compression by mu-law, half the width of each level, and the noise by loudness.
 
-        Validation sound is made louder and quieter: at {loudness} dB below full scale, {ours} dB of
-        signal to noise by mu-law are {uniform} dB by 256 levels at equal distances.
+        Of validation sound with a peak {loudness} dB below full scale, mu-law leaves {ours} dB of
+        signal to noise, and 256 levels at equal distances leave {uniform} dB.
         """
-        stream = data.splits["valid"][0][: 2**16].cpu()
-        return draw_mu_law(wav.to_floats(stream.numpy()))
+        return draw_mu_law(_floats(data.splits["valid"])[0][: 2**16].cpu())
 
     def picture_classes(self, model: WaveNet, data: Data, history: History) -> Figure:
         """The class that makes each of some validation clips likeliest, by the class it has.
 
-        No network was trained to classify: p(class | sound) follows from p(sound | class).
+        The network was not trained to classify: it says how likely a sound is, given its class.
         """
         return self._confusion(model, data, "class")
 

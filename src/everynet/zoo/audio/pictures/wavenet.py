@@ -11,7 +11,6 @@ import torch
 from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from numpy.typing import NDArray
 from torch import Tensor
 
 from everynet.nn import mu_law
@@ -159,15 +158,14 @@ def draw_gates(x: Float[Tensor, " time"], gates: Gates, rate: int) -> Figure:
     return figure
 
 
-def draw_mu_law(sound: NDArray[np.float32]) -> tuple[Figure, dict[str, str]]:
+def draw_mu_law(sound: Float[Tensor, " time"]) -> tuple[Figure, dict[str, str]]:
     """The curve of compression, the error of each level, and the noise by loudness."""
     x = torch.linspace(-1, 1, 801).double()
     edges = mu_law.level_edges(dtype=torch.double)[1:-1]
     levels = torch.arange(1, mu_law.LEVELS - 1)
     width = (edges.diff() / 2).abs()
     uniform = torch.full_like(width, 1 / (mu_law.LEVELS - 1))
-    wave = torch.from_numpy(sound).double()
-    wave = wave / wave.abs().max().clamp(min=1e-9)
+    wave = sound.double() / sound.double().abs().max().clamp(min=1e-9)
     decibels = torch.arange(-60, 1, 3).double()
     ours, equal = [], []
     for loudness in decibels:
