@@ -458,5 +458,6 @@ def test_transcripts_are_refused(tmp_path):
 
 @pytest.mark.slow
 def test_learns_tones(tmp_path):
-    run = everynet.run(everynet.recipe("wavenet", steps=300), tmp_path)
-    assert run.metrics["class_accuracy"] > 0.5
+    run = everynet.run(everynet.recipe("wavenet"), tmp_path)
+    print(run.metrics, run.folder)
+    assert run.reached, run.metrics
