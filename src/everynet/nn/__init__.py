@@ -23,6 +23,7 @@ from everynet.nn.heads import Head, head
 from everynet.nn.layer_outputs import LayerOutputs
 from everynet.nn.layers import Layer, LayerTable, activations, layer_table
 from everynet.nn.lion import Lion
+from everynet.nn.log_mel import LogMel, mel_filters
 from everynet.nn.positions import LearnedPositions, SinusoidalPositions, sinusoidal
 from everynet.nn.recurrent import last_states, reverse_sequences, unroll
 from everynet.nn.row_sparse import RowAdagrad
@@ -43,12 +44,13 @@ from everynet.nn.transformer import (
 __all__ = [
     "AdditiveScore", "Candidates", "ConvNormReLU", "ConvReLU", "DecoderLayer", "EncoderLayer",
     "FeedForward", "Frozen", "Head", "KeyValueCache", "Layer", "LayerOutputs", "LayerTable",
-    "LearnedPositions", "Lion", "MemoryCache", "MultiHeadAttention", "PreNormDecoderLayer",
-    "PreNormEncoderLayer", "RowAdagrad", "SinusoidalPositions", "WindowedAttention", "activations",
-    "attend", "banded_mask", "causal_mask", "chunked_cross_entropy", "head", "importance_softmax",
-    "init_he_weights", "last_states", "layer_table", "noise_contrastive", "padding_mask",
-    "record_weights", "reverse_sequences", "sampled_softmax", "schedules", "score_cosine",
-    "score_dot", "score_scaled_dot", "sinusoidal", "unroll",
+    "LearnedPositions", "Lion", "LogMel", "MemoryCache", "MultiHeadAttention",
+    "PreNormDecoderLayer", "PreNormEncoderLayer", "RowAdagrad", "SinusoidalPositions",
+    "WindowedAttention", "activations", "attend", "banded_mask", "causal_mask",
+    "chunked_cross_entropy", "head", "importance_softmax", "init_he_weights", "last_states",
+    "layer_table", "mel_filters", "noise_contrastive", "padding_mask", "record_weights",
+    "reverse_sequences", "sampled_softmax", "schedules", "score_cosine", "score_dot",
+    "score_scaled_dot", "sinusoidal", "unroll",
 ]  # fmt: skip
 
 

@@ -192,7 +192,10 @@ class Sound(Kind[Sounds]):
             return None
         rate = like["rate"] if like else rate
         if rate <= 0:
-            raise UserError(f"rate ({rate}) must be given with clips in memory: samples a second")
+            raise UserError(
+                f"rate ({rate}) must be given with clips in memory, as sample_rate= of a recipe: "
+                "samples a second"
+            )
         labels = [str(label) for label in (y.tolist() if isinstance(y, np.ndarray) else y)]  # type: ignore[union-attr]  # columns have no use here
         found = [
             Clip(_in_memory(clip, n), rate, label)
@@ -267,7 +270,7 @@ class Sound(Kind[Sounds]):
             found.append(_floats(_as_learned(torch.from_numpy(sound), spec)))
         return names, found
 
-    def write(self, made: Sequence[Tensor], spec: Spec, path: Path) -> list[Path]:
+    def write(self, made: Sequence[Tensor] | Tensor, spec: Spec, path: Path) -> list[Path]:
         """Sounds from -1 to 1, each as a wav file of 16 bits; what is louder is clipped."""
         if path.suffix not in ("", ".wav"):
             raise UserError(f"--out ({shown(path)}) must end in .wav, because sound was made")
@@ -383,8 +386,8 @@ def _common_rate(samples: Sounds) -> int:
             if clip.rate != first.rate:
                 raise UserError(
                     f"{clip.place} ({clip.rate:,} Hz) must have the rate of {first.place} "
-                    f"({first.rate:,} Hz); or do rate={min(clip.rate, first.rate)}, which "
-                    "resamples all clips"
+                    f"({first.rate:,} Hz); or do sample_rate={min(clip.rate, first.rate)}, "
+                    "which resamples all clips"
                 )
     return first.rate
 

@@ -1,0 +1,251 @@
+"""Connectionist temporal classification: the sum over all alignments, forward and backward.
+
+A sequence of L symbols becomes S = 2 L + 1 states l'_1 .. l'_S, a blank before, between and after
+the symbols. With y_t(k) the probability of symbol k in frame t
+
+    a_t(s) = y_t(l'_s) (a_{t-1}(s) + a_{t-1}(s-1) + skip_s a_{t-1}(s-2))
+    b_t(s) = y_t(l'_s) (b_{t+1}(s) + b_{t+1}(s+1) + skip_{s+2} b_{t+1}(s+2))
+    p = a_T(S) + a_T(S-1)
+    -d log p / du_t(k) = y_t(k) - (1 / p) sum over s with l'_s = k of a_t(s) b_t(s) / y_t(k)
+
+where skip_s is 1 if l'_s is a symbol and another than l'_{s-2}, u are the logits and y is their
+softmax. A sequence that needs more frames than there are has the loss inf and the gradient 0.
+
+On the CPU a compiled loop goes through the frames once onward and once back, in logarithms and in
+float64, and gives loss and gradient at once. On cuda torch's own kernel takes its place, elsewhere
+the same recursion in torch.
+
+Graves et al. (2006), "Connectionist temporal classification", doi:10.1145/1143844.1143891,
+section 4.1.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from everynet.kernels.compiled import compiled
+from everynet.kernels.operator import gradients, operator
+
+NEVER = -1e300
+"""The logarithm of a probability of 0, with which can be reckoned."""
+
+
+def ctc_loss(
+    logits: Float[Tensor, "batch time symbols"],
+    lengths: Int[Tensor, " batch"],
+    targets: Int[Tensor, "batch longest"],
+    target_lengths: Int[Tensor, " batch"],
+    *,
+    blank: int = 0,
+) -> Float[Tensor, " batch"]:
+    """-log p(targets | logits) of each sequence, in nats; inf where no alignment is long enough.
+
+    Frames from `lengths` on, and symbols from `target_lengths` on, are not looked at.
+    """
+    batch, _, symbols = logits.shape
+    if not len(lengths) == len(targets) == len(target_lengths) == batch:
+        raise ValueError(
+            f"lengths, targets and target_lengths must have a row for each of the {batch} sequences"
+        )
+    if not 0 <= blank < symbols:
+        raise ValueError(f"blank ({blank}) must be from 0 to {symbols - 1}")
+    if logits.is_cuda:
+        return _by_torch(logits, lengths, targets, target_lengths, blank)
+    if logits.device.type != "cpu":
+        return ctc_by_loop(logits, lengths, targets, target_lengths, blank)
+    made = _operator(logits.contiguous(), lengths, targets, target_lengths, blank)
+    return made[:, 0]
+
+
+def _by_torch(
+    logits: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    """Torch's own, whose gradient by the logits is right because log_softmax stands before it."""
+    log_p = logits.float().log_softmax(2).transpose(0, 1)
+    loss = functional.ctc_loss(
+        log_p, targets, lengths, target_lengths, blank, "none", zero_infinity=True
+    )
+    possible = frames_needed(targets, target_lengths) <= lengths
+    return torch.where(possible, loss, math.inf).to(logits.dtype)
+
+
+def frames_needed(
+    targets: Int[Tensor, "batch longest"], target_lengths: Int[Tensor, " batch"]
+) -> Int[Tensor, " batch"]:
+    """The fewest frames in which each sequence fits: a blank stands between equal symbols."""
+    inside = torch.arange(1, targets.shape[1], device=targets.device) < target_lengths[:, None]
+    repeated = (targets[:, 1:] == targets[:, :-1]) & inside
+    return target_lengths + repeated.sum(1)
+
+
+def ctc_by_loop(
+    logits: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    """The forward recursion step by step in torch, which differentiates it."""
+    log_y = logits.log_softmax(2)
+    batch, longest = targets.shape
+    states = targets.new_full((batch, 2 * longest + 1), blank)
+    states[:, 1::2] = targets
+    skip = torch.zeros_like(states, dtype=torch.bool)
+    skip[:, 2:] = (states[:, 2:] != blank) & (states[:, 2:] != states[:, :-2])
+    emitted = log_y.gather(2, states[:, None].long().expand(-1, logits.shape[1], -1))
+    never = torch.full_like(emitted[:, 0], NEVER if logits.dtype == torch.float64 else -1e30)
+    a = torch.where(torch.arange(states.shape[1], device=states.device) < 2, emitted[:, 0], never)
+    for t in range(1, logits.shape[1]):
+        one = torch.cat([never[:, :1], a[:, :-1]], 1)
+        two = torch.where(skip, torch.cat([never[:, :2], a[:, :-2]], 1), never)
+        now = emitted[:, t] + torch.stack([a, one, two]).logsumexp(0)
+        a = torch.where((t < lengths)[:, None], now, a)
+    ends = torch.stack([2 * target_lengths, (2 * target_lengths - 1).clamp(min=0)], 1).long()
+    last = a.gather(1, ends)
+    alone = torch.stack([torch.zeros_like(target_lengths), target_lengths == 0], 1).bool()
+    last = torch.where(alone, never[:, :1], last)  # of no symbols the end is one state
+    loss = -last.logsumexp(1)
+    possible = (frames_needed(targets, target_lengths) <= lengths) & (lengths > 0)
+    return torch.where(possible, loss, torch.where(lengths + target_lengths > 0, math.inf, 0.0))
+
+
+# ------------------------------------------------------------------------------------- compiled
+
+
+def _ctc(
+    logits: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    """The loss of each sequence, and after it its gradient by the logits, in one row."""
+    batch, time, symbols = logits.shape
+    log_y = logits.double().log_softmax(2).numpy()
+    if batch and (int(lengths.max()) > time or int(target_lengths.max()) > targets.shape[1]):
+        raise ValueError(
+            f"lengths must be at most {time} and target_lengths at most {targets.shape[1]}: there "
+            "are no more"
+        )
+    inside = torch.arange(targets.shape[1]) < target_lengths[:, None]
+    if bool((inside & ((targets < 0) | (targets >= symbols) | (targets == blank))).any()):
+        raise ValueError(f"targets must be from 0 to {symbols - 1} and not the blank ({blank})")
+    made = np.zeros((batch, 1 + time * symbols))
+    _sum_alignments(
+        log_y, *(one.long().contiguous().numpy() for one in (lengths, targets, target_lengths)),
+        blank, made,
+    )  # fmt: skip
+    return torch.from_numpy(made).to(logits.dtype)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401 -- torch adds attributes to ctx
+    *given, ctx.blank = inputs
+    ctx.save_for_backward(*given, output)
+
+
+def _backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:  # noqa: ANN401 -- likewise
+    logits, lengths, targets, target_lengths, output = ctx.saved_tensors
+    if torch.is_grad_enabled():
+
+        def plain(logits: Tensor) -> Tensor:
+            return _plain(logits, lengths, targets, target_lengths, ctx.blank)
+
+        (by_logits,) = gradients(plain, (logits,), upstream)
+    else:
+        by_logits = (upstream[:, :1] * output[:, 1:]).view_as(logits)
+    return by_logits, None, None, None, None
+
+
+def _plain(
+    logits: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    loss = ctc_by_loop(logits, lengths, targets, target_lengths, blank)
+    return torch.cat([loss[:, None], torch.zeros_like(logits).flatten(1)], 1)
+
+
+def _fake(
+    logits: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int
+) -> Tensor:
+    batch, time, symbols = logits.shape
+    return logits.new_empty(batch, 1 + time * symbols)
+
+
+_operator = operator(_ctc, plain=_plain, fake=_fake, save=_save, backward=_backward)
+
+
+@compiled()
+def _join(x: float, y: float, z: float) -> float:
+    """log(e^x + e^y + e^z)."""
+    most = max(x, y, z)
+    if most <= NEVER / 2:
+        return NEVER
+    return most + math.log(math.exp(x - most) + math.exp(y - most) + math.exp(z - most))
+
+
+@compiled()
+def _go_on(log_y: NDArray[np.float64], label: NDArray[np.int64], blank: int) -> NDArray[np.float64]:
+    """The logarithm of a_t(s)."""
+    a = np.full((len(log_y), len(label)), NEVER)
+    for s in range(min(2, len(label))):
+        a[0, s] = log_y[0, label[s]]
+    for t in range(1, len(log_y)):
+        for s in range(len(label)):
+            one = a[t - 1, s - 1] if s > 0 else NEVER
+            skip = s > 1 and label[s] != blank and label[s] != label[s - 2]
+            joined = _join(a[t - 1, s], one, a[t - 1, s - 2] if skip else NEVER)
+            a[t, s] = max(joined + log_y[t, label[s]], NEVER)
+    return a
+
+
+@compiled()
+def _go_back(
+    b: NDArray[np.float64], log_y: NDArray[np.float64], label: NDArray[np.int64], blank: int
+) -> NDArray[np.float64]:
+    """The logarithm of b_t(s) / y_t(l'_s) from the y b of the frame after it."""
+    joined = np.full(len(label), NEVER)
+    for s in range(len(label)):
+        one = b[s + 1] + log_y[label[s + 1]] if s + 1 < len(label) else NEVER
+        skip = s + 2 < len(label) and label[s + 2] != blank and label[s + 2] != label[s]
+        two = b[s + 2] + log_y[label[s + 2]] if skip else NEVER
+        joined[s] = max(_join(b[s] + log_y[label[s]], one, two), NEVER)
+    return joined
+
+
+@compiled()
+def _sum_alignments(  # noqa: PLR0917 -- numba knows no keywords
+    log_y: NDArray[np.float64],
+    lengths: NDArray[np.int64],
+    targets: NDArray[np.int64],
+    target_lengths: NDArray[np.int64],
+    blank: int,
+    made: NDArray[np.float64],
+) -> None:
+    """Write the loss of each sequence, and after it its gradient by the logits."""
+    symbols = log_y.shape[2]
+    for row in range(log_y.shape[0]):
+        time, count = lengths[row], target_lengths[row]
+        label = np.full(2 * count + 1, blank)
+        for n in range(count):
+            label[2 * n + 1] = targets[row, n]
+        if time == 0:
+            made[row, 0] = np.inf if count else 0.0
+            continue
+        a = _go_on(log_y[row, :time], label, blank)
+        before = a[time - 1, 2 * count - 1] if count else NEVER
+        log_p = _join(a[time - 1, 2 * count], before, NEVER)
+        if log_p <= NEVER / 2:
+            made[row, 0] = np.inf
+            continue
+        made[row, 0] = -log_p
+        b = np.full(2 * count + 1, NEVER)
+        b[2 * count :] = 0.0
+        if count:
+            b[2 * count - 1] = 0.0
+        for t in range(time - 1, -1, -1):
+            if t < time - 1:
+                b = _go_back(b, log_y[row, t + 1], label, blank)
+            at = 1 + t * symbols
+            for k in range(symbols):
+                made[row, at + k] = math.exp(log_y[row, t, k])
+            for s in range(len(label)):
+                made[row, at + label[s]] -= math.exp(max(a[t, s] + b[s] - log_p, NEVER))
