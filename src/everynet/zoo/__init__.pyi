@@ -22,6 +22,9 @@ from everynet.zoo import translation as translation
 from everynet.zoo import vision as vision
 from everynet.zoo.adversarial.attacks import OnPixels as OnPixels
 from everynet.zoo.adversarial.trades import SmallCNN as SmallCNN
+from everynet.zoo.audio.sound_classifier import SoundCNN as SoundCNN
+from everynet.zoo.audio.speech import SpeechNet as SpeechNet
+from everynet.zoo.audio.utterances import Utterances as Utterances
 from everynet.zoo.audio.vocoder import BandEnergies as BandEnergies
 from everynet.zoo.audio.wavenet import CausalConv1d as CausalConv1d
 from everynet.zoo.audio.wavenet import GatedLayer as GatedLayer
