@@ -543,8 +543,8 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
     ) -> tuple[Figure, dict[str, int]]:
         """The tanh and the sigmoid of every unit of two layers along a validation clip.
 
-        The first has a dilation of {first} and follows the wave, the other one of {last}: its
-        units see more of the past, and a sigmoid near 0 keeps a unit out of what comes next.
+        Their dilations are {first} and {last} samples. A sigmoid near 0 keeps a unit out of what
+        comes next, and one near 1 lets it through.
         """
         x, labels = _clip(data, 0)
         levels = after_silence(mu_law.encode(x[None]), model.levels)
