@@ -3,9 +3,9 @@
     x_t ~ softmax(log p(. | x_1 .. x_{t-1}) / T)          (1)  one sample, at temperature T
     q_l[t mod d_l] = h_{l,t}, read before it is written   (2)  the last d inputs of layer l
 
-Asked anew for each sample, a network of receptive field R computes R values of every layer for one
-number; with (2) it computes one. On the CPU a compiled loop does it (`kernels/wavenet.py`), and
-elsewhere `Queues.step`, which on cuda is recorded once as a graph and replayed, for many sounds at
+A network of receptive field R that is evaluated anew for each sample computes R values of every
+layer for one number; with (2) it computes one. On the CPU a compiled loop does it
+(`kernels/wavenet.py`), and elsewhere `Queues.step`, which on cuda is recorded once as a graph and replayed, for many sounds at
 once: what all layers remember is read by one gather, its products with the weights are one batched
 product, and only what depends on the newest sample goes from layer to layer. A draw takes one
 uniform number: the level at which the sum of probabilities first exceeds it. So all ways give the
@@ -65,7 +65,7 @@ def generate_naively(
     v: Float[Tensor, "batch features frames"] | None = None,
     temperature: float = 1.0,
 ) -> Int64[Tensor, "batch steps"]:
-    """The same by asking the whole network for each sample: for reading and for tests."""
+    """The same by evaluating the whole network for each sample: for reading and for tests."""
     for uniform in uniforms.to(model.now.weight).unbind(1):
         recent = x
         if v is None:
