@@ -5,11 +5,11 @@
 
 A network of receptive field R that is evaluated anew for each sample computes R values of every
 layer for one number; with (2) it computes one. On the CPU a compiled loop does it
-(`kernels/wavenet.py`), and elsewhere `Queues.step`, which on cuda is recorded once as a graph and replayed, for many sounds at
-once: what all layers remember is read by one gather, its products with the weights are one batched
-product, and only what depends on the newest sample goes from layer to layer. A draw takes one
-uniform number: the level at which the sum of probabilities first exceeds it. So all ways give the
-same sound from the same numbers.
+(`kernels/wavenet.py`), and elsewhere `Queues.step`, which on cuda is recorded once as a graph and
+replayed, for many sounds at once: what all layers remember is read by one gather, its products with
+the weights are one batched product, and only what depends on the newest sample goes from layer to
+layer. A draw takes one uniform number: the level at which the sum of probabilities first exceeds
+it. So all ways give the same sound from the same numbers.
 
 Le Paine et al. (2016), "Fast Wavenet generation algorithm", arXiv:1611.09482.
 """
