@@ -77,6 +77,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "Autoencoder": lambda: zoo.Autoencoder((6, 5, 3)),
     "AuxiliaryHead": lambda: zoo.AuxiliaryHead(2, 3, 4, 14),
     "Backward": lambda: zoo.Backward(zoo.LSTM(3, 4)),
+    "BandEnergies": lambda: zoo.BandEnergies(2, 2),
     "BERT": lambda: zoo.BERT(7, **_TRANSFORMER),
     "BERTClassifier": lambda: zoo.BERTClassifier(7, 3, **_TRANSFORMER),
     "BernoulliDecoder": lambda: zoo.BernoulliDecoder(nn.Linear(2, 6)),
@@ -89,6 +90,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
     ),
+    "GatedLayer": lambda: zoo.GatedLayer(2, 3, 2),
     "GaussianDecoder": lambda: zoo.GaussianDecoder(nn.Linear(2, 6), 0.5),
     "GoogLeNet": lambda: zoo.GoogLeNet(2, 3, width=8, size=65, dropout=0.0),
     "GroupBlock": lambda: zoo.GroupBlock(zoo.Lifting(2, 4), 4, pools=True),
@@ -158,6 +160,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "ViT": lambda: zoo.ViT(
         2, 3, size=(8, 8), patch=4, hidden_size=4, heads=2, feedforward_size=5, layers=1
     ),
+    "WaveNet": lambda: zoo.WaveNet(3, 4, layers=2, levels=5),
 }
 """Blocks whose sizes have meanings of their own."""
 GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
@@ -489,6 +492,7 @@ NOT_NETWORKS = {
         *("RBM", "SoftmaxRegression", "SparseCoding", "Word2Vec", "WordVectors"),
         *("PCA", "ProbabilisticPCA", "RBM", "SVC", "SoftmaxRegression", "Word2Vec", "WordVectors"),
     ),
+    "a network laid out for one sample at a time, without gradients": ("Queues",),
     "parameters of a distribution, with the steps of EM": ("Factors", "Gaussians"),
     "kernels of support vector machines, and columns of their matrices": ("Columns", "Kernel"),
     "simulators of spikes and populations, from numbers to recordings, without gradients": (

@@ -26,6 +26,11 @@ from everynet.zoo.audio.sound_classifier import SoundCNN as SoundCNN
 from everynet.zoo.audio.speech import SpeechNet as SpeechNet
 from everynet.zoo.audio.utterances import Utterances as Utterances
 from everynet.zoo.audio.music import NoteLSTM as NoteLSTM
+from everynet.zoo.audio.vocoder import BandEnergies as BandEnergies
+from everynet.zoo.audio.wavenet import CausalConv1d as CausalConv1d
+from everynet.zoo.audio.wavenet import GatedLayer as GatedLayer
+from everynet.zoo.audio.wavenet import WaveNet as WaveNet
+from everynet.zoo.audio.wavenet_generation import Queues as Queues
 from everynet.zoo.classic.bayes import BayesianRegression as BayesianRegression
 from everynet.zoo.classic.bayes import BetaBernoulli as BetaBernoulli
 from everynet.zoo.classic.factor import FactorAnalysis as FactorAnalysis

@@ -334,9 +334,9 @@ def cut(transcript: str, tokens: str) -> list[str]:
 
 
 def _prepare(batch: Batch) -> Batch:
-    """Clips as numbers from -1 to 1."""
+    """Clips as numbers from -1 to 1; those that are such numbers stay as they are."""
     x, *rest = batch
-    return (x.to(torch.float32) / wav.LOUDEST, *rest)
+    return batch if x.is_floating_point() else (x.to(torch.float32) / wav.LOUDEST, *rest)
 
 
 def _floats(sound: Int16[Tensor, " frames"]) -> Float[Tensor, " frames"]:

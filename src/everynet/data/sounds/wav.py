@@ -59,7 +59,11 @@ class _Format(NamedTuple):
 
 def read(path: Path) -> Sound:
     """A file of any format that is known by its first bytes."""
-    content = read_bytes(path, MOST_BYTES)
+    return decode_any(read_bytes(path, MOST_BYTES), path)
+
+
+def decode_any(content: bytes, path: Path) -> Sound:
+    """What such a file holds, from its bytes; the path is for messages."""
     if content[:4] == b"RIFF":
         return decode(content, path)
     other = next((name for start, name in OTHERS.items() if content.startswith(start)), "")
