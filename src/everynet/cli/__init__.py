@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
-    *("sample", "data", "new", "doctor", "completion", "help"),
+    *("sample", "chat", "data", "new", "doctor", "completion", "help"),
 )
 VERB_SYNONYMS = {
     **dict.fromkeys(("train", "fit", "start", "learn", "simulate", "attack"), "run"),
@@ -41,7 +41,8 @@ VERB_SYNONYMS = {
     **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
     **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
     **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
-    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate", "chat"), "predict"),
+    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate"), "predict"),
+    **dict.fromkeys(("talk", "converse"), "chat"),
     **dict.fromkeys(("generate", "make", "complete", "play"), "sample"),
     **dict.fromkeys(("datasets", "dataset", "download"), "data"),
     **dict.fromkeys(("create", "init", "template"), "new"),

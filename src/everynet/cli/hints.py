@@ -68,7 +68,7 @@ def command_meant(word: str, verb: str, after: Sequence[str]) -> str:
         return _command(verb, "pgd", f"of={run}", *rest).strip()
     if word == "complete" and text:
         return _command(verb, run, f"prompt={text}", *others).strip()
-    if word in ("translate", "chat") and (text or not rest):
+    if word == "translate" and (text or not rest):
         said = f"echo {shlex.quote(text)} | " if text else ""
         return said + _command(verb, run, "-", *others).strip()
     return _command(verb, *after).strip()

@@ -52,8 +52,9 @@ from everynet.data.texts.turns import (
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
-
-BY_OPENING = "by hash of the first turn, a fifth of conversations is test, a tenth of the rest valid"
+BY_OPENING = (
+    "by hash of the first turn, a fifth of conversations is test, a tenth of the rest valid"
+)
 
 
 @dataclass(frozen=True)
@@ -71,11 +72,39 @@ class Pairs(texts.TwoTexts):
         pairs = zip(*self.parts[part], strict=True)
         return [Reply((("0", source), ("1", target)), 1) for source, target in pairs]
 
+    def without_repeats(self, turns: int) -> Pairs:
+        """The same, where no context of so many turns is word for word in two parts.
+
+        It stays in test, or else in valid, and is left out of the others.
+        """
+        if self.test_only:
+            return self
+        seen, parts, talk = set[tuple[str, ...]](), dict(self.parts), dict[str, list[Reply]]()
+        for part in reversed(PARTS):
+            replies = self.replies(part)
+            said = [tuple([text.lower() for _, text in r.context(turns)]) for r in replies]
+            kept = [row for row, context in enumerate(said) if context not in seen]
+            if not kept:
+                raise UserError(
+                    f"{self.name}: the {part} part holds no context that no other part holds word "
+                    "for word; add conversations"
+                )
+            seen.update(said)
+            left, right = self.parts[part]
+            parts[part] = [left[row] for row in kept], [right[row] for row in kept]
+            talk[part] = [replies[row] for row in kept]
+        dropped = sum(len(self.parts[part][0]) - len(parts[part][0]) for part in PARTS)
+        left_out = f"; {dropped:,} contexts that another part has word for word are left out"
+        return replace(
+            self, parts=parts, talk=talk, split=self.split + left_out * bool(dropped), places={}
+        )
+
     @classmethod
     def divide_talk(
         cls,
         conversations: Sequence[Sequence[Turn]],
         name: str,
+        *,
         keys: Sequence[str] = (),
         split: str = BY_OPENING,
         like: Spec | None = None,
@@ -96,7 +125,8 @@ class Pairs(texts.TwoTexts):
         if like is not None:
             return replace(made, talk=all_parts(replies))
         chosen = texts.placed(keys, name)
-        lines = [f"line {n}, turn {r.at + 1}" for n, each in enumerate(found, 1) for r in each]
+        counted = enumerate(found, 1)
+        lines = [f"line {n}, turn {reply.at + 1}" for n, each in counted for reply in each]
         return replace(
             made,
             talk={part: [replies[n] for n in rows] for part, rows in chosen.items()},
@@ -110,8 +140,8 @@ class TextPairs(Kind[Pairs]):
 
     name: ClassVar[str] = "pairs"
     about: ClassVar[str] = (
-        "pairs of texts: two files of as many lines, written a.en,a.de, a .tsv with two columns, or "
-        "conversations as a .jsonl"
+        "pairs of texts: two files of as many lines, written a.en,a.de, a .tsv with two columns, "
+        "or conversations as a .jsonl"
     )
     suffix: ClassVar[str] = ".txt"
     in_memory: ClassVar[str] = "(sources, targets), two lists of as many texts"
@@ -171,7 +201,8 @@ class TextPairs(Kind[Pairs]):
 
         Those are the commonest replies of training: the description has them, as they were said.
         """
-        special = TALK if turns else special
+        if turns:
+            special, samples = TALK, samples.without_repeats(turns)
         texts.check_vocabulary(vocabulary, special)
         given = other = None
         if like is not None:
@@ -199,14 +230,11 @@ class TextPairs(Kind[Pairs]):
                 said = Counter(t.lower() if lower else t for t in right).most_common(replies)
                 spec |= {"task": "dialogue", "turns": turns, "words": words}
                 spec |= {"replies": [text for text, _ in said]}
-        sampler, dropped = Buckets(("ragged", "ragged")), 0
+        sampler = Buckets(("ragged", "ragged"))
         if turns:
-            splits, dropped = _encoded_talk(samples, source, target, turns, words)
+            splits = _encoded_talk(samples, source, target, turns, words)
         else:
             splits = {part: _encoded(samples.parts[part], source, target) for part in PARTS}
-        if dropped:
-            left_out = f"{dropped:,} contexts that another part has word for word are left out"
-            spec["split"] += f"; {left_out}"
         notes = note_unknown(given, splits["train"][0], samples.name) + note_unknown(
             other, splits["train"][2], samples.name, "target tokens"
         )
@@ -278,33 +306,19 @@ def _read_contexts(path: Path, tokens: Tokens) -> tuple[list[str], list[Tensor]]
 
 def _encoded_talk(
     samples: Pairs, source: Tokens, target: Tokens, turns: int, words: int
-) -> tuple[dict[str, Batch], int]:
-    """Contexts and replies of each part as numbers, and how many were left out.
-
-    That is a context that a part has whose reading decides more: test, then valid, then train.
-    """
-    encode, seen, dropped = cache(source.encode), set[tuple[int, ...]](), 0
-    splits = dict[str, Batch]()
-    for part in reversed(PARTS):
-        own, contexts, said = set[tuple[int, ...]](), list[tuple[int, ...]](), list[list[int]]()
+) -> dict[str, Batch]:
+    """Contexts and replies of each part as numbers."""
+    encode, splits = cache(source.encode), dict[str, Batch]()
+    for part in PARTS:
         replies = samples.replies(part)
-        for reply in replies:
-            context = encode_turns(reply.context(turns), reply.speaker, source, encode)
-            key = tuple(cut_context(context, source, turns, words)[0])
-            if key in seen and not samples.test_only:
-                dropped += 1
-                continue
-            own.add(key)
-            contexts.append(key)
-            said.append([target.start, *target.encode(reply.pair[1]), target.end])
-        if not contexts:
-            raise UserError(
-                f"{samples.name}: the {part} part holds no context that no other part has; add "
-                "conversations"
-            )
-        seen |= own
-        splits[part] = (*flattened(contexts), *flattened(said))
-    return {part: splits[part] for part in PARTS}, dropped
+        contexts = (
+            encode_turns(reply.context(turns), reply.speaker, source, encode) for reply in replies
+        )
+        x = flattened([cut_context(context, source, turns, words)[0] for context in contexts])
+        said = (target.encode(reply.pair[1]) for reply in replies)
+        y = flattened([[target.start, *tokens, target.end] for tokens in said])
+        splits[part] = (*x, *y)
+    return splits
 
 
 KIND = TextPairs()

@@ -42,7 +42,7 @@ def chat(held: Sequence[bytes]) -> Pairs:
             talks.append(turns)
             keys.append(talk["id"])
     split = "by hash of the conversation, a fifth is test and a tenth of the rest is valid"
-    return Pairs.divide_talk(talks, "", keys, split)
+    return Pairs.divide_talk(talks, "", keys=keys, split=split)
 
 
 def _clean(turns: Iterable[Sequence[object]]) -> tuple[Turn, ...]:

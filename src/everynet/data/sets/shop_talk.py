@@ -18,9 +18,10 @@ from everynet.system.seeds import generator
 COUNT = 2_000
 CUSTOMER, CLERK = "customer", "clerk"
 NAMES = (
-    "ada", "alan", "anna", "ben", "clara", "david", "ella", "emil", "eva", "felix", "grace", "hugo",
-    "ida", "ivan", "jane", "karl", "lena", "leo", "lucy", "marie", "max", "mia", "nils", "noah",
-    "nora", "olga", "oskar", "paul", "rosa", "ruth", "sara", "simon", "sofia", "tom", "vera", "will",
+    "ada", "alan", "anna", "ben", "clara", "david", "ella", "emil", "eva", "felix", "grace",
+    "hugo", "ida", "ivan", "jane", "karl", "lena", "leo", "lucy", "marie", "max", "mia", "nils",
+    "noah", "nora", "olga", "oskar", "paul", "rosa", "ruth", "sara", "simon", "sofia", "tom",
+    "vera", "will",
 )  # fmt: skip
 GREETINGS = ("hello", "hi", "good morning", "good evening")
 INTRODUCTIONS = ("i am", "this is", "my name is", "it is")
@@ -53,7 +54,7 @@ def write_conversation(random: torch.Generator) -> tuple[Turn, ...]:
     name, greeting = choose(*NAMES), choose(*GREETINGS)
     said = [
         f"{greeting} , {choose(*INTRODUCTIONS)} {name}",
-        f"{greeting} {name} , what can i do for you ?",
+        f"{greeting} , what can i do for you ?",
     ]
     for _ in range(2):
         ask = ask_hours if choose("hours", "price") == "hours" else ask_price

@@ -1,6 +1,6 @@
 """Conversations: turns and who speaks them, as tokens; those of one's own, read and checked.
 
-    <other> hello , is it open ? <turn> <self> yes , until six . <turn> <other> and on sunday ? <turn>
+    <other> is it open ? <turn> <self> yes , until six . <turn> <other> and on sunday ? <turn>
 
 A context is the turns before a reply, the oldest first. Each turn is a token for who speaks, its
 words and <turn>: <self> is whoever replies, <other> whoever of the others spoke last, and <third>
