@@ -219,11 +219,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def implements(recipe: Recipe, verb: str) -> bool:
-    """Whether a recipe has a method `predict`, `sample` or `final` of its own."""
+    """Whether a recipe has a method `predict`, `sample`, `chat` or `final` of its own."""
     from everynet.recipes.recipe import Fitting
     from everynet.recipes.training import Training
 
-    absent = (None, getattr(Training, verb), getattr(Fitting, verb))
+    absent = (None, getattr(Training, verb, None), getattr(Fitting, verb, None))
     return getattr(type(recipe), verb, None) not in absent
 
 

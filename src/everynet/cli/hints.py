@@ -42,6 +42,8 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
         yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
     if implements(recipe, "sample"):
         yield _command("sample", folder, *own), "let it generate samples"
+    if implements(recipe, "chat"):
+        yield _command("chat", folder, *own), "talk with it, line by line"
     classifies_images = {"mirror", "class_weight"} <= values.keys()
     if classifies_images and Path(values["data"]).is_dir() and not named.startswith("photos"):
         command = _command("run", "photos", f"data={written(values['data'])}")

@@ -92,13 +92,17 @@ def test_padding_and_company_change_nothing():
 
 @pytest.mark.covers("R36")
 def test_the_loss_of_true_and_drawn_replies():
-    true, drawn = torch.tensor([0.3, -1.0]).double(), torch.tensor([0.5, 2.0]).double()
+    scores = torch.tensor([[0.3, 0.5, -2.0], [-1.0, 2.0, 0.1]]).double()
+
+    def p(logit):
+        return 1 / (1 + math.exp(-logit))
+
     expected = [
-        -(math.log(1 / (1 + math.exp(-a))) + math.log(1 - 1 / (1 + math.exp(-b)))) / 2
-        for a, b in ((0.3, 0.5), (-1.0, 2.0))
+        -(math.log(p(a)) + (math.log(1 - p(b)) + math.log(1 - p(c))) / 2) / 2
+        for a, b, c in scores.tolist()
     ]
-    assert drawn_loss(true, drawn).tolist() == pytest.approx(expected)
-    assert drawn_loss(torch.zeros(1), torch.zeros(1)).item() == pytest.approx(math.log(2))
+    assert drawn_loss(scores).tolist() == pytest.approx(expected)
+    assert drawn_loss(torch.zeros(1, 2)).item() == pytest.approx(math.log(2))
 
 
 @pytest.mark.covers("R36")
@@ -128,8 +132,11 @@ def test_objectives_are_the_losses_of_the_scores():
     torch.testing.assert_close(found, batch_loss(made.score_all(c, r), y).mean())
     one = (x, lengths, y, y_lengths, others[:, :1], counts[:, :1])  # nothing to choose from
     d = made.encode(others[:, 0], counts[:, 0])
-    expected = drawn_loss(made.score_pairs(c, r), made.score_pairs(c, d)).mean()
-    torch.testing.assert_close(DrawnReplies().objective(made, one)["cross_entropy"], expected)
+    both = torch.stack([made.score_pairs(c, r), made.score_pairs(c, d)], 1)
+    found = DrawnReplies().objective(made, one)["cross_entropy"]
+    torch.testing.assert_close(found, drawn_loss(both).mean())
+    found = DrawnReplies(drawn=9).objective(made, batch())["cross_entropy"]
+    torch.testing.assert_close(found, drawn_loss(score_ten(made, batch())).mean())
 
 
 def test_ten_replies_are_scored_each_with_its_own_context():
@@ -281,6 +288,9 @@ def test_what_it_refuses(made, tmp_path):
     for name in ("turns", "words", "reply_words", "embedding", "hidden_size"):
         with pytest.raises(UserError, match=rf"{name} \(0\) must be at least 1"):
             replace(find("dual-encoder"), **{name: 0})
+    for drawn in (0, 10):
+        with pytest.raises(UserError, match=rf"drawn \({drawn}\) must be from 1 to 9"):
+            replace(find("dual-encoder"), drawn=drawn)
     with pytest.raises(UserError, match=r"dropout \(1.0\) must be at least 0 and below 1"):
         replace(find("dual-encoder"), dropout=1.0)
     with pytest.raises(UserError, match=r"data \(iris\) must be pairs of texts"):

@@ -1,17 +1,18 @@
 """The dual encoder: which of many replies belongs to what was said before.
 
-    c = h_Tc,  h_t = LSTM(E x_t, h_{t-1})                       (1)  context, by its last state
-    r = h_Tr,  h_t = LSTM(E y_t, h_{t-1})                       (2)  reply, by the same network
-    p(true | c, r) = sigmoid(c^T M r)                           (3)  whether they belong together
-    L = -[log p(true | c, r) + log(1 - p(true | c, d))] / 2     (4)  d: a reply that was drawn
-    L = -log softmax_j(c_i^T M r_j)[i]                          (5)  r_j: all replies of the batch
+    c = h_Tc,  h_t = LSTM(E x_t, h_{t-1})                      (1)  context, by its last state
+    r = h_Tr,  h_t = LSTM(E y_t, h_{t-1})                      (2)  reply, by the same network
+    p(true | c, r) = sigmoid(c^T M r)                          (3)  whether they belong together
+    L = -[log p(true | c, r) + mean_d log(1 - p(true | c, d))] / 2    (4)  d: drawn replies
+    L = -log softmax_j(c_i^T M r_j)[i]                         (5)  r_j: all replies of the batch
 
 x are the tokens of a context, turns and speakers among them (`data/texts/turns.py`), y those of a
 reply between <start> and <end>; E is an embedding, LSTM torch's cell, equations (1) to (6) of
-`recurrent/lstm.py`. What follows a text is padding and changes nothing. (4) is the row's: half of
-the replies are true. (5) takes the other replies of the batch as distractors, with one product for
-all of them; a reply that is word for word the true one is none. Where a reply is to be found, the
-true one stands among nine that were drawn (`records.py`), or all are scored.
+`recurrent/lstm.py`. What follows a text is padding and changes nothing. With one drawn reply for
+each true one (4) is the paper's; with more it learns faster. (5) takes the other replies of the
+batch as distractors, with one product for all of them; a reply that is word for word the true one
+is none. Where a reply is to be found, the true one stands among nine that were drawn
+(`records.py`), or all are scored.
 
 Lowe et al. (2015), "The Ubuntu dialogue corpus", arXiv:1506.08909, section 4.3; Henderson et al.
 (2017), "Efficient natural language response suggestion for Smart Reply", arXiv:1705.00652, for (5).
@@ -84,7 +85,8 @@ class DualEncoder(nn.Module):
     ) -> Float[Tensor, "batch units"]:
         """The state after the last token of each text, whatever padding follows it."""
         states = self.lstm(self.dropout(self.embedding(x)))[0]
-        return self.dropout(last_states(states, lengths.long()))  # (1) (2)
+        last: Tensor = self.dropout(last_states(states, lengths.long()))  # (1) (2)
+        return last
 
     def score_pairs(
         self, c: Float[Tensor, "*batch units"], r: Float[Tensor, "*batch units"]
@@ -119,11 +121,9 @@ class DualEncoder(nn.Module):
         return found
 
 
-def drawn_loss(
-    true: Float[Tensor, " batch"], drawn: Float[Tensor, " batch"]
-) -> Float[Tensor, " batch"]:
-    """The cross-entropy of logits, of a true reply and of one that was drawn."""
-    return (softplus(-true) + softplus(drawn)) / 2  # (4)
+def drawn_loss(scores: Float[Tensor, "batch replies"]) -> Float[Tensor, " batch"]:
+    """The cross-entropy of logits, of a true reply and of those behind it, which were drawn."""
+    return (softplus(-scores[:, 0]) + softplus(scores[:, 1:]).mean(1)) / 2  # (4)
 
 
 def batch_loss(
@@ -168,6 +168,8 @@ class DrawnReplies(Training[DualEncoder]):
     """Words of a context, the last ones."""
     reply_words: int = 40
     """Words of a reply, the first ones."""
+    drawn: int = 1
+    """Drawn replies for each true one that is learned from, of nine; another choice each time."""
     embedding: int = 32
     """Size of the embedding of a token."""
     hidden_size: int = 128
@@ -179,6 +181,7 @@ class DrawnReplies(Training[DualEncoder]):
         super().__post_init__()
         self.at_least(1, "turns", "words", "reply_words", "embedding", "hidden_size")
         self.require(0 <= self.dropout < 1, "dropout", "at least 0 and below 1")
+        self.require(1 <= self.drawn <= DISTRACTORS, "drawn", f"from 1 to {DISTRACTORS}")
 
     def dataset(self) -> Data:
         data = load(
@@ -199,14 +202,12 @@ class DrawnReplies(Training[DualEncoder]):
         )  # fmt: skip
 
     def objective(self, model: DualEncoder, batch: Batch) -> Terms:
-        x, lengths, y, y_lengths, others, other_lengths = batch
-        rows = torch.arange(len(x), device=x.device)
-        chosen = torch.randint(others.shape[1], (len(x),), device=x.device)
-        replies = torch.cat([y, others[rows, chosen]])
-        c = model.encode(x, lengths)
-        r = model.encode(replies, torch.cat([y_lengths, other_lengths[rows, chosen]]))
-        true, drawn = model.score_pairs(torch.cat([c, c]), r).chunk(2)
-        return {"cross_entropy": drawn_loss(true, drawn).mean()}
+        *true, others, counts = batch
+        first = torch.randint(others.shape[1], (len(others), 1), device=others.device)
+        chosen = (first + torch.arange(self.drawn, device=others.device)) % others.shape[1]
+        rows = torch.arange(len(others), device=others.device)[:, None]
+        scores = score_ten(model, (*true, others[rows, chosen], counts[rows, chosen]))
+        return {"cross_entropy": drawn_loss(scores).mean()}
 
     def metrics(self, model: DualEncoder, batch: Batch) -> dict[str, Tensor]:
         scores = score_ten(model, batch)
@@ -216,7 +217,7 @@ class DrawnReplies(Training[DualEncoder]):
 
     def loss_of_ten(self, scores: Float[Tensor, "batch ten"]) -> Float[Tensor, " batch"]:
         """The loss where the true reply is the first of ten."""
-        return (softplus(-scores[:, 0]) + softplus(scores[:, 1:]).mean(1)) / 2
+        return drawn_loss(scores)
 
     def probability(self, scores: Float[Tensor, "batch replies"]) -> Float[Tensor, "batch replies"]:
         """The probability of each reply that it is a true one."""
@@ -433,7 +434,7 @@ class BatchReplies(DrawnReplies):
 
 
 def score_ten(model: DualEncoder, batch: Batch) -> Float[Tensor, "batch ten"]:
-    """The logits of the true reply of each context, and of the drawn ones behind it."""
+    """The logits of the true reply of each context, and of drawn ones, nine at most, behind it."""
     x, lengths, y, y_lengths, others, other_lengths = batch
     replies = torch.cat([y[:, None], others], 1)
     counts = torch.cat([y_lengths[:, None], other_lengths], 1)
@@ -476,7 +477,7 @@ def make_records(split: Batch, reply_words: int, name: str) -> Batch:
 
 RECIPES = {
     "dual-encoder": DrawnReplies(
-        steps=1500, batch_size=64, lr=3e-3, schedule="one-cycle", clip=1.0,
+        drawn=9, steps=1500, batch_size=64, lr=5e-3, schedule="one-cycle", clip=1.0,
         goal="right_earlier >= 0.99", covers=("R36",),
     ),
     "dual-encoder-ubuntu": BatchReplies(
