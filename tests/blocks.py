@@ -529,6 +529,7 @@ TORCH_RNN = (
     *("Backward", "BothWays", "LSTM", "Onward", "PlainAdder", "Reader", "RecurrentStack"),
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
+    *("ConversationModel", "DualEncoder"),
 )
 
 

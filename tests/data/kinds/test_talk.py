@@ -8,6 +8,7 @@ import torch
 
 from everynet.data import load
 from everynet.data.kinds import named
+from everynet.data.kinds.pairs import Pairs
 from everynet.data.loading import check, samples
 from everynet.data.split import PARTS
 from everynet.data.texts.tokens import Tokens
@@ -103,9 +104,8 @@ def test_a_context_of_test_is_left_out_of_training(tmp_path):
     assert clean.parts["test"] == mixed.parts["test"]
     dropped = sum(len(mixed.parts[p][0]) - len(clean.parts[p][0]) for p in PARTS)
     assert f"{dropped} contexts that another part has word for word are left out" in clean.split
-    (tmp_path / "b.tsv").write_text("hello\tanswer\n" * 60)
     with pytest.raises(UserError, match="the valid part holds no context that no other part"):
-        samples(tmp_path / "b.tsv", kind="pairs").without_repeats(2)
+        Pairs.divide([("hello", "answer")] * 60, "hellos").without_repeats(2)
 
 
 def test_contexts_are_read_as_they_were_learned(tmp_path):

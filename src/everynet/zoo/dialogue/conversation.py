@@ -176,6 +176,7 @@ class Conversation(Translation[ConversationModel]):
         **{f"different_{way}": f"different replies by context, {how}" for way, how in WAYS.items()},
         **{f"commonest_{way}": "the share of the commonest of these" for way in WAYS},
     }  # fmt: skip
+    last_weights: ClassVar[bool] = False
     captured: ClassVar[bool] = True
 
     data: str = "shop-talk"
@@ -297,7 +298,7 @@ class Conversation(Translation[ConversationModel]):
         random = torch.Generator().manual_seed(seed)
         choose: Choose = Draw(random, temperature) if temperature else take_likeliest
         outputs, score = model.write(x, lengths, longest, beam, choose)
-        written = (outputs != 0).sum(1) + 1
+        written = ((outputs != 0).sum(1) + 1).clamp(max=longest)  # with the end, if it came
         total = score if beam == 1 else score * written
         tokens, found = Tokens.of(spec), list[dict[str, Any]]()
         for row, value, count in zip(outputs.tolist(), total.tolist(), counts, strict=True):
@@ -458,8 +459,8 @@ RECIPES = {
     ),
     "conversation-chitchat": Conversation(
         data="chitchat", vocabulary=10000, turns=4, words=60, embedding=512, hidden_size=512,
-        layers=2, dropout=0.4, batch_size=64, steps=18000, lr=8.0, optimizer="sgd",
-        schedule="cosine", floor=0.01, clip=0.5, pad_to=16, eval_every=1500,
+        layers=2, dropout=0.4, batch_size=128, steps=8000, lr=10.0, optimizer="sgd",
+        schedule="cosine", floor=0.01, clip=0.5, pad_to=16, eval_every=800,
         goal="perplexity <= 115", covers=("R38",),
     ),
 }  # fmt: skip

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from jaxtyping import Float, Int
@@ -104,7 +104,7 @@ class DualEncoder(nn.Module):
         self,
         x: Int[Tensor, "batch time"],
         lengths: Int[Tensor, " batch"],
-        y: Int[Tensor, "batch others"],
+        y: Int[Tensor, "batch target"],
         y_lengths: Int[Tensor, " batch"],
     ) -> Float[Tensor, " batch"]:
         return self.score_pairs(self.encode(x, lengths), self.encode(y, y_lengths))
@@ -152,7 +152,6 @@ class DrawnReplies(Training[DualEncoder]):
         "right": "the share of contexts whose true reply is the first of all replies of the test",
         "right_earlier": "the same of contexts whose last turn alone has several replies",
     }  # fmt: skip
-    last_weights: ClassVar[bool] = True
 
     data: str = "shop-talk"
     """A known set of conversations, JSON lines of turns, or a .tsv of context and reply."""
@@ -344,6 +343,9 @@ class DrawnReplies(Training[DualEncoder]):
         inputs = [encode_talk((("0", text),), spec) for text in said]
         found = self._rank(model, inputs, spec, self._encode(model, texts, spec), 1)
         return "\n".join(f"{a} -> {b['output']}" for a, b in zip(said, found, strict=True))
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), data="shop-talk:200", warmup=0)
 
     # ------------------------------------------------------------------------------ pictures
 
