@@ -246,6 +246,14 @@ def made(tmp_path_factory):
     return everynet.trained(result.folder)
 
 
+def test_probabilities_are_of_one_reply_or_of_all_that_are_offered():
+    scores = torch.tensor([[0.0, math.log(3)]]).double()
+    assert DrawnReplies().probability(scores).tolist() == [pytest.approx([0.5, 0.75])]
+    assert BatchReplies().probability(scores).tolist() == [pytest.approx([0.25, 0.75])]
+    assert BatchReplies().loss_of_ten(scores).tolist() == pytest.approx([math.log(4)])
+    assert DrawnReplies().loss_of_ten(scores).tolist() == pytest.approx(drawn_loss(scores).tolist())
+
+
 def test_predictions_rank_replies_of_training_or_of_a_file(made, tmp_path):
     path = tmp_path / "replies.txt"
     path.write_text("goodbye , come again !\n\nit opens at 5 .\ngoodbye , come again !\n")
@@ -290,7 +298,7 @@ def test_what_it_refuses(made, tmp_path):
             replace(find("dual-encoder"), **{name: 0})
     for drawn in (0, 10):
         with pytest.raises(UserError, match=rf"drawn \({drawn}\) must be from 1 to 9"):
-            replace(find("dual-encoder"), drawn=drawn)
+            replace(find("dual-encoder-drawn"), drawn=drawn)
     with pytest.raises(UserError, match=r"dropout \(1.0\) must be at least 0 and below 1"):
         replace(find("dual-encoder"), dropout=1.0)
     with pytest.raises(UserError, match=r"data \(iris\) must be pairs of texts"):
