@@ -269,6 +269,19 @@ def test_predictions_rank_replies_of_training_or_of_a_file(made, tmp_path):
     assert alone[0]["probability"] == pytest.approx(rows[1]["probability"], abs=1e-6)
 
 
+def test_own_conversations_are_evaluated_as_the_run_learned_them(made, tmp_path):
+    """All of a file is tested on; the tokens are those of the run."""
+    path = tmp_path / "talk.jsonl"
+    lines = [f'{{"turns": [["a", "question {n}"], ["b", "answer {n} ."]]}}\n' for n in range(12)]
+    path.write_text("".join(lines))
+    found = everynet.evaluate(made.path, data=str(path))
+    assert 0 <= found["recall_1"] <= found["recall_5"] <= 1
+    assert found["tfidf_1"] == pytest.approx(2 / 12)  # those with a number of two digits
+    path.write_text("".join(lines[:9]))
+    with pytest.raises(UserError, match=r"\(9 different replies\) must hold at least 10"):
+        everynet.evaluate(made.path, data=str(path))
+
+
 def test_a_context_that_is_too_long_is_cut_and_says_so(made):
     (row,) = made.predict(["word " * 150 + "\t" + "word " * 10])
     assert row["cut"] == 160 - 100
