@@ -90,23 +90,25 @@ class ConversationModel(Translator):
 
     def begin(self, x: Int[Tensor, "batch source"], lengths: Int[Tensor, " batch"]) -> States:
         """The state of each layer at the end of the context, whatever follows; empty memories."""
-        states, h = list[tuple[Tensor, Tensor]](), self.embedding(x)
+        h = self.embedding(x)
+        states: States = ()
         for layer in self.encoder:
             h, _ = layer(self.dropout(h))  # (1)
             v = last_states(h, lengths)  # (2)
-            states.append((v, torch.zeros_like(v)))
-        return tuple(states)
+            states = (*states, (v, torch.zeros_like(v)))
+        return states
 
     def decode(
         self, before: Int[Tensor, "batch target"], states: States
     ) -> tuple[Float[Tensor, "batch target tokens"], States]:
         """Logits of each word after those that it is given, and the states then."""
-        s, after = self.embedding(before), list[tuple[Tensor, Tensor]]()
+        s = self.embedding(before)
+        after: States = ()
         for layer, state in zip(self.decoder, states, strict=True):
             first = tuple(part[None].contiguous() for part in state)
             s, last = layer(self.dropout(s), first)  # (3)
-            after.append((last[0][0], last[1][0]))
-        return self.output(self.dropout(s)), tuple(after)  # (4)
+            after = (*after, (last[0][0], last[1][0]))
+        return self.output(self.dropout(s)), after  # (4)
 
     def step(
         self, tokens: Int64[Tensor, " batch"], state: States
