@@ -548,6 +548,7 @@ TORCH_RNN = (
     "NoteLSTM",
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
+    *("ConversationModel", "DualEncoder"),
 )
 
 

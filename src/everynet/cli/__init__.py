@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
-    *("sample", "data", "new", "doctor", "completion", "help"),
+    *("sample", "chat", "data", "new", "doctor", "completion", "help"),
 )
 VERB_SYNONYMS = {
     **dict.fromkeys(("train", "fit", "start", "learn", "simulate", "attack"), "run"),
@@ -41,7 +41,8 @@ VERB_SYNONYMS = {
     **dict.fromkeys(("history", "compare", "log", "logs", "results"), "runs"),
     **dict.fromkeys(("plot", "picture", "pictures", "visualise", "visualize"), "draw"),
     **dict.fromkeys(("test", "eval", "score", "judge"), "evaluate"),
-    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate", "chat"), "predict"),
+    **dict.fromkeys(("infer", "inference", "ask", "classify", "translate"), "predict"),
+    **dict.fromkeys(("talk", "converse"), "chat"),
     **dict.fromkeys(("generate", "make", "complete", "play"), "sample"),
     **dict.fromkeys(("datasets", "dataset", "download"), "data"),
     **dict.fromkeys(("create", "init", "template"), "new"),
@@ -218,11 +219,11 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 
 def implements(recipe: Recipe, verb: str) -> bool:
-    """Whether a recipe has a method `predict`, `sample` or `final` of its own."""
+    """Whether a recipe has a method `predict`, `sample`, `chat` or `final` of its own."""
     from everynet.recipes.recipe import Fitting
     from everynet.recipes.training import Training
 
-    absent = (None, getattr(Training, verb), getattr(Fitting, verb))
+    absent = (None, getattr(Training, verb, None), getattr(Fitting, verb, None))
     return getattr(type(recipe), verb, None) not in absent
 
 

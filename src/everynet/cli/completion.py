@@ -94,7 +94,7 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
             known = dict.fromkeys(entry.family for entry in entries()[0])
-        case (("resume" | "draw" | "evaluate" | "predict" | "sample"), []) | ("runs", _):
+        case (("resume" | "draw" | "evaluate" | "predict" | "sample" | "chat"), []) | ("runs", _):
             from everynet.recipes.run_names import find_runs
 
             known = map(str, find_runs())

@@ -42,6 +42,8 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
         yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
     if implements(recipe, "sample"):
         yield _command("sample", folder, *own), "let it generate samples"
+    if implements(recipe, "chat"):
+        yield _command("chat", folder, *own), "talk with it, line by line"
     classifies_images = {"mirror", "class_weight"} <= values.keys()
     if classifies_images and Path(values["data"]).is_dir() and not named.startswith("photos"):
         command = _command("run", "photos", f"data={written(values['data'])}")
@@ -68,7 +70,7 @@ def command_meant(word: str, verb: str, after: Sequence[str]) -> str:
         return _command(verb, "pgd", f"of={run}", *rest).strip()
     if word == "complete" and text:
         return _command(verb, run, f"prompt={text}", *others).strip()
-    if word in ("translate", "chat") and (text or not rest):
+    if word == "translate" and (text or not rest):
         said = f"echo {shlex.quote(text)} | " if text else ""
         return said + _command(verb, run, "-", *others).strip()
     return _command(verb, *after).strip()

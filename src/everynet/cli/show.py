@@ -64,10 +64,11 @@ def describe(recipe: Recipe) -> Iterator[str]:
 
 
 def _describe_verbs(recipe: Recipe) -> Iterator[str]:
-    """The settings of `predict` and `sample`, and of `evaluate` by `final`, if there are any."""
+    """The settings of `predict`, `sample` and `chat`, and of `evaluate` by `final`, if any."""
     from everynet.system.values import verb_settings
 
-    for verb, method in (("predict", "predict"), ("sample", "sample"), ("evaluate", "final")):
+    methods = {"predict": "predict", "sample": "sample", "chat": "chat", "evaluate": "final"}
+    for verb, method in methods.items():
         if implements(recipe, method):
             known = verb_settings(getattr(type(recipe), method)).items()
             rows = [

@@ -442,7 +442,7 @@ def _read_lines(spec: Spec, kind: Kind[Any]) -> Iterator[Piece | None]:
 
     yield None
     none = True
-    for lines in waiting_lines(_open_standard_input(), AT_ONCE):
+    for lines in waiting_lines(open_standard_input(), AT_ONCE):
         origins = [Origin(f"-:{number}") for number, _ in lines]
         for piece in _read_in_halves(lines, origins, read):
             if piece.origins:
@@ -453,7 +453,7 @@ def _read_lines(spec: Spec, kind: Kind[Any]) -> Iterator[Piece | None]:
         yield Piece([Origin("-")], error="standard input must hold a line that is not empty")
 
 
-def _open_standard_input() -> io.BufferedIOBase:
+def open_standard_input() -> io.BufferedIOBase:
     """The bytes of standard input, which a process may be started without."""
     if sys.stdin is None:
         raise UserError("- stands for standard input, which is closed; name a file, or open it")
@@ -465,7 +465,7 @@ def _open_standard_input() -> io.BufferedIOBase:
 def _read_standard_input(spec: Spec, kind: Kind[Any], stack: ExitStack) -> Iterator[Piece]:
     """What comes on standard input, as a file that is there until all is predicted and drawn."""
     folder = stack.enter_context(tempfile.TemporaryDirectory())
-    content = _open_standard_input().read()
+    content = open_standard_input().read()
     found = (end for end, start in STARTS.items() if content.startswith(start))
     path = Path(folder) / f"input{next(found, kind.suffix)}"
     path.write_bytes(content)

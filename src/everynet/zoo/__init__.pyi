@@ -50,6 +50,8 @@ from everynet.zoo.classic.svm import Kernel as Kernel
 from everynet.zoo.classic.svm import LinearSVC as LinearSVC
 from everynet.zoo.classic.svm import OneAgainstOne as OneAgainstOne
 from everynet.zoo.classic.svm import SVC as SVC
+from everynet.zoo.dialogue.conversation import ConversationModel as ConversationModel
+from everynet.zoo.dialogue.dual_encoder import DualEncoder as DualEncoder
 from everynet.zoo.dialogue.records import Record as Record
 from everynet.zoo.feedforward.mlp import MLP as MLP
 from everynet.zoo.feedforward.mlp import Regressor as Regressor

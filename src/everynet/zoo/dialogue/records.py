@@ -60,7 +60,7 @@ def make_training_records(
     _require_pairs(pairs, 2)
     for number, (context, reply) in enumerate(pairs):
         yield Record(context, reply, 1)
-        (other,) = _draw_others(number, len(pairs), 1, generator)
+        (other,) = draw_others(number, len(pairs), 1, generator)
         yield Record(context, pairs[other][1], 0)
 
 
@@ -70,7 +70,7 @@ def make_evaluation_records(
     """For each context its true reply, and nine of other pairs, no pair twice."""
     _require_pairs(pairs, DISTRACTORS + 1)
     for number, (context, reply) in enumerate(pairs):
-        drawn = _draw_others(number, len(pairs), DISTRACTORS, generator)
+        drawn = draw_others(number, len(pairs), DISTRACTORS, generator)
         yield Record(context, reply, distractors=tuple(pairs[n][1] for n in drawn))
 
 
@@ -136,10 +136,13 @@ def _unpad(fields: Mapping[str, object], name: str) -> TokenIds:
     return tuple(tokens[:count])
 
 
-def _draw_others(number: int, count: int, most: int, generator: torch.Generator) -> list[int]:
+def draw_others(number: int, count: int, most: int, generator: torch.Generator) -> list[int]:
     """So many numbers below `count` but not this one, none twice."""
-    drawn = torch.randperm(count - 1, generator=generator)[:most].tolist()
-    return [n + (n >= number) for n in drawn]
+    drawn = dict[int, None]()
+    while len(drawn) < min(most, count - 1):
+        some = torch.randint(count - 1, (2 * most,), generator=generator)
+        drawn.update(dict.fromkeys(some.tolist()))
+    return [n + (n >= number) for n in [*drawn][:most]]
 
 
 def _require_pairs(pairs: Sequence[object], least: int) -> None:

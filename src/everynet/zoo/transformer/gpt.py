@@ -23,7 +23,7 @@ Radford et al. (2019), "Language models are unsupervised multitask learners" (GP
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self, TypeAlias, cast
 
@@ -41,6 +41,7 @@ from everynet.data.texts.tokens import Tokens
 from everynet.kernels import few_rows
 from everynet.nn.attention import KeyValueCache, record_weights
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
+from everynet.nn.decoding import Draw, generate
 from everynet.nn.losses import IGNORED
 from everynet.nn.positions import LearnedPositions
 from everynet.nn.transformer import PreNormEncoderLayer
@@ -304,6 +305,39 @@ class GPTNextToken(LanguageModel[GPT, nn.Module]):
                 answer |= draw_line(model, read[:SHOWN], tokens)
             answers.append(answer)
         return answers
+
+    def chat(
+        self,
+        model: GPT,
+        spec: Spec,
+        *,
+        temperature: float = 0.8,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        length: int = 200,
+    ) -> Callable[[Sequence[tuple[str, str]], torch.Generator, int], dict[str, Any]]:
+        """Answers with the line that it writes after what was said, a line for each turn."""
+        if length < 1:
+            raise UserError(f"length ({length}) must be at least 1, the tokens of an answer")
+        tokens = Tokens.of(spec)
+        Draw(None, temperature, top_k, top_p)  # refuses what cannot be drawn with
+
+        def answer(
+            turns: Sequence[tuple[str, str]], random: torch.Generator, n: int
+        ) -> dict[str, Any]:
+            draw = Draw(random, temperature, top_k, top_p, tokens.special_numbers)
+            prompt = "".join(f"{text}\n" for _, text in turns)
+            whole = tokens.encode(prompt)
+            logits, state = model.begin(torch.tensor([whole[-model.context :]]))
+            drawn, _ = generate(
+                model.step, logits, state, length, draw,
+                stops=lambda row: "\n" in tokens.decode(row).lstrip(),
+            )  # fmt: skip
+            text = tokens.decode(drawn[0].tolist()).lstrip().partition("\n")[0]
+            many = len(whole) - model.context
+            return {"answer": text} | ({"cut": many} if many > 0 else {})
+
+        return answer
 
     def picture_layers(self, model: GPT, data: Data, history: History) -> Figure:
         """The likeliest next token after each layer (down) at each token of unseen text (across).
