@@ -12,7 +12,7 @@ from torch import Tensor
 
 from everynet.plot.style import LEAST, MAGNITUDE, SIGNED, WIDTH, array, dress, symmetric
 
-Map = Float[Tensor, "rows time"]
+Map = Float[Tensor, "_ _"]
 SNAPSHOTS = 6
 """Times at which the whole memory is drawn."""
 
