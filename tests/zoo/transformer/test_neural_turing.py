@@ -286,20 +286,21 @@ def test_an_address_is_stored_and_found_by_content():
 # ---------------------------------------------------------------------------------------- the tasks
 
 
-def test_sequences_to_copy_have_one_shape_a_mark_and_their_answers_behind_it():
+def test_sequences_to_copy_have_one_shape_marks_and_their_answers_behind_it():
     lengths = torch.tensor([1, 3, 5])
     x, y, mask = draw_copy(lengths, 5, 4, torch.Generator().manual_seed(0))
-    assert x.shape == (3, 11, 5)
-    assert y.shape == (3, 11, 4)
+    assert x.shape == (3, 12, 6)
+    assert y.shape == (3, 12, 4)
     for n, length in enumerate(lengths.tolist()):
-        assert x[n, :, 4].tolist() == [float(t == length) for t in range(11)]
+        assert x[n, :, 4].tolist() == [float(t == 0) for t in range(12)]
+        assert x[n, :, 5].tolist() == [float(t == length + 1) for t in range(12)]
         due = mask[n].bool()
-        assert due.tolist() == [length < t <= 2 * length for t in range(11)]
-        assert torch.equal(y[n, due], x[n, :length, :4])
+        assert due.tolist() == [length + 1 < t <= 2 * length + 1 for t in range(12)]
+        assert torch.equal(y[n, due], x[n, 1 : length + 1, :4])
         assert not y[n, ~due].any()
-        assert not x[n, length:, :4].any()
+        assert not x[n, length + 1 :, :4].any()
     many = draw_copy(torch.full((100,), 5), 5, 4, torch.Generator().manual_seed(1))[0]
-    assert many[:, :5, :4].mean() == pytest.approx(0.5, abs=5 * 0.5 / 2000**0.5)
+    assert many[:, 1:6, :4].mean() == pytest.approx(0.5, abs=5 * 0.5 / 2000**0.5)
 
 
 def test_sequences_to_recall_ask_for_an_item_and_answer_the_next():
@@ -368,7 +369,7 @@ def test_the_lstm_has_as_many_parameters_as_the_machine():
     sizes = []
     for name in ("neural-turing", "copy-lstm"):
         recipe = find(name)
-        model = recipe.model(everynet.Data.described({"shape": [21, 9]}))
+        model = recipe.model(everynet.Data.described({"shape": [22, 10]}))
         sizes.append(sum(p.numel() for p in model.parameters()))
     assert sizes[1] == pytest.approx(sizes[0], rel=0.01)
     assert sizes[1] >= sizes[0]

@@ -1,6 +1,6 @@
 """Sequences of random bits that are to be remembered, padded to one length with a mask.
 
-copy     n vectors, a mark, then answers: the same n vectors in order
+copy     a mark, n vectors, a mark of another kind, then answers: the n vectors in order
 recall   n items of three vectors, each behind a mark; an item again, between two marks of another
          kind, then answers: the item that came after it
 
@@ -35,12 +35,13 @@ def draw_copy(
 ) -> Sequences:
     """Vectors to copy, so many of each sequence, in the time that `padded` of them take."""
     _require(lengths, padded, least=1)
-    vectors = _bits((len(lengths), padded, bits), random)
+    vectors, time = _bits((len(lengths), padded, bits), random), 2 * padded + 2
     inside = torch.arange(padded) < lengths[:, None]
-    x = torch.zeros(len(lengths), 2 * padded + 1, bits + 1)
-    x[:, :padded, :bits] = vectors * inside[..., None]
-    x[torch.arange(len(x)), lengths, bits] = 1.0
-    answer = torch.arange(2 * padded + 1) - lengths[:, None] - 1  # which vector is due
+    x = torch.zeros(len(lengths), time, bits + 2)
+    x[:, 0, bits] = 1.0
+    x[:, 1 : padded + 1, :bits] = vectors * inside[..., None]
+    x[torch.arange(len(x)), lengths + 1, bits + 1] = 1.0
+    answer = torch.arange(time) - lengths[:, None] - 2  # which vector is due
     mask = ((answer >= 0) & (answer < lengths[:, None])).float()
     where = answer.clamp(0, padded - 1)[..., None].expand(-1, -1, bits)
     return x, vectors.gather(1, where) * mask[..., None], mask

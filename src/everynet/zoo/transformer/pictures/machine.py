@@ -8,6 +8,7 @@ from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from everynet.plot.style import LEAST, MAGNITUDE, SIGNED, WIDTH, array, dress, symmetric
@@ -74,6 +75,7 @@ def _show(axes: Axes, values: Map, title: str, ylabel: str) -> AxesImage:
     rows, time = values.shape
     axes.set_title(title, fontsize=LEAST + 1, loc="left", pad=2)
     axes.set_ylabel(ylabel)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     return axes.imshow(
         array(values), cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto", interpolation="nearest",
         extent=(0.5, time + 0.5, rows - 0.5, -0.5),
