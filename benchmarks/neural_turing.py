@@ -37,14 +37,18 @@ def plain(net, x):
     batch, reads, heads = len(x), net.read_heads, net.read_heads + net.write_heads
     memory = x.new_full((batch, ROWS, WIDTH), 1e-6)
     weights = [functional.one_hot(torch.zeros(batch).long(), ROWS).to(x) for _ in range(heads)]
-    read, state, outputs = x.new_full((batch, reads * WIDTH), 1e-6), None, []
+    read, outputs = x.new_full((batch, reads * WIDTH), 1e-6), []
+    state = (x.new_zeros(batch, HIDDEN), x.new_zeros(batch, HIDDEN))
+    linear = net.controller.linear
+    w = (*linear.weight.tensor_split([linear.in_features - HIDDEN], 1), linear.bias)
 
     def emit(h, first: int, size: int):
         rows = slice(first, first + size)
         return functional.linear(h, net.emit.weight[rows], net.emit.bias[rows])
 
     for now in x.unbind(1):
-        state = net.controller.cell(torch.cat([now, read], 1), state)
+        z = torch.cat([now, read], 1)
+        state = torch.lstm_cell(z, state, *w)
         h = state[0]
         for head in range(heads):
             first = head * (WIDTH + 6)

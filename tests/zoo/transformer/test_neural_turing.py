@@ -70,13 +70,8 @@ def linear(layer, z):
     ]
 
 
-def lstm_by_hand(cell, z, h, c):
-    weight = torch.cat([cell.weight_ih, cell.weight_hh], 1).tolist()
-    bias = (cell.bias_ih + cell.bias_hh).tolist()
-    gates = [
-        sum(w * v for w, v in zip(row, z + h, strict=True)) + b
-        for row, b in zip(weight, bias, strict=True)
-    ]
+def lstm_by_hand(layer, z, h, c):
+    gates = linear(layer, z + h)
     n = len(h)
     i, f, g, o = (gates[k * n : (k + 1) * n] for k in range(4))
     c = [sigmoid(f[u]) * c[u] + sigmoid(i[u]) * math.tanh(g[u]) for u in range(n)]
@@ -97,7 +92,7 @@ def head_by_hand(z, memory, before):
 
 
 def machine_by_hand(net, x):
-    """The logits of one sequence; lists and loops, nothing of torch."""
+    """Logits of one sequence, the memory and the weights at its end: lists, no tensors."""
     memory = [[EMPTY] * WIDTH for _ in range(ROWS)]
     heads = net.read_heads + net.write_heads
     w = [[1.0] + [0.0] * (ROWS - 1) for _ in range(heads)]
@@ -105,7 +100,7 @@ def machine_by_hand(net, x):
     outputs = []
     for x_t in x.tolist():
         if isinstance(net.controller, LSTMController):
-            h, c = lstm_by_hand(net.controller.cell, x_t + r, h, c)
+            h, c = lstm_by_hand(net.controller.linear, x_t + r, h, c)
         else:
             h = [math.tanh(v) for v in linear(net.controller.linear, x_t + r)]
         z = linear(net.emit, h)
@@ -124,7 +119,7 @@ def machine_by_hand(net, x):
             for j in range(WIDTH)
         ]
         outputs.append(linear(net.output, h + r))
-    return torch.tensor(outputs, dtype=torch.float64)
+    return [torch.tensor(part, dtype=torch.float64) for part in (outputs, memory, w)]
 
 
 @pytest.mark.covers("T13")
@@ -132,8 +127,12 @@ def machine_by_hand(net, x):
 @pytest.mark.parametrize("heads", [(1, 1), (2, 2)])
 def test_the_machine_is_the_equations_by_hand(controller, heads):
     net, x = machine(controller, *heads), drawn(2, 4, INPUT)
-    y, _ = net(x)
-    torch.testing.assert_close(y, torch.stack([machine_by_hand(net, one) for one in x]), **EXACT)
+    y, state = net(x)
+    for n, one in enumerate(x):
+        outputs, memory, weights = machine_by_hand(net, one)
+        torch.testing.assert_close(y[n], outputs, **EXACT)
+        torch.testing.assert_close(state.memory[n], memory, **EXACT)
+        torch.testing.assert_close(state.weights[n], weights, **EXACT)
 
 
 # -------------------------------------------------------------------------- the stages one by one
@@ -371,7 +370,7 @@ def test_the_lstm_has_as_many_parameters_as_the_machine():
         recipe = find(name)
         model = recipe.model(everynet.Data.described({"shape": [22, 10]}))
         sizes.append(sum(p.numel() for p in model.parameters()))
-    assert sizes[1] == pytest.approx(sizes[0], rel=0.01)
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.02)
     assert sizes[1] >= sizes[0]
 
 

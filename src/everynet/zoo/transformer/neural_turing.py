@@ -117,22 +117,15 @@ class NeuralTuringMachine(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch time input"], state: MachineState | None = None
     ) -> tuple[Float[Tensor, "batch time output"], MachineState]:
-        """Under autocast too all is computed in the precision of the weights."""
-        bias = self.output.bias
-        require_sequences(
-            "NeuralTuringMachine",
-            x,
-            bias,
-            self.controller.input_size - self.read_heads * self.width,
-        )
-        with torch.autocast(x.device.type, enabled=False):
-            state = self.begin(x.shape[0]) if state is None else state
-            outputs = []
-            for x_t in x.to(bias.dtype).unbind(1):
-                h, state, _ = self.step(x_t, state)
-                outputs.append(torch.cat([h, state.read], 1))
-            y: Tensor = self.output(torch.stack(outputs, 1))  # (10)
-            return y, state
+        inputs = self.controller.input_size - self.read_heads * self.width
+        require_sequences("NeuralTuringMachine", x, self.output.bias, inputs)
+        state = self.begin(x.shape[0]) if state is None else state
+        outputs = []
+        for x_t in x.unbind(1):
+            h, state, _ = self.step(x_t, state)
+            outputs.append(torch.cat([h, state.read], 1))
+        y: Tensor = self.output(torch.stack(outputs, 1))  # (10)
+        return y, state
 
     def step(
         self, x: Float[Tensor, "batch input"], state: MachineState
@@ -214,12 +207,17 @@ class LSTMController(nn.Module):
     def __init__(self, input_size: int, hidden_size: int) -> None:
         super().__init__()
         self.input_size = input_size
-        self.cell = nn.LSTMCell(input_size, hidden_size)
+        self.linear = nn.Linear(input_size + hidden_size, 4 * hidden_size)  # of i, f, g, o
 
     def forward(
         self, z: Float[Tensor, "batch input"], state: Float[Tensor, "batch state"] | None = None
     ) -> tuple[Float[Tensor, "batch hidden"], Float[Tensor, "batch state"]]:
-        h, c = self.cell(z, None if state is None else state.chunk(2, 1))
+        size = self.linear.out_features // 4
+        h, c = z.new_zeros(2, z.shape[0], size) if state is None else state.chunk(2, 1)
+        gates, g, o = self.linear(torch.cat([z, h], 1)).tensor_split([2 * size, 3 * size], 1)
+        i, f = gates.sigmoid().chunk(2, 1)
+        c = f * c + i * g.tanh()
+        h = o.sigmoid() * c.tanh()
         return h, torch.cat([h, c], 1)
 
 
