@@ -100,6 +100,9 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "MinGRUBlock": lambda: zoo.MinGRUBlock(4, zoo.MinGRU(4, 4)),
     "MLP": lambda: zoo.MLP((6, 5, 3), "tanh"),
     "NaiveInception": lambda: zoo.NaiveInception(2, 2, 3, 3),
+    "NeuralTuringMachine": lambda: zoo.NeuralTuringMachine(
+        3, 2, zoo.LSTMController, 4, rows=4, width=3, read_heads=2, write_heads=2
+    ),
     "OnPixels": lambda: zoo.OnPixels(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), [0.5, 0.4], [0.2, 0.3]
     ),
@@ -549,6 +552,7 @@ TORCH_RNN = (
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
     *("ConversationModel", "DualEncoder"),
+    *("LSTMCopier",),
 )
 
 

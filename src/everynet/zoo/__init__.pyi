@@ -196,6 +196,10 @@ from everynet.zoo.transformer.bert import PretrainingBERT as PretrainingBERT
 from everynet.zoo.transformer.bert import WholeWindows as WholeWindows
 from everynet.zoo.transformer.gpt import GPT as GPT
 from everynet.zoo.transformer.gpt import GPTLayer as GPTLayer
+from everynet.zoo.transformer.neural_turing import FeedForwardController as FeedForwardController
+from everynet.zoo.transformer.neural_turing import LSTMController as LSTMController
+from everynet.zoo.transformer.neural_turing import LSTMCopier as LSTMCopier
+from everynet.zoo.transformer.neural_turing import NeuralTuringMachine as NeuralTuringMachine
 from everynet.zoo.transformer.transformer import PreNormTransformer as PreNormTransformer
 from everynet.zoo.transformer.transformer import Transformer as Transformer
 from everynet.zoo.transformer.vit import ViT as ViT
