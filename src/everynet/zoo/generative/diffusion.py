@@ -40,7 +40,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import ClassVar, Protocol, Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 import torch
 from jaxtyping import Float, Int64
@@ -183,7 +183,7 @@ class NoiseSchedule(nn.Module):
         return torch.tensor(found[: self.steps + 1], dtype=torch.float64)
 
 
-def rows_of(table: Float[Tensor, " times"], t: Steps, x: Float[Tensor, "batch ..."]) -> Tensor:
+def rows_of(table: Float[Tensor, " times"], t: Steps, x: Tensor) -> Tensor:
     """The entry of a table for each sample, to be multiplied with samples like x."""
     return table[t].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
 
@@ -296,28 +296,17 @@ def bound(terms: Float[Tensor, "batch terms"]) -> Float[Tensor, " batch"]:
 # -------------------------------------------------------------------------------------- sampling
 
 
-class Sampler(Protocol):
-    """One step of drawing, from x_t to x_s with s < t."""
-
-    @property
-    def draws(self) -> bool:
-        """Whether a step draws noise."""
-        ...
-
-    def step(
-        self, schedule: NoiseSchedule, x: Tensor, eps: Tensor, t: int, s: int, *, z: Tensor | float
-    ) -> Tensor:
-        """x_s, given x_t, the noise that is taken to be in it, and noise to be added."""
-        ...
-
-
 @dataclass(frozen=True)
 class DDPM:
     """Ancestral sampling: x_s is drawn from what the network takes for its distribution."""
 
     share: float = 0.0
     """r: 0 has the variance that x_s has given x_0, 1 that of the step of noising."""
-    draws: ClassVar[bool] = True
+
+    @property
+    def draws(self) -> bool:
+        """Whether a step draws noise."""
+        return True
 
     def step(
         self, schedule: NoiseSchedule, x: Tensor, eps: Tensor, t: int, s: int, *, z: Tensor | float
@@ -348,6 +337,9 @@ class DDIM:
         data = schedule.data_of(x, eps, t)
         along = math.sqrt(max(0.0, 1 - schedule.abar[s] - g**2))
         return math.sqrt(schedule.abar[s]) * data + along * eps + g * z  # (13)
+
+
+Sampler: TypeAlias = DDPM | DDIM
 
 
 def sampling_steps(steps: int, noise_steps: int) -> list[tuple[int, int]]:

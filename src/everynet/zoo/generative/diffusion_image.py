@@ -153,7 +153,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
 
     meanings: ClassVar[Mapping[str, str]] = {
         "noise_mse": "the mean squared error of the guessed noise, by which the network learns",
-        "bits_per_dimension": "the bound on the negative log-likelihood, in bits a number of an image",
+        "bits_per_dimension": "the bound on -log p of a test image, in bits a pixel and channel",
         "nats": "the same bound in nats an image; with classes it is that of image and class",
         "start": "its first term, in nats: how far the noisiest images are from noise",
         **QUALITY,
@@ -189,8 +189,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     """Steps T from data to noise."""
     noising: str = "cosine"
     """The variances of the steps of noising: linear or cosine."""
-    share: float = 0.0
-    """r of the variance in the bound: 0 is that of the step back, 1 that of the step of noising."""
+    share: float = 0.5
+    """r of the variance in the bound, from that of the step back, 0, to that of noising, 1."""
     decay: float = 0.999
     """Of the averaged weights: those that draw."""
     sampling_steps: int = 50
