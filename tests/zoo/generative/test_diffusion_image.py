@@ -12,6 +12,7 @@ from torch.distributions import Normal
 
 import everynet
 from everynet import runs
+from everynet.data.images.keep import keep_mask
 from everynet.plot import Film
 from everynet.recipes.settings import override
 from everynet.system.errors import UserError
@@ -28,7 +29,6 @@ from everynet.zoo.generative.diffusion_image import (
     RECIPES,
     classes_of,
     complete,
-    kept_pixels,
     level_log_likelihood,
 )
 from tests.runs.test_resume import contents, stopped_after
@@ -191,30 +191,17 @@ def test_a_network_without_classes_learns_draws_and_is_bounded():
 # ------------------------------------------------------------------------------------- completion
 
 
-def test_what_is_kept_is_a_half_or_a_share():
-    shape, draw = (1, 6, 8), generator(1)
-    halves = {
-        side: kept_pixels(side, shape, draw)[0] for side in ("top", "bottom", "left", "right")
-    }
-    assert halves["top"][:3].all()
-    assert halves["left"][:, :4].all()
-    assert torch.equal(halves["bottom"], ~halves["top"])
-    assert torch.equal(halves["right"], ~halves["left"])
-    assert kept_pixels("0.25", shape, draw).sum() == 12
-
-
 def test_completed_images_keep_what_is_known(learned):
     recipe, model, data = learned
     x, _ = data.some("test", torch.arange(2))
     with torch.no_grad():
         for keep, label in (("top", ""), ("0.5", "3")):
             answers = recipe.predict(model, x, data.spec, keep=keep, label=label)
-            known = kept_pixels(keep, (1, 8, 8), generator(recipe.seed, 5))
+            known = keep_mask(keep, 8, 8, generator(recipe.seed, 5))
             for answer, image in zip(answers, x, strict=True):
-                assert answer["known"] == 0.5
                 made = answer["completed"]
-                assert torch.equal(made[known], image[known])
-                assert not torch.allclose(made[~known], image[~known])
+                assert torch.equal(made[0][known], image[0][known])
+                assert not torch.allclose(made[0][~known], image[0][~known])
 
 
 def test_completing_draws_what_is_hidden_given_what_is_known():
@@ -228,7 +215,7 @@ def test_completing_draws_what_is_hidden_given_what_is_known():
         return exact(x.flatten(1), t).view(x.shape)
 
     x = torch.full((rows, 1, 1, 2), 0.3).double()
-    known = torch.tensor([[[True, False]]])
+    known = torch.tensor([[True, False]])
     made = complete(predict, schedule, x, known, 100, generator=generator(1))
     hidden = made[:, 0, 0, 1]
     assert made[:, 0, 0, 0].eq(0.3).all()
@@ -305,15 +292,19 @@ def test_classes_that_were_not_learned_are_refused(given, said):
         recipe.sample(model, data.spec, generator(0), n=2, steps=2, **given)
 
 
-@pytest.mark.parametrize("keep", ["0", "1", "0.001", "0.999", "nan", "-0.5", "inf"])
-def test_keeping_all_or_nothing_is_refused(keep):
-    with pytest.raises(UserError, match=rf"keep \({keep}\) must be above 0 and below 1 and leave"):
-        kept_pixels(keep, (1, 8, 8), generator(0))
-
-
-def test_an_unknown_part_is_refused():
-    with pytest.raises(UserError, match=r"keep \(middle\) must be one of top, bottom, left, right"):
-        kept_pixels("middle", (1, 8, 8), generator(0))
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        ("0", r"keep \(0\) hides every pixel of 8 x 8"),
+        ("1", r"keep \(1\) hides no pixel of 8 x 8"),
+        ("middle", r"keep \('middle'\) must be top, bottom, left, right or the share"),
+    ],
+)
+def test_keeping_all_or_nothing_is_refused(learned, keep, said):
+    recipe, model, data = learned
+    x, _ = data.some("test", torch.arange(1))
+    with pytest.raises(UserError, match=said):
+        recipe.predict(model, x, data.spec, keep=keep)
 
 
 def test_too_many_steps_of_completing_are_refused(learned):

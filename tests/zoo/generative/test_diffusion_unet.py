@@ -10,7 +10,7 @@ from torch.nn.functional import group_norm, silu
 from everynet.nn.attention import attend, score_scaled_dot
 from everynet.nn.positions import sinusoidal
 from everynet.zoo.generative.diffusion_unet import (
-    GroupNorm,
+    MapNorm,
     NoiseUNet,
     PixelAttention,
     TimeBlock,
@@ -72,7 +72,7 @@ def test_attention_reads_all_pixels_and_is_added():
 
 
 def test_norms_keep_the_precision_of_their_input():
-    norm = GroupNorm(6)
+    norm = MapNorm(6)
     assert norm.num_groups == math.gcd(32, 6)
     with torch.autocast("cpu", torch.bfloat16):
         assert norm(torch.randn(2, 6, 4, 4).bfloat16()).dtype == torch.bfloat16

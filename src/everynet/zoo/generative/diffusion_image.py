@@ -29,6 +29,7 @@ from everynet import plot
 from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.images.augment import flip
+from everynet.data.images.keep import keep_mask
 from everynet.data.images.standardize import restandardize
 from everynet.nn.ema import EMA
 from everynet.recipes.trained import Trained
@@ -68,7 +69,6 @@ AGAIN = 5
 """Times that each step of completing an image is done."""
 GUIDANCE = (0.0, 1.0, 2.0, 3.0, 5.0)
 """What the picture of guidance compares."""
-SIDES = ("top", "bottom", "left", "right")
 MOST_FILMED = 400
 """Images of a film."""
 FRAMES = 100
@@ -89,43 +89,11 @@ def level_log_likelihood(
     return (above - below).clamp(min=1e-12).log()
 
 
-def kept_pixels(
-    keep: str, shape: Sequence[int], generator: torch.Generator
-) -> Bool[Tensor, "1 height width"]:
-    """Which pixels are known: those of a half by its name, or a share of all, drawn at random."""
-    height, width = shape[-2:]
-    known = torch.zeros(1, height, width, dtype=torch.bool)
-    if keep in SIDES:
-        halves = {
-            "top": (slice(0, height // 2), slice(None)),
-            "bottom": (slice(height - height // 2, None), slice(None)),
-            "left": (slice(None), slice(0, width // 2)),
-            "right": (slice(None), slice(width - width // 2, None)),
-        }
-        known[(slice(None), *halves[keep])] = True
-        return known
-    try:
-        share = float(keep)
-    except ValueError:
-        raise UserError(
-            f"keep ({keep}) must be one of {', '.join(SIDES)}, or the share of pixels that is "
-            "known, such as 0.5"
-        ) from None
-    count = round(share * height * width) if 0 < share < 1 else 0
-    if not 0 < count < height * width:
-        raise UserError(
-            f"keep ({keep}) must be above 0 and below 1 and leave pixels on both sides, because "
-            "what is hidden is completed from what is known; try 0.5"
-        )
-    known.view(-1)[torch.randperm(height * width, generator=generator)[:count]] = True
-    return known
-
-
 def complete(
     predict: Predict,
     schedule: NoiseSchedule,
     x: Float[Tensor, "batch channels height width"],
-    known: Bool[Tensor, "1 height width"],
+    known: Bool[Tensor, "height width"],
     steps: int,
     *,
     generator: torch.Generator,
@@ -451,14 +419,13 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
             y = self.labels_for(model, spec, label, 1) if label else None
             y = y if y is None else y.to(weight.device)
             if keep:
-                known = kept_pixels(keep, spec["shape"], draw).to(weight.device)
+                known = keep_mask(keep, *spec["shape"][1:], draw).to(weight.device)
                 predict = self.predictor(model, y, 1.0)
                 made = complete(
                     predict, model.schedule, image[None], known,
                     min(steps, model.schedule.steps), generator=draw,
                 )  # fmt: skip
-                known_share = known.double().mean().item()
-                answers.append({"known": known_share, "completed": made[0].cpu()})
+                answers.append({"completed": made[0].cpu()})
                 continue
             terms = self.bound_by_term(model, image[None], y, spec, draw)
             nats = bound(terms).item() + (math.log(classes_of(model)) if label else 0.0)

@@ -98,7 +98,7 @@ class NoiseUNet(nn.Module):
                 now = maps
             if level:
                 self.up.append(Doubling(now))
-        self.norm = GroupNorm(now)
+        self.norm = MapNorm(now)
         self.last = zero(nn.Conv2d(now, channels, 3, padding=1))
 
     def forward(
@@ -139,7 +139,7 @@ class TimeBlock(nn.Module):
         self, in_channels: int, out_channels: int, width: int, *, attends: bool, dropout: float
     ) -> None:
         super().__init__()
-        self.norm1, self.norm2 = GroupNorm(in_channels), GroupNorm(out_channels)
+        self.norm1, self.norm2 = MapNorm(in_channels), MapNorm(out_channels)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.conv2 = zero(nn.Conv2d(out_channels, out_channels, 3, padding=1))
         self.told = nn.Linear(width, out_channels)
@@ -150,7 +150,7 @@ class TimeBlock(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "batch in_channels height width"],
+        x: Maps,
         c: Float[Tensor, "batch units"],
     ) -> Float[Tensor, "batch out_channels height width"]:
         h = self.conv1(silu(self.norm1(x))) + self.told(silu(c))[:, :, None, None]
@@ -164,7 +164,7 @@ class PixelAttention(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        self.norm, self.attention = GroupNorm(channels), MultiHeadAttention(channels, 1)
+        self.norm, self.attention = MapNorm(channels), MultiHeadAttention(channels, 1)
         nn.init.zeros_(self.attention.output.weight)
 
     def forward(self, x: Maps) -> Maps:
@@ -185,7 +185,7 @@ class Doubling(nn.Module):
         return y
 
 
-class GroupNorm(nn.GroupNorm):
+class MapNorm(nn.GroupNorm):
     """Group normalisation in the precision of its input: autocast would make it float32."""
 
     def __init__(self, channels: int) -> None:
