@@ -112,11 +112,11 @@ def test_moments_step_by_step_are_those_of_t_steps_at_once(noising):
 def test_steps_of_a_batch_are_one_of_each_equal_part():
     with seeded_by(1):
         t = draw_steps(8, 1000, torch.device("cpu"))
-        many = torch.cat([draw_steps(16, 7, torch.device("cpu")) for _ in range(2000)])
+        many = torch.cat([draw_steps(16, 7, torch.device("cpu")) for _ in range(600)])
     assert ((t - 1) // 125).tolist() == [*range(8)]
     shares = many.bincount(minlength=8)[1:] / len(many)
     assert len(shares) == 7  # none beyond T
-    torch.testing.assert_close(shares, torch.full((7,), 1 / 7), atol=0.01, rtol=0)
+    torch.testing.assert_close(shares, torch.full((7,), 1 / 7), atol=0.02, rtol=0)
 
 
 # ------------------------------------------------------------------------------------- posterior
@@ -259,7 +259,8 @@ def test_the_terms_of_the_bound_have_these_means(share):
     terms = bound_terms(model, x, generator(1), share=share, at_once=8000)
     assert terms.shape == (rows, 13)
     wanted = torch.tensor(expected_terms(model.schedule, share)).double()
-    assert ((terms.mean(0) - wanted).abs() <= 5 * terms.std(0) / math.sqrt(rows)).all()
+    error = 5 * terms.std(0) / math.sqrt(rows) + 1e-9
+    assert ((terms.mean(0) - wanted).abs() <= error).all()
     torch.testing.assert_close(bound(terms), terms.sum(1))
 
 

@@ -214,12 +214,12 @@ def test_completing_draws_what_is_hidden_given_what_is_known():
     def predict(x, t):
         return exact(x.flatten(1), t).view(x.shape)
 
-    x = torch.full((rows, 1, 1, 2), 0.3).double()
+    x = torch.full((rows, 1, 1, 2), 0.25).double()
     known = torch.tensor([[True, False]])
     made = complete(predict, schedule, x, known, 100, generator=generator(1))
     hidden = made[:, 0, 0, 1]
-    assert made[:, 0, 0, 0].eq(0.3).all()
-    assert hidden.mean().item() == pytest.approx(0.2, abs=0.03)  # 0.06 / 0.09 of 0.3
+    assert made[:, 0, 0, 0].eq(0.25).all()
+    assert hidden.mean().item() == pytest.approx(1 / 6, abs=0.03)  # 0.06 / 0.09 of 0.25
     assert hidden.var().item() == pytest.approx(0.05, rel=0.25)  # 0.09 - 0.06^2 / 0.09
 
 

@@ -1,7 +1,5 @@
 """The U-Net that predicts noise: sizes, what it is told, attention, guidance, refusals."""
 
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -73,11 +71,21 @@ def test_attention_reads_all_pixels_and_is_added():
 
 def test_norms_keep_the_precision_of_their_input():
     norm = MapNorm(6)
-    assert norm.num_groups == math.gcd(32, 6)
+    assert norm.num_groups == 1
     with torch.autocast("cpu", torch.bfloat16):
         assert norm(torch.randn(2, 6, 4, 4).bfloat16()).dtype == torch.bfloat16
     x = normal(2, 6, 4, 4)
-    torch.testing.assert_close(norm.double()(x), nn.GroupNorm(2, 6).double()(x))
+    torch.testing.assert_close(norm.double()(x), nn.GroupNorm(1, 6).double()(x))
+    groups = {channels: MapNorm(channels).num_groups for channels in (2, 4, 12, 32, 64, 128, 192)}
+    assert groups == {2: 1, 4: 1, 12: 3, 32: 8, 64: 16, 128: 32, 192: 32}
+
+
+@pytest.mark.parametrize("channels", [2, 4, 8, 32])
+def test_no_norm_loses_what_a_block_is_told(channels):
+    """With one map a group it would: a constant added to a map is what a norm takes away."""
+    block = woken(TimeBlock(channels, channels, 5, attends=False, dropout=0.0))
+    x, c = normal(1, channels, 4, 4), normal(2, 1, 5, seed=1)
+    assert (block(x, c[0]) - block(x, c[1])).abs().max() > 1e-3
 
 
 # ------------------------------------------------------------------------------------ the network

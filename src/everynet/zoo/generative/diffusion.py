@@ -475,7 +475,8 @@ class ExactNoise(nn.Module):
         away = x[:, None] - signal[..., None] * self.means  # batch modes features
         pulled = torch.linalg.solve(c, away.mT).mT
         p = (-(away * pulled).sum(2) / 2).softmax(1)
-        return noise * (p[..., None] * pulled).sum(1)  # (15)
+        e: Tensor = noise * (p[..., None] * pulled).sum(1)  # (15)
+        return e
 
 
 # -------- the network ends here; training and pictures follow --------
@@ -634,7 +635,8 @@ class RingDiffusion(RingPoints[Diffusion, EMA[Diffusion]]):
         back = {s: points for s, points, _ in denoise(model, schedule, x, steps, DDIM())}
         back[schedule.steps] = x
         wanted = [schedule.steps * share // 100 for share in (0, 10, 25, 50, 75, 100)]
-        times = [min(back, key=lambda s, t=t: abs(s - t)) for t in wanted]
+        known = torch.tensor([*back])
+        times = [int(known[(known - t).abs().argmin()]) for t in wanted]
         eps = torch.randn(real.shape, generator=draw).to(real)
         ahead = [
             schedule(real, torch.full((len(real),), t, device=real.device), eps).cpu()
@@ -656,17 +658,15 @@ class RingDiffusion(RingPoints[Diffusion, EMA[Diffusion]]):
         schedule, weight = model.schedule, next(model.parameters())
         span = 1.5 * self.radius
         places = plot.square(13, -span, span).to(weight)
-        exact, fields = self.exact(model), []
+        exact, fields, densities = self.exact(model), [], []
+        fine = plot.square(80, -span, span).double()
         for share in (0.6, 0.3, 0.1):
-            t = torch.full((len(places),), max(1, round(share * schedule.steps))).to(places.device)
-            fields.append((int(t[0]), -model(places, t).cpu(), -exact(places, t).cpu()))
-        fine = plot.square(80, -span, span)
-        densities = []
-        for t, _, _ in fields:
-            abar = schedule.abar[t]
-            std = math.sqrt(abar * self.std**2 + 1 - abar)
-            centres = mode_centres(self.radius * math.sqrt(abar))
-            densities.append(mixture_density(fine.double(), centres, std))
+            t = max(1, round(share * schedule.steps))
+            times = torch.full((len(places),), t, device=places.device)
+            fields.append((t, -model(places, times).cpu(), -exact(places, times).cpu()))
+            std = math.sqrt(schedule.abar[t] * self.std**2 + 1 - schedule.abar[t])
+            centres = mode_centres(self.radius * math.sqrt(schedule.abar[t]))
+            densities.append(mixture_density(fine, centres, std))
         x = torch.randn(40, 2, generator=make_generator(self.seed, 4)).to(weight)
         steps = min(self.sampling_steps, schedule.steps)
         ways = [x, *(points for _, points, _ in denoise(model, schedule, x, steps, DDIM()))]

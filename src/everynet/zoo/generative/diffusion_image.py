@@ -127,7 +127,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         **QUALITY,
     }
 
-    steps: int = 6000
+    steps: int = 2500
     batch_size: int = 64
     lr: float = 2e-3
     schedule: str = "cosine"

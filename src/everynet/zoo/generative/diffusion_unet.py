@@ -40,8 +40,8 @@ from torch.nn.functional import group_norm, interpolate, silu
 from everynet.nn.attention import MultiHeadAttention
 from everynet.nn.positions import sinusoidal
 
-GROUPS = 32
-"""Groups of maps that are normalised together, at most."""
+GROUPS, TOGETHER = 32, 4
+"""Groups of a normalisation, at most, and maps in each, at least."""
 Maps = Float[Tensor, "batch channels height width"]
 
 
@@ -169,7 +169,7 @@ class PixelAttention(nn.Module):
 
     def forward(self, x: Maps) -> Maps:
         pixels = self.norm(x).flatten(2).transpose(1, 2)  # batch pixels channels
-        read = self.attention(pixels).transpose(1, 2)
+        read: Tensor = self.attention(pixels).transpose(1, 2)
         return x + read.reshape(x.shape)  # (4)
 
 
@@ -186,10 +186,14 @@ class Doubling(nn.Module):
 
 
 class MapNorm(nn.GroupNorm):
-    """Group normalisation in the precision of its input: autocast would make it float32."""
+    """Group normalisation in the precision of its input: autocast would make it float32.
+
+    A group of one map would lose what a block is told, which is a constant added to each map.
+    """
 
     def __init__(self, channels: int) -> None:
-        super().__init__(math.gcd(GROUPS, channels), channels)
+        groups = max(1, min(GROUPS, channels // TOGETHER))
+        super().__init__(math.gcd(groups, channels), channels)
 
     def forward(self, x: Maps) -> Maps:
         with torch.autocast(x.device.type, enabled=False):

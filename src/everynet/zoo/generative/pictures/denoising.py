@@ -29,9 +29,8 @@ def clouds(rows: Mapping[str, Sequence[Points]], times: Sequence[int], *, span: 
         row, column = divmod(place, len(times))
         name = [*rows][row]
         _plane(axes, span)
-        axes.scatter(
-            *array(rows[name][column]).T, s=1.5, color=INK if row == 0 else OURS, linewidths=0
-        )
+        x, y = array(rows[name][column]).T
+        axes.scatter(x, y, s=1.5, color=INK if row == 0 else OURS, linewidths=0)
         axes.set(xticks=[], yticks=[])
         for spine in axes.spines.values():
             spine.set_visible(True)
@@ -70,8 +69,9 @@ def noise_fields(
     axes = made.axes[3]
     for way in array(ways).transpose(1, 0, 2):
         axes.plot(*way.T, color=OURS, linewidth=0.7, alpha=0.8)
-    axes.scatter(*array(ways[0]).T, s=8, color=INK, linewidths=0, label="noise", zorder=3)
-    axes.scatter(*array(ways[-1]).T, s=8, color=CONTRAST, linewidths=0, label="points", zorder=3)
+    for ends, ink, name in ((ways[0], INK, "noise"), (ways[-1], CONTRAST, "points")):
+        x, y = array(ends).T
+        axes.scatter(x, y, s=8, color=ink, linewidths=0, label=name, zorder=3)
     _plane(axes, span)
     axes.set_title("ways from noise to points", fontsize="medium", color=INK)
     handles, names = axes.get_legend_handles_labels()
@@ -88,7 +88,8 @@ def ring_frames(states: Iterable[tuple[int, Points]], *, span: float) -> Iterato
     for t, points in states:
         made = figure(3.2, 3.3)
         axes = made.axes[0]
-        axes.scatter(*array(points).T, s=3, color=OURS, linewidths=0)
+        x, y = array(points).T
+        axes.scatter(x, y, s=3, color=OURS, linewidths=0)
         _plane(axes, span)
         axes.set_title(f"t = {t}", fontsize="medium", color=INK)
         yield made
