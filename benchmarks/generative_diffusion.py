@@ -80,7 +80,7 @@ def with_diffusers(job: Job) -> Callable[[], Turn]:
     levels = len(WIDTHS) - 1
     model = UNet2DModel(
         sample_size=SIDE, in_channels=1, out_channels=1, layers_per_block=BLOCKS,
-        block_out_channels=WIDTHS, attention_head_dim=WIDTHS[-1],
+        block_out_channels=WIDTHS, attention_head_dim=WIDTHS[-1], norm_num_groups=8,
         down_block_types=("DownBlock2D",) * levels + ("AttnDownBlock2D",),
         up_block_types=("AttnUpBlock2D",) + ("UpBlock2D",) * levels,
     )  # fmt: skip

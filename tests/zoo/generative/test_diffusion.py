@@ -15,6 +15,7 @@ from everynet.recipes.settings import override
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator, seeded_by
 from everynet.training.device import choose
+from everynet.training.graph import captured
 from everynet.training.loop import begin, train
 from everynet.zoo.generative import diffusion as diffusion_file
 from everynet.zoo.generative.diffusion import (
@@ -28,7 +29,6 @@ from everynet.zoo.generative.diffusion import (
     NoiseSchedule,
     bound,
     bound_terms,
-    captured,
     cosine_betas,
     denoise,
     draw_steps,
@@ -393,7 +393,7 @@ def test_off_cuda_a_captured_function_is_itself():
 # ---------------------------------------------------------------------------------- the ring
 
 
-def test_the_network_is_told_the_step():
+def test_the_network_is_given_the_step():
     network = NoiseMLP(2, 8, 2, 10).double()
     x = normal(1, 2).expand(2, 2)
     made = network(x, torch.tensor([3, 9]))

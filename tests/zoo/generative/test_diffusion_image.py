@@ -12,8 +12,10 @@ from torch.distributions import Normal
 
 import everynet
 from everynet import runs
+from everynet.data.dataset import Data
 from everynet.data.images.keep import keep_mask
 from everynet.plot import Film
+from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator, seeded_by
@@ -254,6 +256,29 @@ def test_own_images_are_learned_drawn_and_completed(tmp_path):
             8,
             8,
         )
+
+
+def test_a_folder_of_images_without_classes_is_learned_and_bounded(tmp_path):
+    draw = np.random.default_rng(0)
+    faces = tmp_path / "faces"
+    faces.mkdir()
+    for number in range(30):
+        pixels = draw.integers(0, 256, (9, 9), dtype=np.uint8)
+        Image.fromarray(pixels).save(faces / f"{number}.png")
+    (faces / "notes.txt").write_text("no image")
+    recipe = override(SMALL, {"data": str(faces), "size": "8"})
+    data = recipe.dataset()
+    assert data.spec["kind"] == "unlabelled"
+    assert sum(map(data.rows, ("train", "valid", "test"))) == 30
+    model = begin(recipe, data).model.eval()
+    assert classes_of(model) == 0
+    with torch.no_grad():
+        found = recipe.final(model, data, generator(1))
+    assert found.keys() == {"bits_per_dimension", "nats", "start"}
+    again = recipe.model(Data.described(data.spec))
+    assert classes_of(again) == 0
+    with pytest.raises(UserError, match="must lie in a subfolder"):
+        override(find("lenet"), {"data": str(faces)}).dataset()
 
 
 # ----------------------------------------------------------------------------------------- errors

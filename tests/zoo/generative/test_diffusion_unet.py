@@ -1,4 +1,4 @@
-"""The U-Net that predicts noise: sizes, what it is told, attention, guidance, refusals."""
+"""The U-Net that predicts noise: sizes, conditions, attention, guidance, refusals."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_a_block_is_what_the_equations_say():
     x, c = normal(2, 4, 6, 6), normal(2, 5, seed=1)
     norm = block.norm1
     h = block.conv1(silu(group_norm(x, norm.num_groups, norm.weight, norm.bias)))
-    h = h + block.told(silu(c))[:, :, None, None]
+    h = h + block.condition(silu(c))[:, :, None, None]
     norm = block.norm2
     residual = block.conv2(silu(group_norm(h, norm.num_groups, norm.weight, norm.bias)))
     projected = torch.einsum("oi,bihw->bohw", block.project.weight[..., 0, 0], x)
@@ -81,7 +81,7 @@ def test_norms_keep_the_precision_of_their_input():
 
 
 @pytest.mark.parametrize("channels", [2, 4, 8, 32])
-def test_no_norm_loses_what_a_block_is_told(channels):
+def test_no_norm_loses_the_condition(channels):
     """With one map a group it would: a constant added to a map is what a norm takes away."""
     block = woken(TimeBlock(channels, channels, 5, attends=False, dropout=0.0))
     x, c = normal(1, channels, 4, 4), normal(2, 1, 5, seed=1)
@@ -115,17 +115,17 @@ def test_the_cifar_network_has_nine_million_weights():
     assert 8.5e6 < sum(p.numel() for p in network.parameters()) < 9.7e6
 
 
-def test_what_every_block_is_told():
-    network, told = small(classes=3), []
-    network.down[0].register_forward_hook(lambda _, given, made: told.append(given[1]))
+def test_the_condition_of_every_block():
+    network, given_to = small(classes=3), []
+    network.down[0].register_forward_hook(lambda _, given, made: given_to.append(given[1]))
     x, t, y = normal(2, 2, 8, 8), torch.tensor([2, 7]), torch.tensor([1, 3])
     network(x, t, y)
     first, _, second = network.time
     codes = sinusoidal(10, 4)[t]
     time = second(silu(first(codes)))
-    torch.testing.assert_close(told[0], time + network.label.weight[y])
+    torch.testing.assert_close(given_to[0], time + network.label.weight[y])
     network(x, t)
-    torch.testing.assert_close(told[1], time + network.label.weight[3])  # none of the classes
+    torch.testing.assert_close(given_to[1], time + network.label.weight[3])  # none of the classes
 
 
 def test_step_and_class_change_the_noise():

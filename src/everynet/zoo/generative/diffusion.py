@@ -387,33 +387,6 @@ def last_of(steps: Iterator[tuple[int, Tensor, Tensor]]) -> Tensor:
     return last
 
 
-def captured(
-    draw: Callable[[Tensor], Tensor], example: Float[Tensor, "batch ..."]
-) -> Callable[[Tensor], Tensor]:
-    """On cuda a function that draws no random numbers as one graph for inputs like `example`.
-
-    Fewer rows than that are filled up. Elsewhere it is the function itself. What is returned is
-    overwritten by the next call.
-    """
-    if not example.is_cuda:
-        return draw
-    given, stream = example.clone(), torch.cuda.Stream(example.device)
-    stream.wait_stream(torch.cuda.current_stream(example.device))
-    with torch.cuda.stream(stream):
-        draw(given)  # chooses kernels, and makes what is made once
-    torch.cuda.current_stream(example.device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-        made = draw(given)
-
-    def replay(x: Tensor) -> Tensor:
-        given[: len(x)].copy_(x)
-        graph.replay()
-        return made[: len(x)]
-
-    return replay
-
-
 # -------------------------------------------------------------------------------------- networks
 
 

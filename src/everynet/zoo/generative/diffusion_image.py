@@ -32,11 +32,13 @@ from everynet.data.images.augment import flip
 from everynet.data.images.keep import keep_mask
 from everynet.data.images.standardize import restandardize
 from everynet.nn.ema import EMA
+from everynet.recipes.recipe import Goal
 from everynet.recipes.trained import Trained
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator as make_generator
 from everynet.system.wording import unknown
+from everynet.training.graph import captured
 from everynet.zoo.generative.binary_images import unit_images
 from everynet.zoo.generative.diffusion import (
     DDIM,
@@ -49,7 +51,6 @@ from everynet.zoo.generative.diffusion import (
     Sampler,
     bound,
     bound_terms,
-    captured,
     denoise,
     last_of,
     make_sampler,
@@ -127,14 +128,14 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         **QUALITY,
     }
 
-    steps: int = 2500
+    steps: int = 1200
     batch_size: int = 64
     lr: float = 2e-3
     schedule: str = "cosine"
-    warmup: int = 200
+    warmup: int = 100
     clip: float = 1.0
     data: str = "digits"
-    """A known set of images, or a folder with one subfolder of images for each class."""
+    """A known set of images, a folder of images, or one with a subfolder of them for each class."""
     size: int = 0
     """Side of the images in pixels, to which others are brought; 0 leaves them as they are."""
     strict: bool = False
@@ -150,7 +151,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     dropout: float = 0.0
     """Share of the maps' entries that are dropped within a block."""
     conditional: bool = True
-    """Whether the network is told the class, so that images of one can be asked for."""
+    """Whether the network is given the class, so that images of one can be asked for."""
     label_dropout: float = 0.1
     """Share of the labels that are left out in training, which guidance needs."""
     noise_steps: int = 500
@@ -188,8 +189,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
 
     def dataset(self) -> Data:
         data = load(
-            self.data, kind="image", batch_size=self.batch_size, seed=self.seed, size=self.size,
-            strict=self.strict,
+            self.data, kind=("image", "unlabelled"), batch_size=self.batch_size, seed=self.seed,
+            size=self.size, strict=self.strict,
         )  # fmt: skip
         halves = [0.5] * data.spec["shape"][0]
         data = restandardize(unit_images(data), halves, halves)
@@ -197,7 +198,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
 
     def model(self, data: Data) -> Diffusion:
         channels, height, width = data.spec["shape"]
-        classes = len(data.spec["classes"]) if self.conditional else 0
+        known = len(data.spec["classes"])
+        classes = known if self.conditional and known > 1 else 0
         try:
             network = NoiseUNet(
                 channels, self.widths, noise_steps=self.noise_steps, classes=classes,
@@ -217,6 +219,10 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         dropped = torch.rand(len(x), device=x.device) < self.label_dropout
         labels = torch.where(dropped, classes_of(model), y) if classes_of(model) else None
         return {"noise_mse": simple_loss(eps, model(noisy, t, labels)).mean()}
+
+    def monitor(self) -> Goal | None:
+        """The error of the noise: what the goal names is known at the end alone."""
+        return Goal("noise_mse", "<=", 1.0) if super().monitor() else None
 
     def metrics(self, model: Diffusion, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
@@ -247,16 +253,19 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
             model, data.spec, labels, generator, steps=steps or self.sampling_steps,
             guidance=guidance, n=samples or self.samples,
         )  # fmt: skip
-        shown = unit_images(data.to(torch.device("cpu"), torch.float32))
-        return {
+        found = {
             "bits_per_dimension": nats / math.log(2) / x[0].numel(),
             "nats": nats,
             "start": terms[:, -1].mean().item(),
-            **measure_samples(
-                (made.float() + 1) / 2, replace(shown, augment=None), self.of,
-                steps=self.classifier_steps, seed=self.seed, binary=False,
-            ),
-        }  # fmt: skip
+        }
+        if len(data.spec["classes"]) < 2 and not self.of:
+            return found  # nothing by which a classifier could learn what these images are
+        shown = unit_images(data.to(torch.device("cpu"), torch.float32))
+        quality = measure_samples(
+            (made.float() + 1) / 2, replace(shown, augment=None), self.of,
+            steps=self.classifier_steps, seed=self.seed, binary=False,
+        )  # fmt: skip
+        return found | quality
 
     def bound_by_term(
         self,
@@ -419,7 +428,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
             y = self.labels_for(model, spec, label, 1) if label else None
             y = y if y is None else y.to(weight.device)
             if keep:
-                known = keep_mask(keep, *spec["shape"][1:], draw).to(weight.device)
+                known = keep_mask(keep, *image.shape[1:], generator=draw).to(weight.device)
                 predict = self.predictor(model, y, 1.0)
                 made = complete(
                     predict, model.schedule, image[None], known,
@@ -463,7 +472,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
             states.append((t, before, taken))
             before = after
         states.append((0, before, before))
-        shown = np.linspace(0, len(states) - 1, min(9, len(states))).round().astype(int)
+        first = 1 if len(states) > 2 else 0  # the first guess, of nothing but noise, is noise
+        shown = np.linspace(first, len(states) - 1, min(9, len(states) - first)).round().astype(int)
         chosen = [states[i] for i in shown][::-1]
         ahead = [schedule(x, torch.full((1,), t, device=x.device), eps).cpu() for t, *_ in chosen]
         rows = {
@@ -519,10 +529,12 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         medians = {"samples": away.median().item(), "test": held_away.median().item()}
         return figure, {name: value / scale for name, value in medians.items()}
 
-    def picture_bound(self, model: Diffusion, data: Data, history: History) -> Figure:
-        """The terms of the bound by the step of noising, and the error of the guessed noise.
+    def picture_bound(
+        self, model: Diffusion, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
+        """The terms of the bound, added up over the steps, and the error of the guessed noise.
 
-        Most nats go into the first steps, where noise and the fine detail of images are alike.
+        {share:.0%} of the nats go into the first tenth of the steps, the fine detail of images.
         """
         x, y = data.some("valid", torch.arange(min(8, data.rows("valid"))))
         draw = make_generator(self.seed, 10)
@@ -532,9 +544,10 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         weight = model.schedule.weights(self.share)[2:] * x[0].numel()
         misfit = model.schedule.misfits(self.share)[2:] * x[0].numel()
         error = (terms[1:-1] - misfit) / weight
-        return plot.panels(
+        so_far = terms[:-1].cumsum(0)
+        figure = plot.panels(
             plot.Panel(
-                {"so far": (t, terms[:-1].cumsum(0))}, xlabel="step t", ylabel="nats an image",
+                {"so far": (t, so_far)}, xlabel="step t", ylabel="nats an image",
                 log="x", title="the bound, added up from t = 1", legend="none",
             ),
             plot.Panel(
@@ -542,6 +555,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
                 log="x", title="error of the guessed noise", legend="none",
             ),
         )  # fmt: skip
+        tenth = so_far[max(0, len(so_far) // 10 - 1)] / so_far[-1]
+        return figure, {"share": tenth.item()}
 
     def draw_some(
         self, model: Diffusion, spec: Spec, n: int, seed: int

@@ -1,6 +1,6 @@
-"""The network that predicts noise in images: a residual U-Net that is told the step of noising.
+"""The network that predicts noise in images: a residual U-Net that is given the step of noising.
 
-    c      = W_2 s(W_1 PE(t)) + u_y                              (1)  what every block is told
+    c      = W_2 s(W_1 PE(t)) + u_y                              (1)  condition of every block
     F(x)   = conv_2(s(norm_2(conv_1(s(norm_1(x))) + V s(c))))    (2)  residual branch
     y      = P x + F(x)                                          (3)  a block
     y      = x + attention(norm(x))                              (4)  pixels read pixels
@@ -133,7 +133,7 @@ class NoiseUNet(nn.Module):
 
 
 class TimeBlock(nn.Module):
-    """Maps feature maps, and what the step and the class are made into, to feature maps."""
+    """Maps feature maps, and the condition c made of step and class, to feature maps."""
 
     def __init__(
         self, in_channels: int, out_channels: int, width: int, *, attends: bool, dropout: float
@@ -142,7 +142,7 @@ class TimeBlock(nn.Module):
         self.norm1, self.norm2 = MapNorm(in_channels), MapNorm(out_channels)
         self.conv1 = nn.Conv2d(in_channels, out_channels, 3, padding=1)
         self.conv2 = zero(nn.Conv2d(out_channels, out_channels, 3, padding=1))
-        self.told = nn.Linear(width, out_channels)
+        self.condition = nn.Linear(width, out_channels)
         self.dropout = nn.Dropout(dropout)
         same = in_channels == out_channels
         self.project = nn.Identity() if same else nn.Conv2d(in_channels, out_channels, 1)
@@ -153,7 +153,7 @@ class TimeBlock(nn.Module):
         x: Maps,
         c: Float[Tensor, "batch units"],
     ) -> Float[Tensor, "batch out_channels height width"]:
-        h = self.conv1(silu(self.norm1(x))) + self.told(silu(c))[:, :, None, None]
+        h = self.conv1(silu(self.norm1(x))) + self.condition(silu(c))[:, :, None, None]
         residual = self.conv2(self.dropout(silu(self.norm2(h))))  # (2)
         y: Tensor = self.attention(self.project(x) + residual)  # (3)
         return y
@@ -188,7 +188,7 @@ class Doubling(nn.Module):
 class MapNorm(nn.GroupNorm):
     """Group normalisation in the precision of its input: autocast would make it float32.
 
-    A group of one map would lose what a block is told, which is a constant added to each map.
+    A group of one map would lose the condition, which is a constant added to each map.
     """
 
     def __init__(self, channels: int) -> None:
@@ -196,7 +196,7 @@ class MapNorm(nn.GroupNorm):
         super().__init__(math.gcd(groups, channels), channels)
 
     def forward(self, x: Maps) -> Maps:
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast("cuda", enabled=False):
             weight, bias = (each.to(x.dtype) for each in (self.weight, self.bias))
             return group_norm(x, self.num_groups, weight, bias, self.eps)
 

@@ -24,7 +24,7 @@ LEAST_SIDE = 32
 
 def clouds(rows: Mapping[str, Sequence[Points]], times: Sequence[int], *, span: float) -> Figure:
     """Points by rows with names, a column for each step of noising."""
-    made = figure(WIDTH, 1.05 * len(rows) + 0.5, len(rows), len(times))
+    made = figure(WIDTH, 1.05 * len(rows) + 0.3, len(rows), len(times))
     for place, axes in enumerate(made.axes):
         row, column = divmod(place, len(times))
         name = [*rows][row]
@@ -74,6 +74,8 @@ def noise_fields(
         axes.scatter(x, y, s=8, color=ink, linewidths=0, label=name, zorder=3)
     _plane(axes, span)
     axes.set_title("ways from noise to points", fontsize="medium", color=INK)
+    for each in made.axes:
+        each.set(xlabel="x", ylabel="y")
     handles, names = axes.get_legend_handles_labels()
     more = made.axes[0].get_legend_handles_labels()
     made.legend(
