@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.distributions import MultivariateNormal, Normal
 from torch.distributions import kl_divergence as exact_kl
 
+from everynet import runs
 from everynet.plot import Film
 from everynet.recipes.settings import override
 from everynet.system.errors import UserError
@@ -494,3 +495,15 @@ def test_betas_that_are_no_variances_are_refused(betas):
 
 def test_the_file_offers_one_way_to_draw_by_each_name():
     assert set(diffusion_file.SAMPLERS) == {"ddim", "ddpm"}
+
+
+# --------------------------------------------------------------------------------------- learning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_goal(seed, tmp_path):
+    recipe = replace(RECIPES["diffusion-ring"], name="diffusion-ring", seed=seed)
+    found = runs.run(recipe, tmp_path, device="cpu").metrics
+    print(found)
+    assert all(goal.reached(found) for goal in recipe.goals())
