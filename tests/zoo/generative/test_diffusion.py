@@ -462,7 +462,7 @@ def test_points_and_films_are_sampled():
             r"steps \(11\) must be from 1 to 10, because the network learned to undo 10",
         ),
         ({"method": "ddmp"}, r"unknown method 'ddmp'; did you mean ddpm"),
-        ({"eta": 1.5}, r"eta \(1.5\) must be from 0 to 1: the share of the noise that is drawn"),
+        ({"eta": 1.5}, r"eta \(1.5\) must be from 0 to 1: how much noise is drawn"),
     ],
 )
 def test_bad_settings_of_sampling_are_refused(given, said):

@@ -470,7 +470,7 @@ def make_sampler(method: str, eta: float) -> Sampler:
     if method not in SAMPLERS:
         raise UserError(unknown("method", method, SAMPLERS))
     if not 0 <= eta <= 1:
-        raise UserError(f"eta ({eta}) must be from 0 to 1: the share of the noise that is drawn")
+        raise UserError(f"eta ({eta}) must be from 0 to 1: how much noise is drawn on the way")
     return SAMPLERS[method](eta)
 
 

@@ -277,7 +277,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     ) -> Float[Tensor, "batch terms"]:
         """The terms of the bound on -log p(x|y) of each image, or on -log p(x)."""
         peak = spec["peak"]
-        levels = int(peak) + 1 if peak >= 1 else 256
+        levels = int(peak) + 1 if peak > 1 else 256
         likelihood = partial(level_log_likelihood, levels=levels)
         return bound_terms(
             model, x, generator, likelihood, share=self.share, limit=1.0, y=y,
@@ -316,9 +316,10 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
             return model
 
         def predict(x: Tensor, t: Tensor) -> Tensor:
-            if not isinstance(guidance, Tensor) and guidance in (0, 1):
-                return model(x, t, y[: len(x)]) if guidance else model(x, t)  # type: ignore[no-any-return]
-            return guided_noise(model, x, t, y[: len(x)], w=guidance, none=classes)
+            if isinstance(guidance, Tensor) or guidance not in (0, 1):
+                return guided_noise(model, x, t, y[: len(x)], w=guidance, none=classes)
+            e: Tensor = model(x, t, y[: len(x)] if guidance else None)
+            return e
 
         return predict
 
@@ -371,8 +372,8 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     ) -> Float[Tensor, "n channels height width"] | plot.Film:
         """Images in `steps` steps by ddim or ddpm, of all classes in turn or of one.
 
-        Guidance above 1 makes them more typical of their class, 0 leaves the class out. `eta` is
-        the share of the noise that is drawn on the way.
+        Guidance above 1 makes them more typical of their class, 0 leaves the class out. `eta` of
+        ddim, or r of ddpm, is how much noise is drawn on the way, from 0 to 1.
         """
         if not 1 <= n <= MOST:
             raise UserError(f"n ({n}) must be from 1 to {MOST:,}, because they are drawn at once")
