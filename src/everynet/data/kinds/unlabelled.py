@@ -2,8 +2,8 @@
 
     faces/1.jpg   faces/2.jpg                    split by hash of the file name
 
-They are read, treated and written as images with a class each, of which there is one. Only a recipe
-that asks for this kind takes such a folder: a classifier says that classes are missing.
+They are read, treated and written as images with a class each. Only a recipe that asks for this
+kind takes such a folder: a classifier says that classes are missing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from everynet.data.paths import kind as kind_of_path
 
 
 class Unlabelled(Image):
-    """Images that all have the same class."""
+    """Images, each with a 0 where others have a class."""
 
     name: ClassVar[str] = "unlabelled"
     about: ClassVar[str] = "images without classes: a folder of image files"
@@ -52,7 +52,7 @@ class Unlabelled(Image):
         self, path: Path, parts: Listing, columns: Sequence[Decoded], like: Spec | None
     ) -> tuple[Tensor, dict[str, Any]]:
         rows = sum(map(len, parts.values()))
-        return torch.zeros(rows, dtype=torch.int64), {"classes": ("image",)}
+        return torch.zeros(rows, dtype=torch.int64), {"task": "density"}
 
 
 KIND = Unlabelled()

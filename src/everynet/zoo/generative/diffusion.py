@@ -653,7 +653,7 @@ class RingDiffusion(RingPoints[Diffusion, EMA[Diffusion]]):
 
 RECIPES = {
     "diffusion-ring": RingDiffusion(
-        goal="energy_distance <= 0.015 and modes >= 8 and quality >= 0.9",
+        goal="energy_distance <= 0.01 and modes >= 8 and quality >= 0.9",
         covers=("G6", "G7", "G8", "G9", "G10"),
     ),
 }
