@@ -41,7 +41,7 @@ AXES = {
     **{"batch": BATCH, "rows": BATCH, "nets": BATCH, "tokens": BATCH, "count": BATCH},
     **{"time": 5, "inputs": 5, "context": 5, "source": 5, "target": 4, "input": 3, "hidden": 4},
     **{"units": 4, "both": 4, "latent": 2, "channels": 2, "height": 8, "width": 8, "points": 5},
-    "samples": 200,
+    **{"samples": 200, "features": 2},
     **{"*shape": BATCH, "...": 6, "*batch": BATCH, "queries": 4, "keys": 5, "query": 3, "key": 2},
     **{"voices": 3},
 }
@@ -66,6 +66,13 @@ def _losses() -> nn.Module:
     return zoo.PictureLosses(features, torch.rand(1, 3, 8, 8), torch.rand(1, 3, 8, 8))
 
 
+def _woken(net: nn.Module) -> nn.Module:
+    """The network with the weights drawn that begin at 0, where it computes nothing yet."""
+    for weight in net.parameters():
+        nn.init.normal_(weight, std=0.3)
+    return net
+
+
 _TRANSFORMER: dict[str, typing.Any] = {
     "hidden_size": 4, "heads": 2, "feedforward_size": 5, "layers": 1, "dropout": 0.0, "context": 8,
 }  # fmt: skip
@@ -86,7 +93,13 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "BoltzmannMachine": lambda: zoo.BoltzmannMachine(5, 4),
     "BothWays": lambda: zoo.BothWays(zoo.LSTM(3, 4), zoo.LSTM(3, 4)),
     "CifarResNet": lambda: zoo.CifarResNet(2, 3, depth=8, width=4),
+    "Diffusion": lambda: zoo.Diffusion(
+        zoo.NoiseMLP(6, 4, 1, 5), zoo.NoiseSchedule(torch.full((5,), 0.1).double())
+    ),
     "Dropout": lambda: zoo.Dropout(0.5),
+    "ExactNoise": lambda: zoo.ExactNoise(
+        torch.eye(3, 2), torch.eye(2), zoo.NoiseSchedule(torch.full((5,), 0.1).double())
+    ),
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
     ),
@@ -103,6 +116,9 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "NeuralTuringMachine": lambda: zoo.NeuralTuringMachine(
         3, 2, zoo.LSTMController, 4, rows=4, width=3, read_heads=2, write_heads=2
     ),
+    "NoiseMLP": lambda: zoo.NoiseMLP(2, 4, 1, 5),
+    "NoiseSchedule": lambda: zoo.NoiseSchedule(torch.full((5,), 0.1).double()),
+    "NoiseUNet": lambda: _woken(zoo.NoiseUNet(2, (2, 4), noise_steps=5, classes=3, blocks=1)),
     "OnPixels": lambda: zoo.OnPixels(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), [0.5, 0.4], [0.2, 0.3]
     ),
@@ -114,6 +130,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "PersistentChains": lambda: zoo.PersistentChains(torch.zeros(2, 5)),
     "PhotoVGG": lambda: zoo.PhotoVGG(2, 3, width=2),
     "PictureLosses": _losses,
+    "PixelAttention": lambda: _woken(zoo.PixelAttention(2)),
     "PlainNet": lambda: zoo.PlainNet(2, 3, depth=8, width=4),
     "Playing": lambda: zoo.Playing(zoo.QNetwork(6, 6, 3, 4), torch.zeros(2, 3).int(), 6),
     "PoissonNetwork": lambda: zoo.PoissonNetwork(
@@ -153,6 +170,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "TextCNN": lambda: zoo.TextCNN(
         zoo.Words(7, 3, 0.0, 0.0), 3, widths=(2, 3), filters=2, dropout=0.0
     ),
+    "TimeBlock": lambda: _woken(zoo.TimeBlock(2, 4, 4, attends=True, dropout=0.0)),
     "Transformer": lambda: zoo.Transformer(7, **_TRANSFORMER),
     "TiedAutoencoder": lambda: zoo.TiedAutoencoder((6, 5, 3)),
     "TiedReader": lambda: zoo.TiedReader(7, 4, [zoo.LSTM(4, 4)]),
@@ -513,6 +531,7 @@ NOT_NETWORKS = {
     "solvers of least squares for decoders": (
         *("LeastSquaresDecoders", "NystromRidgeDecoders", "RidgeDecoders"),
     ),
+    "steps of sampling, from noise to data": ("DDIM", "DDPM"),
     "rules of an update, from gradient to step": (
         *("AdaGradRule", "AdamRule", "LionRule", "MomentumRule", "NesterovRule", "RMSPropRule"),
         *("SGDRule", "UpdateRule"),
@@ -561,6 +580,7 @@ FUSED_ATTENTION = (
     *("PreNormDecoderLayer", "PreNormEncoderLayer", "PreNormTransformer", "Transformer"),
     *("ViT", "ViTLayer", "WindowedAttention"),
     *("BERT", "BERTClassifier", "BERTLayer", "PretrainingBERT"),
+    *("NoiseUNet", "PixelAttention", "TimeBlock"),
 )
 
 

@@ -384,6 +384,34 @@ def _own_workspaces() -> Iterator[None]:
         torch._C._cuda_clearCublasWorkspaces()
 
 
+def captured(function: Callable[[Tensor], Tensor], example: Tensor) -> Callable[[Tensor], Tensor]:
+    """On cuda a function that draws no random numbers, as one graph for inputs like `example`.
+
+    It is called in the autocast region, if any, that it was captured in, and with fewer rows they
+    are filled up. What it returns is overwritten by the next call. Elsewhere it is the function.
+    """
+    if not example.is_cuda:
+        return function
+    device, kind = example.device, torch.get_autocast_dtype("cuda")
+    given, stream, graph = example.clone(), torch.cuda.Stream(device), torch.cuda.CUDAGraph()
+    on = torch.is_autocast_enabled("cuda")
+    with torch.autocast("cuda", kind, enabled=on, cache_enabled=False), _own_workspaces():
+        stream.wait_stream(torch.cuda.current_stream(device))
+        with torch.cuda.stream(stream):
+            function(given)  # chooses kernels, and makes what is made once
+        torch.cuda.current_stream(device).wait_stream(stream)
+        torch._C._cuda_clearCublasWorkspaces()
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            made = function(given)
+
+    def replay(x: Tensor) -> Tensor:
+        given[: len(x)].copy_(x)
+        graph.replay()
+        return made[: len(x)]
+
+    return replay
+
+
 @contextmanager
 def _waits() -> Iterator[list[str]]:
     """What waits for the device inside, in torch's words."""

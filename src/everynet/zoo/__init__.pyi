@@ -59,6 +59,17 @@ from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.autoencoder import Autoencoder as Autoencoder
 from everynet.zoo.generative.autoencoder import TiedAutoencoder as TiedAutoencoder
+from everynet.zoo.generative.diffusion import DDIM as DDIM
+from everynet.zoo.generative.diffusion import DDPM as DDPM
+from everynet.zoo.generative.diffusion import Diffusion as Diffusion
+from everynet.zoo.generative.diffusion import ExactNoise as ExactNoise
+from everynet.zoo.generative.diffusion import NoiseMLP as NoiseMLP
+from everynet.zoo.generative.diffusion import NoiseSchedule as NoiseSchedule
+from everynet.zoo.generative.diffusion_unet import Doubling as Doubling
+from everynet.zoo.generative.diffusion_unet import MapNorm as MapNorm
+from everynet.zoo.generative.diffusion_unet import NoiseUNet as NoiseUNet
+from everynet.zoo.generative.diffusion_unet import PixelAttention as PixelAttention
+from everynet.zoo.generative.diffusion_unet import TimeBlock as TimeBlock
 from everynet.zoo.generative.gan import GAN as GAN
 from everynet.zoo.generative.rbm import BoltzmannMachine as BoltzmannMachine
 from everynet.zoo.generative.rbm import PersistentChains as PersistentChains

@@ -27,10 +27,8 @@ from everynet.zoo.generative.gan import (
     discriminator_loss,
     generator_loss,
     gradient_penalty,
-    mixture_density,
-    mode_centres,
-    sample_ring,
 )
+from everynet.zoo.generative.ring import mixture_density, mode_centres, sample_ring
 from tests.runs.test_resume import contents, stopped_after
 from tests.training.torchrun import torchrun
 

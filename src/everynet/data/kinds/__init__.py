@@ -42,6 +42,9 @@ ORDER = (
 )
 """The kinds of the package; those that ask for more of a path come first."""
 
+ON_REQUEST = ("unlabelled",)
+"""Kinds that a path never looks like by itself: a recipe asks for them."""
+
 _added: dict[str, Kind[Any]] = {}
 
 
@@ -221,7 +224,7 @@ def named(name: str) -> Kind[Any]:
     """The kind of that name."""
     if name in _added:
         return _added[name]
-    if name not in ORDER:
+    if name not in (*ORDER, *ON_REQUEST):
         raise UserError(unknown("kind", name, names()))
     kind: Kind[Any] = import_module(f"everynet.data.kinds.{name}").KIND
     return kind
@@ -237,7 +240,7 @@ def writer(name: str) -> Kind[Any]:
 
 def of(spec: Spec) -> Kind[Any]:
     """The kind of a description; one that a recipe made by itself may name none."""
-    return named(spec["kind"]) if spec.get("kind") in names() else Kind()
+    return named(spec["kind"]) if spec.get("kind") in (*names(), *ON_REQUEST) else Kind()
 
 
 def matching(path: Path) -> Kind[Any] | None:

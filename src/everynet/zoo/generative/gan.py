@@ -22,9 +22,7 @@ Networks", arXiv:1611.02163, for a generator that leaves out part of the data.
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -38,13 +36,11 @@ from torch.optim import Optimizer
 
 from everynet import plot
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
-from everynet.data.samplers import Made
-from everynet.metrics import energy_distance
 from everynet.recipes.state import State
-from everynet.recipes.training import Training, make_optimizer
+from everynet.recipes.training import make_optimizer
 from everynet.system.errors import UserError
-from everynet.system.seeds import generator
 from everynet.zoo.generative.pictures.generation import noise_to_points, samples_on_surfaces
+from everynet.zoo.generative.ring import MODES, RingPoints, mixture_density, mode_centres
 
 
 class GAN(nn.Module):
@@ -101,44 +97,13 @@ def best_discriminator(
 
 # -------- the network ends here; training and pictures follow --------
 
-MODES = 8
-"""Gaussians on the ring."""
 MOST = 1_000_000
 """Points that are generated at once."""
 
 
-def mode_centres(radius: float) -> Float[Tensor, "modes 2"]:
-    """The means of the Gaussians, the first on the right, then against the clock."""
-    angle = torch.arange(MODES, dtype=torch.float64) * (2 * math.pi / MODES)
-    return radius * torch.stack([angle.cos(), angle.sin()], 1)
-
-
-def sample_ring(
-    rows: int, radius: float, std: float, draw: torch.Generator
-) -> Float[Tensor, "rows 2"]:
-    """Points of the eight Gaussians, each as likely as another."""
-    mode = torch.randint(MODES, (rows,), generator=draw)
-    noise = torch.randn(rows, 2, generator=draw, dtype=torch.float64)
-    return (mode_centres(radius)[mode] + std * noise).float()
-
-
-def mixture_density(
-    x: Float[Tensor, "points 2"], means: Float[Tensor, "modes 2"], std: float
-) -> Float[Tensor, " points"]:
-    """The density of a mixture of equally likely round Gaussians."""
-    square = torch.cdist(x, means).square() / (2 * std**2)
-    return torch.exp(-square).mean(1) / (2 * math.pi * std**2)
-
-
 @dataclass(frozen=True, kw_only=True)
-class GaussianRing(Training[GAN]):
+class GaussianRing(RingPoints[GAN]):
     """Generate points like those of eight Gaussians on a ring, all eight of them."""
-
-    meanings: ClassVar[Mapping[str, str]] = {
-        "energy_distance": "energy distance of generated and real points, 0 where both are alike",
-        "modes": "modes of eight with at least a quarter of their fair share of generated points",
-        "quality": "the share of generated points within three standard deviations of a mean",
-    }
 
     steps: int = 6000
     batch_size: int = 128
@@ -152,12 +117,6 @@ class GaussianRing(Training[GAN]):
     """Numbers of noise from which a point is generated."""
     hidden_size: int = 64
     """Units in each of the two hidden layers of either player."""
-    radius: float = 2.0
-    """Of the ring."""
-    std: float = 0.1
-    """Of each Gaussian, along each axis."""
-    held_out: int = 2000
-    """Points in each of the validation and the test set; as many are generated."""
 
     captured: ClassVar[bool] = True
     overfits: ClassVar[bool] = False  # against one batch the players circle: neither wins
@@ -165,35 +124,11 @@ class GaussianRing(Training[GAN]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.above(0, "radius", "std")
         self.at_least(0, "gamma")
         self.require(0 <= self.momentum < 1, "momentum", "at least 0 and below 1")
         self.at_least(1, "latent_size", "hidden_size")
-        self.require(self.held_out >= 2, "held_out", "at least 2, because pairs are compared")
         adam = self.optimizer in ("adam", "adamw")
         self.require(adam, "optimizer", "adam or adamw, because momentum is a number of theirs")
-
-    def dataset(self) -> Data:
-        """Training points drawn anew at each step, which no discriminator can learn by heart."""
-
-        def make(step: int) -> Batch:
-            draw = generator(self.seed, 1, step)
-            return (sample_ring(self.batch_size, self.radius, self.std, draw),)
-
-        held = {
-            part: (sample_ring(self.held_out, self.radius, self.std, generator(2014, number)),)
-            for number, part in enumerate(("valid", "test"))
-        }
-        spec = {
-            "name": "eight Gaussians on a ring", "kind": "table", "task": "density",
-            "shape": [2], "features": ["x", "y"], "mean": [0.0, 0.0], "std": [1.0, 1.0],
-            "classes": [],
-            "split": "training points are drawn at each step; validation and test sets are fixed",
-        }  # fmt: skip
-        digest = hashlib.sha256(f"ring {self.radius} {self.std}".encode())
-        for (points,) in held.values():
-            digest.update(points.numpy().tobytes())
-        return Data(held, spec, self.batch_size, self.seed, digest.hexdigest(), Made(make=make))
 
     def model(self, data: Data) -> GAN:
         return GAN(self.latent_size, self.hidden_size)
@@ -228,23 +163,6 @@ class GaussianRing(Training[GAN]):
         (x,) = batch
         z = torch.randn(len(x), self.latent_size).to(x)
         return {"real": x, "fake": model.generator(z)}
-
-    def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
-        real, fake = (outputs[name].double().cpu().view(-1, 2) for name in ("real", "fake"))
-        return {
-            "energy_distance": energy_distance(real, fake).item(),
-            "modes": float(self.count_modes(fake)),
-            "quality": self.count_by_mode(fake).sum().item() / len(fake),
-        }
-
-    def count_by_mode(self, fake: Float[Tensor, "rows 2"]) -> Tensor:
-        """How many points lie within three standard deviations of each mean."""
-        away, nearest = torch.cdist(fake.double(), mode_centres(self.radius)).min(1)
-        return nearest[away <= 3 * self.std].bincount(minlength=MODES)
-
-    def count_modes(self, fake: Float[Tensor, "rows 2"]) -> int:
-        """How many modes have at least a quarter of their fair share of the points."""
-        return int((self.count_by_mode(fake) >= len(fake) / MODES / 4).sum())
 
     def picture_samples(
         self, model: GAN, data: Data, history: History
