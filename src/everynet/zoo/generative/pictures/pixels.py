@@ -1,0 +1,176 @@
+"""Pictures of images that are drawn: beside real ones, pixel by pixel, and next to training."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import torch
+from jaxtyping import Bool, Float, Int
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor
+
+from everynet.plot.images import mosaic
+from everynet.plot.style import (
+    CYCLE,
+    FAINT,
+    INK,
+    MAGNITUDE,
+    OURS,
+    WIDTH,
+    array,
+    bare,
+    dress,
+    figure,
+)
+
+Image = Float[Tensor, "height width"]
+Mask = Bool[Tensor, "height width"]
+FLATTEST = 1e-5
+"""Slopes below this share of the steepest one have its colour."""
+
+
+def image_mosaics(
+    parts: Mapping[str, Float[Tensor, "images channels height width"]], *, columns: int = 8
+) -> Figure:
+    """Several sets of images side by side, each a mosaic under its name, pixels from 0 to 1."""
+    count = max(-(-len(images) // columns) for images in parts.values())
+    made = figure(WIDTH, WIDTH / len(parts) * count / columns + 0.35, 1, len(parts))
+    for axes, (name, images) in zip(made.axes, parts.items(), strict=True):
+        _tiles(axes, images, columns)
+        axes.set_title(name, color=INK, fontsize="medium")
+    return made
+
+
+def masks_and_fields(
+    masks: Mapping[str, Mask], fields: Mapping[str, Image], centre: tuple[int, int]
+) -> Figure:
+    """Masks of kernels by name, and below them what the pixel in the centre depends on.
+
+    A field has for each pixel the size of a slope, 0 where there is none: it stays white.
+    """
+    columns = max(len(masks), len(fields))
+    made = figure(WIDTH, 3.8, 2, columns)
+    top, below = made.axes[:columns], made.axes[columns:]
+    for axes, (name, mask) in zip(top, masks.items(), strict=False):
+        axes.imshow(array(mask), cmap="Blues", vmin=0, vmax=1.6, interpolation="nearest")
+        for x in range(mask.shape[1]):
+            for y in range(mask.shape[0]):
+                axes.text(x, y, str(int(mask[y, x])), ha="center", va="center", fontsize=7)
+        _square(axes, mask.shape[0] // 2, mask.shape[1] // 2)
+        axes.set_title(name, color=INK, fontsize="small")
+        bare(axes)
+    most = max(field.max().item() for field in fields.values()) or 1.0
+    for axes, (name, field) in zip(below, fields.items(), strict=False):
+        shown = axes.imshow(
+            array(torch.where(field > 0, (field / most).clamp(min=FLATTEST), torch.nan)),
+            cmap=MAGNITUDE, norm=LogNorm(FLATTEST, 1.0), interpolation="nearest",
+        )  # fmt: skip
+        _square(axes, *centre)
+        axes.set_title(name, color=INK, fontsize="small")
+        axes.set(xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set(visible=True, color=FAINT)
+    for axes in (*top[len(masks) :], *below[len(fields) :]):
+        axes.set_visible(False)
+    bar = made.colorbar(shown, ax=below, aspect=14, pad=0.02)
+    bar.set_label("size of the slope\n(white: none)", fontsize="small")
+    return made
+
+
+def nats_by_pixel(
+    x: Float[Tensor, "images 1 height width"],
+    m: Float[Tensor, "images 1 height width"],
+    nats: Float[Tensor, "images 1 height width"],
+) -> Figure:
+    """Images, the probability of white at each of their pixels, and what each pixel costs."""
+    count = len(x)
+    tile = (WIDTH - 1.9) / count * x.shape[2] / x.shape[3]
+    made = figure(WIDTH, 3 * tile + 0.65, 3, 1)
+    rows = (("image", x, "gray", 1.0), ("probability\nof white", m, "gray", 1.0),
+            ("nats", nats, MAGNITUDE, nats.max().item()))  # fmt: skip
+    for axes, (name, images, cmap, most) in zip(made.axes, rows, strict=True):
+        tiles = mosaic(images, count)[..., 0]
+        shown = axes.imshow(array(tiles), cmap=cmap, vmin=0, vmax=most, interpolation="nearest")
+        axes.set_xticks([])
+        axes.set_yticks([tiles.shape[0] / 2], [name], fontsize="small")
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        bar = made.colorbar(shown, ax=axes, aspect=7, pad=0.01)
+        bar.ax.tick_params(labelsize="small")
+        bar.outline.set_visible(False)
+    made.axes[2].set_xticks(
+        [(at + 0.5) * (x.shape[3] + 1) for at in range(count)],
+        [f"{total:.1f}" for total in nats.flatten(1).sum(1).tolist()], fontsize="small",
+    )  # fmt: skip
+    made.axes[2].set_xlabel("nats of the whole image", fontsize="small")
+    return made
+
+
+def nearest_images(
+    x: Float[Tensor, "rows pixels"], rows: Callable[[Tensor], Tensor], count: int
+) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
+    """How far the nearest of `count` images, given by `rows` of them, is, and which one it is.
+
+    The distance is the sum of |x - y| over pixels, x being binary and y from 0 to 1: the number of
+    pixels that differ, expected where y is drawn.
+    """
+    best = torch.full((len(x),), math.inf, dtype=x.dtype, device=x.device)
+    which = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+    for some in torch.arange(count).split(10_000):
+        y = rows(some).flatten(1).to(x)
+        away, found = (x.sum(1)[:, None] + y.sum(1) - 2 * x @ y.T).min(1)
+        which = torch.where(away < best, found + int(some[0]), which)
+        best = torch.minimum(away, best)
+    return best, which
+
+
+def nearest_pairs(
+    images: Float[Tensor, "rows 1 height width"],
+    nearest: Float[Tensor, "rows 1 height width"],
+    distances: Mapping[str, Float[Tensor, " _"]],
+) -> Figure:
+    """Images above the nearest training image of each, and how far it is from all of some kinds."""
+    made = Figure(figsize=(WIDTH, 2.6), layout="constrained")
+    left, right = (
+        dress(made.add_subplot(part)) for part in made.add_gridspec(1, 2, width_ratios=[1.5, 1])
+    )
+    count, height = len(images), images.shape[2]
+    _tiles(left, torch.cat([images, nearest]), count // 2)
+    rows = -(-count // (count // 2))
+    names = ["drawn"] * rows + ["nearest"] * rows
+    left.set_yticks([(at + 0.5) * (height + 1) for at in range(2 * rows)], names, fontsize="small")
+    left.tick_params(length=0)
+    high = max(float(values.max()) for values in distances.values())
+    for at, (name, values) in enumerate(distances.items()):
+        right.hist(
+            array(values), bins=24, range=(0, high + 1e-9), density=True, histtype="step",
+            color=CYCLE[at], linewidth=1.4, label=f"{name}, median {values.median().item():.1f}",
+        )  # fmt: skip
+    right.set(xlabel="pixels that differ from the nearest", ylabel="density", yticks=[])
+    right.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.4, 1.3))
+    return made
+
+
+def _tiles(axes: Axes, images: Float[Tensor, "tiles channels height width"], columns: int) -> None:
+    """Images from 0 to 1 in a mosaic on a faint ground, so that white ones have an edge."""
+    tiles = mosaic(images.float().clamp(0, 1), columns)
+    opaque = tiles.isfinite().all(-1, keepdim=True)
+    colours = tiles.expand(*tiles.shape[:2], 3) if tiles.shape[2] == 1 else tiles
+    axes.imshow(
+        array(torch.cat([colours.nan_to_num(0.0), opaque.to(tiles.dtype)], -1)),
+        interpolation="nearest",
+    )
+    bare(axes)
+    axes.set_facecolor(FAINT)
+
+
+def _square(axes: Axes, row: int, column: int) -> None:
+    """A frame around the pixel in question."""
+    axes.add_patch(
+        Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=OURS, linewidth=1.6)
+    )
