@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, UInt8
 from matplotlib.axes import Axes
-from matplotlib.colors import LogNorm
+from matplotlib.colors import Colormap, LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
+from everynet.data.dataset import Data
 from everynet.plot.images import mosaic
 from everynet.plot.style import (
     CYCLE,
@@ -27,8 +29,8 @@ from everynet.plot.style import (
     figure,
 )
 
-Image = Float[Tensor, "height width"]
-Mask = Bool[Tensor, "height width"]
+Image = Float[Tensor, "_ _"]
+Mask = Bool[Tensor, "_ _"]
 FLATTEST = 1e-5
 """Slopes below this share of the steepest one have its colour."""
 
@@ -88,9 +90,10 @@ def nats_by_pixel(
 ) -> Figure:
     """Images, the probability of white at each of their pixels, and what each pixel costs."""
     count = len(x)
-    tile = (WIDTH - 1.9) / count * x.shape[2] / x.shape[3]
-    made = figure(WIDTH, 3 * tile + 0.65, 3, 1)
-    rows = (("image", x, "gray", 1.0), ("probability\nof white", m, "gray", 1.0),
+    tile = (WIDTH - 1.4) / count * x.shape[2] / x.shape[3]
+    made = figure(WIDTH, 3 * (tile + 0.06) + 0.5, 3, 1)
+    rows: Sequence[tuple[str, Tensor, str | Colormap, float]] = (
+("image", x, "gray", 1.0), ("probability\nof white", m, "gray", 1.0),
             ("nats", nats, MAGNITUDE, nats.max().item()))  # fmt: skip
     for axes, (name, images, cmap, most) in zip(made.axes, rows, strict=True):
         tiles = mosaic(images, count)[..., 0]
@@ -114,36 +117,65 @@ def nats_by_pixel(
 def nearest_images(
     x: Float[Tensor, "rows pixels"], rows: Callable[[Tensor], Tensor], count: int
 ) -> tuple[Float[Tensor, " rows"], Int[Tensor, " rows"]]:
-    """How far the nearest of `count` images, given by `rows` of them, is, and which one it is.
+    """The squared distance to the nearest of `count` images, and which one that is.
 
-    The distance is the sum of |x - y| over pixels, x being binary and y from 0 to 1: the number of
-    pixels that differ, expected where y is drawn.
+    `rows` gives those of some numbers; the squared distance of binary images is the number of
+    pixels that differ.
     """
     best = torch.full((len(x),), math.inf, dtype=x.dtype, device=x.device)
     which = torch.zeros(len(x), dtype=torch.int64, device=x.device)
     for some in torch.arange(count).split(10_000):
         y = rows(some).flatten(1).to(x)
-        away, found = (x.sum(1)[:, None] + y.sum(1) - 2 * x @ y.T).min(1)
+        square = x.square().sum(1)[:, None] + y.square().sum(1) - 2 * x @ y.T
+        away, found = square.min(1)
         which = torch.where(away < best, found + int(some[0]), which)
         best = torch.minimum(away, best)
-    return best, which
+    return best.clamp(min=0), which
+
+
+def compare_nearest(
+    made: Float[Tensor, "rows channels height width"], data: Data
+) -> tuple[Figure, dict[str, float]]:
+    """Samples beside training images as far as validation images are; medians of the distances."""
+    real = data.some("valid", torch.arange(min(len(made), data.rows("valid"))))[0].cpu()
+    away, which = nearest_images(
+        torch.cat([made, real.to(made)]).flatten(1),
+        lambda rows: data.some("train", rows)[0].cpu(),
+        data.rows("train"),
+    )
+    parts = {"samples": away[: len(made)], "validation images": away[len(made) :]}
+    figure = nearest_pairs(made[:12], data.some("train", which[:12])[0].cpu(), parts)
+    samples, held_out = (values.median().item() for values in parts.values())
+    return figure, {"samples": samples, "held_out": held_out}
+
+
+def image_frames(
+    states: Iterator[Float[Tensor, "rows channels height width"]], columns: int
+) -> Iterator[UInt8[np.ndarray, ...]]:
+    """A frame for each set of images from 0 to 1: all of them side by side, grey or in colour."""
+    for state in states:
+        times = max(1, 32 // state.shape[-1])
+        large = state.repeat_interleave(times, -1).repeat_interleave(times, -2)
+        tiles = mosaic(large.clamp(0, 1), columns, gap=(2, 2)).nan_to_num(0.35)
+        frame = (tiles * 255).round().to(torch.uint8).numpy()
+        yield frame[..., 0] if frame.shape[2] == 1 else frame
 
 
 def nearest_pairs(
-    images: Float[Tensor, "rows 1 height width"],
-    nearest: Float[Tensor, "rows 1 height width"],
+    images: Float[Tensor, "rows channels height width"],
+    nearest: Float[Tensor, "rows channels height width"],
     distances: Mapping[str, Float[Tensor, " _"]],
 ) -> Figure:
-    """Images above the nearest training image of each, and how far it is from all of some kinds."""
+    """Images above the nearest training image of each, and distances to it by kind of image."""
     made = Figure(figsize=(WIDTH, 2.6), layout="constrained")
-    left, right = (
-        dress(made.add_subplot(part)) for part in made.add_gridspec(1, 2, width_ratios=[1.5, 1])
-    )
-    count, height = len(images), images.shape[2]
-    _tiles(left, torch.cat([images, nearest]), count // 2)
-    rows = -(-count // (count // 2))
-    names = ["drawn"] * rows + ["nearest"] * rows
-    left.set_yticks([(at + 0.5) * (height + 1) for at in range(2 * rows)], names, fontsize="small")
+    grid = made.add_gridspec(1, 2, width_ratios=[1.5, 1])
+    left, right = (dress(made.add_subplot(grid[column])) for column in range(2))
+    columns, height = min(6, len(images)), images.shape[2]
+    pairs = zip(images.split(columns), nearest.split(columns), strict=True)
+    whole = [rows for two in pairs for rows in two if len(rows) == columns]
+    _tiles(left, torch.cat(whole), columns)
+    names = ["drawn", "nearest"] * (len(whole) // 2)
+    left.set_yticks([(n + 0.5) * (height + 1) for n in range(len(whole))], names, fontsize="small")
     left.tick_params(length=0)
     high = max(float(values.max()) for values in distances.values())
     for at, (name, values) in enumerate(distances.items()):
@@ -151,7 +183,7 @@ def nearest_pairs(
             array(values), bins=24, range=(0, high + 1e-9), density=True, histtype="step",
             color=CYCLE[at], linewidth=1.4, label=f"{name}, median {values.median().item():.1f}",
         )  # fmt: skip
-    right.set(xlabel="pixels that differ from the nearest", ylabel="density", yticks=[])
+    right.set(xlabel="squared distance to the nearest", ylabel="density", yticks=[])
     right.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.4, 1.3))
     return made
 
