@@ -77,6 +77,9 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "BoltzmannMachine": lambda: zoo.BoltzmannMachine(5, 4),
     "BothWays": lambda: zoo.BothWays(zoo.LSTM(3, 4), zoo.LSTM(3, 4)),
     "CifarResNet": lambda: zoo.CifarResNet(2, 3, depth=8, width=4),
+    "ConvDiscriminator": lambda: zoo.ConvDiscriminator(3, (1, 8, 8)),
+    "ConvGAN": lambda: zoo.ConvGAN(2, 3, (1, 8, 8)),
+    "ConvGenerator": lambda: zoo.ConvGenerator(2, 3, (1, 8, 8)),
     "Dropout": lambda: zoo.Dropout(0.5),
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
@@ -88,6 +91,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "LogBilinear": lambda: zoo.LogBilinear(torch.tensor([5, 3, 2, 1]), 3),
     "MinGRUBlock": lambda: zoo.MinGRUBlock(4, zoo.MinGRU(4, 4)),
     "MLP": lambda: zoo.MLP((6, 5, 3), "tanh"),
+    "MaskedConv2d": lambda: zoo.MaskedConv2d(2, 3, torch.tensor([[True, True, False]])),
     "NaiveInception": lambda: zoo.NaiveInception(2, 2, 3, 3),
     "OnPixels": lambda: zoo.OnPixels(
         nn.Sequential(nn.Flatten(), nn.Linear(32, 3)), [0.5, 0.4], [0.2, 0.3]
@@ -153,6 +157,7 @@ GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
     "Autoencoder": ((BATCH, 6),),
     "AuxiliaryHead": ((BATCH, 2, 14, 14),),
     "BoltzmannMachine": ((BATCH, 5),),
+    "ConvDiscriminator": ((BATCH, 1, 8, 8),),
     "FBPConvNet": ((BATCH, 1, 8, 8),),
     "GoogLeNet": ((BATCH, 2, 65, 65),),
     "GroupBlock": ((BATCH, 2, 8, 8),),

@@ -8,8 +8,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch.nn.functional import conv2d
 
+import everynet
+from everynet import runs
 from everynet.data.dataset import Data
 from everynet.nn.ema import EMA
 from everynet.plot.film import Film
@@ -362,3 +365,45 @@ def test_the_network_takes_images_of_any_size():
     assert RECIPES["pixelcnn"].model(Data.described({"shape": [1, 5, 9]}))(
         torch.zeros(1, 1, 5, 9)
     ).shape == (1, 1, 5, 9)
+
+
+# ------------------------------------------------------------------------------- the user's images
+
+
+def write_images(folder, count, mode="L", side=10):
+    for label in ("square", "bar"):
+        (folder / label).mkdir(parents=True)
+        for number in range(count):
+            image = Image.new(mode, (side, side))
+            wide = 5 if label == "square" else 2
+            image.paste((255,) * len(mode), (1, number % 3, 1 + wide, number % 3 + 5))
+            image.save(folder / label / f"{number}.png")
+    return folder
+
+
+def test_images_of_a_folder_are_brought_to_a_size_and_completed(tmp_path):
+    folder = write_images(tmp_path / "shapes", 12)
+    recipe = replace(SMALL, data=str(folder), size=6, steps=2, eval_every=1)
+    result = runs.run(recipe, tmp_path / "runs", device="cpu")
+    assert {"samples", "completions", "nats"} <= {path.stem for path in result.pictures}
+    predictor = everynet.trained(result.folder)
+    (found,) = predictor.predict([folder / "bar" / "3.png"], keep="top")
+    assert math.isfinite(found["log_likelihood"])
+    assert found["completed"].shape == (1, 6, 6)
+    assert predictor.sample(n=3).shape == (3, 1, 6, 6)
+
+
+def test_folders_that_cannot_be_learned_are_refused_in_one_line(tmp_path):
+    colour = write_images(tmp_path / "colour", 12, "RGB")
+    with pytest.raises(UserError, match=r"must be grey images, because each pixel is drawn as bl"):
+        replace(SMALL, data=str(colour)).dataset()
+    single = tmp_path / "single"
+    (single / "one").mkdir(parents=True)
+    Image.new("L", (8, 8)).save(single / "one" / "a.png")
+    with pytest.raises(UserError, match=r"single"):
+        replace(SMALL, data=str(single)).dataset()
+    small = write_images(tmp_path / "small", 12, side=3)
+    with pytest.raises(
+        UserError, match=r"images \(3 x 3\) must be at least 4 pixels high and wide"
+    ):
+        replace(SMALL, data=str(small)).dataset()

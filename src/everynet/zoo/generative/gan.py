@@ -55,11 +55,11 @@ from everynet.zoo.generative.binary_images import unit_images
 from everynet.zoo.generative.pictures.codes import image_rows
 from everynet.zoo.generative.pictures.generation import noise_to_points, samples_on_surfaces
 from everynet.zoo.generative.pictures.pixels import compare_nearest, image_frames, image_mosaics
-from everynet.zoo.generative.sample_quality import QUALITY, measure_samples
+from everynet.zoo.generative.sample_quality import QUALITY, check_sides, measure_samples
 
 SHOTS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 30_000, 100_000)
 """Steps at which the gallery turns to its next place: each ends with the images of such a step."""
-SHOWN = 8
+SHOWN = 12
 """Images of a step that it holds."""
 
 
@@ -503,12 +503,11 @@ class GeneratedImages(AdversarialTraining[ConvGAN]):
 
     def dataset(self) -> Data:
         """Images with pixels from 0 to 1; their classes are for the quality of samples alone."""
-        return unit_images(
-            load(
-                self.data, kind="image", batch_size=self.batch_size, seed=self.seed,
-                size=self.size, strict=self.strict,
-            )
+        data = load(
+            self.data, kind="image", batch_size=self.batch_size, seed=self.seed, size=self.size,
+            strict=self.strict,
         )  # fmt: skip
+        return check_sides(unit_images(data))
 
     def model(self, data: Data) -> ConvGAN:
         try:
@@ -571,18 +570,18 @@ class GeneratedImages(AdversarialTraining[ConvGAN]):
         if film:
             if n > 400:
                 raise UserError(f"n ({n}) must be at most 400 of a film, to be seen side by side")
-            ends = torch.randn(2, n, self.latent_size, generator=generator)
+            start, end = torch.randn(2, n, self.latent_size, generator=generator)
 
             def frames() -> Iterator[Tensor]:
                 for frame in range(FRAMES):
-                    yield self.images(model, between(*ends, 2 * math.pi * frame / FRAMES))
+                    yield self.images(model, between(start, end, 2 * math.pi * frame / FRAMES))
 
             return plot.Film(image_frames(frames(), math.ceil(n**0.5)), RATE)
         if not walk:
             return self.images(model, torch.randn(n, self.latent_size, generator=generator))
-        ends = torch.randn(2, self.latent_size, generator=generator)
+        start, end = torch.randn(2, self.latent_size, generator=generator)
         angles = torch.linspace(0, math.pi / 2, n).tolist()
-        return self.images(model, torch.stack([between(*ends, angle) for angle in angles]))
+        return self.images(model, torch.stack([between(start, end, angle) for angle in angles]))
 
     def noise(self, rows: int, purpose: int) -> Float[Tensor, "rows latent"]:
         """Noise for a picture."""

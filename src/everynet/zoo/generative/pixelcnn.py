@@ -55,7 +55,7 @@ from everynet.zoo.generative.pictures.pixels import (
     masks_and_fields,
     nats_by_pixel,
 )
-from everynet.zoo.generative.sample_quality import QUALITY, measure_samples
+from everynet.zoo.generative.sample_quality import QUALITY, check_sides, measure_samples
 
 
 class PixelCNN(nn.Module):
@@ -138,6 +138,10 @@ class MaskedConv2d(nn.Conv2d):
         """Of a window without margins: where it is as large as the mask, the value at its end."""
         return conv2d(window, self.weight, self.bias)
 
+    def widen(self, rows: Tensor) -> Tensor:
+        """Rows of feature maps with the margins at their sides."""
+        return pad(rows, (*self.margins[:2], 0, 0))
+
 
 def vertical_mask(kernel_size: int, kind: str) -> Bool[Tensor, "side side"]:
     """True for the rows above the centre of a kernel; with kind "B" also for its own."""
@@ -206,27 +210,25 @@ def draw_steps(
     x = torch.where(hidden, torch.zeros_like(x), x)
     height, width = hidden.shape
     layers = [layer for layer in net.layers if isinstance(layer, GatedLayer)]
-    both = (net, *layers)
-    rows = [empty_window(one.vertical, u, width) for one in both]
+    verticals = [net.vertical, *(layer.vertical for layer in layers)]
+    horizontals = [net.horizontal, *(layer.horizontal for layer in layers)]
+    rows = [empty_window(conv, u, width) for conv in verticals]
     drawn = hidden.tolist()
     for row in range(height):
-        links, window = [], rows[0]
-        v = net.vertical.at_end(window)
+        links, v = [], net.vertical.at_end(rows[0])
         for at, layer in enumerate(layers, 1):
-            rows[at] = shift_in(rows[at], pad(v, (*layer.vertical.margins[:2], 0, 0)), 2)
+            rows[at] = shift_in(rows[at], layer.vertical.widen(v), 2)
             a = layer.vertical.at_end(rows[at])
             links.append(layer.link(a))
             v = v + gate(a)
-        columns = [empty_window(one.horizontal, u, 1) for one in both]
+        columns = [empty_window(conv, u, 1) for conv in horizontals]
         for column in range(width):
             if any(drawn[row][column:]):  # after the last hidden pixel of a row nothing is asked
                 h = net.horizontal.at_end(columns[0])
                 for at, layer in enumerate(layers, 1):
                     columns[at] = shift_in(columns[at], h, 3)
-                    b = (
-                        layer.horizontal.at_end(columns[at])
-                        + links[at - 1][..., column : column + 1]
-                    )
+                    link = links[at - 1][..., column : column + 1]
+                    b = layer.horizontal.at_end(columns[at]) + link
                     h = h + layer.out(gate(b))
                 if drawn[row][column]:
                     logits = net.head(h)[:, 0, 0, 0]
@@ -235,7 +237,7 @@ def draw_steps(
                 columns[0] = shift_in(columns[0], signs, 3)
             yield x
         signs = 2 * x[:, :, row : row + 1] - 1
-        rows[0] = shift_in(rows[0], pad(signs, (*net.vertical.margins[:2], 0, 0)), 2)
+        rows[0] = shift_in(rows[0], net.vertical.widen(signs), 2)
 
 
 def blank(
@@ -309,6 +311,10 @@ class BinaryPixels(BinaryImages[PixelCNN, nn.Module]):
             side = getattr(self, name)
             odd = "odd and at least 3, because a mask parts the kernel at its centre; try 5"
             self.require(side >= 3 and side % 2 == 1, name, odd)
+
+    def dataset(self) -> Data:
+        """Binary images: those of training are drawn anew each time, others once."""
+        return check_sides(super().dataset())
 
     def model(self, data: Data) -> PixelCNN:
         return PixelCNN(self.width, self.layers, self.kernel_size, self.first_kernel_size)

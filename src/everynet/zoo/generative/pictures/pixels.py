@@ -174,7 +174,7 @@ def nearest_pairs(
     pairs = zip(images.split(columns), nearest.split(columns), strict=True)
     whole = [rows for two in pairs for rows in two if len(rows) == columns]
     _tiles(left, torch.cat(whole), columns)
-    names = ["drawn", "nearest"] * (len(whole) // 2)
+    names = ["sample", "nearest"] * (len(whole) // 2)
     left.set_yticks([(n + 0.5) * (height + 1) for n in range(len(whole))], names, fontsize="small")
     left.tick_params(length=0)
     high = max(float(values.max()) for values in distances.values())
