@@ -47,9 +47,9 @@ from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.autoencoder import Autoencoder as Autoencoder
 from everynet.zoo.generative.autoencoder import TiedAutoencoder as TiedAutoencoder
-from everynet.zoo.generative.gan import ConvDiscriminator as ConvDiscriminator
-from everynet.zoo.generative.gan import ConvGAN as ConvGAN
-from everynet.zoo.generative.gan import ConvGenerator as ConvGenerator
+from everynet.zoo.generative.conv_gan import ConvDiscriminator as ConvDiscriminator
+from everynet.zoo.generative.conv_gan import ConvGAN as ConvGAN
+from everynet.zoo.generative.conv_gan import ConvGenerator as ConvGenerator
 from everynet.zoo.generative.gan import GAN as GAN
 from everynet.zoo.generative.pixelcnn import GatedLayer as GatedLayer
 from everynet.zoo.generative.pixelcnn import MaskedConv2d as MaskedConv2d

@@ -176,7 +176,7 @@ def draw_pixel(
     logits: Float[Tensor, " batch"], u: Float[Tensor, " batch"], temperature: float = 1.0
 ) -> Float[Tensor, " batch"]:
     """One pixel of each image."""
-    return (u < (logits / temperature).sigmoid()).to(logits.dtype)  # (9)
+    return (u < (logits.to(u) / temperature).sigmoid()).to(u.dtype)  # (9)
 
 
 @torch.no_grad()

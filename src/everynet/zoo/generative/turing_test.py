@@ -179,8 +179,8 @@ class TuringTest(Simulation):
     def candidates(self, generator: torch.Generator) -> tuple[Samples, Samples, Samples]:
         """Real samples, which the network has not learned from, made ones, and noise."""
         if not self.of:
-            held_out = max(2, -(-self.samples // 2))
-            ring = gan.GaussianRing(steps=self.steps, seed=self.seed, held_out=held_out)
+            ring = replace(gan.RECIPES["gan-ring"], steps=self.steps, seed=self.seed)
+            ring = replace(ring, held_out=max(2, -(-self.samples // 2)))
             data = ring.dataset()
             real = torch.cat([x for part in ("valid", "test") for (x,) in data.batches(part)])
             network = trained(ring, data)
