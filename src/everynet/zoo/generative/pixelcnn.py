@@ -457,7 +457,7 @@ class BinaryPixels(BinaryImages[PixelCNN, nn.Module]):
         fields = {f"gated layers: {d}": field for d, field in zip(depths, found, strict=True)}
         seen = found[-1] > 0
         alone = single_stack_field(height, width, at, at, [first, *[k] * layers])
-        fields["one stack, for contrast"] = alone.double() * found[-1].max()
+        fields["one stack: what it sees"] = alone.double() * found[-1].max()
         masks = {
             "V, first layer: A": vertical_mask(first, "A"),
             "V: B": vertical_mask(k, "B"),

@@ -55,7 +55,7 @@ def masks_and_fields(
     A field has for each pixel the size of a slope, 0 where there is none: it stays white.
     """
     columns = max(len(masks), len(fields))
-    made = figure(WIDTH, 3.8, 2, columns)
+    made = figure(WIDTH, 3.2, 2, columns)
     top, below = made.axes[:columns], made.axes[columns:]
     for axes, (name, mask) in zip(top, masks.items(), strict=False):
         axes.imshow(array(mask), cmap="Blues", vmin=0, vmax=1.6, interpolation="nearest")
