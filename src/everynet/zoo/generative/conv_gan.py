@@ -158,9 +158,9 @@ class GeneratedImages(Training[ConvGAN]):
     strict: bool = False
     """Refuse a file that is no image or cannot be read, instead of skipping and counting it."""
     steps: int = 3000
-    lr: float = 5e-4
+    lr: float = 2e-3
     schedule: str = "linear"
-    gamma: float = 1.0
+    gamma: float = 0.1
     """Weight of the gradient penalty at real images; 0 leaves it out."""
     momentum: float = 0.5
     """Adam's beta_1."""
@@ -221,8 +221,8 @@ class GeneratedImages(Training[ConvGAN]):
     def metrics(self, model: ConvGAN, batch: Batch) -> dict[str, Tensor]:
         x = batch[0]
         z = torch.randn(len(x), self.latent_size).to(x)
-        told = (model.score(x) > 0).double() + (model(z) < 0).double()
-        return {"told_apart": told / 2}
+        right = (model.score(x) > 0).double() + (model(z) < 0).double()
+        return {"told_apart": right / 2}
 
     def monitor(self) -> Goal | None:
         """The last weights: no metric of the validation split says how good samples are."""
@@ -332,9 +332,9 @@ class GeneratedImages(Training[ConvGAN]):
 
         Where samples were perfect the share would be one half.
         """
-        told = plot.logged_curves(history, "valid")["told_apart"]
+        share = plot.logged_curves(history, "valid")["told_apart"]
         right = plot.Panel(
-            {"share told apart": told}, xlabel="step", ylabel="share", ylim=(0.0, 1.05),
+            {"share told apart": share}, xlabel="step", ylabel="share", ylim=(0.0, 1.05),
             title="discriminator, validation", levels={"knows nothing": 0.5}, legend="below",
         )  # fmt: skip
         return plot.panels(losses_of_players(history), right, height=3.0)
@@ -346,7 +346,7 @@ class GeneratedImages(Training[ConvGAN]):
 
 RECIPES = {
     "gan-mnist": GeneratedImages(
-        data="mnist", steps=30_000, batch_size=128, width=64, samples=10_000,
+        data="mnist", steps=40_000, batch_size=128, width=64, samples=10_000,
         classifier_steps=3000, eval_every=3000,
         goal="recognised >= 0.9 and classes >= 10",
         covers=("G12",),
