@@ -118,7 +118,7 @@ def test_how_often_players_are_told_apart(drawn):
         found = recipe.metrics(model, (x,))["told_apart"]
         torch.manual_seed(0)
         z = torch.randn(50, recipe.latent_size)
-        torch.testing.assert_close(found * 2, (model.score(x) > 0).double() + (model(z) < 0))
+        torch.testing.assert_close(found * 2, (model.score(x) > 0).float() + (model(z) < 0))
         final = recipe.final(model, data, torch.Generator(), samples=30)
     assert final.keys() == recipe.meanings.keys() - {"told_apart"}
 

@@ -221,7 +221,7 @@ class GeneratedImages(Training[ConvGAN]):
     def metrics(self, model: ConvGAN, batch: Batch) -> dict[str, Tensor]:
         x = batch[0]
         z = torch.randn(len(x), self.latent_size).to(x)
-        right = (model.score(x) > 0).double() + (model(z) < 0).double()
+        right = (model.score(x) > 0).float() + (model(z) < 0).float()
         return {"told_apart": right / 2}
 
     def monitor(self) -> Goal | None:

@@ -406,7 +406,7 @@ class BinaryPixels(BinaryImages[PixelCNN, nn.Module]):
         x = binarize(grey)
         nats = model.log_likelihoods(x).flatten(1).sum(1)
         answers: list[dict[str, Any]] = [{"log_likelihood": value} for value in nats.tolist()]
-        for answer, share in zip(answers, (grey != x).flatten(1).double().mean(1), strict=True):
+        for answer, share in zip(answers, (grey != x).flatten(1).float().mean(1), strict=True):
             if share:
                 answer["binarized"] = f"{share:.1%} of pixels were grey; above 1/2 they are white"
         if keep:
@@ -549,7 +549,7 @@ def slopes(
     for layer in net.layers[:depth]:
         v, h = layer(v, h)
     (slope,) = torch.autograd.grad(h[:, :, row, column].square().sum(), x)
-    return slope.abs().mean((0, 1)).double().cpu()
+    return slope.abs().mean((0, 1)).cpu().double()
 
 
 def single_stack_field(
