@@ -96,6 +96,9 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "Diffusion": lambda: zoo.Diffusion(
         zoo.NoiseMLP(6, 4, 1, 5), zoo.NoiseSchedule(torch.full((5,), 0.1).double())
     ),
+    "ConvDiscriminator": lambda: zoo.ConvDiscriminator(3, (1, 8, 8)),
+    "ConvGAN": lambda: zoo.ConvGAN(2, 3, (1, 8, 8)),
+    "ConvGenerator": lambda: zoo.ConvGenerator(2, 3, (1, 8, 8)),
     "Dropout": lambda: zoo.Dropout(0.5),
     "ExactNoise": lambda: zoo.ExactNoise(
         torch.eye(3, 2), torch.eye(2), zoo.NoiseSchedule(torch.full((5,), 0.1).double())
@@ -112,6 +115,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "LogBilinear": lambda: zoo.LogBilinear(torch.tensor([5, 3, 2, 1]), 3),
     "MinGRUBlock": lambda: zoo.MinGRUBlock(4, zoo.MinGRU(4, 4)),
     "MLP": lambda: zoo.MLP((6, 5, 3), "tanh"),
+    "MaskedConv2d": lambda: zoo.MaskedConv2d(2, 3, torch.tensor([[True, True, False]])),
     "NaiveInception": lambda: zoo.NaiveInception(2, 2, 3, 3),
     "NeuralTuringMachine": lambda: zoo.NeuralTuringMachine(
         3, 2, zoo.LSTMController, 4, rows=4, width=3, read_heads=2, write_heads=2
@@ -189,6 +193,7 @@ GIVEN: dict[str, tuple[tuple[int, ...], ...]] = {
     "Autoencoder": ((BATCH, 6),),
     "AuxiliaryHead": ((BATCH, 2, 14, 14),),
     "BoltzmannMachine": ((BATCH, 5),),
+    "ConvDiscriminator": ((BATCH, 1, 8, 8),),
     "FBPConvNet": ((BATCH, 1, 8, 8),),
     "GoogLeNet": ((BATCH, 2, 65, 65),),
     "GroupBlock": ((BATCH, 2, 8, 8),),

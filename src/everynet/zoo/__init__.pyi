@@ -70,7 +70,13 @@ from everynet.zoo.generative.diffusion_unet import MapNorm as MapNorm
 from everynet.zoo.generative.diffusion_unet import NoiseUNet as NoiseUNet
 from everynet.zoo.generative.diffusion_unet import PixelAttention as PixelAttention
 from everynet.zoo.generative.diffusion_unet import TimeBlock as TimeBlock
+from everynet.zoo.generative.conv_gan import ConvDiscriminator as ConvDiscriminator
+from everynet.zoo.generative.conv_gan import ConvGAN as ConvGAN
+from everynet.zoo.generative.conv_gan import ConvGenerator as ConvGenerator
 from everynet.zoo.generative.gan import GAN as GAN
+from everynet.zoo.generative.pixelcnn import GatedLayer as GatedLayer
+from everynet.zoo.generative.pixelcnn import MaskedConv2d as MaskedConv2d
+from everynet.zoo.generative.pixelcnn import PixelCNN as PixelCNN
 from everynet.zoo.generative.rbm import BoltzmannMachine as BoltzmannMachine
 from everynet.zoo.generative.rbm import PersistentChains as PersistentChains
 from everynet.zoo.generative.rbm_estimator import RBM as RBM

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -42,9 +42,14 @@ from everynet.system.errors import UserError
 from everynet.zoo.generative.pictures.generation import noise_to_points, samples_on_surfaces
 from everynet.zoo.generative.ring import MODES, RingPoints, mixture_density, mode_centres
 
+P = TypeVar("P", bound="GAN")
+
 
 class GAN(nn.Module):
     """A generator that maps noise to points and a discriminator that maps points to scores."""
+
+    generator: nn.Module
+    discriminator: nn.Module
 
     def __init__(self, latent_size: int, hidden_size: int, features: int = 2) -> None:
         super().__init__()
@@ -55,7 +60,7 @@ class GAN(nn.Module):
         """The scores s(G(z)) of generated points."""
         return self.score(self.generator(z))
 
-    def score(self, x: Float[Tensor, "batch features"]) -> Float[Tensor, " batch"]:
+    def score(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, " batch"]:
         """The logit s(x) of D(x): above 0 where a point looks real."""
         s: Tensor = self.discriminator(x)
         return s[:, 0]
@@ -81,11 +86,11 @@ def generator_loss(fake: Float[Tensor, " some"]) -> Float[Tensor, ""]:
 
 
 def gradient_penalty(
-    real: Float[Tensor, " some"], x: Float[Tensor, "some features"], gamma: float
+    real: Float[Tensor, " some"], x: Float[Tensor, "some ..."], gamma: float
 ) -> Float[Tensor, ""]:
     """R from the real points `x` and their scores: what D pays for a slope at the data."""
     (slope,) = torch.autograd.grad(real.sum(), x, create_graph=True)
-    return gamma / 2 * slope.square().sum(1).mean()  # (4)
+    return gamma / 2 * slope.flatten(1).square().sum(1).mean()  # (4)
 
 
 def best_discriminator(
@@ -95,10 +100,64 @@ def best_discriminator(
     return p / (p + q)  # (5)
 
 
+def play(
+    state: State[P], batch: Batch, latent_size: int, gamma: float, **clips: float
+) -> tuple[Terms, Tensor]:
+    """D descends (2) + (4), then G descends (3) against the D of now, from the same noise.
+
+    The losses, and what was generated.
+    """
+    x, model = batch[0].clone().requires_grad_(), state.model
+    z = torch.randn(len(x), latent_size, dtype=x.dtype, device=x.device)
+    fake = model.generator(z)
+
+    real_score = model.score(x)
+    d_loss = discriminator_loss(real_score, model.score(fake.detach()))
+    penalty = gradient_penalty(real_score, x, gamma)
+    state.descend(d_loss + penalty, "discriminator", **clips)
+
+    g_loss = generator_loss(model.score(fake))
+    state.descend(g_loss, "generator", **clips)
+    return {"discriminator": d_loss, "penalty": penalty, "generator": g_loss}, fake
+
+
 # -------- the network ends here; training and pictures follow --------
 
 MOST = 1_000_000
 """Points that are generated at once."""
+
+
+def player_optimizers(
+    model: GAN, optimizer: str, lr: float, weight_decay: float, momentum: float
+) -> dict[str, Optimizer]:
+    """One for each player, of the same settings."""
+    made = {
+        name: make_optimizer(player.parameters(), optimizer, lr, weight_decay)
+        for name, player in model.named_children()
+    }
+    for each in made.values():
+        for group in each.param_groups:
+            group["betas"] = (momentum, 0.9)
+    return made
+
+
+def losses_of_players(history: History) -> plot.Panel:
+    """Both losses by step, beside their values where D knows nothing."""
+    train = plot.logged_curves(history, "train")
+    losses, guides = {}, {}
+    for name, level in (("discriminator", 2 * math.log(2)), ("generator", math.log(2))):
+        steps, values = train[name]
+        losses[name] = (steps, plot.moving_mean(values, max(1, len(values) // 60)))
+        guides[name] = (steps, torch.full_like(steps, level))
+    return plot.Panel(
+        losses,
+        xlabel="step",
+        ylabel="loss, moving mean",
+        title="losses of the two players",
+        guides=guides,
+        dashes="where q = p: 2 log 2 and log 2",
+        legend="below",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,30 +193,11 @@ class GaussianRing(RingPoints[GAN]):
         return GAN(self.latent_size, self.hidden_size)
 
     def optimizers(self, model: GAN) -> dict[str, Optimizer]:
-        made = {
-            name: make_optimizer(player.parameters(), self.optimizer, self.lr, self.weight_decay)
-            for name, player in model.named_children()
-        }
-        for optimizer in made.values():
-            for group in optimizer.param_groups:
-                group["betas"] = (self.momentum, 0.9)
-        return made
+        return player_optimizers(model, self.optimizer, self.lr, self.weight_decay, self.momentum)
 
     def step(self, state: State[GAN], batch: Batch) -> Terms:
-        """D descends (2) + (4), then G descends (3) against the D of now, from the same noise."""
-        x = batch[0].clone().requires_grad_()
-        model, clips = state.model, {"clip": self.clip, "clip_value": self.clip_value}
-        z = torch.randn(len(x), self.latent_size, dtype=x.dtype, device=x.device)
-        fake = model.generator(z)
-
-        real_score = model.score(x)
-        d_loss = discriminator_loss(real_score, model.score(fake.detach()))
-        penalty = gradient_penalty(real_score, x, self.gamma)
-        state.descend(d_loss + penalty, "discriminator", **clips)
-
-        g_loss = generator_loss(model.score(fake))
-        state.descend(g_loss, "generator", **clips)
-        return {"discriminator": d_loss, "penalty": penalty, "generator": g_loss}
+        clips = {"clip": self.clip, "clip_value": self.clip_value}
+        return play(state, batch, self.latent_size, self.gamma, **clips)[0]
 
     def metrics(self, model: GAN, batch: Batch) -> dict[str, Tensor]:
         (x,) = batch
@@ -210,23 +250,10 @@ class GaussianRing(RingPoints[GAN]):
 
         Losses that settle at 2 log 2 and log 2 mean that neither player wins.
         """
-        train, valid = plot.logged_curves(history, "train"), plot.logged_curves(history, "valid")
-        losses, guides = {}, {}
-        for name, level in (("discriminator", 2 * math.log(2)), ("generator", math.log(2))):
-            steps, values = train[name]
-            losses[name] = (steps, plot.moving_mean(values, max(1, len(values) // 60)))
-            guides[name] = (steps, torch.full_like(steps, level))
+        valid = plot.logged_curves(history, "valid")
         steps, modes = valid["modes"]
         return plot.panels(
-            plot.Panel(
-                losses,
-                xlabel="step",
-                ylabel="loss, moving mean",
-                title="losses of the two players",
-                guides=guides,
-                dashes="where q = p: 2 log 2 and log 2",
-                legend="below",
-            ),
+            losses_of_players(history),
             plot.Panel(
                 {"modes covered / 8": (steps, modes / MODES), "near a mode": valid["quality"]},
                 xlabel="step",

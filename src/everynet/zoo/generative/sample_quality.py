@@ -33,6 +33,9 @@ QUALITY = {
 }
 """The explanations of what `measure_samples` gives."""
 AT_ONCE = 500
+WIDTHS = (16, 32, 64)
+LEAST = 2 ** (len(WIDTHS) - 1)
+"""Pixels of the smallest images that a classifier of these widths takes."""
 
 
 def measure_samples(
@@ -72,13 +75,24 @@ def measure_samples(
     }
 
 
+def check_sides(data: Data) -> Data:
+    """The same data, unless its images are too small for the classifier that looks at samples."""
+    height, width = data.spec["shape"][1:]
+    if min(height, width) < LEAST:
+        raise UserError(
+            f"images ({height} x {width}) must be at least {LEAST} pixels high and wide, because "
+            "the classifier that looks at samples halves them twice; give size=8 or more"
+        )
+    return data
+
+
 def train_classifier(data: Data, steps: int, seed: int, *, binary: bool) -> nn.Module:
     """A small network that is trained on the same images, on the CPU."""
     data = data.to(torch.device("cpu"), torch.float32)
     changed = _drawn if binary else None
     data = replace(data, batch_size=min(64, data.rows("train")), augment=changed)
     recipe = CNNPhotographs(
-        widths=(16, 32, 64), steps=steps, batch_size=data.batch_size, lr=1e-2, seed=seed,
+        widths=WIDTHS, steps=steps, batch_size=data.batch_size, lr=1e-2, seed=seed,
         optimizer="adamw", weight_decay=0.05, schedule="one-cycle",
     )  # fmt: skip
     return trained(recipe, data)
