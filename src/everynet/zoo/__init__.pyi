@@ -22,10 +22,10 @@ from everynet.zoo import translation as translation
 from everynet.zoo import vision as vision
 from everynet.zoo.adversarial.attacks import OnPixels as OnPixels
 from everynet.zoo.adversarial.trades import SmallCNN as SmallCNN
+from everynet.zoo.audio.music import NoteLSTM as NoteLSTM
 from everynet.zoo.audio.sound_classifier import SoundCNN as SoundCNN
 from everynet.zoo.audio.speech import SpeechNet as SpeechNet
 from everynet.zoo.audio.utterances import Utterances as Utterances
-from everynet.zoo.audio.music import NoteLSTM as NoteLSTM
 from everynet.zoo.audio.vocoder import BandEnergies as BandEnergies
 from everynet.zoo.audio.wavenet import CausalConv1d as CausalConv1d
 from everynet.zoo.audio.wavenet import GatedLayer as GatedLayer
@@ -59,6 +59,9 @@ from everynet.zoo.feedforward.perceptron import Perceptron as Perceptron
 from everynet.zoo.feedforward.universal_approximation import Shallow as Shallow
 from everynet.zoo.generative.autoencoder import Autoencoder as Autoencoder
 from everynet.zoo.generative.autoencoder import TiedAutoencoder as TiedAutoencoder
+from everynet.zoo.generative.conv_gan import ConvDiscriminator as ConvDiscriminator
+from everynet.zoo.generative.conv_gan import ConvGAN as ConvGAN
+from everynet.zoo.generative.conv_gan import ConvGenerator as ConvGenerator
 from everynet.zoo.generative.diffusion import DDIM as DDIM
 from everynet.zoo.generative.diffusion import DDPM as DDPM
 from everynet.zoo.generative.diffusion import Diffusion as Diffusion
@@ -70,11 +73,7 @@ from everynet.zoo.generative.diffusion_unet import MapNorm as MapNorm
 from everynet.zoo.generative.diffusion_unet import NoiseUNet as NoiseUNet
 from everynet.zoo.generative.diffusion_unet import PixelAttention as PixelAttention
 from everynet.zoo.generative.diffusion_unet import TimeBlock as TimeBlock
-from everynet.zoo.generative.conv_gan import ConvDiscriminator as ConvDiscriminator
-from everynet.zoo.generative.conv_gan import ConvGAN as ConvGAN
-from everynet.zoo.generative.conv_gan import ConvGenerator as ConvGenerator
 from everynet.zoo.generative.gan import GAN as GAN
-from everynet.zoo.generative.pixelcnn import GatedLayer as GatedLayer
 from everynet.zoo.generative.pixelcnn import MaskedConv2d as MaskedConv2d
 from everynet.zoo.generative.pixelcnn import PixelCNN as PixelCNN
 from everynet.zoo.generative.rbm import BoltzmannMachine as BoltzmannMachine
