@@ -3,8 +3,8 @@
     16th of tick t = floor(4 t / d + 1/2)         d ticks a quarter, from the header
 
 A piece is a table of pitches, a row for each 16th and a column for each voice, the highest voice
-first; REST is a voice that is silent. A note that is struck again on the same pitch is not told
-from one that is held. Where every track (or channel of a track) plays one note at a time each is a
+first; REST is a voice that is silent. A note that is struck again on the same pitch looks like one
+that is held. Where every track (or channel of a track) plays one note at a time each is a
 voice; otherwise, as in music for a piano, the notes that sound together are dealt out from the
 highest down. Drums (channel 10) have no pitch and are left out. Tempo is not kept: what is written
 plays 100 quarters a minute.

@@ -1,4 +1,4 @@
-"""Music by an LSTM: every note is told from all notes before it, voice by voice, 16th by 16th.
+"""Music by an LSTM: every note is predicted from all notes before it, voice by voice, 16th by 16th.
 
     x_n = E s_{n-1} + H s_{n-V} + A v_n + B b_n               (1)  input of note n
     h_n = LSTM(x_n, h_{n-1})                                  (2)  state, layer upon layer
@@ -133,7 +133,7 @@ class NoteLSTM(nn.Module):
 
 
 def in_order(notes: Tensor) -> Tensor:
-    """Voices from the highest to the lowest in the order in which they are told: bass second."""
+    """Voices from the highest to the lowest in the order of prediction: bass second."""
     if notes.shape[2] < 3:
         return notes
     return torch.cat([notes[:, :, :1], notes[:, :, -1:], notes[:, :, 1:-1]], 2)
