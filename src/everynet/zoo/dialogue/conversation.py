@@ -456,7 +456,7 @@ def _reply_words(data: Data, part: str) -> tuple[Tensor, Tensor]:
 
 RECIPES = {
     "conversation": Conversation(
-        steps=1500, batch_size=32, lr=3.0, optimizer="sgd", schedule="one-cycle", clip=1.0,
+        steps=5000, batch_size=32, lr=10.0, optimizer="sgd", schedule="one-cycle", clip=1.0,
         goal="right_earlier >= 0.99", covers=("R38",),
     ),
     "conversation-chitchat": Conversation(
