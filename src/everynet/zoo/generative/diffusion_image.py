@@ -151,7 +151,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     dropout: float = 0.0
     """Share of the maps' entries that are dropped within a block."""
     conditional: bool = True
-    """Whether the network is given the class, so that images of one can be asked for."""
+    """Whether the network is given the class, so that images of one can be drawn."""
     label_dropout: float = 0.1
     """Share of the labels that are left out in training, which guidance needs."""
     noise_steps: int = 500
@@ -422,14 +422,14 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         `keep` is what is known of it: top, bottom, left, right, or a share of its pixels, drawn at
         random. `steps` are those of completing. With a label the bound is of image and class.
         """
-        weight = next(model.parameters())
+        weight, (_, height, width) = next(model.parameters()), spec["shape"]
         answers: list[dict[str, Any]] = []
         for image in inputs:
             draw = make_generator(self.seed, 5)  # the same for each, whatever stands beside it
             y = self.labels_for(model, spec, label, 1) if label else None
             y = y if y is None else y.to(weight.device)
             if keep:
-                known = keep_mask(keep, *image.shape[1:], generator=draw).to(weight.device)
+                known = keep_mask(keep, height, width, draw).to(weight.device)
                 predict = self.predictor(model, y, 1.0)
                 made = complete(
                     predict, model.schedule, image[None], known,
