@@ -15,7 +15,7 @@ from everynet.zoo.audio import baselines
 from everynet.zoo.audio.pictures.wavenet import spectrogram
 from everynet.zoo.audio.wavenet import (
     CausalConv1d,
-    GatedLayer,
+    DilatedLayer,
     NextSample,
     WaveNet,
     after_silence,
@@ -80,7 +80,7 @@ def test_entry_is_a_causal_convolution_of_one_hot_vectors():
 @pytest.mark.covers("R41")
 def test_gated_layer_by_hand():
     torch.manual_seed(0)
-    layer = GatedLayer(3, 4, 2, conditions=2, features=1).double()
+    layer = DilatedLayer(3, 4, 2, conditions=2, features=1).double()
     h, g, y = (
         torch.randn(2, 3, 9).double(),
         torch.randn(2, 2).double(),

@@ -77,7 +77,7 @@ class CausalConv1d(nn.Module):
         return output
 
 
-class GatedLayer(nn.Module):
+class DilatedLayer(nn.Module):
     """A dilated gated unit: maps h to the next h and to its part of the skip connections.
 
     The last one of a stack has no residual, and gives h as it came.
@@ -156,7 +156,7 @@ class WaveNet(nn.Module):
         self.now = nn.Embedding(levels, channels)
         self.upsample = nn.ConvTranspose1d(features, features, hop, hop) if features else None
         self.layers = nn.ModuleList(
-            GatedLayer(
+            DilatedLayer(
                 channels, skip_channels, dilation, conditions=sum(conditions), features=features,
                 last=number == len(self.dilations) - 1,
             )
@@ -554,7 +554,7 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         some = sorted({len(states) // 5, len(states) - 1})
         gates = {}
         for number in some:
-            layer = cast("GatedLayer", model.layers[number])
+            layer = cast("DilatedLayer", model.layers[number])
             a, c = layer.gates(states[number], g, y)
             gates[f"dilation {model.dilations[number]}"] = (a[0].tanh().cpu(), c[0].sigmoid().cpu())
         figure = draw_gates(x.cpu(), gates, data.spec["rate"])

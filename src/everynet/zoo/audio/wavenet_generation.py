@@ -24,7 +24,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from everynet.kernels import wavenet as kernel
-from everynet.zoo.audio.wavenet import GatedLayer, WaveNet
+from everynet.zoo.audio.wavenet import DilatedLayer, WaveNet
 
 AT_ONCE = 2048
 """Samples for which biases of features are made ahead: 8 MB for 10 layers of 32 channels."""
@@ -102,7 +102,7 @@ class Queues:
         v: Float[Tensor, "batch features frames"] | None = None,
         more: int = 0,
     ) -> None:
-        layers = [cast("GatedLayer", layer) for layer in model.layers]
+        layers = [cast("DilatedLayer", layer) for layer in model.layers]
         self.model, self.levels = model, model.levels
         self.dilations = torch.tensor(model.dilations, device=x.device)
         self.starts = self.dilations.cumsum(0) - self.dilations
@@ -271,7 +271,7 @@ class Queues:
         return torch.cat(made, 1)
 
 
-def _local(model: WaveNet, layers: Iterable[GatedLayer], v: Tensor, time: int) -> Tensor:
+def _local(model: WaveNet, layers: Iterable[DilatedLayer], v: Tensor, time: int) -> Tensor:
     """What features add to the gates of every layer at every sample: time batch layers 2C."""
     y = model.local(v, time)
     return torch.stack([one.of_features(y) for one in layers if one.of_features], 2).permute(
