@@ -28,7 +28,7 @@ from everynet.zoo.audio.speech import SpeechNet as SpeechNet
 from everynet.zoo.audio.utterances import Utterances as Utterances
 from everynet.zoo.audio.vocoder import BandEnergies as BandEnergies
 from everynet.zoo.audio.wavenet import CausalConv1d as CausalConv1d
-from everynet.zoo.audio.wavenet import GatedLayer as GatedLayer
+from everynet.zoo.audio.wavenet import DilatedLayer as DilatedLayer
 from everynet.zoo.audio.wavenet import WaveNet as WaveNet
 from everynet.zoo.audio.wavenet_generation import Queues as Queues
 from everynet.zoo.classic.bayes import BayesianRegression as BayesianRegression
@@ -74,6 +74,7 @@ from everynet.zoo.generative.diffusion_unet import NoiseUNet as NoiseUNet
 from everynet.zoo.generative.diffusion_unet import PixelAttention as PixelAttention
 from everynet.zoo.generative.diffusion_unet import TimeBlock as TimeBlock
 from everynet.zoo.generative.gan import GAN as GAN
+from everynet.zoo.generative.pixelcnn import GatedLayer as GatedLayer
 from everynet.zoo.generative.pixelcnn import MaskedConv2d as MaskedConv2d
 from everynet.zoo.generative.pixelcnn import PixelCNN as PixelCNN
 from everynet.zoo.generative.rbm import BoltzmannMachine as BoltzmannMachine
