@@ -106,7 +106,7 @@ MADE: dict[str, Callable[[], nn.Module]] = {
     "FBPConvNet": lambda: zoo.FBPConvNet(
         zoo.UNet(1, 1, width=2, depth=1), gain=[1.0], offset=[0.0], peak=1.0
     ),
-    "GatedLayer": lambda: zoo.GatedLayer(2, 3, 2),
+    "DilatedLayer": lambda: zoo.DilatedLayer(2, 3, 2),
     "GaussianDecoder": lambda: zoo.GaussianDecoder(nn.Linear(2, 6), 0.5),
     "GoogLeNet": lambda: zoo.GoogLeNet(2, 3, width=8, size=65, dropout=0.0),
     "GroupBlock": lambda: zoo.GroupBlock(zoo.Lifting(2, 4), 4, pools=True),
