@@ -276,7 +276,7 @@ def test_own_conversations_are_evaluated_as_the_run_learned_them(made, tmp_path)
     path.write_text("".join(lines))
     found = everynet.evaluate(made.path, data=str(path))
     assert 0 <= found["recall_1"] <= found["recall_5"] <= 1
-    assert found["tfidf_1"] == pytest.approx(2 / 12)  # those with a number of two digits
+    assert "tfidf_1" not in found  # which is fitted to the texts that were learned from
     path.write_text("".join(lines[:9]))
     with pytest.raises(UserError, match=r"\(9 different replies\) must hold at least 10"):
         everynet.evaluate(made.path, data=str(path))

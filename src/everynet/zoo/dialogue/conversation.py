@@ -283,7 +283,7 @@ class Conversation(Translation[ConversationModel]):
             found["ngram_perplexity"] = math.exp(-logp.mean().item())
         return found
 
-    def predict(
+    def predict(  # type: ignore[override]  # other settings of the verb
         self,
         model: ConversationModel,
         inputs: Sequence[Tensor],

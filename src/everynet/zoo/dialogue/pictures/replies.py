@@ -53,10 +53,10 @@ def draw_reply_plane(
         axes.annotate(
             shorten(texts[n]), (across[n], up[n]), (right, height), fontsize="small", color=INK,
             va="center", parse_math=False,
-            arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.8},
+            arrowprops={"arrowstyle": "-", "color": FAINT, "linewidth": 0.8, "relpos": (0, 0.5)},
         )  # fmt: skip
     axes.set_xlim(min(across) - 0.5, right + 0.55 * (right - min(across)))
-    axes.set(xlabel="logit $c^T M r$ of the reply", ylabel="first component of the 200 likeliest")
+    axes.set(xlabel="logit $c^T M r$ of the reply", ylabel="first component of the likeliest")
     axes.set_title(
         f"context: {shorten(context, 90)}", fontsize="small", color=INK, parse_math=False
     )
