@@ -210,9 +210,10 @@ def test_completing_draws_what_is_hidden_given_what_is_known():
     schedule = NoiseSchedule(linear_betas(100))
     cov = torch.tensor([[0.09, 0.06], [0.06, 0.09]]).double()
     exact = ExactNoise(torch.zeros(1, 2).double(), cov, schedule)
-    rows = 4000
+    rows, noise = 4000, {}
 
     def predict(x, t):
+        noise.setdefault(int(t[0]), x[:, 0, 0, 0].var().item())
         return exact(x.flatten(1), t).view(x.shape)
 
     x = torch.full((rows, 1, 1, 2), 0.25).double()
@@ -220,6 +221,8 @@ def test_completing_draws_what_is_hidden_given_what_is_known():
     made = complete(predict, schedule, x, known, 100, generator=generator(1))
     hidden = made[:, 0, 0, 1]
     assert made[:, 0, 0, 0].eq(0.25).all()
+    for t in (20, 50, 80):  # what is known has as much noise as the rest
+        assert noise[t] == pytest.approx(1 - schedule.abar[t], rel=0.15)
     assert hidden.mean().item() == pytest.approx(1 / 6, abs=0.03)  # 0.06 / 0.09 of 0.25
     assert hidden.var().item() == pytest.approx(0.05, rel=0.4)  # 0.09 - 0.06^2 / 0.09
 

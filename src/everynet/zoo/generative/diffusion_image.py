@@ -128,11 +128,11 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
         **QUALITY,
     }
 
-    steps: int = 1200
+    steps: int = 3000
     batch_size: int = 64
     lr: float = 2e-3
     schedule: str = "cosine"
-    warmup: int = 100
+    warmup: int = 200
     clip: float = 1.0
     data: str = "digits"
     """A known set of images, a folder of images, or one with a subfolder of them for each class."""
