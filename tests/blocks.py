@@ -519,6 +519,7 @@ NOT_NETWORKS = {
         *("HuberTDLoss",),
     ),
     "counts, texts and other data": (
+        "Utterances",
         *("BackoffModel", "Bag", "CellRow", "ClassBigrams", "Corpus", "LineScorer", "LogisticBag"),
         *("NaiveBayes", "PartitionedRows", "Record", "SmoothingSettings", "Victim", "WholeWindows"),
     ),
@@ -539,7 +540,15 @@ TRACED = ("GRU", "MinGRU", "RecurrentNetwork", "SpikingNetwork")
 TORCH_RNN = (
     *("Backward", "BothWays", "LSTM", "Onward", "PlainAdder", "Reader", "RecurrentStack"),
     *("ResetAfterGRU", "ResidualReader", "SentenceDiscriminator", "SentenceReader", "Seq2Seq"),
-    *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
+    *(
+        "SpeechNet",
+        "Bahdanau",
+        "FixedContext",
+        "LSTMSeq2Seq",
+        "Tagger",
+        "TiedBahdanau",
+        "TiedReader",
+    ),
 )
 
 
