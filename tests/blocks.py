@@ -553,6 +553,7 @@ NOT_NETWORKS = {
         *("HuberTDLoss",),
     ),
     "counts, texts and other data": (
+        "Utterances",
         *("BackoffModel", "Bag", "CellRow", "ClassBigrams", "Corpus", "LineScorer", "LogisticBag"),
         *("NaiveBayes", "PartitionedRows", "Record", "SmoothingSettings", "Victim", "WholeWindows"),
     ),
@@ -577,6 +578,7 @@ TORCH_RNN = (
     *("Bahdanau", "FixedContext", "LSTMSeq2Seq", "Tagger", "TiedBahdanau", "TiedReader"),
     *("ConversationModel", "DualEncoder"),
     *("LSTMCopier",),
+    *("SpeechNet",),
 )
 
 

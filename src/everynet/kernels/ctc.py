@@ -131,10 +131,10 @@ def _ctc(
     if bool((inside & ((targets < 0) | (targets >= symbols) | (targets == blank))).any()):
         raise ValueError(f"targets must be from 0 to {symbols - 1} and not the blank ({blank})")
     made = np.zeros((batch, 1 + time * symbols))
-    _sum_alignments(
-        log_y, *(one.long().contiguous().numpy() for one in (lengths, targets, target_lengths)),
-        blank, made,
-    )  # fmt: skip
+    frames, said, counts = (
+        one.long().contiguous().numpy() for one in (lengths, targets, target_lengths)
+    )
+    _sum_alignments(log_y, frames, said, counts, blank, made)
     return torch.from_numpy(made).to(logits.dtype)
 
 

@@ -254,6 +254,11 @@ def test_clips_of_a_folder_are_evaluated_like_those_that_were_learned(tmp_path):
     assert (found.spec["symbols"], found.spec["rate"]) == (data.spec["symbols"], 8000)
     assert bool((lengths > 1000 * counts).all())
     assert int(y.max()) <= 1
+    words_ = data.spec["symbols"]
+    (tmp_path / "a.csv").write_text(f"file,transcript\n{words_[0]}/0.wav,{words_[3]} {words_[1]}\n")
+    listed = Like(str(tmp_path / "a.csv"), data.spec, data.digest)
+    _, lengths, y, _ = next(iter(Speech(data=listed, batch_size=4).dataset().test))
+    assert (lengths.tolist(), y.tolist()) == ([1000], [[3, 1]])
 
 
 # ------------------------------------------------------------------------------ files, messages

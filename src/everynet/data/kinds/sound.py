@@ -236,7 +236,9 @@ class Sound(Kind[Sounds]):
             raise UserError(f"trim ({trim}) must be from 0, which trims nothing, to 120 dB")
         found = samples if like or not held_out else _without(samples, held_out)
         if like is not None:
-            spec = describe_like(like, found)
+            alone = like["classes"] and like["classes"] == like.get("symbols")
+            # who learned words one by one may hear them alone or in transcripts
+            spec = describe_like(like | {"task": found.task} if alone else like, found)
         else:
             spec = {
                 "name": found.name,

@@ -226,7 +226,7 @@ class SoundClassification(Training[SoundCNN]):
         """Log-mel energies of clips, and below each what decided."""
         names, best = spec["classes"], p.argmax(1).tolist()
         maps = torch.cat([model.decided(x[n : n + 1], label) for n, label in enumerate(best)]).cpu()
-        titles = [f"{names[label]} {p[n, label]:.0%}" for n, label in enumerate(best)]
+        titles = [f"{names[label]} ({p[n, label]:.0%})" for n, label in enumerate(best)]
         for n, label in enumerate(truth):
             titles[n] += f"\ntrue: {names[label]}" if label != best[n] else ""
         return decided(model.log_mel(x).cpu(), maps, titles, self.seconds)

@@ -465,7 +465,7 @@ RECIPES = {
         goal="error_rate <= 0.02", covers=("R16",),
     ),
     "speech-digits": Speech(
-        data="spoken-digits", steps=2000, batch_size=16, lr=3e-3, schedule="one-cycle", clip=1.0,
-        hidden_size=96, layers=2, dropout=0.2, goal="error_rate <= 0.1", covers=("R16",),
+        data="spoken-digits", steps=1000, batch_size=16, lr=5e-3, schedule="one-cycle", clip=1.0,
+        hidden_size=64, dropout=0.2, goal="error_rate <= 0.1", covers=("R16",),
     ),
 }  # fmt: skip

@@ -104,7 +104,8 @@ def make_utterances(data: Data, *, most: int) -> Data:
         drawn = sampler.draw(count, generator(0, MADE, number))
         sounds = flattened([sampler.joined(stream, *one) for one in drawn])
         splits[part] = (*sounds, *flattened([sampler.symbols(words) for words, _ in drawn]))
-    spec = data.spec | {"symbols": data.spec["classes"]}
+    said = {"task": "transcription", "symbols": data.spec["classes"], "tokens_are": "words"}
+    spec = data.spec | said
     return replace(data, splits=splits, spec=spec, sampler=samplers["train"], eval_batch_size=64)
 
 
