@@ -351,8 +351,8 @@ def test_bad_settings_are_refused(run, theme):
 
 
 @pytest.mark.slow
-def test_beats_every_count_model():
-    found = everynet.run(find("music"), device="cpu").metrics
+def test_beats_every_count_model(tmp_path):
+    found = everynet.run(find("music"), tmp_path, device="cpu").metrics
     counts = [found[name] for name in found if name.endswith("gram")]
     assert found["cross_entropy"] < min(counts)
     assert found["cross_entropy"] > found["grammar"]
