@@ -105,8 +105,8 @@ def test_chords_are_dealt_out_by_height():
 
 
 def test_ticks_go_to_the_nearest_16th():
-    """At 96 ticks a quarter a 16th has 24: 11 is nearer to 0, 12 and 35 to 1, 37 to 2."""
-    events = track(on(60, b"\x0b"), off(60, b"\x01"), on(62, b"\x17"), off(62, b"\x02"), END)
+    """At 96 ticks a quarter a 16th has 24: 11 is nearest to 0, 12 and 13 to 1, 37 to 2."""
+    events = track(on(60, b"\x0b"), off(60, b"\x01"), on(62, b"\x01"), off(62, b"\x18"), END)
     found = read_midi(midi(events, division=96), "a.mid")
     assert found.grid[:, 0].tolist() == [60, 62]
     assert found.moved == 2

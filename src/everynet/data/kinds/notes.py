@@ -20,6 +20,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -51,6 +52,8 @@ from everynet.system.wording import shown
 
 SUFFIXES = (".mid", ".midi")
 MOST_BYTES = 2**22
+LOOKED_AT = 1000
+"""So many files of a folder say whether it holds music."""
 BAR = 16
 """16ths of a bar: of four quarters, because grids do not say where bars begin."""
 TOKENS = 129
@@ -110,7 +113,8 @@ class Notes(Kind[Pieces]):
     def matches(self, path: Path) -> bool:
         try:
             if kind_of_path(path) == "folder":
-                return next(_midi_files(path), None) is not None
+                first = islice(walk(path), LOOKED_AT)
+                return any(file.suffix.lower() in SUFFIXES for file in first)
             return path.suffix.lower() in SUFFIXES and kind_of_path(path) == "file"
         except (UserError, OSError):
             return False
