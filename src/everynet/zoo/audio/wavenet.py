@@ -740,7 +740,7 @@ def _longest_clip(data: Data) -> tuple[Float[Tensor, " time"], Int64[Tensor, " k
 
 RECIPES = {
     "wavenet": NextSample(
-        goal="nats <= 3.5 and gain >= 0.1 and class_accuracy >= 0.5",
+        goal="nats <= 2.9 and gain >= 0.35 and class_accuracy >= 0.45",
         covers=("R39", "R40", "R41", "R42"),
     ),
     "wavenet-music": NextSample(
