@@ -427,6 +427,9 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
                 every = marginal(table, axis)[0]
                 answer[kind] = names[int(every.argmax())]
                 answer[f"{kind}_log_likelihoods"] = dict(zip(names, every.tolist(), strict=True))
+                if kind == "class":
+                    p = dict(zip(names, every.softmax(0).tolist(), strict=True))
+                    answer |= {"probability": p[answer["class"]], "probabilities": p}
             answers.append(answer)
         return answers
 
