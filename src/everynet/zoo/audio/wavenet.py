@@ -627,6 +627,9 @@ class NextSampleOfDigits(NextSample):
             temperature=temperature, start=start,
         )  # fmt: skip
 
+    def tiny(self) -> Self:
+        return replace(super().tiny(), data="tone-words:100")  # which has speakers
+
 
 def log_likelihoods(
     model: WaveNet,
