@@ -537,7 +537,9 @@ class NextSample(Training[WaveNet, EMA[WaveNet]]):
         reach = gradient_reach(model, x[None], labels[None], self.features(x[None]))
         near = max(1, model.receptive_field // 10)
         share = float(reach[:near].sum() / reach.sum())
-        figure = draw_field([d for d in model.dilations if d <= 8][:4], reach, len(reach))
+        figure = draw_field(
+            [d for d in model.dilations if d <= 8][:4], reach, model.receptive_field
+        )
         field = f"{model.receptive_field:,}"
         return figure, {"share": f"{share:.0%}", "near": f"{near:,}", "field": field}
 
