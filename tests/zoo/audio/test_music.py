@@ -191,6 +191,20 @@ def test_particles_answer_to_what_is_given_later(particles, share):
     assert abs(found - share) < 4 * math.sqrt(share * (1 - share) / 150)
 
 
+class Remembering(Echo):
+    """The same, with the note before as its state: one step later that is the note of two ago."""
+
+    def step(self, before, same, *, number, state=None):
+        if state is not None:
+            assert torch.equal(state[0][:, 0], same.double()), "a state of another particle"
+        return super().step(before, same, number=number)[0], (before.double()[:, None],)
+
+
+def test_a_particle_that_is_taken_again_brings_its_state():
+    given = torch.tensor([[[1, FREE], [2, FREE], [1, FREE]]])
+    compose(Remembering(), given, Draw(torch.Generator().manual_seed(0)), particles=50)
+
+
 def test_resampling_takes_each_as_often_as_it_weighs():
     w = torch.tensor([[0.5, 0.25, 0.25, 0.0], [0.0, 0.0, 0.0, 1.0]]).double()
     rows = resample(w, torch.Generator().manual_seed(0))
