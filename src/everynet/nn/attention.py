@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.functional import scaled_dot_product_attention
 
-from everynet.kernels import few_rows
+from everynet.nn import few_rows
 from everynet.nn.input_checks import (
     require_lengths,
     require_mask,

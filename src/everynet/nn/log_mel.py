@@ -56,7 +56,8 @@ class LogMel(nn.Module):
         self.frame, self.hop, self.floor = frame, hop, floor
         # buffers travel with the network, and no checkpoint has to hold what follows from sizes
         self.register_buffer("window", torch.hann_window(frame), persistent=False)
-        filters = mel_filters(rate, frame, mels, scale).float()
+        with torch.device("cpu"):  # numbers are looked at, which "meta" has none of
+            filters = mel_filters(rate, frame, mels, scale).float()
         self.register_buffer("filters", filters, persistent=False)
 
     def forward(self, x: Float[Tensor, "batch samples"]) -> Float[Tensor, "batch frames mels"]:

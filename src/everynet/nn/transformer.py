@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from everynet.kernels import few_rows
+from everynet.nn import few_rows
 from everynet.nn.attention import (
     Hidden,
     KeyValueCache,

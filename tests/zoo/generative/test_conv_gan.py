@@ -115,12 +115,12 @@ def test_how_often_players_are_told_apart(drawn):
     x = data.splits["test"][0][:50]
     with torch.no_grad():
         torch.manual_seed(0)
-        found = recipe.metrics(model, (x,))["told_apart"]
+        found = recipe.metrics(model, (x,))["discriminator_accuracy"]
         torch.manual_seed(0)
         z = torch.randn(50, recipe.latent_size)
         torch.testing.assert_close(found * 2, (model.score(x) > 0).float() + (model(z) < 0))
         final = recipe.final(model, data, torch.Generator(), samples=30)
-    assert final.keys() == recipe.meanings.keys() - {"told_apart"}
+    assert final.keys() == recipe.meanings.keys() - {"discriminator_accuracy"}
 
 
 def test_refusals_of_images(drawn):

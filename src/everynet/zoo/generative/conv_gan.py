@@ -147,7 +147,7 @@ class GeneratedImages(Training[ConvGAN]):
     """Generate images like those of a set, by convolutional players."""
 
     meanings: ClassVar[Mapping[str, str]] = {
-        "told_apart": "the share of real and generated images that D takes for what they are",
+        "discriminator_accuracy": "the share of images, real and generated, that D tells right",
         **QUALITY,
     }
 
@@ -222,7 +222,7 @@ class GeneratedImages(Training[ConvGAN]):
         x = batch[0]
         z = torch.randn(len(x), self.latent_size).to(x)
         right = (model.score(x) > 0).float() + (model(z) < 0).float()
-        return {"told_apart": right / 2}
+        return {"discriminator_accuracy": right / 2}
 
     def monitor(self) -> Goal | None:
         """The last weights: no metric of the validation split says how good samples are."""
@@ -332,9 +332,9 @@ class GeneratedImages(Training[ConvGAN]):
 
         Where samples were perfect the share would be one half.
         """
-        share = plot.logged_curves(history, "valid")["told_apart"]
+        share = plot.logged_curves(history, "valid")["discriminator_accuracy"]
         right = plot.Panel(
-            {"share told apart": share}, xlabel="step", ylabel="share", ylim=(0.0, 1.05),
+            {"images it tells right": share}, xlabel="step", ylabel="share", ylim=(0.0, 1.05),
             title="discriminator, validation", levels={"knows nothing": 0.5}, legend="below",
         )  # fmt: skip
         return plot.panels(losses_of_players(history), right, height=3.0)

@@ -191,12 +191,13 @@ def rows_of(table: Float[Tensor, " times"], t: Steps, x: Tensor) -> Tensor:
 def linear_betas(steps: int, first: float = 1e-4, last: float = 0.02) -> Float[Tensor, " {steps}"]:
     """Variances that rise evenly; those of 1000 steps, in proportion where there are others."""
     scale = 1000 / steps  # the same noise in the end
-    return torch.linspace(first * scale, last * scale, steps).double().clamp(max=0.999)
+    even = torch.linspace(first * scale, last * scale, steps, device="cpu")  # also beside "meta"
+    return even.double().clamp(max=0.999)
 
 
 def cosine_betas(steps: int, s: float = 0.008) -> Float[Tensor, " {steps}"]:
     """Variances by which the signal fades evenly, slower at both ends."""
-    t = torch.arange(steps + 1, dtype=torch.float64) / steps
+    t = torch.arange(steps + 1, dtype=torch.float64, device="cpu") / steps
     f = ((t + s) / (1 + s) * math.pi / 2).cos().square()
     abar = f / f[0]  # (4)
     return (1 - abar[1:] / abar[:-1]).clamp(max=0.999)

@@ -160,7 +160,7 @@ def keep_before(kernel_size: int, kind: str) -> Bool[Tensor, " side"]:
             f"kernel_size ({kernel_size}) must be odd and at least 3, because a mask parts it at "
             "its centre; try 5"
         )
-    t = torch.arange(kernel_size) - kernel_size // 2
+    t = torch.arange(kernel_size, device="cpu") - kernel_size // 2
     return t < 0 if kind == "A" else t <= 0  # (2) (3)
 
 

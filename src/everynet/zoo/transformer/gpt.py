@@ -38,7 +38,7 @@ from everynet.data import load
 from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.data.samplers import Windows
 from everynet.data.texts.tokens import Tokens
-from everynet.kernels import few_rows
+from everynet.nn import few_rows
 from everynet.nn.attention import KeyValueCache, record_weights
 from everynet.nn.chunked_cross_entropy import chunked_cross_entropy
 from everynet.nn.decoding import Draw, generate

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Data, History
 from everynet.data.texts.tokens import Tokens
-from everynet.kernels import few_rows
+from everynet.nn import few_rows
 from everynet.nn.attention import padding_mask, record_weights
 from everynet.nn.positions import SinusoidalPositions
 from everynet.nn.transformer import (

@@ -5,7 +5,7 @@ import torch
 from torch.func import vmap
 from torch.nn.functional import linear, scaled_dot_product_attention
 
-from everynet.kernels import few_rows
+from everynet.nn import few_rows
 from everynet.nn.attention import MultiHeadAttention
 from everynet.nn.transformer import (
     DecoderLayer,
