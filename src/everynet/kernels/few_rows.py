@@ -1,4 +1,8 @@
-"""Products and attention of a few rows, compiled: see `nn/few_rows.py`."""
+"""Products and attention of a few rows, compiled; `nn/few_rows.py` says what they are for.
+
+y_ro = b_o + sum_k w_ok x_rk                                   (1)  product
+o_r  = sum_j a_rj v_j,   a_r = softmax of q_r . k_j / sqrt(d)  (2)  attention of each head
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
 """Products and attention of a few rows, which is what a decoder on the CPU spends its time with.
 
-    y_ro = sum_k w_ok x_rk                                         (1)  product
-    o_r  = sum_j a_rj v_j,   a_r = softmax of q_r . k_j / sqrt(d)  (2)  attention of each head
-
 A decoder takes one token of a sentence, or of the sequences of a beam, at a time. Torch's product
 of few rows reads the weights from further away than it has to, and each of its small operations
 costs more than its numbers do. Here a weight is read once for four rows, and what a head reads is
