@@ -2,6 +2,8 @@
 
 y_ro = b_o + sum_k w_ok x_rk                                   (1)  product
 o_r  = sum_j a_rj v_j,   a_r = softmax of q_r . k_j / sqrt(d)  (2)  attention of each head
+
+x are rows, w and b weights and biases, q, k and v queries, keys and values of size d.
 """
 
 from __future__ import annotations
