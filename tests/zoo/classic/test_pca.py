@@ -69,6 +69,16 @@ def test_the_error_is_the_sum_of_the_eigenvalues_left_out(solver, seed, k):
     assert other.square().sum() >= (len(x) - 1) * error - 1e-8
 
 
+@pytest.mark.parametrize("far", [0.0, 1.0, 50.0, 1e4, 1e7])
+def test_the_covariance_is_numpys_however_far_the_mean_is(far):
+    """A mean of 1e7 would leave two digits of a variance of 1 if it were taken off the product."""
+    x = torch.randn(200, 3, generator=torch.Generator().manual_seed(4)).double() + far
+    expected = torch.from_numpy(np.cov(x.numpy().T))
+    found = covariance(x, x.mean(0))
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+    torch.testing.assert_close(found, found.T)
+
+
 def test_components_are_orthonormal_eigenvectors_of_the_covariance():
     x = cloud(rows=9000)  # of more rows than are centred at a time
     model, s = PCA(3, "covariance_eigh").fit(x), x.T.cov()
