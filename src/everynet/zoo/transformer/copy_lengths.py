@@ -45,7 +45,7 @@ class CopyLengths(Experiment):
         "ratio": "lstm_longer for each of turing_longer, or of 0.0001 if that is more",
     }
 
-    steps: int = 8000
+    steps: int = 4000
     """Updates of each network."""
     longest: int = 10
     """The longest sequence that is trained."""

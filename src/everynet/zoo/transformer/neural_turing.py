@@ -504,7 +504,8 @@ class TuringRecall(TuringCopy):
 
 RECIPES = {
     "neural-turing": TuringCopy(
-        steps=8000, batch_size=32, lr=2e-3, schedule="cosine", clip=10.0, eval_every=1000,
+        controller="feed-forward", hidden_size=96,
+        steps=4000, batch_size=32, lr=1e-3, schedule="cosine", clip=1.0, eval_every=500,
         goal="wrong_bits <= 0.01 and wrong_bits_longer <= 0.02", covers=("T13",),
     ),
     "neural-turing-recall": TuringRecall(
@@ -513,7 +514,7 @@ RECIPES = {
         goal="wrong_bits <= 0.02 and wrong_bits_longer <= 0.02", covers=("T13",),
     ),
     "copy-lstm": BitCopy(
-        hidden_size=79, steps=8000, batch_size=32, lr=2e-3, schedule="cosine", clip=10.0,
+        hidden_size=46, steps=4000, batch_size=32, lr=1e-3, schedule="cosine", clip=1.0,
         eval_every=500, goal="wrong_bits <= 0.3", covers=("T13",),
     ),
 }  # fmt: skip
