@@ -28,7 +28,7 @@ from torch.nn.functional import pad
 
 SCALES = ("slaney", "htk")
 FLOOR = 1e-10
-"""The least energy that is told from silence, e of equation (3)."""
+"""The least energy, e of equation (3): silence is as loud."""
 _LINEAR, _KNEE, _STEP = 200 / 3, 1000.0, math.log(6.4) / 27
 """Slaney's scale: Hz a mel below the knee (Hz), and the logarithm of the factor a mel above."""
 

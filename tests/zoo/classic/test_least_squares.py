@@ -88,6 +88,17 @@ def test_columns_that_are_nearly_the_same_are_told_apart_as_well_as_lstsq_does(n
     assert solve_normal_equations(centred[:5], rest[:5]) is None, "too few rows"
 
 
+@pytest.mark.parametrize("near", [0.1, 0.01, 0.001])
+def test_solving_for_what_is_left_brings_the_digits_back(near):
+    """Without noise the weights are known; one pass alone is off by about 1e-15 / near^2."""
+    x = np.random.default_rng(2).normal(size=(60, 3))
+    x[:, 2] = x[:, 1] + near * x[:, 2]
+    y = x @ [1.0, 2.0, 3.0]
+    found = solve_normal_equations(torch.tensor(x - x.mean(0)), torch.tensor(y - y.mean()))
+    expected = torch.tensor([1.0, 2.0, 3.0]).double()
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15 / near)
+
+
 def test_the_recipe_reaches_its_goal_and_its_figures_are_scikit_learns(tmp_path):
     """The split is fixed and nothing is random, so one seed says it for all."""
     recipe = RECIPES["least-squares"]
