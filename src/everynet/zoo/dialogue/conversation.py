@@ -381,7 +381,8 @@ class Conversation(Translation[ConversationModel]):
     def picture_commonest(self, model: ConversationModel, data: Data, history: History) -> Figure:
         """The share of the commonest reply, of the second and so on, to 250 unseen contexts.
 
-        A line high on the left is a network that says the same to many: the dull answer.
+        A line above the dashes on the left is a network that says the same to too many: the dull
+        answer. Where lines lie on each other its replies are as varied as the true ones.
         """
         x, lengths, y, _ = next(iter(data.valid))
         draw = Draw(torch.Generator().manual_seed(self.seed))
@@ -395,9 +396,9 @@ class Conversation(Translation[ConversationModel]):
             counts = Counter(tuple(n for n in row if n) for row in rows.tolist())
             shares = torch.tensor([n for _, n in counts.most_common()]) / len(rows)
             curves[name] = (torch.arange(1, len(shares) + 1), shares)
-        return panels(
-            Panel(curves, "reply, the commonest first", "share of the replies", log="xy"), width=4.6
-        )
+        truth = {"true replies": curves.pop("true replies")}
+        across, up = "reply, the commonest first", "share of the replies"
+        return panels(Panel(curves, across, up, guides=truth, log="xy"), width=4.6)
 
     def picture_thoughts(self, model: ConversationModel, data: Data, history: History) -> Figure:
         """Whole contexts as points, by the thought vector of the last layer.
