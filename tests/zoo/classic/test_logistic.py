@@ -18,7 +18,10 @@ from everynet.zoo.classic.logistic import (
     LogisticObjective,
     LogisticRegression,
     TwoClasses,
+    approximate_newton,
     descend,
+    lbfgs,
+    lbfgs_then_newton,
     newton,
 )
 
@@ -75,7 +78,7 @@ def test_the_unpenalised_gradient_is_features_times_error():
 @settings(max_examples=25, deadline=None)
 def test_both_ways_fall_at_every_step(seed, l2):
     objective, _ = problem(seed, l2=l2)
-    for solver, steps in ((newton, 8), (descend, 30)):
+    for solver, steps in ((newton, 8), (lbfgs, 20), (descend, 30)):
         values = [objective.value(theta).item() for theta, _ in islice(solver(objective), steps)]
         assert all(after <= before + 1e-15 for before, after in pairwise(values))
         assert values[-1] < values[0]
@@ -110,10 +113,47 @@ def test_newtons_line_search_tames_steps_that_overshoot():
     assert all(after <= before for before, after in pairwise(values))
 
 
+def test_the_approximate_newton_step_is_that_of_the_bfgs_matrix():
+    """(8): two loops give what the matrix of Broyden, Fletcher, Goldfarb and Shanno gives."""
+    draw = torch.Generator().manual_seed(0)
+    curved = torch.randn(6, 6, dtype=torch.float64, generator=draw)
+    curved = curved @ curved.T + torch.eye(6)
+    moved = [torch.randn(6, dtype=torch.float64, generator=draw) for _ in range(4)]
+    steps = [(step, curved @ step) for step in moved]
+    step, change = steps[-1]
+    b, one = (step @ change) / (change @ change) * torch.eye(6).double(), torch.eye(6).double()
+    for step, change in steps:
+        left = one - step[:, None] * change / (step @ change)
+        b = left @ b @ left.T + step[:, None] * step / (step @ change)
+    g = torch.randn(6, dtype=torch.float64, generator=draw)
+    torch.testing.assert_close(approximate_newton(g, steps), b @ g)
+    torch.testing.assert_close(approximate_newton(g, []), g)
+
+
+def test_the_first_step_of_lbfgs_is_the_best_for_the_curvature_along_the_gradient():
+    objective, _ = problem()
+    (start, g), (after, _) = islice(lbfgs(objective), 2)
+    torch.testing.assert_close(start - after, g * (g @ g) / (g @ objective.hessian(start) @ g))
+
+
+def test_newtons_method_goes_on_where_lbfgs_is_too_slow():
+    """The columns of breast-cancer, left as they are, differ by factors of 10,000."""
+    x, y = load_breast_cancer(return_X_y=True)
+    objective = LogisticObjective.of(torch.tensor(x), torch.tensor(y).double(), 1.0)
+    handed = 10 + (x.shape[1] + 1) // 2
+    alone = [g.abs().max() for _, g in islice(lbfgs(objective), 100)]
+    both = [g.abs().max() for _, g in islice(lbfgs_then_newton(objective), 100)]
+    assert both[:handed] == alone[:handed]
+    assert both[-1] < 1e-9 < alone[-1]
+    theirs = sklearn.linear_model.LogisticRegression(solver="newton-cholesky", tol=1e-10).fit(x, y)
+    model = LogisticRegression(tol=1e-9).fit(x, y)
+    np.testing.assert_allclose(model.coef_, theirs.coef_, atol=1e-5)
+
+
 # ---------------------------------------------------------------------------------- closed forms
 
 
-@pytest.mark.parametrize("solver", ["newton", "gradient-descent"])
+@pytest.mark.parametrize("solver", ["auto", "newton", "gradient-descent"])
 def test_a_two_by_two_table_gives_the_log_odds_ratio(solver):
     """With one binary feature and no penalty: b is the log-odds at 0, theta the log odds ratio."""
     counts = {(0, 0): 8, (0, 1): 4, (1, 0): 3, (1, 1): 9}

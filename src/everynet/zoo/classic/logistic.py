@@ -8,19 +8,24 @@
     H      = X^T diag(y_hat (1-y_hat)) X / n + l2/n I                    (5)  its Hessian
     theta <- theta - g / L,   L = lambda_max(X^T X) / (4n) + l2/n        (6)  gradient descent
     theta <- theta - t H^-1 g,   t = 1, 1/2, 1/4, ... until J falls      (7)  Newton's method
+    theta <- theta - t B g,      t = t_0, t_0/2, ... until J falls,
+             t_0 = g^T B g / (B g)^T H (B g)                             (8)  L-BFGS
 
 Rows of X are samples x, y_i in {0, 1} is the class of sample i of n, theta the weights, I the
 identity. X ends in a column of ones for the intercept, which the penalty leaves out. J is
 scikit-learn's objective for C = 1/l2, divided by n. Its minimum has no closed form, but J is convex
 and L bounds its curvature, so (6) falls at every step. Without a penalty the minimum is finite only
 where no hyperplane separates the classes; a linear program decides that before the first step.
+B approximates H^-1 by the last ten steps and the changes of g along them.
 
 Cox (1958), "The regression analysis of binary sequences", J. R. Stat. Soc. B 20,
-doi:10.1111/j.2517-6161.1958.tb00292.x.
+doi:10.1111/j.2517-6161.1958.tb00292.x; (8): Liu and Nocedal (1989), "On the limited memory BFGS
+method for large scale optimization", Math. Programming 45, doi:10.1007/BF01589116.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -69,7 +74,7 @@ class LogisticRegression(ClassifierMixin, BaseEstimator):
     def __init__(
         self,
         l2: float = 1.0,
-        solver: str = "newton",
+        solver: str = "auto",
         tol: float = 1e-8,
         max_iter: int = 200_000,
     ) -> None:
@@ -145,12 +150,19 @@ class LogisticObjective:
         penalty = torch.full_like(x[0], l2 / len(x))
         return LogisticObjective(pad(x, (0, 1), value=1.0), y, pad(penalty, (0, 1)))
 
-    def value(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, ""]:
-        loss = binary_cross_entropy_with_logits(self.x @ theta, self.y)
+    def value(
+        self, theta: Float[Tensor, " weights"], s: Float[Tensor, " samples"] | None = None
+    ) -> Float[Tensor, ""]:
+        """J; `s` saves the product (1) where the caller has it."""
+        s = self.x @ theta if s is None else s
+        loss = binary_cross_entropy_with_logits(s, self.y)
         return loss + (self.penalty * theta**2).sum() / 2  # (3)
 
-    def gradient(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, " weights"]:
-        y_hat = (self.x @ theta).sigmoid()
+    def gradient(
+        self, theta: Float[Tensor, " weights"], s: Float[Tensor, " samples"] | None = None
+    ) -> Float[Tensor, " weights"]:
+        """g; `s` saves the product (1) where the caller has it."""
+        y_hat = (self.x @ theta if s is None else s).sigmoid()
         return self.x.T @ (y_hat - self.y) / len(self.x) + self.penalty * theta  # (4)
 
     def hessian(self, theta: Float[Tensor, " weights"]) -> Float[Tensor, "weights weights"]:
@@ -173,21 +185,75 @@ def descend(objective: LogisticObjective) -> Iterates:
         theta = theta - g / largest  # (6)
 
 
-def newton(objective: LogisticObjective) -> Iterates:
+def newton(
+    objective: LogisticObjective, start: Float[Tensor, " weights"] | None = None
+) -> Iterates:
     """Newton's method with a line search; ends where rounding leaves no step that lowers J."""
-    theta, t = torch.zeros_like(objective.penalty), 1.0
+    theta, t = torch.zeros_like(objective.penalty) if start is None else start, 1.0
     while t > 1e-10:
         g = objective.gradient(theta)
         yield theta, g
         # The pseudoinverse also serves where two features are the same and H has no inverse.
         direction = torch.linalg.pinv(objective.hessian(theta), hermitian=True) @ g
-        start, slope, t = objective.value(theta), g @ direction, 1.0
-        while objective.value(theta - t * direction) > start - 1e-4 * t * slope and t > 1e-10:
+        before, slope, t = objective.value(theta), g @ direction, 1.0
+        while objective.value(theta - t * direction) > before - 1e-4 * t * slope and t > 1e-10:
             t /= 2
         theta = theta - t * direction  # (7)
 
 
-SOLVERS = {"newton": newton, "gradient-descent": descend}
+def lbfgs(objective: LogisticObjective) -> Iterates:
+    """L-BFGS; ends where rounding leaves no step that lowers J.
+
+    Log-odds are linear in the weights: along a direction they need no further product with X.
+    """
+    x, theta = objective.x, torch.zeros_like(objective.penalty)
+    s, g = x @ theta, objective.gradient(theta)
+    value = objective.value(theta, s)
+    steps: deque[tuple[Tensor, Tensor]] = deque(maxlen=10)
+    while True:
+        yield theta, g
+        direction = approximate_newton(g, steps)
+        along, y_hat, slope = x @ direction, s.sigmoid(), g @ direction
+        curved = (y_hat * (1 - y_hat) * along**2).mean() + (objective.penalty * direction**2).sum()
+        for t in (float(slope / curved) / 2**halved for halved in range(40)):
+            new, s_new = theta - t * direction, s - t * along  # (8)
+            lower = objective.value(new, s_new)
+            if lower <= value - 1e-4 * t * slope:
+                break
+        else:
+            return
+        change = objective.gradient(new, s_new) - g
+        steps.append((new - theta, change))
+        theta, s, g, value = new, s_new, g + change, lower
+
+
+def approximate_newton(
+    g: Float[Tensor, " weights"], steps: Sequence[tuple[Tensor, Tensor]]
+) -> Float[Tensor, " weights"]:
+    """B g by two loops over the steps and the changes of the gradient along them."""
+    direction, shares = g.clone(), []
+    for step, change in reversed(steps):
+        shares.append((step @ direction) / (step @ change))
+        direction -= shares[-1] * change
+    if steps:
+        step, change = steps[-1]
+        direction *= (step @ change) / (change @ change)
+    for step, change in steps:
+        direction += (shares.pop() - (change @ direction) / (step @ change)) * step
+    return direction
+
+
+def lbfgs_then_newton(objective: LogisticObjective) -> Iterates:
+    """L-BFGS for about as long as one Hessian takes, which is enough for features of one scale.
+
+    Then Newton's method from where it stands.
+    """
+    for first in islice(lbfgs(objective), 10 + len(objective.penalty) // 2):
+        yield first
+    yield from islice(newton(objective, first[0]), 1, None)
+
+
+SOLVERS = {"auto": lbfgs_then_newton, "newton": newton, "gradient-descent": descend}
 
 
 # -------- the network ends here; training and pictures follow --------
@@ -206,7 +272,7 @@ class TwoClasses(Fitting[LogisticRegression]):
     l2: float = 1.0
     """Penalty on the squared weights, 1/C of scikit-learn; 0 is none."""
     solver: str = "newton"
-    """newton or gradient-descent: two ways to the same weights."""
+    """newton, gradient-descent, or auto (L-BFGS, then Newton): ways to the same weights."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
