@@ -78,6 +78,13 @@ def sweep_torch(
     return (x != before).any(1)
 
 
+def as_bytes(signs: Float[Tensor, "..."]) -> Int8[Tensor, "..."]:
+    """Signs as whole numbers of a byte; numpy wakes no threads, which would take longer."""
+    if signs.device.type != "cpu":
+        return signs.to(torch.int8)
+    return torch.from_numpy(signs.numpy().astype(np.int8))
+
+
 def step_all(
     patterns: Int8[Tensor, "patterns neurons"], bias: float, x: Float[Tensor, "rows neurons"]
 ) -> Float[Tensor, "rows neurons"]:
@@ -85,7 +92,7 @@ def step_all(
     if x.device.type != "cpu" or patterns.numel() >= 2**31:  # the loop counts in 32 bits
         return step_all_torch(patterns, bias, x)
     after = x.clone()
-    _loop_all(patterns.numpy(), bias, after.numpy(), x.to(torch.int8).numpy())
+    _loop_all(patterns.numpy(), bias, after.numpy(), as_bytes(x).numpy())
     return after
 
 

@@ -45,7 +45,7 @@ from sklearn.utils import Tags
 from torch import Tensor
 
 from everynet.data.dataset import Batch, Data, History
-from everynet.kernels.hopfield import step_all, sweep
+from everynet.kernels.hopfield import as_bytes, step_all, sweep
 from everynet.nn.estimator import Array, Caller, Learned, check_learned, inputs, unsupervised
 from everynet.plot.images import image_grid
 from everynet.system.errors import UserError
@@ -155,7 +155,7 @@ class Hopfield(TransformerMixin, BaseEstimator):
             yield from self._synchronous(x, form)
             return
         patterns, neurons = form.take(self.patterns_), x.shape[1]
-        stored, o = patterns.T.to(torch.int8).contiguous(), x @ patterns.T
+        stored, o = as_bytes(patterns).T.contiguous(), x @ patterns.T
         draw = torch.Generator().manual_seed(mix(self.random_state))
         for _ in range(self.max_sweeps):
             order, changed = torch.randperm(neurons, generator=draw), False
@@ -169,7 +169,7 @@ class Hopfield(TransformerMixin, BaseEstimator):
     def _synchronous(
         self, x: Float[Tensor, "samples neurons"], form: Caller
     ) -> Iterator[Float[Tensor, "samples neurons"]]:
-        stored, before = form.take(self.patterns_).to(torch.int8), x
+        stored, before = as_bytes(form.take(self.patterns_)), x
         for _ in range(self.max_sweeps):
             old, before, x = before, x, step_all(stored, float(self.bias), x)  # (1) by (5)
             yield x
