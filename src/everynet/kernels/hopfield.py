@@ -78,7 +78,7 @@ def sweep_torch(
     return (x != before).any(1)
 
 
-def as_bytes(signs: Float[Tensor, "..."]) -> Int8[Tensor, "..."]:
+def as_bytes(signs: Float[Tensor, "rows neurons"]) -> Int8[Tensor, "rows neurons"]:
     """Signs as whole numbers of a byte; numpy wakes no threads, which would take longer."""
     if signs.device.type != "cpu":
         return signs.to(torch.int8)
