@@ -267,6 +267,19 @@ def test_columns_that_are_constant_change_nothing():
     assert still.decision_function(np.ones((1, 2)))[0] == pytest.approx(0)
 
 
+@pytest.mark.parametrize("many", [10, 10**12])
+def test_a_column_that_no_vector_varies_still_counts_as_distance(many, monkeypatch):
+    """New rows may differ where all that were learned from are the same."""
+    monkeypatch.setattr(svm, "MANY", many)
+    x, y = load_iris(return_X_y=True)
+    ours, theirs = SVC(tol=1e-6), sklearn.svm.SVC(tol=1e-6, decision_function_shape="ovo")
+    x = np.column_stack([x, np.full(len(x), 3.0)])
+    new = x[::7] + np.array([0, 0, 0, 0, 0.5])
+    f, g = ours.fit(x, y).pair_decisions(new), theirs.fit(x, y).decision_function(new)
+    np.testing.assert_allclose(f, -g, atol=1e-4)  # above 0 is the second class of a pair
+    assert np.abs(f - ours.pair_decisions(x[::7])).max() > 0.01
+
+
 def test_another_number_of_pairs_is_refused():
     model = SVC().fit(*load_iris(return_X_y=True))
     model.check_learned()

@@ -67,8 +67,8 @@ from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.margin import margins_by_weight, margins_in_the_plane
 
 KERNELS = ("linear", "poly", "rbf")
-CHUNK = 2**22
-"""Entries of a kernel matrix that are computed at a time."""
+CHUNK = 2**20
+"""Entries of a kernel matrix that are computed at a time: what a core's cache holds."""
 MANY = 100_000
 """Numbers in the samples from which float32 pays, if its rounding is allowed."""
 ROUNDING = 5e-4
@@ -91,17 +91,21 @@ class Kernel:
             return x @ z.T  # (2)
         if self.name == "poly":
             return (self.gamma * (x @ z.T) + self.coef0) ** self.degree  # (3)
-        return self.rbf(x, pack(z), z.square().sum(1))
+        return self.rbf(x, pack(z), x.square().sum(1), z.square().sum(1))
 
     def rbf(
         self,
         x: Float[Tensor, "rows features"],
         z: Float[Tensor, "others features"],
+        x_squares: Float[Tensor, " rows"],
         z_squares: Float[Tensor, " others"],
     ) -> Float[Tensor, "rows others"]:
-        """-|x - z|^2 as 2 x.z - |z|^2 - |x|^2: one product of matrices, of a packed z."""
+        """-|x - z|^2 as 2 x.z - |z|^2 - |x|^2: one product of matrices, of a packed z.
+
+        The product may leave out features in which z is 0; the squares may not.
+        """
         exponent = products(2 * self.gamma * x, z, -self.gamma * z_squares)
-        exponent -= self.gamma * x.square().sum(1, keepdim=True)
+        exponent -= self.gamma * x_squares[:, None]
         return exponent.clamp_(max=0).exp_()  # (4)
 
     def diagonal(self, x: Float[Tensor, "rows features"]) -> Float[Tensor, " rows"]:
@@ -209,7 +213,7 @@ class Columns:
     def __call__(self, wanted: NDArray[np.int64]) -> NDArray[Any]:
         some = self.x[torch.from_numpy(wanted).to(self.x.device)]
         if self.kernel.name == "rbf":
-            made = self.kernel.rbf(some, self.packed, self.squares)
+            made = self.kernel.rbf(some, self.packed, some.square().sum(1), self.squares)
         else:
             made = self.kernel(some, self.x)
         columns: NDArray[Any] = made.cpu().numpy()
@@ -346,11 +350,18 @@ class SVC(OneAgainstOne, BaseEstimator):
         vectors, beta = form.take(self.support_vectors_), form.take(self.dual_coef_)
         bias, kernel = form.take(self.intercept_), self._kernel()
         centre = kernel.centre(vectors)
-        centred = vectors - centre
-        if kernel.suits_float32(centred, beta.norm(dim=1).max().item()):
-            centred = centred.float()
-        parts = (part - centre for part in x.split(max(1, CHUNK // len(vectors))))
-        f = [kernel(part.to(centred), centred) @ beta.to(centred).T for part in parts]  # (1)
+        centred = torch.sub(vectors, centre, out=vectors.new_empty(0, dtype=torch.float32))
+        if not kernel.suits_float32(centred, beta.norm(dim=1).max().item()):
+            centred = vectors - centre
+        varied = (vectors != vectors[0]).any(0)  # where `centred` is 0 a product needs no column
+        z, z_squares, f = pack(centred[:, varied]), centred.square().sum(1), []
+        for part in x.split(max(1, CHUNK // len(vectors))):
+            rows = torch.sub(part, centre, out=centred.new_empty(0))
+            if kernel.name == "rbf":
+                k = kernel.rbf(rows[:, varied], z, rows.square().sum(1), z_squares)
+            else:
+                k = kernel(rows, centred)
+            f.append(k @ beta.to(centred).T)  # (1)
         return torch.cat(f).double() + bias, form
 
     def check_learned(self) -> None:
