@@ -49,8 +49,8 @@ def test_a_run_says_what_it_reached_and_what_to_try_next(call):
     assert all(re.match(r"  everynet \w+ .*\S +\S", line) for line in lines[5:])
     assert f"everynet predict {folder} FILE" in lines[5]
     assert f"--file {MINE} " in lines[5]
-    assert "data=" in lines[6]  # the learning rate is high enough as it is
-    assert "everynet show" in lines[7]
+    assert "everynet sweep" in lines[6]
+    assert "data=PATH" in lines[7]
     assert str(folder) in error  # the first line says where it goes
 
 

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from everynet.data import load
 from everynet.recipes.catalog import find
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import override
+from everynet.runs.card import describe_result, order_metrics
 from everynet.runs.log import Log, note_seconds, read_seconds, worth_logging
 from everynet.runs.progress import Progress, duration
 from everynet.system.errors import Stopped, UserError
@@ -371,3 +373,24 @@ def test_what_is_printed_once_is_printed_once(capsys):
     for progress in (first, other, first):
         progress.say_once("why")
     assert capsys.readouterr().err == "why\n"
+
+
+def test_the_card_begins_with_what_was_reached_and_ends_with_what_it_depends_on(finished):
+    """Result, the learning curve first of the pictures, use, metrics, settings, sums."""
+    page = (finished.folder / "card.md").read_text()
+    parts = re.findall(r"^(?:## .*|\*\*.*|!\[.*)$", page, re.MULTILINE)
+    assert re.match(r"\*\*cross_entropy [\d.]+\*\* on the test split \(goal .*reached\)", parts[0])
+    assert parts[1].endswith("(pictures/learning-curve.png)")
+    headings = [part for part in parts if part.startswith("## ")]
+    assert headings == [
+        "## How to use it", "## Metrics on the test split", "## Settings",
+        "## Data, device and versions",
+    ]  # fmt: skip
+    assert f"everynet predict {finished.folder.name} FILE" not in page  # it has no predict
+    assert f"everynet draw {finished.folder.name}" in page
+
+
+def test_metrics_of_the_goal_come_first():
+    recipe = replace(RECIPE, goal="b >= 1 and z <= 3")
+    assert [*order_metrics(recipe, {"a": 0.0, "z": 1.0, "b": 2.0})] == ["b", "z", "a"]
+    assert describe_result(recipe, {"a": 0.0, "z": 1.0}, None, 2.4).startswith("**z 1**")

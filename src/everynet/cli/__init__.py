@@ -218,15 +218,6 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
-def implements(recipe: Recipe, verb: str) -> bool:
-    """Whether a recipe has a method `predict`, `sample`, `chat` or `final` of its own."""
-    from everynet.recipes.recipe import Fitting
-    from everynet.recipes.training import Training
-
-    absent = (None, getattr(Training, verb, None), getattr(Fitting, verb, None))
-    return getattr(type(recipe), verb, None) not in absent
-
-
 def speaks() -> bool:
     """Whether this process prints what a run reached: of those started together, one does."""
     return read_launch().rank == 0

@@ -12,20 +12,13 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everynet.cli import implements
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
     from everynet.recipes.recipe import Recipe
     from everynet.recipes.training import Training
+    from everynet.runs.gap import Gap
     from everynet.runs.job import Result
-
-HIGH = {
-    **dict.fromkeys(("adam", "adamw", "rmsprop"), 0.01),
-    **dict.fromkeys(("sgd", "momentum", "nesterov"), 0.3),
-    **{"adagrad": 0.1, "lion": 0.001},
-}
-"""The learning rate of each optimiser above which none is offered."""
 
 
 def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[str, str]]:
@@ -33,7 +26,7 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     from everynet.recipes.catalog import is_path
     from everynet.recipes.recipe import Fitting
     from everynet.recipes.settings import settings
-    from everynet.recipes.training import Training
+    from everynet.recipes.training import Training, implements
 
     values, folder = settings(recipe), str(result.folder)
     file = (named if named.endswith(".py") else named.rpartition(":")[0]) if is_path(named) else ""
@@ -49,7 +42,7 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
         command = _command("run", "photos", f"data={written(values['data'])}")
         yield command, "a network that suits the number of your images"
     if isinstance(recipe, Training):
-        yield from _other_rates(recipe, named)
+        yield from _other_settings(recipe, named, result.gap)
     if isinstance(recipe, Training | Fitting) and "data" in values and "data" not in recipe.changed:
         yield _run_again(recipe, named, data="PATH"), "learn from files of your own"
     yield from _next_of_family(named)
@@ -88,12 +81,20 @@ def _next_of_family(named: str) -> Iterator[tuple[str, str]]:
             yield _command("run", entry.name), f"another of {own.family}"
 
 
-def _other_rates(recipe: Training, named: str) -> Iterator[tuple[str, str]]:
-    """Another learning rate, where one makes sense."""
+def _other_settings(recipe: Training, named: str, gap: Gap | None) -> Iterator[tuple[str, str]]:
+    """What may do better: the recipe's own rate, more decay after overfitting, a search."""
     if "lr" in recipe.changed:
         yield _run_again(recipe, named, lr=""), "the same with the learning rate of the recipe"
-    elif 2.99 * recipe.lr <= HIGH.get(recipe.optimizer, 0):
-        yield _run_again(recipe, named, lr=f"{3 * recipe.lr:.3g}"), "learn three times as fast"
+    elif gap is not None and gap.overfits and "weight_decay" not in recipe.changed:
+        more = f"{max(10 * recipe.weight_decay, 0.01):g}"
+        yield (
+            _run_again(recipe, named, weight_decay=more),
+            "it overfitted: let weights decay more; more data would help as well",
+        )
+    else:
+        rates = ",".join(f"{factor * recipe.lr:.3g}" for factor in (0.3, 1, 3))
+        command = _run_again(recipe, named, lr=rates).replace("everynet run", "everynet sweep", 1)
+        yield command, "whether another learning rate does better"
 
 
 def _run_again(recipe: Recipe, named: str, **changes: str) -> str:

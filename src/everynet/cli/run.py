@@ -115,10 +115,11 @@ def _origin(recipe: Recipe, name: str, named: str) -> str:
 def summarize(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     """What was reached, where the pictures are and three things to try next."""
     from everynet.cli.hints import suggestions
-    from everynet.runs.card import describe_goal
+    from everynet.runs.card import describe_goal, order_metrics
     from everynet.runs.notes import on_gap
 
-    metrics = ", ".join(f"{name} {value:.4g}" for name, value in result.metrics.items())
+    ordered = order_metrics(recipe, result.metrics)
+    metrics = ", ".join(f"{name} {value:.4g}" for name, value in ordered.items())
     yield f"{recipe.name}: {metrics}"
     if result.weights:
         yield f"weights {result.weights}"

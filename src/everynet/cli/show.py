@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from textwrap import indent
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from everynet.cli import implements, overridden, table
+from everynet.cli import overridden, table
 from everynet.system.wording import written
 
 if TYPE_CHECKING:
@@ -65,6 +65,7 @@ def describe(recipe: Recipe) -> Iterator[str]:
 
 def _describe_verbs(recipe: Recipe) -> Iterator[str]:
     """The settings of `predict`, `sample` and `chat`, and of `evaluate` by `final`, if any."""
+    from everynet.recipes.training import implements
     from everynet.system.values import verb_settings
 
     methods = {"predict": "predict", "sample": "sample", "chat": "chat", "evaluate": "final"}

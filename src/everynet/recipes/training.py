@@ -18,7 +18,7 @@ from everynet.nn.lion import Lion
 from everynet.nn.schedules import SCHEDULES, inverse_sqrt, warm_up
 from everynet.recipes.plateau import OBJECTIVE, Plateau
 from everynet.recipes.published import Published
-from everynet.recipes.recipe import Answers, Goal, Recipe, later
+from everynet.recipes.recipe import Answers, Fitting, Goal, Recipe, later
 from everynet.recipes.state import M, State, X
 from everynet.recipes.trained import Trained
 from everynet.system.errors import UserError
@@ -302,3 +302,9 @@ class Training(Recipe, Generic[M, X]):
     def says(self, model: M, spec: Spec, generator: torch.Generator) -> str:
         """What the network makes at an evaluation, for the card; empty where there is no text."""
         return ""
+
+
+def implements(recipe: Recipe, verb: str) -> bool:
+    """Whether a recipe has a method `predict`, `sample`, `chat` or `final` of its own."""
+    absent = (None, getattr(Training, verb, None), getattr(Fitting, verb, None))
+    return getattr(type(recipe), verb, None) not in absent

@@ -1,4 +1,4 @@
-"""card.md: what a run was, in one page that a person can read and repeat."""
+"""card.md: what a run reached and what it was, in one page to read, to use and to repeat."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from everynet.metrics.meanings import explain_metric
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.sweep import Sweep
+from everynet.recipes.training import implements
 from everynet.system.sources import Source
 from everynet.system.wording import shown, written
+
+CURVE = "learning-curve"
+"""The picture that stands first."""
 
 
 def command(recipe: Recipe, file: str) -> str:
@@ -61,6 +65,32 @@ def sampled_texts(rows: Iterable[Mapping[str, Any]]) -> list[str]:
     return ["", "## Text that it made, by step", "", "| step | text |", "|---|---|", *table]
 
 
+def order_metrics(recipe: Recipe, metrics: Mapping[str, float]) -> dict[str, float]:
+    """The metrics with those of the goal first."""
+    first = [goal.metric for goal in recipe.goals() if goal.metric in metrics]
+    return {name: metrics[name] for name in dict.fromkeys([*first, *metrics])}
+
+
+def describe_result(
+    recipe: Recipe, metrics: Mapping[str, float], reached: bool | None, seconds: float
+) -> str:
+    """One sentence of what a run reached: the metrics of its goal, or else its first ones."""
+    named = {goal.metric for goal in recipe.goals()} & {*metrics}
+    ordered = order_metrics(recipe, metrics)
+    said = ", ".join(f"{name} {ordered[name]:.4g}" for name in [*ordered][: len(named) or 3])
+    of = "" if recipe.kind in ("experiment", "simulation") else " on the test split"
+    goal = "" if reached is None else f" (goal {describe_goal(recipe, reached)})"
+    return f"**{cell(said)}**{of}{cell(goal)}, in {seconds:,.0f} s."
+
+
+def uses(recipe: Recipe, folder: str, file: str) -> list[str]:
+    """Commands that use what was made."""
+    given = {"predict": ["FILE"], "sample": [], "chat": [], "draw": []}
+    verbs = [verb for verb in given if verb == "draw" or implements(recipe, verb)]
+    own = ["--file", file] if file else []
+    return [shlex.join(["everynet", verb, folder, *given[verb], *own]) for verb in verbs]
+
+
 def card(
     recipe: Recipe,
     *,
@@ -70,6 +100,7 @@ def card(
     metrics: Mapping[str, float],
     reached: bool | None,
     seconds: float,
+    folder: str,
     file: str = "",
     parameters: int | None = None,
     read: Iterable[Source] = (),
@@ -79,7 +110,7 @@ def card(
     class_table: Sequence[Sequence[str]] = (),
     more: Iterable[str] = (),
 ) -> str:
-    """The page: data and its hash, settings, seed, metrics, device, versions, command, pictures.
+    """The page: result, pictures, how to use it, metrics, settings, and all that it depends on.
 
     `read` is all that was read, the data included; `weights` says of which step they are, `notes`
     what a person should know of the data and of what came of it; `class_table` is a table of text,
@@ -87,7 +118,25 @@ def card(
     `more` is what an experiment says of its cells, or the text that a network made.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
-    lines = [f"# {cell(recipe.name)}", "", doc, "", "| what | |", "|---|---|"]
+    lines = [f"# {cell(recipe.name)}", "", doc, ""]
+    lines += [describe_result(recipe, metrics, reached, seconds)]
+    for name, caption in sorted((captions or {}).items(), key=lambda one: one[0] != CURVE):
+        lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
+    lines += ["", "## How to use it", "", "```", *uses(recipe, folder, file), "```"]
+    of = "" if recipe.kind == "experiment" else " on the test split"
+    lines += ["", f"## Metrics{of}", "", "| metric | value | what it is |", "|---|---|---|"]
+    lines += [
+        f"| {cell(name)} | {value:.6g} | {cell(explain_metric(recipe.meanings, name))} |"
+        for name, value in order_metrics(recipe, metrics).items()
+    ]
+    if class_table:
+        header, *rows = class_table
+        lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
+        lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    lines += more
+    lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
+    lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]
+    lines += ["", "## Data, device and versions", "", "| what | |", "|---|---|"]
     lines += [
         f"| data | {cell(spec.get('name', 'none'))}, SHA-256 `{digest or 'none'}` |",
         *(
@@ -115,21 +164,4 @@ def card(
         f"| begun | {cell(where['begun'])} |",
         f"| repeat with | {code(command(recipe, file))} |",
     ]
-    of = "" if recipe.kind == "experiment" else " on the test split"
-    lines += ["", f"## Metrics{of}", "", "| metric | value | what it is |", "|---|---|---|"]
-    lines += [
-        f"| {cell(name)} | {value:.6g} | {cell(explain_metric(recipe.meanings, name))} |"
-        for name, value in metrics.items()
-    ]
-    if class_table:
-        header, *rows = class_table
-        lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-        lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
-    lines += more
-    lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
-    lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]
-    if captions:
-        lines += ["", "## Pictures"]
-        for name, caption in captions.items():
-            lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
     return "\n".join(lines) + "\n"

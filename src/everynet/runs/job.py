@@ -284,6 +284,7 @@ class Job:
             metrics=metrics,
             reached=reached,
             seconds=self.seconds,
+            folder=self.folder.name,
             file=source_file(recipe),
             parameters=(
                 sum(p.numel() for p in model.parameters()) if isinstance(model, nn.Module) else None

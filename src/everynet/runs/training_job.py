@@ -26,6 +26,7 @@ from everynet.recipes.stored import source_file
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint, notes
 from everynet.runs.best_weights import BestWeights
+from everynet.runs.card import CURVE
 from everynet.runs.checkpoint import Best
 from everynet.runs.folder import explaining_misfit, read_dataset
 from everynet.runs.gap import MOST_ROWS, Gap
@@ -59,6 +60,14 @@ from everynet.training.start import Start
 
 FLUSH = 100  # updates between two looks at the terms, which wait for the device
 TOGETHER = 10  # updates between two checks whether any process got a signal
+LEARNING_CURVE = (
+    "The objective along training, and the metrics of validation at each evaluation; the vertical "
+    "line is at the step whose weights are kept."
+)
+LAYERS = (
+    "The layers in the order in which they compute, blue where they learn, each with the shape of "
+    "its output and its number of parameters."
+)
 
 
 @dataclass
@@ -465,14 +474,15 @@ class TrainingJob(Job):
         with evaluating(model):
             pictures: dict[str, Drawn] = self.recipe.draw(model, data, self.log.rows)
         if "network" not in pictures:
-            pictures["network"] = Drawn(self.draw_layers(model), "")
+            pictures["network"] = Drawn(self.draw_layers(model), LAYERS)
         return pictures | self.own_pictures()
 
     def own_pictures(self) -> dict[str, Drawn]:
         if self.recipe.steps == 0:
             return {}  # nothing was learned
         kept, last = self.best.best_step, max((row["step"] for row in self.log.rows), default=0)
-        return {"learning-curve": Drawn(learning_curve(self.log.rows, max(kept, 0) or last), "")}
+        curve = learning_curve(self.log.rows, max(kept, 0) or last)
+        return {CURVE: Drawn(curve, LEARNING_CURVE)}
 
     def draw_layers(self, model: nn.Module) -> Figure:
         """The layers of the network, as one validation batch passes them."""
