@@ -118,6 +118,30 @@ def test_padding_is_not_looked_at_and_extreme_logits_stay_finite():
     torch.testing.assert_close(single.double(), ctc_loss(logits, lengths, targets, counts))
 
 
+@pytest.mark.parametrize("scale", [30.0, 1e3, 1e5])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_probabilities_far_below_what_a_number_holds_are_those_of_logarithms(scale, threads):
+    """Where a frame costs up to `scale` nats, and the likely path may change its rank later."""
+    random = generator(int(scale))
+    logits = scale * torch.randn(6, 60, 4, generator=random, dtype=torch.float64)
+    logits[0, 3] = torch.tensor([0.0, -math.inf, 0.0, 0.0])
+    logits[1, :30] *= -1
+    targets = torch.randint(1, 4, (6, 9), generator=random)
+    lengths, counts = torch.tensor([60, 60, 60, 60, 41, 20]), torch.tensor([9, 9, 5, 1, 9, 0])
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        logits.requires_grad_()
+        loss = ctc_loss(logits, lengths, targets, counts)
+        found = gradient(loss, logits)
+    finally:
+        torch.set_num_threads(before)
+    kept = logits.detach().clamp(min=-1e30).requires_grad_()
+    expected = ctc_by_loop(kept, lengths, targets, counts, 0)
+    torch.testing.assert_close(loss, expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(found, gradient(expected, kept), rtol=1e-9, atol=1e-9)
+
+
 def test_an_impossible_sequence_has_no_gradient():
     logits = torch.randn(1, 2, 3, requires_grad=True)
     loss = ctc_loss(logits, torch.tensor([2]), torch.tensor([[1, 1]]), torch.tensor([2]))

@@ -11,9 +11,10 @@ the symbols. With y_t(k) the probability of symbol k in frame t
 where skip_s is 1 if l'_s is a symbol and another than l'_{s-2}, u are the logits and y is their
 softmax. A sequence that needs more frames than there are has the loss inf and the gradient 0.
 
-On the CPU a compiled loop goes through the frames once onward and once back, in logarithms and in
-float64, and gives loss and gradient at once. On cuda torch's own kernel takes its place, elsewhere
-the same recursion in torch.
+On the CPU a compiled loop goes through the frames once onward and once back, and gives loss and
+gradient at once. Its numbers are m B^e with B = 2^512, a float64 m between 1 / sqrt(B) and sqrt(B),
+and a whole number e, so that no product is too small and nothing but the softmax needs a logarithm.
+On cuda torch's own kernel takes its place, elsewhere the same recursion in torch.
 
 Graves et al. (2006), "Connectionist temporal classification", doi:10.1145/1143844.1143891,
 section 4.1.
@@ -27,15 +28,20 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from numba import prange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from everynet.kernels.compiled import compiled
+from everynet.kernels.compiled import compiled, threaded
 from everynet.kernels.operator import gradients, operator
 
 NEVER = -1e300
 """The logarithm of a probability of 0, with which can be reckoned."""
+_BASE, _ROOT = 2.0**512, 2.0**256
+_LOG_BASE = 512 * math.log(2)
+_NONE = -math.inf
+"""The exponent of a probability of 0."""
 
 
 def ctc_loss(
@@ -121,7 +127,6 @@ def _ctc(
 ) -> Tensor:
     """The loss of each sequence, and after it its gradient by the logits, in one row."""
     batch, time, symbols = logits.shape
-    log_y = logits.double().log_softmax(2).numpy()
     if batch and (int(lengths.max()) > time or int(target_lengths.max()) > targets.shape[1]):
         raise ValueError(
             f"lengths must be at most {time} and target_lengths at most {targets.shape[1]}: there "
@@ -130,12 +135,12 @@ def _ctc(
     inside = torch.arange(targets.shape[1]) < target_lengths[:, None]
     if bool((inside & ((targets < 0) | (targets >= symbols) | (targets == blank))).any()):
         raise ValueError(f"targets must be from 0 to {symbols - 1} and not the blank ({blank})")
-    made = np.zeros((batch, 1 + time * symbols))
+    made = logits.new_zeros(batch, 1 + time * symbols)
     frames, said, counts = (
         one.long().contiguous().numpy() for one in (lengths, targets, target_lengths)
     )
-    _sum_alignments(log_y, frames, said, counts, blank, made)
-    return torch.from_numpy(made).to(logits.dtype)
+    threaded(_sum_alignments)(logits.numpy(), frames, said, counts, blank, made.numpy())
+    return made
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa: ANN401 -- torch adds attributes to ctx
@@ -173,79 +178,139 @@ def _fake(
 _operator = operator(_ctc, plain=_plain, fake=_fake, save=_save, backward=_backward)
 
 
-@compiled()
-def _join(x: float, y: float, z: float) -> float:
-    """log(e^x + e^y + e^z)."""
-    most = max(x, y, z)
-    if most <= NEVER / 2:
-        return NEVER
-    return most + math.log(math.exp(x - most) + math.exp(y - most) + math.exp(z - most))
+@compiled(inline="always")
+def _add(m: float, e: float, n: float, f: float) -> tuple[float, float]:
+    """Add n B^f to m B^e."""
+    if f > e:
+        m, e, n, f = n, f, m, e
+    if f == e:
+        return m + n, e
+    return (m + n / _BASE, e) if f == e - 1 else (m, e)
+
+
+@compiled(inline="always")
+def _multiply(m: float, e: float, n: float, f: float) -> tuple[float, float]:
+    """Multiply m B^e by n B^f; the mantissa is between 1 / sqrt(B) and sqrt(B) again, or 0."""
+    m, e = m * n, e + f
+    if m > _ROOT:
+        return m / _BASE, e + 1
+    if 0 < m < 1 / _ROOT:
+        return m * _BASE, e - 1
+    return m, e
 
 
 @compiled()
-def _go_on(log_y: NDArray[np.float64], label: NDArray[np.int64], blank: int) -> NDArray[np.float64]:
-    """The logarithm of a_t(s)."""
-    a = np.full((len(log_y), len(label)), NEVER)
+def _softmax(u: NDArray[Any], y: NDArray[np.float64], e: NDArray[np.float64]) -> None:
+    """Write y_t(k) = y B^e."""
+    for t in range(len(u)):
+        most = float(u[t].max())
+        total = 0.0
+        for k in range(u.shape[1]):
+            y[t, k] = math.exp(u[t, k] - most)
+            total += y[t, k]
+        for k in range(u.shape[1]):
+            log_y = u[t, k] - most
+            if log_y > -_LOG_BASE / 3:
+                y[t, k] /= total
+                e[t, k] = 0.0
+            elif log_y == -math.inf:
+                e[t, k] = _NONE
+            else:
+                log_y -= math.log(total)
+                e[t, k] = math.floor(log_y / _LOG_BASE + 0.5)
+                rest = log_y - e[t, k] * _LOG_BASE  # rounded away where log_y is huge
+                y[t, k] = math.exp(min(max(rest, -_LOG_BASE / 2), _LOG_BASE / 2))
+
+
+@compiled()
+def _go_on(  # noqa: PLR0917 -- numba knows no keywords
+    y: NDArray[np.float64],
+    e: NDArray[np.float64],
+    label: NDArray[np.int64],
+    skip: NDArray[np.bool_],
+    a: NDArray[np.float64],
+    f: NDArray[np.float64],
+) -> None:
+    """Write a_t(s) = a B^f."""
+    a[0], f[0] = 0.0, _NONE
     for s in range(min(2, len(label))):
-        a[0, s] = log_y[0, label[s]]
-    for t in range(1, len(log_y)):
+        a[0, s], f[0, s] = y[0, label[s]], e[0, label[s]]
+    for t in range(1, len(y)):
         for s in range(len(label)):
-            one = a[t - 1, s - 1] if s > 0 else NEVER
-            skip = s > 1 and label[s] != blank and label[s] != label[s - 2]
-            joined = _join(a[t - 1, s], one, a[t - 1, s - 2] if skip else NEVER)
-            a[t, s] = max(joined + log_y[t, label[s]], NEVER)
-    return a
+            m, g = a[t - 1, s], f[t - 1, s]
+            if s > 0:
+                m, g = _add(m, g, a[t - 1, s - 1], f[t - 1, s - 1])
+            if skip[s]:
+                m, g = _add(m, g, a[t - 1, s - 2], f[t - 1, s - 2])
+            a[t, s], f[t, s] = _multiply(m, g, y[t, label[s]], e[t, label[s]])
 
 
 @compiled()
-def _go_back(
-    b: NDArray[np.float64], log_y: NDArray[np.float64], label: NDArray[np.int64], blank: int
-) -> NDArray[np.float64]:
-    """The logarithm of b_t(s) / y_t(l'_s) from the y b of the frame after it."""
-    joined = np.full(len(label), NEVER)
-    for s in range(len(label)):
-        one = b[s + 1] + log_y[label[s + 1]] if s + 1 < len(label) else NEVER
-        skip = s + 2 < len(label) and label[s + 2] != blank and label[s + 2] != label[s]
-        two = b[s + 2] + log_y[label[s + 2]] if skip else NEVER
-        joined[s] = max(_join(b[s] + log_y[label[s]], one, two), NEVER)
-    return joined
+def _go_back(  # noqa: PLR0917 -- numba knows no keywords
+    y: NDArray[np.float64],
+    e: NDArray[np.float64],
+    label: NDArray[np.int64],
+    skip: NDArray[np.bool_],
+    b: NDArray[np.float64],
+    f: NDArray[np.float64],
+) -> None:
+    """From b_{t+1}(s) / y_{t+1}(l'_s) = b B^f and the y of that frame write those of frame t."""
+    states = len(label)
+    for s in range(states):
+        b[s], f[s] = _multiply(b[s], f[s], y[label[s]], e[label[s]])
+    for s in range(states):
+        if s + 1 < states:
+            b[s], f[s] = _add(b[s], f[s], b[s + 1], f[s + 1])
+        if s + 2 < states and skip[s + 2]:
+            b[s], f[s] = _add(b[s], f[s], b[s + 2], f[s + 2])
 
 
-@compiled()
-def _sum_alignments(  # noqa: PLR0917 -- numba knows no keywords
-    log_y: NDArray[np.float64],
+def _sum_alignments(  # noqa: PLR0912, PLR0917 -- numba knows no keywords
+    logits: NDArray[Any],
     lengths: NDArray[np.int64],
     targets: NDArray[np.int64],
     target_lengths: NDArray[np.int64],
     blank: int,
-    made: NDArray[np.float64],
+    made: NDArray[Any],
 ) -> None:
     """Write the loss of each sequence, and after it its gradient by the logits."""
-    symbols = log_y.shape[2]
-    for row in range(log_y.shape[0]):
+    symbols = logits.shape[2]
+    for row in prange(logits.shape[0]):
         time, count = lengths[row], target_lengths[row]
         label = np.full(2 * count + 1, blank)
         for n in range(count):
             label[2 * n + 1] = targets[row, n]
+        skip = np.zeros(2 * count + 1, np.bool_)
+        for s in range(3, 2 * count + 1, 2):
+            skip[s] = label[s] != label[s - 2]
         if time == 0:
             made[row, 0] = np.inf if count else 0.0
             continue
-        a = _go_on(log_y[row, :time], label, blank)
-        before = a[time - 1, 2 * count - 1] if count else NEVER
-        log_p = _join(a[time - 1, 2 * count], before, NEVER)
-        if log_p <= NEVER / 2:
+        y, e = np.empty((time, symbols)), np.empty((time, symbols))
+        _softmax(logits[row, :time], y, e)
+        a, f = np.empty((time, len(label))), np.empty((time, len(label)))
+        _go_on(y, e, label, skip, a, f)
+        p, g = a[time - 1, 2 * count], f[time - 1, 2 * count]
+        if count:
+            p, g = _add(p, g, a[time - 1, 2 * count - 1], f[time - 1, 2 * count - 1])
+        if p == 0:
             made[row, 0] = np.inf
             continue
-        made[row, 0] = -log_p
-        b = np.full(2 * count + 1, NEVER)
-        b[2 * count :] = 0.0
-        if count:
-            b[2 * count - 1] = 0.0
+        made[row, 0] = -math.log(p) - g * _LOG_BASE
+        b, h = np.zeros(len(label)), np.full(len(label), _NONE)
+        b[max(2 * count - 1, 0) :] = 1.0
+        h[max(2 * count - 1, 0) :] = 0.0
         for t in range(time - 1, -1, -1):
             if t < time - 1:
-                b = _go_back(b, log_y[row, t + 1], label, blank)
+                _go_back(y[t + 1], e[t + 1], label, skip, b, h)
             at = 1 + t * symbols
             for k in range(symbols):
-                made[row, at + k] = math.exp(log_y[row, t, k])
+                made[row, at + k] = y[t, k] if e[t, k] == 0 else 0.0
             for s in range(len(label)):
-                made[row, at + label[s]] -= math.exp(max(a[t, s] + b[s] - log_p, NEVER))
+                share, power = a[t, s] * b[s] / p, f[t, s] + h[s] - g
+                if power == 0:
+                    made[row, at + label[s]] -= share
+                elif power == 1:
+                    made[row, at + label[s]] -= share * _BASE
+                elif power == -1:
+                    made[row, at + label[s]] -= share / _BASE
