@@ -3,8 +3,9 @@
 import math
 
 import pytest
+import torch
 
-from everynet.plot.words import LEAST, WordBar, gap_candidates, word_probabilities
+from everynet.plot.words import LEAST, WordBar, gap_candidates, word_probabilities, word_values
 
 
 def test_bars_are_of_one_model_and_dots_of_the_other():
@@ -32,3 +33,13 @@ def test_gaps_have_their_line_above_and_shares_beside():
     (axes,) = drawn.axes
     assert axes.get_title(loc="left") == "the ___ cart"
     assert [text.get_text().strip() for text in axes.texts] == ["0.75", "0.25"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_an_odd_number_of_lines_leaves_no_empty_axes(count):
+    values = torch.tensor([0.5, -0.25])
+    lines = [(["good", "day"], values + n, f"line {n}") for n in range(count)]
+    axes = word_values(lines, "nats").axes
+    assert [one.get_title(loc="left") for one in axes] == [name for *_, name in lines]
+    for n, one in enumerate(axes):
+        assert [bar.get_height() for bar in one.patches] == (values + n).tolist()

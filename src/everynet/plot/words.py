@@ -82,8 +82,11 @@ def word_values(
     """A value for each word, two lines beside each other: as it was, and changed."""
     rows = -(-len(lines) // 2)
     drawn = Figure(figsize=(WIDTH, 1.75 * rows), layout="constrained")
+    all_axes = drawn.subplots(rows, 2, sharey=True, squeeze=False).flatten()
+    for spare in all_axes[len(lines) :]:
+        spare.remove()
     for number, (axes, (words, values, name)) in enumerate(
-        zip(drawn.subplots(rows, 2, sharey=True).flat, lines, strict=True)
+        zip(all_axes[: len(lines)], lines, strict=True)
     ):
         dress(axes)
         axes.bar(range(len(words)), array(values), color=CYCLE[number % 2], width=0.75)

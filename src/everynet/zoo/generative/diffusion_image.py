@@ -587,7 +587,7 @@ RECIPES = {
     ),
     "diffusion-mnist": ImageDiffusion(
         data="mnist", widths=(64, 128, 128), blocks=2, noise_steps=1000, noising="linear",
-        steps=12_000, batch_size=256, lr=5e-4, warmup=400, samples=10_000, eval_every=1000,
+        steps=8_000, batch_size=256, lr=5e-4, warmup=400, samples=10_000, eval_every=1000,
         bound_images=500, classifier_steps=3000,
         goal="recognised >= 0.9 and classes >= 10",
         covers=("G8", "G10", "G11"),
