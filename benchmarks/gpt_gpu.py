@@ -6,8 +6,8 @@
 The plain loop is nanoGPT's in manner (`plain_gpt` of attention.py): windows that begin anywhere,
 autocast to bf16, AdamW with decay of matrices, gradients clipped; eager and compiled. All are in
 one process and take turns; the best of several turns counts. Of the multiplications alone the
-forward and backward products of all matrices are timed as one graph, in bf16 and of the same
-shapes: what no update can be faster than.
+forward and backward products of all matrices are timed in bf16 and of the same shapes: what no
+update can be faster than.
 """
 
 import argparse
@@ -100,13 +100,7 @@ def products(recipe: Any, vocabulary: int, device: str) -> Turn:
             query @ query.transpose(1, 2)
             score @ query
 
-    multiply()
-    if device == "cpu":
-        return lambda count: [multiply() for _ in range(count)] and None
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        multiply()
-    return lambda count: [graph.replay() for _ in range(count)] and None
+    return lambda count: [multiply() for _ in range(count)] and None
 
 
 def clocked(turn: Turn, count: int, device: str) -> float:
