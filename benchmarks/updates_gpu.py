@@ -1,6 +1,7 @@
 """Updates of whole recipes on a GPU, as one graph and eagerly, and games of CartPole.
 
     EVERYNET_DATA=... python benchmarks/updates_gpu.py     a section of RESULTS.md
+    python benchmarks/updates_gpu.py vae-mnist             that recipe alone, and the games
     python benchmarks/updates_gpu.py --rehearse            tiny networks anywhere, written nowhere
 
 An update is all that the trainer does between two records. The operations of forward and backward
@@ -138,13 +139,16 @@ def games(count: int, device: str, steps: int) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("recipes", nargs="*", help="some of them; all where none is named")
     parser.add_argument("--rehearse", action="store_true")
-    rehearse = parser.parse_args().rehearse
+    given = parser.parse_args()
+    rehearse = given.rehearse
     if not rehearse and not torch.cuda.is_available():
         print("updates_gpu.py is left out: there is no GPU here")
         return 0
     device, turns = ("cpu", 1) if rehearse else ("cuda", TURNS)
     races = [(name, "fp32", 2) for name in BUILT_IN] if rehearse else RACES
+    races = [race for race in races if not given.recipes or race[0] in given.recipes]
     lines = [
         "## Updates of recipes on a GPU\n",
         f"Best of {turns} alternating turns. Operations are those of products and convolutions, "
