@@ -67,8 +67,9 @@ def ctc_loss(
         return _by_torch(logits, lengths, targets, target_lengths, blank)
     if logits.device.type != "cpu":
         return ctc_by_loop(logits, lengths, targets, target_lengths, blank)
-    made = _operator(logits.contiguous(), lengths, targets, target_lengths, blank)
-    return made[:, 0]
+    half = logits.dtype in (torch.float16, torch.bfloat16)  # the loop reads float32 and float64
+    given = (logits.float() if half else logits).contiguous()
+    return _operator(given, lengths, targets, target_lengths, blank)[:, 0].to(logits.dtype)
 
 
 def _by_torch(

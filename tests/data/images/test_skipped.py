@@ -360,7 +360,7 @@ def test_the_card_tells_what_was_skipped(tmp_path):
     where = {"everynet": "1", "python": "3", "versions": {}, "device_name": "cpu"}
     where |= {"precision": "fp32", "threads": 1, "processes": 1, "begun": "now"}
     text = card(
-        find("lenet"), spec={"remarks": [SENTENCE]}, digest="", where=where, metrics={},
-        reached=None, seconds=1.0, captions={},
+        find("lenet"), folder="runs/lenet", spec={"remarks": [SENTENCE]}, digest="", where=where,
+        metrics={}, reached=None, seconds=1.0, captions={},
     )  # fmt: skip
     assert f"| note | {SENTENCE} |" in text
