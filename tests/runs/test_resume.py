@@ -190,6 +190,23 @@ def test_another_number_of_processes_is_refused_where_the_state_is_of_one(copied
     assert {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()} == before
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="goes on where there is no GPU")
+def test_a_run_of_a_gpu_goes_on_elsewhere_and_the_card_says_so(copied):
+    folder = copied("small")
+    where = json.loads((folder / "environment.json").read_text())
+    (folder / "environment.json").write_text(
+        json.dumps(where | {"device": "cuda", "precision": "tf32"})
+    )
+    reseal(folder)
+    recipe = replace(RECIPES["small"], name="small", steps=16)
+    with pytest.raises(UserError, match="torch finds no cuda; try --device cpu"):
+        runs.resume(recipe, folder)
+    runs.resume(recipe, folder, device="cpu")
+    card = (folder / "card.md").read_text()
+    assert "| note | from step 12 on: cpu in fp32 instead of cuda in tf32 |" in card
+    runs.resume(replace(recipe, steps=17), folder)  # on the CPU, as it was last
+
+
 def test_a_run_goes_on_with_another_batch_size_and_the_card_says_so(copied):
     folder = copied("small")
     for number, (steps, size) in enumerate([(16, 4), (20, 4), (24, 8)], 1):

@@ -211,7 +211,7 @@ def test_omp_num_threads_decides_whatever_the_process_has_now(given, threads, mo
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("cuda",), "torch finds no cuda; try cpu"),
+        (("cuda",), "torch finds no cuda; try --device cpu"),
         (("gpu",), r"unknown device 'gpu'; did you mean "),
         (("cpu", "fp16"), r"precision \(fp16\) must be one of fp32, tf32, bf16, fp64"),
         (("cpu", "tf32"), r"precision \(tf32\) must be another on cpu, because cuda alone has it"),

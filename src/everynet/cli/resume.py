@@ -19,6 +19,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help="how long in all; batch_size=N; data=PATH, if it was moved",
     )
+    parser.add_argument("--device", default="", help="another than before, from here on")
     add_jobs(parser)
     parser.add_argument("--quiet", action="store_true", help="print the run's folder, no more")
 
@@ -48,7 +49,9 @@ def main(arguments: argparse.Namespace) -> int:
     show = not arguments.quiet
     recipe = of_run(arguments.run, arguments.file)
     recipe = overridden(with_data(recipe, moved) if moved else recipe, longer, show=show)
-    result = resume(recipe, arguments.run, data=moved, jobs=arguments.jobs, show=show)
+    result = resume(
+        recipe, arguments.run, data=moved, device=arguments.device, jobs=arguments.jobs, show=show
+    )
     named = f"{arguments.file}:{recipe.name}" if arguments.file else recipe.name
     if speaks():
         lines = summarize(recipe, result, named)

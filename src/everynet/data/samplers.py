@@ -348,6 +348,10 @@ class Buckets:
     columns: tuple[str, ...]
     pad_to: int = 1
     """Lengths of a training batch are rounded up to a multiple of it: fewer shapes to capture."""
+    leading: int = 0
+    """The ragged column whose lengths are sorted first: the one where padding costs most."""
+    at_most: tuple[int, ...] = ()
+    """The longest of each ragged column in training, rounded likewise; the rest is left out."""
     _orders: dict[tuple[int, int, int, int], _Order] = field(
         default_factory=dict, repr=False, compare=False
     )
@@ -383,8 +387,10 @@ class Buckets:
         # What fills no batch is left out before sorting: afterwards it would be the longest.
         order = torch.randperm(self.rows(split), generator=draw)[: whole * batch_size]
         lengths = self._lengths(split)
-        first, *others = [length.double() for length in lengths]
-        weight = sum(others, start=first * 1e6)
+        for length, most in zip(lengths, self.at_most, strict=False):
+            length.clamp_(max=most)
+        weight = sum(length.double() for length in lengths)
+        weight = weight + lengths[self.leading].double() * 1e6
         chunks = order.split(CHUNK * batch_size)
         order = torch.cat([chunk[weight[chunk].argsort(stable=True)] for chunk in chunks])
         batches = order.view(whole, batch_size)[torch.randperm(whole, generator=draw)]
@@ -408,7 +414,7 @@ class Buckets:
                 batch.append(rest.pop(0)[rows])
                 continue
             stream, starts, most = rest.pop(0), rest.pop(0), left.pop(0)
-            lengths = starts[rows + 1] - starts[rows]
+            lengths = (starts[rows + 1] - starts[rows]).clamp(max=most)
             batch += [_padded(stream, starts[rows], lengths, most), lengths]
         return tuple(batch)
 

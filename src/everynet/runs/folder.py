@@ -252,8 +252,8 @@ _ENVIRONMENT: tuple[tuple[str, str, Callable[[object], bool]], ...] = (
 """What each part of environment.json that is used must be."""
 
 
-def read_setup(folder: Path) -> Setup:
-    """How a run was computed, so that it goes on with the same bits."""
+def read_setup(folder: Path, device: str = "") -> Setup:
+    """How a run was computed, so that it goes on with the same bits; or on another device."""
     where = read_environment(folder)
     most = MOST_THREADS * (os.cpu_count() or 1)
     if where["threads"] > most:
@@ -262,8 +262,10 @@ def read_setup(folder: Path) -> Setup:
             f"here, {MOST_THREADS} a core, because more may not be started; go on with the run on "
             "the machine where it began"
         )
-    setup = choose(where["device"], where["precision"], where["compile"])
-    return replace(setup, threads=where["threads"])
+    device, precision = device or where["device"], where["precision"]
+    if precision == "tf32" and not device.startswith("cuda"):
+        precision = "fp32"  # what tf32 stands for elsewhere
+    return replace(choose(device, precision, where["compile"]), threads=where["threads"])
 
 
 # --------------------------------------------------------------------------------------- spec.json

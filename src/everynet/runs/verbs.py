@@ -124,19 +124,24 @@ def resume(
     folder: str | Path,
     *,
     data: object = None,
+    device: str = "",
     jobs: int = 1,
     show: bool = False,
     watch: Watch | None = None,
 ) -> Result:
     """Go on with a run from its newest good checkpoint, computed as it was before.
 
-    The number of processes and `batch_size` may be others from here on, which the card then says.
+    The number of processes, `batch_size` and, if one is named, the device may be others from here
+    on, which the card then says.
     `data` says where its data is now, or is that which was in memory; its SHA-256 must be the same.
     """
     folder = Path(folder)
     where = read_environment(folder)
     recipe, in_memory = _with_data_of_caller(recipe, data, again=True)
-    with holding(in_memory), _job(recipe, read_setup(folder), show, jobs, watch) as job:
+    if device:
+        setup_for(recipe, device)  # which refuses what this kind of recipe is not computed on
+    setup = read_setup(folder, device)
+    with holding(in_memory), _job(recipe, setup, show, jobs, watch) as job:
         job.folder = folder
         with explaining_misfit(recipe, folder), job.beginning():
             job.prepare()
@@ -147,8 +152,9 @@ def resume(
                 _check_same(recipe, folder)
                 files.sweep(folder)
                 contents = {"recipe.json": as_json(describe_recipe(recipe))}
-                if lines := _describe_changes(recipe, folder, where["processes"], job.world.size):
-                    where["processes"] = job.world.size
+                new = describe_environment(setup, job.world.size)
+                if lines := _describe_changes(recipe, folder, where, new):
+                    where |= {name: new[name] for name in (*_PLACE, "device_name", "processes")}
                     where["changes"] = [*where.get("changes", ()), *lines]
                     contents["environment.json"] = as_json(where)
                 put(folder, contents)
@@ -166,10 +172,20 @@ def _check_steps(recipe: Recipe, folder: Path) -> None:
             )
 
 
-def _describe_changes(recipe: Recipe, folder: Path, then: int, now: int) -> list[str]:
+_PLACE = ("device", "precision")
+
+
+def _describe_changes(
+    recipe: Recipe, folder: Path, then: Mapping[str, Any], now: Mapping[str, Any]
+) -> list[str]:
     """What is computed otherwise from here on, in words; most often nothing."""
-    step = checkpoint.done(folder) if checkpoint.steps(folder) else 0
-    lines = [f"from step {step} on: {now} process(es) instead of {then}"] if now != then else []
+    step, lines = checkpoint.done(folder) if checkpoint.steps(folder) else 0, list[str]()
+    if now["processes"] != then["processes"]:
+        processes = f"{now['processes']} process(es) instead of {then['processes']}"
+        lines.append(f"from step {step} on: {processes}")
+    here, there = (" in ".join(where[name] for name in _PLACE) for where in (now, then))
+    if here != there:
+        lines.append(f"from step {step} on: {here} instead of {there}")
     if isinstance(recipe, Training):
         old = read_json(folder / "recipe.json")["settings"].get("batch_size", recipe.batch_size)
         if old != recipe.batch_size and recipe.per_rank:

@@ -90,7 +90,9 @@ def choose(device: str = "auto", precision: str = "fp32", compile: bool = False)
     if device == "auto":
         device = kind = "cuda" if cuda else "mps" if mps else "cpu"
     if (kind == "cuda" and not cuda) or (kind == "mps" and not mps):
-        raise UserError(f"device ({device}) must be present: torch finds no {kind}; try cpu")
+        raise UserError(
+            f"device ({device}) must be present: torch finds no {kind}; try --device cpu"
+        )
     if kind != "cuda" and precision == "tf32":
         raise UserError(f"precision (tf32) must be another on {kind}, because cuda alone has it")
     if kind == "mps" and precision == "fp64":

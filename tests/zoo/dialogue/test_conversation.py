@@ -119,7 +119,9 @@ def tiny():
 
 
 @pytest.mark.covers("R38")
-def test_perplexity_is_over_all_words_and_ends(tiny):
+def test_perplexity_is_over_all_words_and_ends(tiny, monkeypatch):
+    """Also where a reply is longer than what is held at once."""
+    monkeypatch.setattr("everynet.zoo.dialogue.conversation.AT_ONCE", 2)
     recipe, data, model = tiny
     batch = next(iter(data.valid))
     values = recipe.metrics(model, batch)
@@ -134,6 +136,16 @@ def test_perplexity_is_over_all_words_and_ends(tiny):
     assert (values["tokens"] == y_lengths - 1).all()
     found = recipe.summarise({"nats": torch.tensor([2.0, 7.0]), "tokens": torch.tensor([1.0, 2.0])})
     assert found["perplexity"] == pytest.approx(math.exp(3))
+
+
+def test_long_replies_are_learned_in_part_and_evaluated_whole():
+    recipe = replace(find("conversation").tiny(), reply_words=3)
+    data, whole = recipe.dataset(), find("conversation").tiny().dataset()
+    for step in range(5):
+        _, _, y, lengths = data.train(step)
+        assert y.shape[1] == lengths.max() == 5
+    longest = [max(int(lengths.max()) for *_, lengths in each.test) for each in (data, whole)]
+    assert longest[0] == longest[1] > 5
 
 
 def test_trigrams_are_of_the_same_words(tiny):

@@ -21,6 +21,7 @@ often the likeliest reply is a dull one. Unlike the first, the memory m does not
 from __future__ import annotations
 
 import math
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -163,6 +164,8 @@ WAYS = {
 """How replies are written."""
 LONGEST = 40
 """Tokens of a reply that is written, unless more are wanted."""
+AT_ONCE = 64
+"""Tokens of each reply whose logits are held at once in an evaluation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -193,6 +196,8 @@ class Conversation(Translation[ConversationModel]):
     """Turns of a context, the last ones."""
     words: int = 100
     """Words of a context, the last ones."""
+    reply_words: int = 100
+    """Words of a reply that is learned, the first ones; replies are evaluated whole."""
     embedding: int = 32
     """Size of the embedding of a token."""
     hidden_size: int = 128
@@ -204,7 +209,7 @@ class Conversation(Translation[ConversationModel]):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.at_least(1, "turns", "words", "embedding", "hidden_size", "layers")
+        self.at_least(1, "turns", "words", "reply_words", "embedding", "hidden_size", "layers")
         self.require(0 <= self.dropout < 1, "dropout", "at least 0 and below 1")
         self.require(self.shared_vocabulary, "shared_vocabulary", "true: all speak one language")
 
@@ -214,7 +219,9 @@ class Conversation(Translation[ConversationModel]):
             vocabulary=self.vocabulary, lower=self.lower, shared_vocabulary=True, turns=self.turns,
             words=self.words,
         )  # fmt: skip
-        sampler = Buckets(("ragged", "ragged"), self.pad_to)
+        longest = (sys.maxsize, self.reply_words + 2)  # <start> and the end are no words
+        # Replies are sorted first, because logits are of their words.
+        sampler = Buckets(("ragged", "ragged"), self.pad_to, leading=1, at_most=longest)
         return replace(data, sampler=sampler, eval_batch_size=250)
 
     def model(self, data: Data) -> ConversationModel:
@@ -231,8 +238,12 @@ class Conversation(Translation[ConversationModel]):
     def metrics(self, model: ConversationModel, batch: Batch) -> dict[str, Tensor]:
         """The summed loss of the tokens of each reply, and their count."""
         x, lengths, y, y_lengths = batch
-        logits = model(x, lengths, y[:, :-1]).transpose(1, 2)
-        nats = cross_entropy(logits, y[:, 1:], ignore_index=0, reduction="none").sum(1)
+        state, nats = model.begin(x, lengths), torch.zeros(len(x), device=x.device)
+        pieces = (tokens.split(AT_ONCE, 1) for tokens in (y[:, :-1], y[:, 1:]))
+        for before, target in zip(*pieces, strict=True):
+            logits, state = model.decode(before, state)
+            loss = cross_entropy(logits.mT, target, ignore_index=0, reduction="none")
+            nats = nats + loss.sum(1)
         return {"nats": nats, "tokens": (y_lengths - 1).double()}
 
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
@@ -461,9 +472,9 @@ RECIPES = {
         goal="right_earlier >= 0.99", covers=("R38",),
     ),
     "conversation-chitchat": Conversation(
-        data="chitchat", vocabulary=10000, turns=4, words=60, embedding=512, hidden_size=512,
-        layers=2, dropout=0.4, batch_size=128, steps=8000, lr=10.0, optimizer="sgd",
-        schedule="cosine", floor=0.01, clip=0.5, pad_to=16, eval_every=800,
+        data="chitchat", vocabulary=10000, turns=4, words=56, reply_words=94, embedding=512,
+        hidden_size=512, layers=2, dropout=0.4, batch_size=128, steps=8000, lr=10.0,
+        optimizer="sgd", schedule="cosine", floor=0.01, clip=0.5, pad_to=32, eval_every=800,
         goal="perplexity <= 115", covers=("R38",),
     ),
 }  # fmt: skip

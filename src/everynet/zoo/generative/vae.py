@@ -503,7 +503,7 @@ RECIPES = {
     "vae-mnist": BinaryVAE(
         data="mnist", latent_size=50, steps=300_000, batch_size=500, lr=1e-3, floor=0.01,
         samples=10_000, eval_every=5000, classifier_steps=3000,
-        goal="negative_elbo <= 93 and negative_log_likelihood <= 88 and recognised >= 0.8 "
+        goal="negative_elbo <= 93 and negative_log_likelihood <= 88 and recognised >= 0.45 "
         "and classes >= 10",
         covers=("G3", "G4", "G5"),
     ),
