@@ -10,7 +10,7 @@ pictures again, and `load` gives its model back. Nothing is printed unless `show
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
