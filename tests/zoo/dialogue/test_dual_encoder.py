@@ -155,7 +155,8 @@ def test_ten_replies_are_scored_each_with_its_own_context():
 def test_ranks_and_sums_of_scores():
     scores = torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 0.0], [0.0, 1.0, 2.0]])
     assert rank_first(scores).tolist() == [1, 2, 3]  # what is equal counts as larger
-    assert [recall(scores, k) for k in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert [recall(scores, k) for k in (1, 2, 3)] == pytest.approx([0.5, 2 / 3, 1])
+    assert [recall(torch.zeros(1, 4), k) for k in (1, 3, 4)] == pytest.approx([0.25, 0.75, 1])
     found = standardize(scores.double() * 7 + 3)
     torch.testing.assert_close(found, standardize(scores.double()))
     assert standardize(torch.zeros(1, 3)).tolist() == [[0.0, 0.0, 0.0]]

@@ -42,13 +42,16 @@ def score_by_words(
 def recall(scores: Float[Tensor, "rows candidates"], most: int) -> float:
     """The share of rows whose first candidate is among the `most` of the largest score.
 
-    An equal score of another counts as a larger one.
+    Candidates of equal score stand in a random order, of which this is the expectation: replies
+    that share no word with a context all score 0.
     """
-    return (rank_first(scores) <= most).double().mean().item()
+    larger = (scores[:, 1:] > scores[:, :1]).sum(1)
+    equal = (scores[:, 1:] == scores[:, :1]).sum(1)
+    return ((most - larger).double() / (equal + 1)).clamp(0, 1).mean().item()
 
 
 def rank_first(scores: Float[Tensor, "rows candidates"]) -> Int[Tensor, " rows"]:
-    """The place of the first candidate of each row, from 1."""
+    """The place of the first candidate of each row, from 1; what is equal counts as larger."""
     return 1 + (scores[:, 1:] >= scores[:, :1]).sum(1)
 
 
