@@ -348,8 +348,6 @@ class Buckets:
     columns: tuple[str, ...]
     pad_to: int = 1
     """Lengths of a training batch are rounded up to a multiple of it: fewer shapes to capture."""
-    leading: int = 0
-    """The ragged column whose lengths are sorted first: the one where padding costs most."""
     at_most: tuple[int, ...] = ()
     """The longest of each ragged column in training, rounded likewise; the rest is left out."""
     _orders: dict[tuple[int, int, int, int], _Order] = field(
@@ -389,8 +387,8 @@ class Buckets:
         lengths = self._lengths(split)
         for length, most in zip(lengths, self.at_most, strict=False):
             length.clamp_(max=most)
-        weight = sum(length.double() for length in lengths)
-        weight = weight + lengths[self.leading].double() * 1e6
+        first, *others = [length.double() for length in lengths]
+        weight = sum(others, start=first * 1e6)
         chunks = order.split(CHUNK * batch_size)
         order = torch.cat([chunk[weight[chunk].argsort(stable=True)] for chunk in chunks])
         batches = order.view(whole, batch_size)[torch.randperm(whole, generator=draw)]

@@ -220,8 +220,7 @@ class Conversation(Translation[ConversationModel]):
             words=self.words,
         )  # fmt: skip
         longest = (sys.maxsize, self.reply_words + 2)  # <start> and the end are no words
-        # Replies are sorted first, because logits are of their words.
-        sampler = Buckets(("ragged", "ragged"), self.pad_to, leading=1, at_most=longest)
+        sampler = Buckets(("ragged", "ragged"), self.pad_to, at_most=longest)
         return replace(data, sampler=sampler, eval_batch_size=250)
 
     def model(self, data: Data) -> ConversationModel:
