@@ -6,7 +6,6 @@ classes, sizes, samples that are in two parts at once, and what `load` would ref
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -20,6 +19,7 @@ from everynet.data.split import PARTS
 _MOST = 10
 """So many lines of a kind are written out."""
 _FEW = 3
+_PIECE = 2**20  # bytes of rows that are compared at a time
 RARE = 20
 """A class in fewer than one of so many training samples is rare."""
 
@@ -122,28 +122,37 @@ def count_rows(samples: Samples, report: Report) -> None:
 
 def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     """Rows with the same features in two parts: those of later parts, each with the first of it."""
-    names, sums, parts = [], [], []
-    for number, part in enumerate(PARTS):
-        x = np.ascontiguousarray(samples.parts[part][0].numpy())
-        names.append(samples.rows[part].numpy() if part in samples.rows else np.arange(len(x)))
-        parts.append(np.full(len(x), number, np.int8))
-        sums.append(_sums(x))
-    row, part_of = np.concatenate(names), np.concatenate(parts)
-    _, first, group = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
-    twin = first[group]
+    sums = [_sums(samples.parts[part][0].numpy()) for part in PARTS]
+    ends = np.cumsum([len(each) for each in sums])
+    total = np.concatenate(sums)
+    order = np.argsort(total, kind="stable")  # of equal rows the first part comes first
+    again = np.flatnonzero(total[order[1:]] == total[order[:-1]]) + 1
+    starts = again[np.diff(again, prepend=-1) != 1]  # each second of a group of equal rows
+    first = starts[np.searchsorted(starts, again, "right") - 1] - 1
+    twin, found = order[first], order[again]
+    part, part_of_twin = (np.searchsorted(ends, rows, "right") for rows in (found, twin))
+    several = part != part_of_twin
 
     def name(place: int) -> str:
-        return f"row {row[place]} of {PARTS[part_of[place]]}"
+        number = int(np.searchsorted(ends, place, "right"))
+        row = place - (int(ends[number - 1]) if number else 0)
+        rows = samples.rows.get(PARTS[number])
+        return f"row {row if rows is None else int(rows[row])} of {PARTS[number]}"
 
-    found = np.flatnonzero(part_of != part_of[twin])
-    return [(name(int(twin[n])), name(n)) for n in found.tolist()]
+    pairs = sorted(zip(found[several].tolist(), twin[several].tolist(), strict=True))
+    return [(name(first), name(second)) for second, first in pairs]
 
 
 def _sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
     """A number for each row that two rows share if they are equal, and hardly ever otherwise."""
-    content, size = x.reshape(-1).view(np.uint8).data, x[:1].nbytes
-    digests = (
-        hashlib.blake2b(content[at : at + size], digest_size=8).digest()
-        for at in range(0, len(content), size)
-    )
-    return np.frombuffer(b"".join(digests), np.uint64)
+    content = np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8)
+    sums = np.zeros(len(x), np.uint64)
+    for start in range(0, len(x), rows := max(1, _PIECE // max(1, content.shape[1]))):
+        piece, total = content[start : start + rows], sums[start : start + rows]
+        for at in range(0, content.shape[1], 8):
+            word = np.zeros((len(piece), 8), np.uint8)
+            word[:, : content.shape[1] - at] = piece[:, at : at + 8]
+            total ^= word.view(np.uint64)[:, 0]
+            total *= np.uint64(0x9E3779B97F4A7C15)
+            total ^= total >> np.uint64(29)
+    return sums

@@ -58,6 +58,8 @@ class Samples:
     """The levels of the training images, where they are known."""
     columns: tuple[Spec, ...] = ()
     """How the columns of a table became its features, see `columns.py`."""
+    moments: tuple[list[float], list[float]] | None = None
+    """The means and deviations of columns that are standardised already; None where they are not."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What else is worth saying of the files, by name."""
     remarks: tuple[str, ...] = ()
@@ -70,9 +72,9 @@ class Samples:
             x, y = self.parts[part]
             if len(x) == 0:
                 raise UserError(f"{self.name}: the {part} part holds no sample; add some")
-            if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+            if not _is_finite(x):
                 raise UserError(f"{self.name}: x of {part} must be finite, but holds NaN or inf")
-            if y.is_floating_point() and not bool(torch.isfinite(y).all()):
+            if not _is_finite(y):
                 raise UserError(f"{self.name}: y of {part} must be finite, but holds NaN or inf")
         if self.task == "classification" and not self.test_only:
             self._check_labels()
@@ -94,6 +96,11 @@ class Samples:
         if not bool(found.all()):
             missing = self.classes[int((found == 0).nonzero()[0])]
             raise UserError(f"{self.name}: class {missing} has no training sample; {self.advice}")
+
+
+def _is_finite(x: Tensor) -> bool:
+    """Whether it holds neither NaN nor infinity; looked at in pieces, which take little memory."""
+    return not x.is_floating_point() or all(bool(each.isfinite().all()) for each in x.split(2**16))
 
 
 def describe(

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+import numpy as np
 import torch
-from jaxtyping import Bool, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped
 from torch import Tensor
 
 from everynet.system.errors import UserError
@@ -23,7 +24,11 @@ TEST, VALID = 0.2, 0.1
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
 ALL_OF_IT = "all of it is tested on, and none of it was trained on"
 TEST_PART = "its test part is tested on"
+FEW = 20_000
+"""Rows that hashlib is fast enough for."""
 P = TypeVar("P")
+Keys: TypeAlias = "Sequence[str] | Shaped[np.ndarray, ' rows']"
+Rows: TypeAlias = "dict[str, Int64[Tensor, ' part']]"
 
 
 def place(key: str, purpose: str) -> float:
@@ -32,12 +37,21 @@ def place(key: str, purpose: str) -> float:
     return int.from_bytes(sha.digest()[:7]) / 2**56
 
 
-def held_out(keys: Sequence[str], share: float, purpose: str) -> Bool[Tensor, " rows"]:
+def places(keys: Keys, purpose: str) -> Float64[Tensor, " rows"]:
+    """The place of each key; rows by their numbers are as well given as an array."""
+    if isinstance(keys, np.ndarray) and len(keys) > FEW:
+        from everynet.kernels.row_hash import hash_rows  # noqa: PLC0415 -- numba, for many rows
+
+        return torch.from_numpy(hash_rows(f"everynet {purpose} ", keys) / 2**56)
+    return torch.tensor([place(str(key), purpose) for key in keys], dtype=torch.float64)
+
+
+def held_out(keys: Keys, share: float, purpose: str) -> Bool[Tensor, " rows"]:
     """Marks about `share` of the keys: those whose place is below it, or else the lowest one."""
-    places = torch.tensor([place(key, purpose) for key in keys], dtype=torch.float64)
-    marked = places < share
+    found = places(keys, purpose)
+    marked = found < share
     if len(keys) > 1 and not marked.any():
-        marked[places.argmin()] = True
+        marked[found.argmin()] = True
     return marked
 
 
@@ -58,18 +72,36 @@ def by_hash(keys: Sequence[str], parts: Sequence[str] = PARTS) -> list[str]:
     return part
 
 
+def rows_by_hash(numbers: Shaped[np.ndarray, " rows"], parts: Sequence[str] = PARTS) -> Rows:
+    """What `by_hash` gives of rows by their numbers, as the places of each part among them."""
+    marked = torch.zeros(len(numbers), dtype=torch.bool)
+    test = held_out(numbers, TEST, "test") if "test" in parts else marked
+    rest = (~test).nonzero()[:, 0]
+    valid = torch.zeros(len(rest), dtype=torch.bool)
+    if "valid" in parts:
+        valid = held_out(numbers[rest.numpy()], VALID, "valid")
+    found = {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
+    return {part: found[part] for part in PARTS if part in parts}
+
+
 def stratified(
-    y: Shaped[Tensor, " rows"], share: float = TEST, purpose: str = "test"
+    y: Shaped[Tensor, " rows"],
+    share: float = TEST,
+    purpose: str = "test",
+    numbers: Shaped[np.ndarray, " rows"] | None = None,
 ) -> Bool[Tensor, " rows"]:
-    """Marks `share` of each class, rounded, or else one row: always the same choice."""
-    places = torch.tensor([place(key, purpose) for key in rows(len(y))], dtype=torch.float64)
+    """Marks `share` of each class, rounded, or else one row: always the same choice.
+
+    `numbers` are those of the rows, where some of a table are left out.
+    """
+    found = places(np.arange(len(y)) if numbers is None else numbers, purpose)
     marked = torch.zeros(len(y), dtype=torch.bool)
     for value in y.unique():
         members = (y == value).nonzero()[:, 0]
-        lowest = places[members].argsort()[: round(share * len(members))]
-        marked[members[lowest]] = True
+        lowest = found[members].topk(round(share * len(members)), largest=False, sorted=False)
+        marked[members[lowest.indices]] = True
     if len(y) > 1 and not marked.any():
-        marked[places.argmin()] = True
+        marked[found.argmin()] = True
     return marked
 
 

@@ -35,21 +35,23 @@ from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 ARRAYS = (".npy", ".npz")
-TEXT = (".csv", ".tsv")
+TEXT = (".csv", ".tsv", ".csv.gz", ".tsv.gz", *csv_table.COLUMNAR)
 
 
 class Table(Kind[Samples]):
     """Rows of numbers, or of what becomes numbers (see `columns.py`)."""
 
     name: ClassVar[str] = "table"
-    about: ClassVar[str] = "a table: a csv with a header, an npy, or an npz with a 2-D x and a y"
+    about: ClassVar[str] = (
+        "a table: a csv with a header, parquet, feather, an npy, or an npz with a 2-D x and a y"
+    )
     suffix: ClassVar[str] = ".csv"
     in_memory: ClassVar[str] = "(X, y) with a table X, or a frame, of which target= names a column"
 
     def matches(self, path: Path) -> bool:
         if path.suffix.lower() == ".npz":
             return arrays.rank(path) == 2
-        return path.suffix.lower() in (*TEXT, ".npy")
+        return path.name.lower().endswith((*TEXT, ".npy"))
 
     def find(
         self,
@@ -58,11 +60,13 @@ class Table(Kind[Samples]):
         target: str = "",
         task: str = "",
         drop: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
         like: Spec | None = None,
     ) -> Samples:
         if path.suffix.lower() not in ARRAYS:
-            return csv_table.read(regular(path), target, task, drop, like)
-        for name, value in (("task", task), ("drop", ",".join(drop))):
+            return csv_table.read(regular(path), target, task, drop, like, missing)
+        given = {"task": task, "drop": ",".join(drop), "missing": ",".join(missing)}
+        for name, value in given.items():
             if value and not like:
                 raise UserError(
                     f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
@@ -80,13 +84,14 @@ class Table(Kind[Samples]):
         target: str = "",
         task: str = "",
         drop: tuple[str, ...] = (),
+        missing: tuple[str, ...] = (),
         like: Spec | None = None,
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
         if like is not None:
             return frames.samples_like(like, given, target)
-        return frames.samples(given, target, task, drop)
+        return frames.samples(given, target, task, drop, missing)
 
     def convert(self, x: Part, spec: Spec) -> Tensor:
         return _standardize(frames.features_like(spec, x), spec)
@@ -99,7 +104,10 @@ class Table(Kind[Samples]):
             parts = renumber(samples, like)
         else:
             spec, parts = _describe(samples), dict(samples.parts)
-        splits = {part: (_standardize(x, spec), y) for part, (x, y) in parts.items()}
+        splits = {
+            part: (x if samples.moments else _standardize(x, spec), y)
+            for part, (x, y) in parts.items()
+        }
         notes = () if like else samples.remarks
         return Data(splits, spec, batch_size, seed, samples.digest, notes=notes)
 
@@ -114,7 +122,7 @@ class Table(Kind[Samples]):
         rows: list[Tensor] = []
         for path in files_in(paths):
             rows.append(_rows(path, spec))
-            written = path.suffix.lower() in TEXT
+            written = path.name.lower().endswith(TEXT)
             ids = (written and csv_table.read_ids(path)) or [""] * len(rows[-1])
             origins += [Origin(f"{path}:{row}", one) for row, one in enumerate(ids)]
         return origins, torch.cat(rows)
@@ -158,9 +166,12 @@ class Table(Kind[Samples]):
 def _describe(samples: Samples) -> Spec:
     """What is known of a table, with the moments of its training rows."""
     x, y = samples.parts["train"]
-    fixed = (x == x[0]).all(0)
-    mean = torch.where(fixed, x[0], x.mean(0))
-    std = torch.where(fixed, 1.0, x.std(0, correction=0))
+    if samples.moments:
+        mean, std = (torch.tensor(each, dtype=torch.float64) for each in samples.moments)
+    else:
+        fixed = (x == x[0]).all(0)
+        mean = torch.where(fixed, x[0], x.mean(0))
+        std = torch.where(fixed, 1.0, x.std(0, correction=0))
     if not bool(torch.isfinite(mean + std).all()):
         wide = samples.features[int((~torch.isfinite(mean + std)).nonzero()[0])]
         raise UserError(f"{samples.name}: column {wide} has values too large to standardise")
@@ -176,14 +187,14 @@ def _describe(samples: Samples) -> Spec:
 
 
 def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
-    suffix = path.suffix.lower()
-    if suffix in TEXT:
+    if path.name.lower().endswith(TEXT):
         x = csv_table.features_like(spec, path)
-    elif suffix in ARRAYS:
+    elif path.suffix.lower() in ARRAYS:
         x = arrays.as_samples(path, "x", arrays.first(path))
     else:
         raise UserError(
-            f"{shown(path)} must end in .csv, .npy or .npz, because a table was learned"
+            f"{shown(path)} must end in .csv, .parquet, .feather, .npy or .npz, because a table "
+            "was learned"
         )
     if list(x.shape[1:]) != spec["shape"]:
         raise UserError(

@@ -3,308 +3,40 @@
 number    its value; where some are missing the median in their place, and a column that says so
 category  a column of 0 and 1 for each value that is common enough, and one for all the others
 date      year, month, day of the week (Monday is 0) and, where there is one, time in hours
+text      weighed counts of its words in buckets (see `sentences.py`)
 
 What was learned of a column (its median, its values) is learned from the training rows, is plain
-JSON in `spec["columns"]`, and is applied in the same way to the rows of a prediction. A column is
-of numbers where most of its cells are, and then a word in it is a mistake that is named.
+JSON in `spec["columns"]`, and is applied in the same way to the rows of a prediction. What a column
+is, and what its cells are, is found in `cells.py`.
 """
 
 from __future__ import annotations
 
-import math
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
 from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64, Real, Shaped
 
-from everynet.data.tables.csv_lines import CsvFile, Lines, is_number
-from everynet.system.errors import UserError
+from everynet.data.tables.cells import Treatment as Treatment  # noqa: PLC0414 -- used beside these
+from everynet.data.tables.cells import Values as Values  # noqa: PLC0414
+from everynet.data.tables.cells import gather as gather  # noqa: PLC0414
+from everynet.data.tables.cells import survey as survey  # noqa: PLC0414
 from everynet.system.wording import shown
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-"""What stands for no value, in capital letters too."""
 MOST_VALUES = 50
 """The commonest values of a category that are told apart."""
 RARE = 3
 """A value in fewer training rows than this is one of the others."""
 OTHER, UNSAID = "other", "missing"
+LARGE = 2**24
+"""Numbers of a table that is held in float32, standardised: of float64 it would take 128 MB."""
+Moments: TypeAlias = tuple[list[float], list[float]]
+"""The mean and the deviation of each column."""
 
-# A point may stand between thousands where that is plain: 1.234,5 or 1.234.567, but not 1.234.
-_COMMAS = re.compile(r"[+-]?(\d+(,\d+)?|\d{1,3}(\.\d{3})+,\d+|\d{1,3}(\.\d{3}){2,})([eE][+-]?\d+)?")
-_THOUSANDS = re.compile(r"[+-]?\d{1,3}(,\d{3})+")
-_POINTS_OF_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(\.\d{3})+")
-_DATE = re.compile(
-    r"(?:(\d{4})-(\d{1,2})-(\d{1,2})|(\d{1,2})[./](\d{1,2})[./](\d{4}))"
-    r"(?:[T ](\d{1,2}):(\d{2})(?::(\d{2})(?:\.\d+)?)?(?:Z|[+-]\d{2}:?\d{2})?)?"
-)
 _HOUR = 3600.0  # s
-
-Treatment: TypeAlias = dict[str, Any]
-"""A column as plain JSON: its name, its form, and what was learned of it."""
-
-
-@dataclass
-class Values:
-    """The cells of one column: numbers (seconds, for a date) with NaN, or codes with -1."""
-
-    numbers: Shaped[np.ndarray, " rows"]
-    names: list[str] = field(default_factory=list)
-    """What the codes of a category stand for."""
-
-
-# ------------------------------------------------------------------------------ what a column is
-
-
-@dataclass
-class _Forms:
-    """How many cells of a column are of which form, and where the first other ones are."""
-
-    filled: int = 0
-    points: int = 0
-    commas: int = 0
-    dates: Counter[str] = field(default_factory=Counter)
-    plain_commas: int = 0
-    """Cells with a comma that cannot be one of thousands."""
-    pointed: tuple[int, str] | None = None
-    """The first cell with a point, while every such point may be one of thousands."""
-    plain_points: bool = False
-    """Whether some cell has a point that cannot."""
-
-    @property
-    def of_commas(self) -> bool:
-        """Whether these are plainly numbers with decimal commas."""
-        return bool(self.plain_commas) and self.points < self.filled == self.commas
-
-    first: dict[str, tuple[int, str]] = field(default_factory=dict)
-    """For each form, the first cell that is not of it, with its line."""
-
-
-def survey(file: CsvFile, names: Sequence[str]) -> list[Treatment]:
-    """What each of these columns is: its name and its form, nothing learned yet."""
-    seen = {name: _Forms() for name in names}
-    where = {name: column for column, name in enumerate(file.header)}
-    for lines in file.chunks():
-        for name in names:
-            _look(seen[name], [cells[where[name]] for _, cells in lines], lines)
-    of_commas = any(one.of_commas for one in seen.values())  # a file is written in one way
-    return [_decided(file, name, seen[name], of_commas) for name in names]
-
-
-def _floats(cells: list[str]) -> Float64[np.ndarray, " rows"]:
-    """Cells as numbers with decimal points; ValueError where one is none, as 1_2."""
-    if any("_" in cell for cell in cells):
-        raise ValueError("1_2 is a number for Python alone")
-    return np.array(cells).astype(np.float64)
-
-
-def _look(seen: _Forms, cells: list[str], lines: Lines) -> None:
-    try:
-        if np.isfinite(_floats(cells)).all():
-            seen.filled += len(cells)
-            seen.points += len(cells)
-            pointed = [place for place, cell in enumerate(cells) if "." in cell]
-            seen.commas += len(cells) - len(pointed)
-            seen.first.setdefault("date", (lines[0][0], cells[0]))
-            if pointed:
-                first = lines[pointed[0]][0], cells[pointed[0]]
-                seen.first.setdefault("comma", first)
-                seen.pointed = seen.pointed or first
-                seen.plain_points = seen.plain_points or not all(
-                    _POINTS_OF_THOUSANDS.fullmatch(cells[place].strip()) for place in pointed
-                )
-            return
-    except ValueError:
-        pass
-    strange: dict[str, set[str]] = {"number": set(), "comma": set(), "date": set()}
-    for cell, count in Counter(cells).items():
-        bare = cell.strip()
-        if bare.lower() in MISSING:
-            continue
-        seen.filled += count
-        points = is_number(bare) and math.isfinite(float(bare))
-        commas = _COMMAS.fullmatch(bare) is not None and math.isfinite(_of_comma(bare))
-        orders = _orders(bare)
-        seen.points += count * points
-        seen.commas += count * commas
-        seen.plain_commas += count * ("," in bare and commas and not _THOUSANDS.fullmatch(bare))
-        if points and "." in bare and not _POINTS_OF_THOUSANDS.fullmatch(bare):
-            seen.plain_points = True
-        for order in orders:
-            seen.dates[order] += count
-        for form, fits in (("number", points), ("comma", commas), ("date", bool(orders))):
-            if not fits:
-                strange[form].add(cell)
-    if not seen.pointed and not seen.plain_points:
-        seen.pointed = next(
-            ((number, cell) for (number, _), cell in zip(lines, cells, strict=True) if "." in cell),
-            None,
-        )
-    for form, others in strange.items():
-        if others and form not in seen.first:
-            seen.first[form] = next(
-                (number, cell)
-                for (number, _), cell in zip(lines, cells, strict=True)
-                if cell in others
-            )
-
-
-def _orders(cell: str) -> list[str]:
-    """The orders of year, month and day in which a cell is a date."""
-    found = _DATE.fullmatch(cell)
-    if not found:
-        return []
-    orders = ("ymd",) if found[1] else ("dmy", "mdy")
-    return [order for order in orders if _seconds(cell, order) is not None]
-
-
-def _seconds(cell: str, order: str) -> float | None:
-    """A date as seconds since 1970, in the clock it is written in; None where it is none."""
-    found = _DATE.fullmatch(cell)
-    if not found or (order == "ymd") != bool(found[1]):
-        return None
-    given = dict(zip(order, found.groups()[:3] if found[1] else found.groups()[3:6], strict=True))
-    hour, minute, second = (int(part or 0) for part in found.groups()[6:9])
-    try:
-        day = datetime(int(given["y"]), int(given["m"]), int(given["d"]))
-        moment = day.replace(hour=hour, minute=minute, second=second)
-    except ValueError:
-        return None
-    return (moment - datetime(1970, 1, 1)).total_seconds()
-
-
-def _decided(file: CsvFile, name: str, seen: _Forms, of_commas: bool) -> Treatment:
-    """What a column is; `of_commas` where another column plainly has decimal commas."""
-    place = f"{shown(file.path)}: column {shown(name)}"
-    if not seen.filled:
-        return {"name": name, "form": "empty"}
-    if seen.points == seen.filled:
-        if of_commas and seen.pointed and not seen.plain_points:
-            raise _two_ways(place, *seen.pointed, ".")
-        return {"name": name, "form": "number", "decimal": "."}
-    if seen.commas == seen.filled:
-        if not seen.plain_commas and not of_commas:
-            raise _two_ways(place, *seen.first["number"], ",")
-        return {"name": name, "form": "number", "decimal": ","}
-    orders = [order for order, count in seen.dates.items() if count == seen.filled]
-    if len(orders) > 1:
-        raise UserError(
-            f"{place} holds dates that may begin with the day or the month; write them as "
-            f"2024-05-31, or leave the column out with drop={shown(name)}"
-        )
-    if orders:
-        return {"name": name, "form": "date", "order": orders[0]}
-    for form, count, what in (
-        ("number", seen.points, "number"),
-        ("comma", seen.commas if seen.plain_commas else 0, "number"),
-        ("date", max(seen.dates.values(), default=0), "date"),
-    ):
-        if 2 * count > seen.filled:
-            line, cell = seen.first[form]
-            raise _unlike(
-                file, line, name, cell, what, f", or the column out with drop={shown(name)}"
-            )
-    return {"name": name, "form": "category"}
-
-
-def _two_ways(place: str, line: int, cell: str, sign: str) -> UserError:
-    bare, decimal = cell.strip(), "," if sign == "." else "."
-    return UserError(
-        f"{place}, line {line} ({shown(cell, 40)}) can be read in two ways; write "
-        f"{bare.replace(sign, '')} or {bare.replace(sign, decimal, 1)}"
-    )
-
-
-def _unlike(  # noqa: PLR0917 -- all of it is said
-    file: CsvFile, line: int, column: str, cell: str, what: str, or_else: str = ""
-) -> UserError:
-    place = f"{shown(file.path)}: line {line}, column {shown(column)}"
-    if what == "number" and is_number(cell) and cell.strip().lower() not in MISSING:
-        return UserError(f"{place} ({shown(cell, 40)}) must be a finite number")
-    return UserError(
-        f"{place} ({shown(cell, 40)}) must be a {what}, as others of its column are; leave it "
-        f"empty where none is known{or_else}"
-    )
-
-
-# ------------------------------------------------------------------------------------ its cells
-
-
-def gather(file: CsvFile, treatments: Sequence[Treatment]) -> list[Values]:
-    """The cells of these columns, each by its form."""
-    there = {name: column for column, name in enumerate(file.header)}
-    found: list[list[Shaped[np.ndarray, " rows"]]] = [[] for _ in treatments]
-    codes: list[dict[str, int]] = [{} for _ in treatments]
-    for lines in file.chunks():
-        for number, treatment in enumerate(treatments):
-            column = there[treatment["name"]]
-            cells = [row[column] for _, row in lines]
-            found[number].append(_parsed(file, treatment, cells, lines, codes[number]))
-    return [
-        Values(np.concatenate(parts) if parts else np.zeros(0), list(names))
-        for parts, names in zip(found, codes, strict=True)
-    ]
-
-
-def _parsed(
-    file: CsvFile, treatment: Treatment, cells: list[str], lines: Lines, codes: dict[str, int]
-) -> Shaped[np.ndarray, " rows"]:
-    form = treatment["form"]
-    if form == "category":
-        bare = [cell.strip() for cell in cells]
-        known = [
-            -1 if cell.lower() in MISSING else codes.setdefault(cell, len(codes)) for cell in bare
-        ]
-        return np.array(known, np.int32)
-    if form == "number" and treatment["decimal"] == ".":
-        try:
-            x = _floats(cells)
-            if np.isfinite(x).all():
-                return x
-        except ValueError:
-            pass
-    values: dict[str, float] = {}
-    for cell in set(cells):
-        value = _value(cell.strip(), treatment)
-        if value is None:
-            at = next(
-                number for (number, _), other in zip(lines, cells, strict=True) if other == cell
-            )
-            raise _unlike(file, at, treatment["name"], cell, form)
-        values[cell] = value
-    made = np.array([values[cell] for cell in cells])
-    if "median" in treatment and treatment["median"] is None and np.isnan(made).any():
-        at = lines[int(np.isnan(made).argmax())][0]
-        raise UserError(
-            f"{shown(file.path)}: line {at}, column {shown(treatment['name'])} is empty; fill it "
-            "in or leave the row out"
-        )
-    return made
-
-
-def _of_comma(cell: str) -> float:
-    """A number that is written with a decimal comma."""
-    return float(cell.replace(".", "").replace(",", "."))
-
-
-def _value(cell: str, treatment: Treatment) -> float | None:
-    """A cell as a number, NaN where it is missing, None where it is something else."""
-    if cell.lower() in MISSING:
-        return math.nan
-    if treatment["form"] == "date":
-        return _seconds(cell, treatment["order"])
-    if treatment["decimal"] == ",":
-        if not _COMMAS.fullmatch(cell):
-            return None
-        value = _of_comma(cell)
-        return value if math.isfinite(value) else None
-    return float(cell) if is_number(cell) and math.isfinite(float(cell)) else None
-
 
 # ------------------------------------------------------------------------- learned and applied
 
@@ -315,29 +47,38 @@ def learn(
     """The treatments with what the training rows tell; columns that tell nothing are left out."""
     made = []
     for treatment, column in zip(treatments, values, strict=True):
-        if treatment["form"] == "empty":
-            continue
-        seen = column.numbers[train]
-        if treatment["form"] != "category":
-            there = seen[~np.isnan(seen)]
-            if len(there):
-                clock = bool((there % (24 * _HOUR) != 0).any())
-                known: Treatment = {
-                    "median": float(np.median(there)),
-                    "flag": len(there) < len(seen),
-                }
-                if treatment["form"] == "date":
-                    known |= {"median": float(np.sort(there)[len(there) // 2]), "time": clock}
-                made.append(treatment | known)
-            continue
-        counts = np.bincount(seen[seen >= 0], minlength=len(column.names))
-        common = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_VALUES]]
-        kept = sorted(column.names[n] for n in common if counts[n] >= RARE)
-        others = int(counts.sum()) - int(sum(counts[n] for n in common if counts[n] >= RARE))
-        if kept:
-            known = {"values": kept, "other": others > 0, "missing": bool((seen < 0).any())}
+        known = _learn(treatment, column, train) if treatment["form"] != "empty" else None
+        if known is not None:
             made.append(treatment | known)
     return made
+
+
+def _learn(
+    treatment: Treatment, column: Values, train: Shaped[np.ndarray, " train"]
+) -> Treatment | None:
+    """What the training rows tell of a column; None where that is nothing."""
+    seen = column.numbers[train]
+    if treatment["form"] == "text":
+        from everynet.data.tables.sentences import Bags  # noqa: PLC0415 -- pyarrow
+
+        bags = Bags(column.names)
+        return {"idf": bags.rarity(seen).tolist(), "missing": bool((seen < 0).any())}
+    if treatment["form"] != "category":
+        there = seen[~np.isnan(seen)]
+        if not len(there):
+            return None
+        if treatment["form"] == "date":
+            clock = bool((there % (24 * _HOUR) != 0).any())
+            middle = np.partition(there, len(there) // 2)[len(there) // 2]
+            return {"median": float(middle), "flag": len(there) < len(seen), "time": clock}
+        return {"median": float(np.median(there)), "flag": len(there) < len(seen)}
+    counts = np.bincount(seen[seen >= 0], minlength=len(column.names))
+    common = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_VALUES]]
+    kept = sorted(column.names[n] for n in common if counts[n] >= RARE)
+    others = int(counts.sum()) - int(sum(counts[n] for n in common if counts[n] >= RARE))
+    if not kept:
+        return None
+    return {"values": kept, "other": others > 0, "missing": bool((seen < 0).any())}
 
 
 def features(treatments: Sequence[Treatment]) -> list[str]:
@@ -350,6 +91,10 @@ def _features(treatment: Treatment) -> Iterator[str]:
     if treatment["form"] == "category":
         yield from (f"{name}={value}" for value in treatment["values"])
         yield from (f"{name}={word}" for word in (OTHER, UNSAID) if treatment[word])
+        return
+    if treatment["form"] == "text":
+        yield from (f"{name} words {bucket}" for bucket in range(len(treatment["idf"])))
+        yield from [f"{name} is {UNSAID}"] if treatment[UNSAID] else []
         return
     if treatment["form"] == "date":
         yield from (f"{name} {part}" for part in ("year", "month", "weekday"))
@@ -365,22 +110,60 @@ def apply(
     """What a network is given of some rows."""
     width = sum(1 for treatment in treatments for _ in _features(treatment))
     x = np.zeros((len(values[0].numbers) if values else 0, width))
-    at = 0
-    for treatment, column in zip(treatments, values, strict=True):
-        for made in _made(treatment, column):
-            x[:, at] = made
-            at += 1
+    for at, made in enumerate(chain.from_iterable(map(_made, treatments, values))):
+        x[:, at] = made
     return x
+
+
+def apply_to_parts(
+    treatments: Sequence[Treatment],
+    values: list[Values],
+    rows: Mapping[str, Int64[np.ndarray, " part"]],
+) -> tuple[dict[str, Real[np.ndarray, "part features"]], Moments | None]:
+    """What a network is given of the rows of each part.
+
+    A large table is standardised at once and held in float32, with its means and deviations beside.
+    The values are taken out of their list, so that their memory is free when they were applied.
+    """
+    width = sum(1 for treatment in treatments for _ in _features(treatment))
+    large = width * sum(map(len, rows.values())) > LARGE
+    parts = {
+        part: np.empty((len(chosen), width), np.float32 if large else np.float64)
+        for part, chosen in rows.items()
+    }
+    moments = np.zeros((2, width))
+    left = (values.pop(0) for _ in treatments)
+    for at, made in enumerate(chain.from_iterable(map(_made, treatments, left))):
+        if large:
+            train = made[rows["train"]].astype(np.float64)
+            moments[:, at] = _moments(train)
+            made = (made - moments[0, at]) / moments[1, at]  # noqa: PLW2901 -- as it is held
+        for part, chosen in rows.items():
+            parts[part][:, at] = made[chosen]
+    return parts, (moments[0].tolist(), moments[1].tolist()) if large else None
+
+
+def _moments(train: Float64[np.ndarray, " train"]) -> tuple[float, float]:
+    """The mean and the deviation of a column; 1 in the place of 0, where it never changes."""
+    if (train == train[0]).all():
+        return float(train[0]), 1.0
+    return float(train.mean()), float(train.std())
 
 
 def _made(treatment: Treatment, column: Values) -> Iterator[Shaped[np.ndarray, " rows"]]:
     given = column.numbers
     if treatment["form"] == "category":
         place = {value: number for number, value in enumerate(treatment["values"])}
-        among = np.array([place.get(name, -1) for name in column.names] + [-2])[given]
+        among = np.array([place.get(name, -1) for name in column.names] + [-2], np.int32)[given]
         yield from (among == number for number in range(len(place)))
         yield from [among == -1] if treatment[OTHER] else []
         yield from [among == -2] if treatment[UNSAID] else []
+        return
+    if treatment["form"] == "text":
+        from everynet.data.tables.sentences import Bags  # noqa: PLC0415 -- pyarrow
+
+        yield from Bags(column.names, len(treatment["idf"])).columns(given, treatment["idf"])
+        yield from [given < 0] if treatment[UNSAID] else []
         return
     absent = np.isnan(given)
     filled = np.where(absent, treatment["median"], given) if absent.any() else given
@@ -424,27 +207,42 @@ def remarks(
         name, form, rows = shown(treatment["name"]), treatment["form"], len(column.numbers)
         if form == "empty":
             said.append(f"column {name} is empty and is left out")
-        elif form == "category" and treatment["name"] not in used:
+        elif treatment["name"] not in used:
+            known = f"no value of its {len(column.names):,} is in {RARE} training rows"
+            said.append(f"column {name} is left out: {known}")
+        elif form == "text":
             said.append(
-                f"column {name} is left out: no value of its {len(column.names):,} is in {RARE} "
-                "training rows"
+                f"column {name} is of sentences, which are learned as counts of their words; "
+                f"drop={name} leaves it out"
             )
-        elif len(column.numbers) and (column.numbers == column.numbers[0]).all():
+        elif rows and _is_same(column.numbers):
             said.append(f"column {name} is the same in every row and tells nothing")
-        elif (
-            form == "number"
-            and (column.numbers == np.round(column.numbers)).all()
-            and len(np.unique(column.numbers)) == rows
-        ):
+        elif form == "number" and _is_numbered(column.numbers):
             said.append(
                 f"column {name} is another whole number in every row, as a number of the row is; "
                 f"drop={name} leaves it out"
             )
+        if "sign" in treatment:
+            said.append(f"column {name} is of numbers with {treatment['sign']}, which is left away")
     return said
+
+
+def _is_same(numbers: Shaped[np.ndarray, " rows"]) -> bool:
+    return bool(numbers[0] == numbers[-1]) and bool((numbers == numbers[0]).all())
+
+
+def _is_numbered(numbers: Float64[np.ndarray, " rows"]) -> bool:
+    """Whether they are different whole numbers."""
+    start = numbers[:1000]
+    if (start != np.round(start)).any() or len(np.unique(start)) < len(start):
+        return False
+    whole = bool((numbers == np.round(numbers)).all())
+    return whole and len(np.unique(numbers)) == len(numbers)
 
 
 def count_forms(treatments: Sequence[Mapping[str, Any]]) -> str:
     """How many columns are of which form."""
     counts = Counter(str(treatment["form"]) for treatment in treatments)
-    plural = {"number": "numbers", "category": "categories", "date": "dates", "empty": "empty"}
+    plural = {"number": "numbers", "category": "categories", "date": "dates"}
+    plural |= {"text": "texts", "empty": "empty"}
     return ", ".join(f"{counts[form]:,} {word}" for form, word in plural.items() if counts[form])

@@ -11,31 +11,36 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
+from jaxtyping import Float64, Int64, Shaped
 from torch import Tensor
 
 from everynet.data.dataset import Spec
 from everynet.data.samples import Samples
 from everynet.data.split import (
     ALL_OF_IT,
-    PARTS,
     TEST,
     VALID,
     all_parts,
-    by_hash,
-    rows,
+    rows_by_hash,
     stratified,
 )
 from everynet.data.tables import columns as forms
 from everynet.data.tables.columns import Treatment, Values
+from everynet.data.tables.cells import Source
 from everynet.data.tables.csv_lines import CsvFile, open_csv
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
+if TYPE_CHECKING:
+    from everynet.data.tables.arrow_table import ArrowFile
+
+COLUMNAR = (".parquet", ".feather", ".arrow")
 MOST_CLASSES = 50
 TASKS = ("classification", "regression")
 DENSITY = "density"
@@ -48,21 +53,37 @@ _SPLITS = {
 }
 
 
+def open_table(path: Path) -> CsvFile | ArrowFile:
+    """A csv, parquet or feather file, of which nothing but names is read yet."""
+    if path.suffix.lower() in COLUMNAR:
+        from everynet.data.tables.arrow_table import open_columnar  # noqa: PLC0415 -- pyarrow
+
+        return open_columnar(path)
+    return open_csv(path)
+
+
 def read(
-    path: Path, target: str, task: str = "", drop: Sequence[str] = (), like: Spec | None = None
+    path: Path,
+    target: str,
+    task: str = "",
+    drop: Sequence[str] = (),
+    like: Spec | None = None,
+    missing: Sequence[str] = (),
 ) -> Samples:
-    """The table of a csv file, without the columns of `drop`; with `like`, the columns of a run."""
-    file = open_csv(path)
+    """The table of a file, without the columns of `drop`; with `like`, the columns of a run.
+
+    `missing` names marks that stand for no value.
+    """
+    file = open_table(path)
     if like:
         return _read_like(like, file, target)
     if task == DENSITY:
-        return _read_rows(file, drop)
-    found = forms.survey(file, choose_columns(file, target, drop))
-    values = forms.gather(file, found)
-    return make_samples(file, found, values, task, drop)
+        return _read_rows(file, drop, missing)
+    found = forms.survey(file, choose_columns(file, target, drop), missing)
+    return make_samples(file, found, forms.gather(file, found), task, drop)
 
 
-def choose_columns(file: CsvFile, target: str, drop: Sequence[str]) -> list[str]:
+def choose_columns(file: Source, target: str, drop: Sequence[str]) -> list[str]:
     """The names of the columns that are learned from, and last that of the target."""
     check_names(file, target, drop)
     names = [name for name in file.header if name != target and name not in set(drop)]
@@ -72,115 +93,156 @@ def choose_columns(file: CsvFile, target: str, drop: Sequence[str]) -> list[str]
 
 
 def make_samples(
-    file: CsvFile,
+    file: Source,
     found: list[Treatment],
     values: list[Values],
     task: str,
     drop: Sequence[str],
-    *,
-    real: bool | None = None,
 ) -> Samples:
-    """A table of columns that were read, the last of which is the target.
-
-    `real` says whether numbers of the target are real ones; None looks how they are written.
-    """
-    path, target = file.path, found[-1]["name"]
+    """A table of columns that were read, the last of which is the target."""
+    path, target, marks = file.path, found[-1]["name"], found[-1].get("marks", ())
     if task and task not in TASKS:
         raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
     if not len(values[-1].numbers):
         raise UserError(f"{shown(path)} must have rows below its header")
-    y, classes = _answers(file, found.pop(), values.pop(), task, real)
+    answers = _answers(file, found.pop(), values.pop(), task)
     guessed = not task
-    task = "classification" if classes else "regression"
-    which = _parts(y, task)
-    kept = forms.learn(found, values, which["train"].numpy())
-    used = {treatment["name"]: treatment for treatment in kept}
-    of_kept = [v for t, v in zip(found, values, strict=True) if t["name"] in used]
-    x = torch.from_numpy(forms.apply(kept, of_kept))
+    task = "classification" if answers.classes else "regression"
+    which = _parts(answers, task)
+    kept, used = _learn(found, values, answers.rows[which["train"]])
     if not kept:
         raise UserError(f"{shown(path)} must have a column that tells something of its target")
-    remarks = forms.remarks(found, kept, values)
-    if guessed and _whole(classes):
+    remarks = [*forms.remarks(found, kept, values), *answers.remarks]
+    values.clear()  # those that are used are let go of one by one, as they are applied
+    file.forget()
+    if guessed and _whole(answers.classes):
         remarks.append(
-            f"target {shown(target)} is of {len(classes)} whole numbers, which are learned as "
-            "classes; task=regression learns the number"
+            f"target {shown(target)} is of {len(answers.classes)} whole numbers, which are learned "
+            "as classes; task=regression learns the number"
         )
+    return _samples(
+        file,
+        found,
+        kept,
+        used,
+        answers,
+        which,
+        task=task,
+        digest=_digest(file, target, task, [*drop, *_marked(marks)]),
+        remarks=remarks,
+    )
+
+
+def _learn(
+    found: Sequence[Treatment], values: Sequence[Values], train: Tensor
+) -> tuple[list[Treatment], list[Values]]:
+    """The columns that tell something, with what was learned of them, and their values."""
+    kept = forms.learn(found, values, train.numpy())
+    names = {treatment["name"] for treatment in kept}
+    return kept, [v for t, v in zip(found, values, strict=True) if t["name"] in names]
+
+
+def _samples(
+    file: Source,
+    found: Sequence[Treatment],
+    kept: list[Treatment],
+    values: list[Values],
+    answers: Answers,
+    which: dict[str, Tensor],
+    *,
+    task: str,
+    digest: str,
+    remarks: Sequence[str],
+) -> Samples:
+    """The features and answers of each part of a table."""
+    whole = len(answers.rows) == int(answers.rows[-1]) + 1  # else some rows have no target
+    rows = which if whole else {part: answers.rows[chosen] for part, chosen in which.items()}
+    x, moments = forms.apply_to_parts(kept, values, {p: r.numpy() for p, r in rows.items()})
     return Samples(
-        name=shown(path),
-        parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
-        digest=_digest(file, target, task, drop),
-        split=_SPLITS[task],
-        classes=classes,
+        name=shown(file.path),
+        parts={part: (torch.from_numpy(x[part]), answers.y[chosen]) for part, chosen in which.items()},
+        digest=digest,
+        split=_SPLITS["regression" if task == DENSITY else task],
+        classes=answers.classes,
         features=tuple(forms.features(kept)),
         task=task,
-        rows=which,
+        rows=rows,
         columns=tuple(kept),
+        moments=moments,
         facts={"written": str(file), "columns": forms.count_forms(found)},
         remarks=tuple(remarks),
         advice="add rows, or learn a number with task=regression",
     )
 
 
-def _read_rows(file: CsvFile, drop: Sequence[str]) -> Samples:
+def _read_rows(file: Source, drop: Sequence[str], missing: Sequence[str]) -> Samples:
     """The rows of a table none of whose columns is to be learned."""
-    found = forms.survey(file, [name for name in file.header if name not in set(drop)])
+    names = [name for name in file.header if name not in set(drop)]
+    found = forms.survey(file, names, missing)
     values = forms.gather(file, found)
     if not values or not len(values[0].numbers):
         raise UserError(f"{shown(file.path)} must have rows below its header")
-    y = torch.zeros(len(values[0].numbers), dtype=torch.float64)
-    which = _parts(y, "regression")
-    kept = forms.learn(found, values, which["train"].numpy())
-    used = {treatment["name"]: treatment for treatment in kept}
-    x = torch.from_numpy(
-        forms.apply(kept, [v for t, v in zip(found, values, strict=True) if t["name"] in used])
-    )
+    rows = torch.arange(len(values[0].numbers))
+    answers = Answers(torch.zeros(len(rows), dtype=torch.float64), (), rows)
+    which = _parts(answers, "regression")
+    kept, used = _learn(found, values, which["train"])
     if not kept:
         raise UserError(f"{shown(file.path)} must have a column whose values differ")
-    return Samples(
-        name=shown(file.path),
-        parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
-        digest=_digest(file, "", DENSITY, drop),
-        split=_SPLITS["regression"],
-        features=tuple(forms.features(kept)),
+    return _samples(
+        file,
+        found,
+        kept,
+        used,
+        answers,
+        which,
         task=DENSITY,
-        rows=which,
-        columns=tuple(kept),
-        facts={"written": str(file), "columns": forms.count_forms(found)},
-        remarks=tuple(forms.remarks(found, kept, values)),
+        digest=_digest(file, "", DENSITY, [*drop, *_marked(missing)]),
+        remarks=forms.remarks(found, kept, values),
     )
 
 
-def features_like(spec: Spec, path: Path) -> Float64[Tensor, "rows features"]:
-    """The columns that were learned from, treated as they were then, whatever others there are."""
+def features_like(
+    spec: Spec, path: Path, faults: dict[int, str] | None = None
+) -> Float64[Tensor, "rows features"]:
+    """The columns that were learned from, treated as they were then, whatever others there are.
+
+    A row with a wrong cell is refused, or noted in `faults` and taken for one of missing values.
+    """
+    return _features_like(spec, open_table(path), faults)
+
+
+def _features_like(
+    spec: Spec, file: CsvFile | ArrowFile, faults: dict[int, str] | None = None
+) -> Float64[Tensor, "rows features"]:
     treatments = spec.get("columns") or forms.plain(spec["features"])
-    file = open_csv(path)
     there = set(file.header)
     for treatment in treatments:
         if treatment["name"] not in there:
             raise UserError(
-                f"{shown(path)} has no column {shown(treatment['name'])}"
+                f"{shown(file.path)} has no column {shown(treatment['name'])}"
                 + nearest(treatment["name"], file.header)
             )
-    values = forms.gather(file, treatments)
+    values = forms.gather(file, treatments, faults)
     if not values or not len(values[0].numbers):
-        raise UserError(f"{shown(path)} must have rows below its header")
+        raise UserError(f"{shown(file.path)} must have rows below its header")
     return torch.from_numpy(forms.apply(treatments, values))
 
 
 def read_ids(path: Path) -> list[str]:
     """The cells of the first column that is called an id (`id`, `row_id`, `CustomerID`), if any."""
-    file = open_csv(path)
-    named = (at for at, name in enumerate(file.header) if _ID.search(name.strip()))
-    at = next(named, None)
-    if at is None:
+    file = open_table(path)
+    named = next((name for name in file.header if _ID.search(name.strip())), None)
+    if named is None:
         return []
-    return [shown(cells[at], 200) for lines in file.chunks() for _, cells in lines]
+    from everynet.data.tables.arrow_table import read_text  # noqa: PLC0415 -- pyarrow
+
+    return [shown(cell, 200) for cell in read_text(file, named)]
 
 
-def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
+def _read_like(spec: Spec, file: CsvFile | ArrowFile, target: str) -> Samples:
     """The columns that were learned from, and the target of each row if there was one."""
     if spec["task"] == DENSITY and not target:
-        x = features_like(spec, file.path)
+        x = _features_like(spec, file)
         return Samples(
             name=shown(file.path),
             parts=all_parts((x, torch.zeros(len(x), dtype=torch.float64))),
@@ -191,33 +253,34 @@ def _read_like(spec: Spec, file: CsvFile, target: str) -> Samples:
             test_only=True,
         )
     check_names(file, target, ())
-    form = forms.survey(file, [target])
+    marks = next((t["marks"] for t in spec.get("columns", ()) if "marks" in t), ())
+    form = forms.survey(file, [target], marks)
     values = forms.gather(file, form)[0]
-    return make_samples_like(spec, file, features_like(spec, file.path), form[0], values)
+    return make_samples_like(spec, file, _features_like(spec, file), form[0], values)
 
 
 def make_samples_like(
     spec: Spec,
-    file: CsvFile,
+    file: Source,
     x: Float64[Tensor, "rows features"],
     found: Treatment,
     values: Values,
 ) -> Samples:
     """Features treated as those of a run, with a target column that was read, for a test."""
-    y, classes = _answers(file, found, values, spec["task"], None)
+    answers = _answers(file, found, values, spec["task"])
     return Samples(
         name=shown(file.path),
-        parts=all_parts((x, y)),
+        parts=all_parts((x[answers.rows], answers.y)),
         digest="",
-        split=ALL_OF_IT,
-        classes=classes,
+        split="; ".join([ALL_OF_IT, *answers.remarks]),
+        classes=answers.classes,
         features=tuple(spec["features"]),
-        task="classification" if classes else "regression",
+        task="classification" if answers.classes else "regression",
         test_only=True,
     )
 
 
-def check_names(file: CsvFile, target: str, drop: Sequence[str]) -> None:
+def check_names(file: Source, target: str, drop: Sequence[str]) -> None:
     """Refuse a target, or a column to drop, that the table has not."""
     if not target:
         raise UserError(
@@ -236,43 +299,68 @@ def check_names(file: CsvFile, target: str, drop: Sequence[str]) -> None:
 # ------------------------------------------------------------------------------------ the target
 
 
-def _answers(
-    file: CsvFile, found: Treatment, values: Values, task: str, real: bool | None
-) -> tuple[Shaped[Tensor, " rows"], tuple[str, ...]]:
-    """The target as classes with their names, or as real numbers and no names."""
+@dataclass(frozen=True)
+class Answers:
+    """What is to be learned: numbers of classes, or real numbers where there are none."""
+
+    y: Shaped[Tensor, " there"]
+    classes: tuple[str, ...]
+    rows: Int64[Tensor, " there"]
+    """The rows of the table that have a target."""
+    remarks: tuple[str, ...] = ()
+
+
+def _answers(file: Source, found: Treatment, values: Values, task: str) -> Answers:
+    """The target, without the rows that have none."""
     name, given = found["name"], values.numbers
     place = f"{shown(file.path)}: column {shown(name)}"
-    missing = given < 0 if found["form"] == "category" else np.isnan(given)
-    if missing.any():
-        line = _line(file, int(missing.argmax()))
-        raise UserError(
-            f"{shown(file.path)}: line {line}, column {shown(name)} is empty, and it is to be "
-            "learned; fill it in or leave the row out"
+    word = found["form"] in ("category", "text")
+    missing = given < 0 if word else np.isnan(given)
+    if missing.all():
+        raise UserError(f"{place} is empty in every row, and it is to be learned; name another target")
+    rows, remarks = np.flatnonzero(~missing), []
+    if len(rows) < len(given):
+        (first,) = file.places([int(missing.argmax())])
+        count = len(given) - len(rows)
+        remarks.append(
+            f"{count:,} {'row' if count == 1 else 'rows'} of {len(given):,} without a target "
+            f"{'is' if count == 1 else 'are'} left out, the first {first}"
         )
-    if found["form"] in ("date", "empty") or (found["form"] == "category" and task == TASKS[1]):
+        given = given[rows]
+    if found["form"] == "date" or (word and task == TASKS[1]):
         raise UserError(f"{place} must hold numbers to be learned as a number")
-    if found["form"] == "category":
+    if word:
         order = sorted(range(len(values.names)), key=lambda code: values.names[code])
         if len(order) > max(MOST_CLASSES, len(given) // 2):
             raise UserError(
                 f"{place} holds {len(order):,} different words in {len(given):,} rows, too many to "
                 "be classes; name another target"
             )
-        return _ranked(order)[given], tuple(shown(values.names[code]) for code in order)
-    kinds, codes = np.unique(given, return_inverse=True)
+        y, classes = _ranked(order)[given], tuple(shown(values.names[code]) for code in order)
+    else:
+        y, classes = _numbers(file, found, place, given, task)
+    return Answers(y, classes, torch.from_numpy(rows), tuple(remarks))
+
+
+def _numbers(
+    file: Source, found: Treatment, place: str, given: Float64[np.ndarray, " there"], task: str
+) -> tuple[Shaped[Tensor, " there"], tuple[str, ...]]:
+    """A target of numbers as classes with their names, or as real numbers and no names."""
     whole = bool((given == np.round(given)).all()) and abs(given).max() < 1e18
+    real = not task and (not whole or _written_real(file, found["name"], found.get("marks", ())))
+    if task == TASKS[1] or real:
+        return torch.from_numpy(given), ()
+    kinds, codes = np.unique(given, return_inverse=True)
     few = len(kinds) <= MOST_CLASSES
     if task == TASKS[0] and not few:
         raise UserError(
             f"{place} holds {len(kinds):,} different numbers, too many to be classes; "
             "task=regression learns the number"
         )
-    if not task and whole and few and real is None:
-        real = _written_real(file, name)
-    if task == TASKS[0] or (not task and whole and few and not real):
-        words = [str(int(kind)) if whole else repr(float(kind)) for kind in kinds]
-        return torch.from_numpy(codes.astype(np.int64)), tuple(words)
-    return torch.from_numpy(given.astype(np.float64)), ()
+    if not few:
+        return torch.from_numpy(given), ()
+    words = [str(int(kind)) if whole else repr(float(kind)) for kind in kinds]
+    return torch.from_numpy(codes.astype(np.int64)), tuple(words)
 
 
 def _ranked(order: Sequence[int]) -> Shaped[Tensor, " codes"]:
@@ -282,20 +370,15 @@ def _ranked(order: Sequence[int]) -> Shaped[Tensor, " codes"]:
     return places
 
 
-def _written_real(file: CsvFile, name: str) -> bool:
+def _written_real(file: Source, name: str, marks: Sequence[str]) -> bool:
     """Whether any number of a column is written with a decimal point or comma: 3.0, not 3."""
-    at = file.header.index(name)
-    return any(
-        any(sign in cells[at] for sign in ".,eE") for lines in file.chunks() for _, cells in lines
-    )
+    cells = file.cells([name])[name]
+    if cells.numbers is not None:
+        return not cells.whole
+    from everynet.data.tables.words import Words  # noqa: PLC0415 -- pyarrow
 
-
-def _line(file: CsvFile, row: int) -> int:
-    for lines in file.chunks():
-        if row < len(lines):
-            return lines[row][0]
-        row -= len(lines)
-    raise AssertionError("the row was read before")
+    words = zip(cells.words.to_pylist(), Words(cells.words, marks).missing, strict=True)
+    return any(sign in word for word, missing in words if not missing for sign in ".,eE")
 
 
 def _whole(classes: Sequence[str]) -> bool:
@@ -305,18 +388,22 @@ def _whole(classes: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------- the parts
 
 
-def _parts(y: Shaped[Tensor, " rows"], task: str) -> dict[str, Tensor]:
-    """The rows of each part, from 0."""
+def _parts(answers: Answers, task: str) -> dict[str, Tensor]:
+    """The places of each part among the rows that have a target."""
+    numbers, y = answers.rows.numpy(), answers.y
     if task == "regression":
-        placed = np.array(by_hash(rows(len(y))))
-        return {part: torch.from_numpy(np.flatnonzero(placed == part)) for part in PARTS}
-    test = stratified(y, TEST, "test")
+        return rows_by_hash(numbers)
+    test = stratified(y, TEST, "test", numbers)
     rest = (~test).nonzero()[:, 0]
     valid = stratified(y[rest], VALID, "valid")
     return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
 
 
-def _digest(file: CsvFile, target: str, task: str, drop: Sequence[str]) -> str:
+def _marked(missing: Sequence[str]) -> list[str]:
+    return [f"missing={mark}" for mark in missing]
+
+
+def _digest(file: Source, target: str, task: str, drop: Sequence[str]) -> str:
     """SHA-256 of a file and of what is learned of it from what."""
     total = file.hashed()
     for part in (target, task, *drop):
