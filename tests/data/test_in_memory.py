@@ -258,7 +258,7 @@ HOLED = np.where(np.arange(60) == 7, np.nan, np.arange(60) * 0.5)
     ("data", "options", "line"),
     [
         ((spoilt(np.inf), Y), {}, r"^memory:\w{12}: row 7, column x1 \(inf\) must be a finite num"),
-        ((X, HOLED), {}, r"^memory:\w{12}: row 7, column y is empty, and it is to be learned"),
+        ((X, HOLED * np.nan), {}, r"^memory:\w{12}: column y is empty in every row, and it is to"),
         ((X, Y), {"target": "x1"}, r"target \(x1\) must be left out, because y was given beside X"),
         (Frame({"a": Y, "b": Y}), {}, r"target must name the column of memory:\w+ that is to be"),
         (Frame({"a": Y, "b": Y}), {"target": "c"}, r"has no column c; did you mean b or a\?"),

@@ -18,6 +18,7 @@ from everynet.data.split import PARTS
 
 _MOST = 10
 """So many lines of a kind are written out."""
+_COLUMNS = 60
 _FEW = 3
 _PIECE = 2**20  # bytes of rows that are compared at a time
 RARE = 20
@@ -48,6 +49,10 @@ class Report:
     """One line for each file that cannot be read."""
     remarks: list[str] = field(default_factory=list)
     """What is worth knowing and no fault."""
+    columns: list[str] = field(default_factory=list)
+    """What each column of a table is and what becomes of it."""
+    faults: list[str] = field(default_factory=list)
+    """What is wrong beside that for which the data is refused."""
     refused: str = ""
     """Why `load` would not take the data; empty where it would."""
 
@@ -64,6 +69,7 @@ class Report:
             lines += [f"samples    {counts}", f"split      {self.split}"]
         lines += [f"size       {size}: {count:,}" for size, count in self.sizes.items()][:_MOST]
         lines += [f"{name:10} {value}" for name, value in self.facts.items()]
+        lines += _some("column    ", self.columns, _COLUMNS)
         for name, parts in list(self.classes.items())[: 2 * _MOST]:
             counts = ", ".join(f"{parts.get(part, 0):,} {part}" for part in PARTS)
             lines.append(f"class      {name}: {counts}")
@@ -73,13 +79,13 @@ class Report:
         lines += _some("duplicate ", [f"{a} = {b}" for a, b in self.duplicates])
         lines += _some("unreadable", self.unreadable)
         if self.refused:
-            lines.append(f"refused    {self.refused}")
+            lines += _some("refused   ", [self.refused, *self.faults], _COLUMNS)
         return "\n".join([*lines, "good" if self.good else "not good"])
 
 
-def _some(word: str, found: list[str]) -> list[str]:
-    more = [f"{word} and {len(found) - _MOST:,} more"] if len(found) > _MOST else []
-    return [f"{word} {line}" for line in found[:_MOST]] + more
+def _some(word: str, found: list[str], most: int = _MOST) -> list[str]:
+    more = [f"{word} and {len(found) - most:,} more"] if len(found) > most else []
+    return [f"{word} {line}" for line in found[:most]] + more
 
 
 def rare(counts: Mapping[str, int]) -> str:

@@ -58,6 +58,8 @@ class Samples:
     """The levels of the training images, where they are known."""
     columns: tuple[Spec, ...] = ()
     """How the columns of a table became its features, see `columns.py`."""
+    described: tuple[str, ...] = ()
+    """What each column of a table is and what becomes of it, in words."""
     moments: tuple[list[float], list[float]] | None = None
     """The means and deviations of columns that are standardised already; None where they are not."""
     facts: Mapping[str, str] = field(default_factory=dict)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -166,7 +167,11 @@ class Predictor:
         listed: Any = [inputs] if isinstance(inputs, str | Path) else inputs
         if _are_files(listed, kind):
             with explaining_misfit(self.recipe, self.folder):
-                return kind.read_with_origins([str(one) for one in listed], self.spec)
+                origins, read = kind.read_with_origins([str(one) for one in listed], self.spec)
+            for origin in origins:
+                if origin.error:
+                    raise UserError(origin.error)
+            return origins, read
         rows = part(listed, "inputs", advice="")
         with explaining_misfit(self.recipe, self.folder):
             return kind.convert_with_origins(rows, self.spec)
@@ -192,7 +197,8 @@ class Predictor:
                 for piece in pieces:
                     for origin in piece.origins:
                         if piece.error:
-                            yield UnreadInput(input=origin.name, error=piece.error)
+                            known = {"id": origin.id} if origin.id else {}
+                            yield UnreadInput(input=origin.name, **known, error=piece.error)
                         else:
                             yield _check_finite(self._write(next(predictions), kind, origin, out))
 
@@ -414,7 +420,7 @@ def _read_in_halves(
     if not given:
         return
     try:
-        piece = Piece(*read(given))
+        found, inputs = read(given)
     except UserError as error:
         if len(given) == 1:
             yield Piece(origins, error=str(error))
@@ -423,7 +429,20 @@ def _read_in_halves(
         yield from _read_in_halves(given[:half], origins[:half], read)
         yield from _read_in_halves(given[half:], origins[half:], read)
     else:
-        yield piece
+        yield from _part(found, inputs)
+
+
+def _part(origins: Sequence[Origin], inputs: Any) -> Iterator[Piece]:  # noqa: ANN401 -- by kind
+    """What some inputs hold; of those that cannot be read only why."""
+    if not any(origin.error for origin in origins):
+        yield Piece(origins, inputs)
+        return
+    start = 0
+    for error, group in groupby(origins, key=lambda origin: origin.error):
+        some = [*group]
+        end = start + len(some)
+        yield Piece(some, error=error) if error else Piece(some, inputs[start:end])
+        start = end
 
 
 def _read_lines(spec: Spec, kind: Kind[Any]) -> Iterator[Piece | None]:

@@ -109,7 +109,7 @@ def test_what_cannot_be_read_is_refused_by_name(tmp_path):
         ("none.npy", image, r"none.npy must hold images of shape \(1, 8, 8\)"),
         ("bomb.pgm", image, r"bomb.pgm \(10000x10000\) must have at most 40,000,000 pixels"),
         ("text.txt", image, "text.txt must be an image"),
-        ("text.txt", table, "text.txt must end in .csv, .npy or .npz"),
+        ("text.txt", table, "text.txt must end in .csv, .parquet, .feather, .npy or .npz"),
         ("few.csv", table, "few.csv has no column sepal width"),
         ("none.png", image, "none.png must be a file, but is not there"),
         ("empty", image, "empty holds no file"),

@@ -379,7 +379,7 @@ def test_the_task_of_whole_numbers_can_be_said(tmp_path):
         ("xy", {"drop": ("b",)}, "has no column b"),
         ("xy", {"drop": ("n",)}, r"drop \(n\) must not name the target"),
         ("xy", {"drop": ("a",)}, "must have columns besides its target n"),
-        (["x", "y", ""], {}, "line 4, column n is empty, and it is to be learned"),
+        (["", "?"], {}, "column n is empty in every row, and it is to be learned; name another"),
     ],
 )
 def test_what_cannot_be_learned_is_said(tmp_path, targets, options, said):

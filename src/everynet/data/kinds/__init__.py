@@ -58,6 +58,8 @@ class Origin:
     """What a column of ids has for it."""
     size: tuple[int, int] | None = None
     """Height and width in pixels of an image, before it was resized for the network."""
+    error: str = ""
+    """Why this one of several inputs of a file cannot be read; its place among them is filled."""
     pixels: Callable[[], Tensor] | None = None
     """Reads that image again, to draw onto it: channels x height x width, uint8."""
 

@@ -14,7 +14,7 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +28,7 @@ from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, describe, describe_like, renumber
 from everynet.data.tables import arrays, csv_table, frames
+from everynet.data.tables.cells import Faults
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.system import files
@@ -113,6 +114,9 @@ class Table(Kind[Samples]):
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], Tensor]:
         origins, rows = self.read_with_origins(paths, spec)
+        for origin in origins:
+            if origin.error:
+                raise UserError(origin.error)
         return [str(origin.name) for origin in origins], rows
 
     def read_with_origins(
@@ -121,10 +125,14 @@ class Table(Kind[Samples]):
         origins: list[Origin] = []
         rows: list[Tensor] = []
         for path in files_in(paths):
-            rows.append(_rows(path, spec))
+            faults: dict[int, str] = {}
+            rows.append(_rows(path, spec, faults))
             written = path.name.lower().endswith(TEXT)
             ids = (written and csv_table.read_ids(path)) or [""] * len(rows[-1])
-            origins += [Origin(f"{path}:{row}", one) for row, one in enumerate(ids)]
+            origins += [
+                Origin(f"{path}:{row}", one, error=faults.get(row, ""))
+                for row, one in enumerate(ids)
+            ]
         return origins, torch.cat(rows)
 
     def to_data_units(
@@ -153,8 +161,15 @@ class Table(Kind[Samples]):
         files.write(path.with_suffix(".png"), png(figure))
         return [path.with_suffix(".csv"), path.with_suffix(".png")]
 
+    def look_over(self, path: Path, report: Report, **options: Any) -> None:  # noqa: ANN401
+        try:
+            super().look_over(path, report, **options)
+        except Faults as error:  # of several columns
+            report.refused, *report.faults = error.found
+
     def count(self, samples: Samples, report: Report) -> None:
         count_rows(samples, report)
+        report.columns = [*samples.described]
         report.often_equal = True
         report.facts |= samples.facts
         report.remarks += samples.remarks
@@ -186,9 +201,12 @@ def _describe(samples: Samples) -> Spec:
     return spec
 
 
-def _rows(path: Path, spec: Spec) -> Float64[Tensor, "rows features"]:
+def _rows(
+    path: Path, spec: Spec, faults: dict[int, str] | None = None
+) -> Float64[Tensor, "rows features"]:
+    """The rows of a file, standardised; what is wrong with one goes into `faults`."""
     if path.name.lower().endswith(TEXT):
-        x = csv_table.features_like(spec, path)
+        x = csv_table.features_like(spec, path, faults)
     elif path.suffix.lower() in ARRAYS:
         x = arrays.as_samples(path, "x", arrays.first(path))
     else:

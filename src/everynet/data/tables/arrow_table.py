@@ -89,10 +89,9 @@ def _read_csv(
     numbers = {name: np.empty(file.most_rows) for name in names if name not in words}
     coded: dict[str, list[pa.DictionaryArray]] = {name: [] for name in names if name in words}
     whole, again = set(names), set[str]()
-    rows, long, empty = 0, False, False
+    rows, long = 0, False
     for batch in _batches(file, names, _NULLS, block):
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            empty |= column.null_count > 0
             long |= (pc.max(pc.binary_length(column)).as_py() or 0) > _LONG
             if name in numbers and (read := _plain(column)) is not None:
                 numbers[name][rows : rows + len(read)] = read
@@ -105,7 +104,7 @@ def _read_csv(
                 numbers.pop(name, None)
                 coded.setdefault(name, []).append(column.dictionary_encode())
         rows += len(batch)
-    if long or (empty and len(file.header) == 1):  # which may be a blank line
+    if long:
         file.check_lines()
     found = {name: Cells(cells[:rows], whole=name in whole) for name, cells in numbers.items()}
     found |= {name: _coded(coded.pop(name)) for name in [*coded]}

@@ -333,10 +333,11 @@ def _parse(
         raise UserError(cells.fault)
     if form == "empty":
         return Values(np.full(len(cells), math.nan))
-    typed, wrong = cells.form == form, np.False_
+    typed = cells.form == form
     if cells.numbers is not None and (typed or not _of_words(treatment)):
         numbers = cells.numbers
-        _refuse(file, name, np.isinf(numbers), lambda row: _infinite(numbers[row]), faults)
+        wrong = np.isinf(numbers)
+        _refuse(file, name, wrong, lambda row: _infinite(numbers[row]), faults)
     else:
         cells = cells.spelled() if cells.spelled is not None else cells
         words, codes = _words(cells, marks), cells.codes
@@ -351,6 +352,9 @@ def _parse(
         empty = " is empty; fill it in or leave the row out"
         said = _infinite(math.nan) if typed else empty
         _refuse(file, name, np.isnan(numbers) & ~wrong, lambda _: said, faults)
+        wrong = wrong | np.isnan(numbers)
+    if faults is not None and wrong.any():  # these rows get no answer
+        numbers = np.where(wrong, treatment.get("median") or 0.0, numbers)
     return Values(numbers)
 
 

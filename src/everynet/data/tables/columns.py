@@ -18,7 +18,7 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64, Int64, Real, Shaped
+from jaxtyping import Float64, Int32, Int64, Real, Shaped
 
 from everynet.data.tables.cells import Treatment as Treatment  # noqa: PLC0414 -- used beside these
 from everynet.data.tables.cells import Values as Values  # noqa: PLC0414
@@ -30,6 +30,8 @@ MOST_VALUES = 50
 """The commonest values of a category that are told apart."""
 RARE = 3
 """A value in fewer training rows than this is one of the others."""
+_FEW = 3
+"""So many values of a category are named where it is described."""
 OTHER, UNSAID = "other", "missing"
 LARGE = 2**24
 """Numbers of a table that is held in float32, standardised: of float64 it would take 128 MB."""
@@ -225,6 +227,61 @@ def remarks(
         if "sign" in treatment:
             said.append(f"column {name} is of numbers with {treatment['sign']}, which is left away")
     return said
+
+
+def describe(
+    treatments: Sequence[Treatment], kept: Sequence[Treatment], values: Sequence[Values]
+) -> list[str]:
+    """A line for each column: its name, its form, what it holds, and what becomes of it."""
+    learned = {treatment["name"]: treatment for treatment in kept}
+    lines = []
+    for treatment, column in zip(treatments, values, strict=True):
+        given, form = column.numbers, treatment["form"]
+        coded = form in ("category", "text")
+        share = np.count_nonzero(given < 0 if coded else np.isnan(given)) / max(1, len(given))
+        holds = _commonest(given, column.names) if coded else _range(given, form)
+        sign = f" with {treatment['sign']}" if "sign" in treatment else ""
+        made = learned.get(treatment["name"])
+        lines.append(
+            f"{shown(treatment['name'], 60)}: {form}{sign}, {holds}{_per_cent(share)} missing; "
+            + (_becomes(made) if made else "left out, because it tells nothing")
+        )
+    return lines
+
+
+def _per_cent(share: float) -> str:
+    return "less than 0.1 %" if 0 < share < 0.001 else f"{100 * share:.3g} %"
+
+
+def _range(numbers: Float64[np.ndarray, " rows"], form: str) -> str:
+    there = numbers[~np.isnan(numbers)]
+    if not len(there):
+        return ""
+    low, high = float(there.min()), float(there.max())
+    if form == "date":
+        low_day, high_day = (str(np.datetime64(int(end), "s"))[:10] for end in (low, high))
+        return f"{low_day} to {high_day}, "
+    return f"{low:.6g} to {high:.6g}, "
+
+
+def _commonest(codes: Int32[np.ndarray, " rows"], names: Sequence[str]) -> str:
+    there = codes[codes >= 0]
+    counts = np.bincount(there, minlength=len(names))
+    most = np.argsort(-counts, kind="stable")[:_FEW]
+    each = [f"{shown(names[n], 30)} {_per_cent(counts[n] / len(codes))}" for n in most]
+    return f"{len(names):,} different: {', '.join(each)}{', ...' * (len(names) > _FEW)}; "
+
+
+def _becomes(treatment: Treatment) -> str:
+    count = sum(1 for _ in _features(treatment))
+    flag = " and one that says what is missing" * bool(treatment.get("flag"))
+    if treatment["form"] == "number":
+        return f"a number{flag}"
+    if treatment["form"] == "date":
+        return f"{count - bool(flag)} numbers: year, month, weekday{', hour' * treatment['time']}{flag}"
+    if treatment["form"] == "text":
+        return f"{len(treatment['idf'])} weighed counts of words"
+    return f"{count} {'column' if count == 1 else 'columns'} of 0 and 1"
 
 
 def _is_same(numbers: Shaped[np.ndarray, " rows"]) -> bool:

@@ -226,9 +226,10 @@ def _quotes(path: Path, encoding: str, separator: str) -> tuple[int, int, bool, 
     """Where the rows end, how many there are at most, and whether quotation marks are there, sound.
 
     They are if every other one, from the first, begins a cell and the next one ends it, where two
-    together stand for one: what the csv module and Arrow read alike.
+    together stand for one: what the csv module and Arrow read alike. A blank line, which Arrow
+    takes for a row of nothing, is not sound either.
     """
-    end, at, ends, quotes, sound, before = 0, 0, 1, 0, True, b"\n"
+    end, at, ends, quotes, sound, before = 0, 0, 1, 0, True, b"x\n"
     beside = np.frombuffer(b'"\r\n' + separator.encode(), np.uint8)
     pieces = filter(None, _pieces(path, encoding))
     piece = next(pieces, b"")
@@ -237,14 +238,15 @@ def _quotes(path: Path, encoding: str, separator: str) -> tuple[int, int, bool, 
     for following in chain(pieces, [b"\n"]):
         if filled := piece.rstrip(b"\r\n"):
             end = at + len(filled)
+            sound &= not any(two in before + filled for two in (b"\n\n", b"\n\r", b"\r\r"))
         ends += piece.count(b"\n") + (piece.count(b"\r") if b"\r" in piece else 0)
         if b'"' in piece:
-            around = np.frombuffer(before + piece + following[:1], np.uint8)
+            around = np.frombuffer(before[-1:] + piece + following[:1], np.uint8)
             places = np.flatnonzero(around[1:-1] == _QUOTE)
             closes = (np.arange(len(places)) + quotes) % 2
             sound &= bool(np.isin(around[places + 2 * closes], beside).all())
             quotes += len(places)
-        at, before, piece = at + len(piece), piece[-1:], following
+        at, before, piece = at + len(piece), (before + piece)[-2:], following
     return end, ends, quotes > 0, sound and quotes % 2 == 0
 
 

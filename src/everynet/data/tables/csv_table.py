@@ -106,6 +106,11 @@ def make_samples(
     if not len(values[-1].numbers):
         raise UserError(f"{shown(path)} must have rows below its header")
     answers = _answers(file, found.pop(), values.pop(), task)
+    if not answers.classes and bool((answers.y == answers.y[0]).all()):
+        raise UserError(
+            f"{shown(path)}: column {shown(target)} is {answers.y[0].item():g} in every row, so that "
+            "nothing can be learned of it; name another target"
+        )
     guessed = not task
     task = "classification" if answers.classes else "regression"
     which = _parts(answers, task)
@@ -113,6 +118,9 @@ def make_samples(
     if not kept:
         raise UserError(f"{shown(path)} must have a column that tells something of its target")
     remarks = [*forms.remarks(found, kept, values), *answers.remarks]
+    described = forms.describe(found, kept, values)
+    described += [f"{shown(name, 60)}: left out by drop=" for name in drop]
+    described.append(f"{shown(target, 60)}: the target, {_described(answers)}")
     values.clear()  # those that are used are let go of one by one, as they are applied
     file.forget()
     if guessed and _whole(answers.classes):
@@ -130,7 +138,14 @@ def make_samples(
         task=task,
         digest=_digest(file, target, task, [*drop, *_marked(marks)]),
         remarks=remarks,
+        described=described,
     )
+
+
+def _described(answers: Answers) -> str:
+    if answers.classes:
+        return f"one of {len(answers.classes):,} classes"
+    return f"a number, {answers.y.min().item():.6g} to {answers.y.max().item():.6g}"
 
 
 def _learn(
@@ -153,6 +168,7 @@ def _samples(
     task: str,
     digest: str,
     remarks: Sequence[str],
+    described: Sequence[str],
 ) -> Samples:
     """The features and answers of each part of a table."""
     whole = len(answers.rows) == int(answers.rows[-1]) + 1  # else some rows have no target
@@ -171,6 +187,7 @@ def _samples(
         moments=moments,
         facts={"written": str(file), "columns": forms.count_forms(found)},
         remarks=tuple(remarks),
+        described=tuple(described),
         advice="add rows, or learn a number with task=regression",
     )
 
@@ -198,6 +215,7 @@ def _read_rows(file: Source, drop: Sequence[str], missing: Sequence[str]) -> Sam
         task=DENSITY,
         digest=_digest(file, "", DENSITY, [*drop, *_marked(missing)]),
         remarks=forms.remarks(found, kept, values),
+        described=forms.describe(found, kept, values),
     )
 
 

@@ -137,13 +137,15 @@ class Supervised(Training[MLP]):
     meanings: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
 
     data: str = "digits"
-    """A known set, a folder with one subfolder for each class, a csv, npy or npz file."""
+    """A known set, a folder with one subfolder for each class, a csv, parquet, npy or npz file."""
     target: str = ""
-    """The column of a csv file that is to be learned."""
+    """The column of a table that is to be learned."""
     task: str = ""
-    """classification or regression, of a csv file; empty: few whole numbers are classes."""
+    """classification or regression, of a table; empty: few whole numbers are classes."""
     drop: tuple[str, ...] = ()
-    """Columns of a csv file that are left out."""
+    """Columns of a table that are left out."""
+    missing: tuple[str, ...] = later(())
+    """What stands for no value in a table, beside empty cells, NA, n/a, NaN, null, none and ?."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
@@ -186,7 +188,7 @@ class Supervised(Training[MLP]):
         data = load(
             self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed,
             holdout=self.holdout, target=self.target, task=self.task, drop=self.drop,
-            size=self.size, strict=self.strict,
+            missing=self.missing, size=self.size, strict=self.strict,
         )  # fmt: skip
         spec = data.spec
         if self.sizes and self.sizes[0] != math.prod(spec["shape"]):
