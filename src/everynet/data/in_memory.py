@@ -1,7 +1,7 @@
 """Datasets in memory: arrays of numbers, tables by columns, clips, and texts.
 
-`given` takes arrays of numpy, tensors of torch and frames of pandas; pandas is not imported: a
-frame is what has `columns`, a series what has `to_numpy`. A dataset is known by the SHA-256 of its
+`given` takes arrays of numpy, tensors of torch and frames of pandas, polars, duckdb, pyarrow and
+others, of which none is imported: a frame is what gives its columns to Arrow, or has `columns`. A dataset is known by the SHA-256 of its
 values, whichever type they were in, and recipe.json calls it `memory:SHA256`. Within `holding`,
 `load` finds it by that name.
 """
@@ -25,7 +25,7 @@ from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
 PREFIX = "memory:"
-TAKEN = "arrays of numpy or torch, a frame of pandas, or a list of texts"
+TAKEN = "arrays of numpy or torch, a frame (pandas, polars, duckdb, pyarrow), or a list of texts"
 _PIECE = 2**20  # values that are hashed at a time
 _NOTHING = frozenset({"<NA>", "NaT", "nan", "None"})
 """What Python and pandas write for no value."""
@@ -118,7 +118,10 @@ def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tup
     if isinstance(data, Tensor):
         kept = data.detach().cpu()
         return (kept.float() if str(kept.dtype) == "torch.bfloat16" else kept).numpy()
-    if hasattr(data, "columns") and hasattr(data, "__getitem__"):
+    arrow = hasattr(data, "__arrow_c_stream__")
+    if hasattr(data, "columns") and (arrow or hasattr(data, "__getitem__")):
+        return _frame(data)
+    if arrow and not hasattr(data, "__array__"):  # a reader of frames
         return _frame(data)
     if isinstance(data, list | tuple) and (unequal := _unequal(data)) is not None:
         return unequal
@@ -185,23 +188,34 @@ def summarize(x: Part) -> str:
 
 
 def _frame(frame: Any) -> Columns:  # noqa: ANN401 -- of any library
-    """The columns of a frame, by their names."""
-    names = [str(name) for name in frame.columns]
+    """The columns of a frame, by their names.
+
+    Frames of every library that speaks to Arrow come through one door; one that does not, or that
+    has objects of several types in a column, is asked for its arrays.
+    """
+    read = None
+    if hasattr(frame, "__arrow_c_stream__"):
+        from everynet.data.tables.arrow_table import read_frame  # noqa: PLC0415 -- pyarrow
+
+        read = read_frame(frame)
+    names = [name for name, *_ in read] if read is not None else [str(n) for n in frame.columns]
     if not names:
         raise UserError("data (a frame without columns) must have some")
     for name, count in Counter(names).items():
         if count > 1:
             raise UserError(f"data names column {shown(name)} twice; give each its own name")
-    columns = {str(name): frame[name] for name in frame.columns}
+    if read is None:
+        columns = [(str(name), frame[name]) for name in frame.columns]
+        read = [(name, np.asarray(c.to_numpy()), _is_category(c)) for name, c in columns]
     return Columns(
         tuple(names),
-        tuple(_cells(np.asarray(column.to_numpy()), name) for name, column in columns.items()),
-        frozenset(
-            name
-            for name, column in columns.items()
-            if str(getattr(column, "dtype", "")).lower().startswith("categor")
-        ),
+        tuple(_cells(cells, name) for name, cells, _ in read),
+        frozenset(name for name, _, category in read if category),
     )
+
+
+def _is_category(column: object) -> bool:
+    return str(getattr(column, "dtype", "")).lower().startswith("categor")
 
 
 def _cells(column: Array, name: str) -> Array:

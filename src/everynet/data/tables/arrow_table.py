@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 from jaxtyping import Float64, Shaped
 
+from everynet.data.in_memory import Array
 from everynet.data.paths import regular, unreadable
 from everynet.data.tables.cells import Cells
 from everynet.data.tables.csv_lines import MOST_COLUMNS, MOST_LINE, CsvFile
@@ -249,10 +250,10 @@ def _columns(path: Path, name: str) -> Iterator[pa.Array]:
 def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) -> Cells:
     """The cells of a column that has a type."""
     if pa.types.is_dictionary(of):
-        plain = [piece.dictionary_decode().cast(pa.string()) for piece in pieces]
+        plain = [_checked(_decoded(piece).cast(pa.string())) for piece in pieces]
         return _coded([piece.dictionary_encode() for piece in plain], "category")
-    if pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of):
-        return _coded([piece.cast(pa.string()).dictionary_encode() for piece in pieces])
+    if _is_text(of):
+        return _coded([_checked(piece.cast(pa.string())).dictionary_encode() for piece in pieces])
     date = pa.types.is_date(of) or pa.types.is_timestamp(of)
     whole = pa.types.is_integer(of) or pa.types.is_boolean(of)
     if not (date or whole or pa.types.is_floating(of) or pa.types.is_decimal(of) or of == pa.null()):
@@ -264,6 +265,21 @@ def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) ->
         at += len(piece)
     form = "date" if date else "number"
     return Cells(made, form=form, whole=whole, spelled=partial(spell, made, form, whole))
+
+
+def _is_text(of: pa.DataType) -> bool:
+    return pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of)
+
+
+def _decoded(piece: pa.DictionaryArray) -> pa.Array:
+    words = piece.dictionary.cast(pa.string()) if _is_text(piece.type.value_type) else piece.dictionary
+    return words.take(piece.indices)
+
+
+def _checked(piece: pa.Array) -> pa.Array:
+    """The piece, if all of it is UTF-8."""
+    piece.validate(full=True)
+    return piece
 
 
 def _floats(piece: pa.Array) -> Shaped[np.ndarray, " rows"]:
@@ -291,3 +307,46 @@ def spell(numbers: Float64[np.ndarray, " rows"], form: str, whole: bool) -> Cell
 def coded(cells: Sequence[str], form: str = "") -> Cells:
     """Cells that are text as codes of words."""
     return _coded([strings(cells).dictionary_encode()], form)
+
+
+# -------------------------------------------------------------------------- frames of any library
+
+
+def read_frame(frame: Any) -> list[tuple[str, Array, bool]] | None:  # noqa: ANN401 -- of any library
+    """Each column of a frame: its name, its cells, and whether it is a category.
+
+    None where Arrow cannot take it: for a frame of pandas with objects of several types.
+    """
+    try:
+        table = pa.table(frame)
+    except (pa.ArrowException, TypeError, ValueError):
+        return None
+    return [
+        (name, _array(name, column.combine_chunks()), pa.types.is_dictionary(column.type))
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+
+
+def _array(name: str, column: Any) -> Array:  # noqa: ANN401 -- Arrow
+    """Numbers, dates, or words as objects: what `Columns` holds."""
+    if isinstance(column, pa.ChunkedArray):
+        column = pa.concat_arrays(column.chunks) if column.chunks else pa.nulls(0, column.type)
+    of = column.type
+    if pa.types.is_dictionary(of):
+        return _array(name, _decoded(column))
+    if pa.types.is_integer(of) or pa.types.is_boolean(of) or pa.types.is_floating(of):
+        if pa.types.is_boolean(of) and column.null_count:
+            return np.array(["" if c is None else str(c) for c in column.to_pylist()], object)
+        if column.null_count or pa.types.is_float16(of):
+            column = column.cast(pa.float64(), safe=False)
+        plain = not column.null_count and not pa.types.is_boolean(of)
+        return column.to_numpy(zero_copy_only=plain)
+    if pa.types.is_decimal(of) or of == pa.null():
+        return to_numpy(column.cast(pa.float64()))
+    if pa.types.is_date(of) or pa.types.is_timestamp(of):
+        seconds = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64())
+        missing = to_numpy(pc.is_null(column))
+        return np.where(missing, np.datetime64("NaT", "s"), to_numpy(seconds).astype("M8[s]"))
+    if not _is_text(of):
+        raise UserError(f"{shown(name)} ({shown(of, 60)}) must hold numbers, words or dates; change its type")
+    return np.array(["" if cell is None else cell for cell in column.to_pylist()], object)
