@@ -24,7 +24,9 @@ PLAIN = {
     "colour": WORDS, "label": np.array(["yes", "no"] * (N // 2), object),
 }  # fmt: skip
 """What an old frame gives: arrays by their names."""
-ARROW = pa.table({name: cells if cells.dtype.kind != "O" else list(cells) for name, cells in PLAIN.items()})
+ARROW = pa.table(
+    {name: cells if cells.dtype.kind != "O" else list(cells) for name, cells in PLAIN.items()}
+)
 LIBRARIES = {
     "pandas": pd.DataFrame(PLAIN),
     "polars": pl.from_arrow(ARROW),
@@ -74,7 +76,9 @@ def test_categories_are_such_in_every_library():
 
 def test_objects_of_several_types_are_words():
     mixed = pd.DataFrame({"a": [1, "x", None, 2.5] * 15, "y": [0, 1] * 30})
-    assert given(mixed).digest == given(Frame({name: mixed[name].to_numpy() for name in mixed})).digest
+    assert (
+        given(mixed).digest == given(Frame({name: mixed[name].to_numpy() for name in mixed})).digest
+    )
 
 
 def test_missing_whole_numbers_and_truths():
@@ -92,7 +96,10 @@ def test_missing_whole_numbers_and_truths():
     [
         (pa.table({"a": [[1], [2]]}), r"a \(list<.*\) must hold numbers, words or dates; change"),
         (pl.DataFrame({"a": [{"b": 1}]}), r"a \(struct<b.*\) must hold numbers, words or dates"),
-        (pa.table([[1], [2]], names=["a", "a"]), "data names column a twice; give each its own name"),
+        (
+            pa.table([[1], [2]], names=["a", "a"]),
+            "data names column a twice; give each its own name",
+        ),
         (pa.table({}), r"data \(a frame without columns\) must have some"),
     ],
 )

@@ -224,7 +224,10 @@ def test_what_is_made_comes_back_in_the_units_of_the_data():
     [
         ((X, Y, Y), r"data \(a tuple of 3\) must be \(X, y\), or X alone"),
         ((X, Y[:5]), r"y \(int64 of shape \(5,\)\) must hold one value for each row of X \(fl"),
-        ((X, 3), r"data \(of type int\) must be arrays of numpy or torch, a frame \(pandas, polars"),
+        (
+            (X, 3),
+            r"data \(of type int\) must be arrays of numpy or torch, a frame \(pandas, polars",
+        ),
         ((np.float64(3), Y), r"X \(float64 of shape \(\)\) must hold a value for each row"),
         ([[1, 2], [3]], r"data \(rows of unequal length\) must be a table or images; \(X, y\) "),
         (

@@ -282,5 +282,3 @@ def _value(cell, treatment):
         value = _of_comma(cell)
         return value if math.isfinite(value) else None
     return float(cell) if is_number(cell) and math.isfinite(float(cell)) else None
-
-

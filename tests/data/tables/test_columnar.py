@@ -108,7 +108,10 @@ def bad_files(folder):
     yield folder / "nested.parquet", None, r"column a \(list<.*\) must hold numbers, words or dates"
     write(folder / "infinite.parquet", pa.table({"a": [1.0, np.inf] * 9, "y": ["x", "z"] * 9}))
     yield folder / "infinite.parquet", None, r"row 1, column a \(inf\) must be a finite number"
-    write(folder / "none.parquet", pa.table({"a": pa.array([], pa.int8()), "y": pa.array([], pa.int8())}))
+    write(
+        folder / "none.parquet",
+        pa.table({"a": pa.array([], pa.int8()), "y": pa.array([], pa.int8())}),
+    )
     yield folder / "none.parquet", None, "must have rows below its header"
 
 
@@ -167,9 +170,13 @@ assert not {f"everynet.data.tables.{name}" for name in ("words", "arrow_table")}
 
 
 def test_pyarrow_is_imported_by_tables_alone(tmp_path):
-    rows = [f"{k},{k % 3}.5,2024-01-{1 + k % 28:02},w{k % 2},{k} %,{'ab'[k % 2]}" for k in range(60)]
+    rows = [
+        f"{k},{k % 3}.5,2024-01-{1 + k % 28:02},w{k % 2},{k} %,{'ab'[k % 2]}" for k in range(60)
+    ]
     (tmp_path / "a.csv").write_text("a,b,c,d,e,y\n" + "\n".join(rows))
-    np.savez(tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(40, 2)), y=np.arange(40) % 2)
+    np.savez(
+        tmp_path / "a.npz", x=np.random.default_rng(0).normal(size=(40, 2)), y=np.arange(40) % 2
+    )
     files = [str(tmp_path / name) for name in ("a.csv", "a.npz")]
     subprocess.run([sys.executable, "-c", NOTHING_BUT_TABLES, *files], check=True)
     subprocess.run([sys.executable, "-c", BUILT_IN], check=True)

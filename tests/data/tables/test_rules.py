@@ -57,9 +57,13 @@ def outcome(rules, path, names):
 def same(first, second):
     if isinstance(first, str):
         return isinstance(second, str) and second.count(first) == 1
-    return not isinstance(second, str) and first[0] == second[0] and all(
-        a[1] == b[1] and np.array_equal(a[0], b[0], equal_nan=True)
-        for a, b in zip(first[1], second[1], strict=True)
+    return (
+        not isinstance(second, str)
+        and first[0] == second[0]
+        and all(
+            a[1] == b[1] and np.array_equal(a[0], b[0], equal_nan=True)
+            for a, b in zip(first[1], second[1], strict=True)
+        )
     )
 
 

@@ -126,7 +126,9 @@ def test_all_faults_are_listed_by_check_and_counted_by_a_run(tmp_path):
         "column a (big)", "column b (wide)", "column c (soon)",
     ]  # fmt: skip
     assert str(report).count("\nrefused    ") == 3
-    with pytest.raises(UserError, match=r"drop=a; and 2 more: everynet data check \S+ target=\.\.\."):
+    with pytest.raises(
+        UserError, match=r"drop=a; and 2 more: everynet data check \S+ target=\.\.\."
+    ):
         read(path, "y")
 
 
@@ -151,7 +153,10 @@ def test_every_column_is_described(tmp_path):
         "y: the target, one of 2 classes",
     ]
     wide = ";".join(f"c{k}" for k in range(90))
-    path.write_text(f"{wide};y\n" + "".join(";".join([str(r * r)] * 90) + f";{'xy'[r % 2]}\n" for r in range(40)))
+    path.write_text(
+        f"{wide};y\n"
+        + "".join(";".join([str(r * r)] * 90) + f";{'xy'[r % 2]}\n" for r in range(40))
+    )
     assert "column     and 31 more" in str(check(path, target="y"))
 
 
@@ -199,7 +204,9 @@ def test_sentences_may_be_classes(tmp_path):
 # ------------------------------------------------------------------------------------ other files
 
 
-@pytest.mark.parametrize(("name", "separator"), [("a.csv.gz", ";"), ("a.tsv", "\t"), ("a.tsv.gz", "\t")])
+@pytest.mark.parametrize(
+    ("name", "separator"), [("a.csv.gz", ";"), ("a.tsv", "\t"), ("a.tsv.gz", "\t")]
+)
 def test_packed_files_and_tabs(tmp_path, name, separator):
     path = table(tmp_path / "a.csv", [f"{k}.5" for k in range(60)])
     wanted = read(path, "y")

@@ -256,7 +256,9 @@ def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) ->
         return _coded([_checked(piece.cast(pa.string())).dictionary_encode() for piece in pieces])
     date = pa.types.is_date(of) or pa.types.is_timestamp(of)
     whole = pa.types.is_integer(of) or pa.types.is_boolean(of)
-    if not (date or whole or pa.types.is_floating(of) or pa.types.is_decimal(of) or of == pa.null()):
+    if not (
+        date or whole or pa.types.is_floating(of) or pa.types.is_decimal(of) or of == pa.null()
+    ):
         fault = f"{place} ({shown(of, 60)}) must hold numbers, words or dates; change its type"
         return Cells(np.zeros(0), fault=fault)
     made, at = np.empty(rows), 0
@@ -272,7 +274,9 @@ def _is_text(of: pa.DataType) -> bool:
 
 
 def _decoded(piece: pa.DictionaryArray) -> pa.Array:
-    words = piece.dictionary.cast(pa.string()) if _is_text(piece.type.value_type) else piece.dictionary
+    words = (
+        piece.dictionary.cast(pa.string()) if _is_text(piece.type.value_type) else piece.dictionary
+    )
     return words.take(piece.indices)
 
 
@@ -348,5 +352,7 @@ def _array(name: str, column: Any) -> Array:  # noqa: ANN401 -- Arrow
         missing = to_numpy(pc.is_null(column))
         return np.where(missing, np.datetime64("NaT", "s"), to_numpy(seconds).astype("M8[s]"))
     if not _is_text(of):
-        raise UserError(f"{shown(name)} ({shown(of, 60)}) must hold numbers, words or dates; change its type")
+        raise UserError(
+            f"{shown(name)} ({shown(of, 60)}) must hold numbers, words or dates; change its type"
+        )
     return np.array(["" if cell is None else cell for cell in column.to_pylist()], object)

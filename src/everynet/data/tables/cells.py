@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -138,8 +138,12 @@ def survey(file: Source, names: Sequence[str], marks: Sequence[str] = ()) -> lis
 
     `marks` stand for no value, beside those that always do.
     """
-    read = file.cells(names)
-    found = {name: _Column(file, name, read[name], marks) for name in names}
+    together = [[name] for name in names] if file.stored else [[*names]]
+    found = {
+        name: _Column(file, name, cells, marks)
+        for some in together
+        for name, cells in file.cells(some).items()
+    }
     of_commas = any(column.of_commas for column in found.values())  # a file is written in one way
     if of_commas:  # then a point may stand between thousands
         pointed = [n for n, c in found.items() if c.words is None and not c.cells.whole]
@@ -168,6 +172,7 @@ class _Column:
             self.filled = 0
         elif cells.numbers is not None:
             self.filled = int(np.count_nonzero(~np.isnan(cells.numbers)))
+            self.cells = replace(cells, numbers=None, spelled=None)  # they may be many
         else:
             self.words = _words(cells, marks)
             self.counts = np.where(self.words.missing, 0, cells.counts)
@@ -346,7 +351,9 @@ def _parse(
         values = _numbers(words, treatment)
         wrong = np.append(np.isnan(values) & ~words.missing, False)[codes]
         what = f"number with {treatment['sign']}" if "sign" in treatment else form
-        _refuse(file, name, wrong, lambda row: _unlike(words.cells[codes[row]].as_py(), what), faults)
+        _refuse(
+            file, name, wrong, lambda row: _unlike(words.cells[codes[row]].as_py(), what), faults
+        )
         numbers = np.append(values, math.nan)[codes]
     if "median" in treatment and treatment["median"] is None:
         empty = " is empty; fill it in or leave the row out"

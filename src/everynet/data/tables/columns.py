@@ -12,6 +12,7 @@ is, and what its cells are, is found in `cells.py`.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
@@ -30,6 +31,7 @@ MOST_VALUES = 50
 """The commonest values of a category that are told apart."""
 RARE = 3
 """A value in fewer training rows than this is one of the others."""
+_AT_ONCE = 2**18  # rows that are treated together
 _FEW = 3
 """So many values of a category are named where it is described."""
 OTHER, UNSAID = "other", "missing"
@@ -137,19 +139,32 @@ def apply_to_parts(
     left = (values.pop(0) for _ in treatments)
     for at, made in enumerate(chain.from_iterable(map(_made, treatments, left))):
         if large:
-            train = made[rows["train"]].astype(np.float64)
-            moments[:, at] = _moments(train)
-            made = (made - moments[0, at]) / moments[1, at]  # noqa: PLW2901 -- as it is held
+            moments[:, at] = _moments(made, rows["train"])
         for part, chosen in rows.items():
-            parts[part][:, at] = made[chosen]
+            for some in _some(len(chosen)):
+                cells = made[chosen[some]]
+                parts[part][some, at] = (
+                    (cells - moments[0, at]) / moments[1, at] if large else cells
+                )
     return parts, (moments[0].tolist(), moments[1].tolist()) if large else None
 
 
-def _moments(train: Float64[np.ndarray, " train"]) -> tuple[float, float]:
+def _some(rows: int) -> Iterator[slice]:
+    """All rows, some at a time, so that a piece of them takes little memory."""
+    return (slice(start, start + _AT_ONCE) for start in range(0, rows, _AT_ONCE))
+
+
+def _moments(
+    column: Shaped[np.ndarray, " rows"], train: Int64[np.ndarray, " train"]
+) -> tuple[float, float]:
     """The mean and the deviation of a column; 1 in the place of 0, where it never changes."""
-    if (train == train[0]).all():
-        return float(train[0]), 1.0
-    return float(train.mean()), float(train.std())
+    first = float(column[train[0]])
+    pieces = [train[some] for some in _some(len(train))]
+    if all((column[piece] == first).all() for piece in pieces):
+        return first, 1.0
+    mean = sum(float((column[piece] - first).sum()) for piece in pieces) / len(train) + first
+    square = sum(float(((column[piece] - mean) ** 2).sum()) for piece in pieces)
+    return mean, math.sqrt(square / len(train))
 
 
 def _made(treatment: Treatment, column: Values) -> Iterator[Shaped[np.ndarray, " rows"]]:

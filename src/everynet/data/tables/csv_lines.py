@@ -176,7 +176,9 @@ def _read(path: Path) -> Iterator[bytes]:
         while piece := stream.read(_PIECE):
             size += len(piece)
             if size > RATIO_FROM and size > MOST_RATIO * packed:
-                raise UserError(f"{shown(path)} would unpack to {size:,} bytes or more from {packed:,}")
+                raise UserError(
+                    f"{shown(path)} would unpack to {size:,} bytes or more from {packed:,}"
+                )
             yield piece
 
 

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 COLUMNAR = (".parquet", ".feather", ".arrow")
 MOST_CLASSES = 50
+_SOME = 2**18  # rows that are looked at together, to take little memory
 TASKS = ("classification", "regression")
 DENSITY = "density"
 """The task of recipes that learn how rows are distributed; a person never sets it."""
@@ -176,7 +177,9 @@ def _samples(
     x, moments = forms.apply_to_parts(kept, values, {p: r.numpy() for p, r in rows.items()})
     return Samples(
         name=shown(file.path),
-        parts={part: (torch.from_numpy(x[part]), answers.y[chosen]) for part, chosen in which.items()},
+        parts={
+            part: (torch.from_numpy(x[part]), answers.y[chosen]) for part, chosen in which.items()
+        },
         digest=digest,
         split=_SPLITS["regression" if task == DENSITY else task],
         classes=answers.classes,
@@ -335,7 +338,9 @@ def _answers(file: Source, found: Treatment, values: Values, task: str) -> Answe
     word = found["form"] in ("category", "text")
     missing = given < 0 if word else np.isnan(given)
     if missing.all():
-        raise UserError(f"{place} is empty in every row, and it is to be learned; name another target")
+        raise UserError(
+            f"{place} is empty in every row, and it is to be learned; name another target"
+        )
     rows, remarks = np.flatnonzero(~missing), []
     if len(rows) < len(given):
         (first,) = file.places([int(missing.argmax())])
@@ -368,17 +373,20 @@ def _numbers(
     real = not task and (not whole or _written_real(file, found["name"], found.get("marks", ())))
     if task == TASKS[1] or real:
         return torch.from_numpy(given), ()
-    kinds, codes = np.unique(given, return_inverse=True)
-    few = len(kinds) <= MOST_CLASSES
+    kinds = np.zeros(0)
+    for start in range(0, len(given), _SOME):
+        kinds = np.union1d(kinds, given[start : start + _SOME])
+        if not (few := len(kinds) <= MOST_CLASSES):
+            break
     if task == TASKS[0] and not few:
         raise UserError(
-            f"{place} holds {len(kinds):,} different numbers, too many to be classes; "
+            f"{place} holds {len(np.unique(given)):,} different numbers, too many to be classes; "
             "task=regression learns the number"
         )
     if not few:
         return torch.from_numpy(given), ()
     words = [str(int(kind)) if whole else repr(float(kind)) for kind in kinds]
-    return torch.from_numpy(codes.astype(np.int64)), tuple(words)
+    return torch.from_numpy(np.searchsorted(kinds, given)), tuple(words)
 
 
 def _ranked(order: Sequence[int]) -> Shaped[Tensor, " codes"]:

@@ -43,6 +43,7 @@ _SIGNED = (
     rf"\s*(?P<after>(?:%|{_CURRENCY})?)"
 )
 
+
 class Words:
     """The different words of a column, each an array of its own length over them."""
 
@@ -139,11 +140,14 @@ class Words:
     def signs(self) -> tuple[Shaped[np.ndarray, " words"], Words]:
         """The sign of each word that is a number with one, else an empty word; and the numbers."""
         found = pc.extract_regex(self._plain, _whole(_SIGNED))
-        before, after = (pc.fill_null(pc.struct_field(found, n), _NONE) for n in ("before", "after"))
+        before, after = (
+            pc.fill_null(pc.struct_field(found, n), _NONE) for n in ("before", "after")
+        )
         alone = _truths(pc.equal(before, _NONE)) ^ _truths(pc.equal(after, _NONE))
         signs = pc.binary_join_element_wise(before, after, _NONE)
         numbers = pc.binary_join_element_wise(
-            *(pc.fill_null(pc.struct_field(found, name), _NONE) for name in ("minus", "number")), _NONE
+            *(pc.fill_null(pc.struct_field(found, name), _NONE) for name in ("minus", "number")),
+            _NONE,
         )
         numbers = pc.if_else(mask(alone), numbers, _NONE)
         return np.where(alone, np.array(signs.to_pylist(), object), ""), Words(numbers)
@@ -175,7 +179,9 @@ def to_numpy(column: Any) -> Shaped[np.ndarray, " rows"]:  # noqa: ANN401 -- Arr
         start = column.offset * kind.itemsize
         values = np.frombuffer(content, kind, len(column), start)
         nothing = math.nan if kind.kind == "f" else -1
-    return np.where(bits(there), values, values.dtype.type(nothing)) if column.null_count else values
+    return (
+        np.where(bits(there), values, values.dtype.type(nothing)) if column.null_count else values
+    )
 
 
 def strings(cells: Sequence[str]) -> pa.StringArray:

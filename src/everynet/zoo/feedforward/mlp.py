@@ -367,8 +367,9 @@ def _in_target_units(values: Float[Tensor, " batch"], spec: Spec) -> Float[Tenso
 
 def _answers(model: MLP, data: Data) -> tuple[Tensor, Tensor, Tensor]:
     """Samples of the validation split, their targets and the outputs of the network."""
-    x, t = (torch.cat(parts) for parts in zip(*data.valid, strict=True))
-    return x, t, model(x)
+    answers = ((x, t, model(x)) for x, t in data.valid)  # all at once would fill the memory
+    x, t, z = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    return x, t, z
 
 
 def _plane(data: Data) -> bool:
