@@ -1,9 +1,9 @@
 """Datasets in memory: arrays of numbers, tables by columns, clips, and texts.
 
 `given` takes arrays of numpy, tensors of torch and frames of pandas, polars, duckdb, pyarrow and
-others, of which none is imported: a frame is what gives its columns to Arrow, or has `columns`. A dataset is known by the SHA-256 of its
-values, whichever type they were in, and recipe.json calls it `memory:SHA256`. Within `holding`,
-`load` finds it by that name.
+others, of which none is imported: a frame is what gives its columns to Arrow, or has `columns`. A
+dataset is known by the SHA-256 of its values, whichever type they were in, and recipe.json calls it
+`memory:SHA256`. Within `holding`, `load` finds it by that name.
 """
 
 from __future__ import annotations
@@ -118,10 +118,7 @@ def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tup
     if isinstance(data, Tensor):
         kept = data.detach().cpu()
         return (kept.float() if str(kept.dtype) == "torch.bfloat16" else kept).numpy()
-    arrow = hasattr(data, "__arrow_c_stream__")
-    if hasattr(data, "columns") and (arrow or hasattr(data, "__getitem__")):
-        return _frame(data)
-    if arrow and not hasattr(data, "__array__"):  # a reader of frames
+    if _is_frame(data):
         return _frame(data)
     if isinstance(data, list | tuple) and (unequal := _unequal(data)) is not None:
         return unequal
@@ -185,6 +182,14 @@ def summarize(x: Part) -> str:
     if isinstance(x, Unequal):
         return f"{len(x):,} arrays of unequal length"
     return f"{x.dtype} of shape {x.shape}"
+
+
+def _is_frame(data: object) -> bool:
+    """Whether it has columns: a frame, or a reader of frames, which Arrow alone can read."""
+    arrow = hasattr(data, "__arrow_c_stream__")
+    if hasattr(data, "columns"):
+        return arrow or hasattr(data, "__getitem__")
+    return arrow and not hasattr(data, "__array__")
 
 
 def _frame(frame: Any) -> Columns:  # noqa: ANN401 -- of any library

@@ -61,7 +61,7 @@ class Samples:
     described: tuple[str, ...] = ()
     """What each column of a table is and what becomes of it, in words."""
     moments: tuple[list[float], list[float]] | None = None
-    """The means and deviations of columns that are standardised already; None where they are not."""
+    """The means and deviations of columns that are standardised already; None: they are not."""
     facts: Mapping[str, str] = field(default_factory=dict)
     """What else is worth saying of the files, by name."""
     remarks: tuple[str, ...] = ()

@@ -41,8 +41,8 @@ def _turn(x: np.uint32, by: int) -> np.uint32:
 def _digest_rows(
     rows: Int64[np.ndarray, " rows"],
     prefix: UInt8[np.ndarray, " prefix"],
-    begin: UInt32[np.ndarray, "8"],
-    rounds: UInt32[np.ndarray, "64"],
+    begin: UInt32[np.ndarray, 8],
+    rounds: UInt32[np.ndarray, 64],
     found: UInt64[np.ndarray, " rows"],
 ) -> None:
     block, w, digits = np.zeros(64, np.uint8), np.zeros(64, np.uint32), np.zeros(20, np.uint8)

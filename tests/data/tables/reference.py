@@ -1,6 +1,5 @@
 """The rules of tables written cell by cell, without Arrow: the reference of a property test."""
 
-import csv
 import math
 import re
 from collections import Counter
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from everynet.data.tables.csv_lines import is_number, open_csv, _lines
+from everynet.data.tables.csv_lines import _lines, is_number
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 

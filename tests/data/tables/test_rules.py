@@ -30,13 +30,20 @@ numbers = st.one_of(
     st.floats(0, 1e7).map(lambda x: f"{x:,.0f}".replace(",", ".")),
 )
 dates = st.dates().map(str) | st.dates().map(lambda day: f"{day.day}.{day.month}.{day.year:04}")
+small = st.integers(0, 99).map(str)
 words = st.text(st.characters(blacklist_categories=("Cs", "Cc")), max_size=6)
+
+
+def mixed(cell, other, count):
+    return [cell] * (9 - count) + [other] * count + [cell] * 3
+
+
 columns = st.one_of(
     *(st.lists(st.one_of(kind, st.sampled_from(ODD[:7])), min_size=12, max_size=12)
-      for kind in (numbers, dates, words, st.sampled_from(["red", "blue"]), st.integers(0, 99).map(str))),
+      for kind in (numbers, dates, words, st.sampled_from(["red", "blue"]), small)),
     st.lists(st.sampled_from(ODD), min_size=12, max_size=12),
-    st.tuples(st.sampled_from(ODD), st.sampled_from(ODD)).map(lambda two: [two[0]] * 9 + [two[1]] * 3),
-    st.tuples(numbers, st.sampled_from(ODD)).map(lambda two: [two[0]] * 5 + [two[1]] + [two[0]] * 6),
+    st.tuples(st.sampled_from(ODD), st.sampled_from(ODD)).map(lambda two: mixed(*two, 3)),
+    st.tuples(numbers, st.sampled_from(ODD)).map(lambda two: mixed(*two, 1)),
 )  # fmt: skip
 tables = st.lists(columns, min_size=2, max_size=4)
 

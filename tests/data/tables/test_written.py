@@ -122,7 +122,8 @@ def test_all_faults_are_listed_by_check_and_counted_by_a_run(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a;b;c;y\n" + "\n".join(rows))
     report = check(path, target="y")
-    assert [line.split(" must")[0].split(", ")[-1] for line in [report.refused, *report.faults]] == [
+    said = [line.split(" must")[0].split(", ")[-1] for line in [report.refused, *report.faults]]
+    assert said == [
         "column a (big)", "column b (wide)", "column c (soon)",
     ]  # fmt: skip
     assert str(report).count("\nrefused    ") == 3
@@ -134,7 +135,8 @@ def test_all_faults_are_listed_by_check_and_counted_by_a_run(tmp_path):
 
 def test_every_column_is_described(tmp_path):
     rows = [
-        f"{k * k};{'' if k % 9 == 0 else k}.5;2024-01-{1 + k % 28:02};t{k % 12};u{k};;z;{'xy'[k % 2]}"
+        f"{k * k};{'' if k % 9 == 0 else k}.5;2024-01-{1 + k % 28:02};t{k % 12};u{k};;z;"
+        f"{'xy'[k % 2]}"
         for k in range(60)
     ]
     path = tmp_path / "a.csv"
@@ -185,7 +187,8 @@ def test_free_text_is_learned_as_words(tmp_path):
     assert len(raw.features) in (BUCKETS, BUCKETS + 1)
     assert raw.features[0] == "a words 0"
     assert raw.remarks == (
-        "column a is of sentences, which are learned as counts of their words; drop=a leaves it out",
+        "column a is of sentences, which are learned as counts of their words; drop=a leaves it "
+        "out",
     )
     assert raw.facts["columns"] == "1 texts"
     spec = load(path, kind="table", batch_size=4, target="y").spec

@@ -25,7 +25,7 @@ from jaxtyping import Float64, Shaped
 from everynet.data.in_memory import Array
 from everynet.data.paths import regular, unreadable
 from everynet.data.tables.cells import Cells
-from everynet.data.tables.csv_lines import MOST_COLUMNS, MOST_LINE, CsvFile
+from everynet.data.tables.csv_lines import MOST_COLUMNS, CsvFile
 from everynet.data.tables.npz import MOST_RATIO, RATIO_FROM
 from everynet.data.tables.words import MISSING, strings, to_numpy
 from everynet.system.errors import UserError
@@ -113,7 +113,7 @@ def _read_csv(
 
 
 def _plain(column: pa.Array) -> Float64[np.ndarray, " rows"] | None:
-    """Cells as numbers with decimal points, NaN where nothing is; None where one is something else."""
+    """Cells as numbers with decimal points, NaN where nothing is; None where one is no number."""
     try:
         read = to_numpy(column.cast(pa.float64()))
     except pa.ArrowInvalid:
@@ -270,7 +270,8 @@ def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) ->
 
 
 def _is_text(of: pa.DataType) -> bool:
-    return pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of)
+    text = pa.types.is_string(of) or pa.types.is_large_string(of) or pa.types.is_string_view(of)
+    return bool(text)
 
 
 def _decoded(piece: pa.DictionaryArray) -> pa.Array:
@@ -303,7 +304,7 @@ def spell(numbers: Float64[np.ndarray, " rows"], form: str, whole: bool) -> Cell
     if form == "date":
         words = [str(one) for one in different.astype("M8[s]")]
     else:
-        words = [str(int(one)) if whole and one == one else str(one) for one in different.tolist()]
+        words = [str(int(n)) if whole and math.isfinite(n) else str(n) for n in different.tolist()]
     words = ["" if word in ("nan", "NaT") else word for word in words]
     return Cells(codes=codes.astype(np.int32), words=strings(words))
 
@@ -344,7 +345,8 @@ def _array(name: str, column: Any) -> Array:  # noqa: ANN401 -- Arrow
         if column.null_count or pa.types.is_float16(of):
             column = column.cast(pa.float64(), safe=False)
         plain = not column.null_count and not pa.types.is_boolean(of)
-        return column.to_numpy(zero_copy_only=plain)
+        numbers: Array = column.to_numpy(zero_copy_only=plain)
+        return numbers
     if pa.types.is_decimal(of) or of == pa.null():
         return to_numpy(column.cast(pa.float64()))
     if pa.types.is_date(of) or pa.types.is_timestamp(of):

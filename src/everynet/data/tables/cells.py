@@ -56,7 +56,8 @@ class Cells:
     """Why the column cannot be read; empty where it can."""
 
     def __len__(self) -> int:
-        return len(self.codes if self.numbers is None else self.numbers)
+        held = self.codes if self.numbers is None else self.numbers
+        return 0 if held is None else len(held)
 
     @cached_property
     def counts(self) -> Int64[np.ndarray, " words"]:
@@ -206,7 +207,7 @@ class _Column:
     def leave_out(self) -> str:
         return f", or the column out with drop={shown(self.name)}"
 
-    def form(self, of_commas: bool) -> Treatment:
+    def form(self, of_commas: bool) -> Treatment:  # noqa: PLR0911 -- one for each form
         """What it is; `of_commas` where some column of the file plainly has decimal commas."""
         if self.cells.fault:
             raise UserError(self.cells.fault + self.leave_out)
@@ -346,6 +347,7 @@ def _parse(
     else:
         cells = cells.spelled() if cells.spelled is not None else cells
         words, codes = _words(cells, marks), cells.codes
+        assert codes is not None
         if form in ("category", "text"):
             return _categories(words, cells)
         values = _numbers(words, treatment)

@@ -293,7 +293,8 @@ def _becomes(treatment: Treatment) -> str:
     if treatment["form"] == "number":
         return f"a number{flag}"
     if treatment["form"] == "date":
-        return f"{count - bool(flag)} numbers: year, month, weekday{', hour' * treatment['time']}{flag}"
+        hour = ", hour" * treatment["time"]
+        return f"{count - bool(flag)} numbers: year, month, weekday{hour}{flag}"
     if treatment["form"] == "text":
         return f"{len(treatment['idf'])} weighed counts of words"
     return f"{count} {'column' if count == 1 else 'columns'} of 0 and 1"

@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -158,11 +158,12 @@ def open_csv(path: Path) -> CsvFile:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+def _unpacked(path: Path) -> Iterator[gzip.GzipFile | io.BufferedReader]:
     """The bytes of a file, or of what a `.gz` holds."""
     try:
-        with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as stream:
-            yield stream
+        with path.open("rb") as stream:
+            packed = path.suffix.lower() == ".gz"
+            yield gzip.GzipFile(fileobj=stream) if packed else stream
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise UserError(f"{shown(path)} is damaged or no gzip file: {shown(error, 120)}") from None
     except OSError as error:

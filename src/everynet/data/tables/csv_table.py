@@ -31,8 +31,8 @@ from everynet.data.split import (
     stratified,
 )
 from everynet.data.tables import columns as forms
-from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.cells import Source
+from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import CsvFile, open_csv
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
@@ -63,7 +63,7 @@ def open_table(path: Path) -> CsvFile | ArrowFile:
     return open_csv(path)
 
 
-def read(
+def read(  # noqa: PLR0917 -- the options of a table
     path: Path,
     target: str,
     task: str = "",
@@ -109,8 +109,8 @@ def make_samples(
     answers = _answers(file, found.pop(), values.pop(), task)
     if not answers.classes and bool((answers.y == answers.y[0]).all()):
         raise UserError(
-            f"{shown(path)}: column {shown(target)} is {answers.y[0].item():g} in every row, so that "
-            "nothing can be learned of it; name another target"
+            f"{shown(path)}: column {shown(target)} is {answers.y[0].item():g} in every row, so "
+            "that nothing can be learned of it; name another target"
         )
     guessed = not task
     task = "classification" if answers.classes else "regression"
@@ -158,7 +158,7 @@ def _learn(
     return kept, [v for t, v in zip(found, values, strict=True) if t["name"] in names]
 
 
-def _samples(
+def _samples(  # noqa: PLR0917 -- all that is known of a table
     file: Source,
     found: Sequence[Treatment],
     kept: list[Treatment],

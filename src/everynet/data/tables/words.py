@@ -106,17 +106,22 @@ class Words:
         """Numbers with a comma that cannot be one of thousands."""
         with_comma = _truths(pc.match_substring(self._plain, ","))
         thousands = _matches(self._plain, _whole(_THOUSANDS))
-        return with_comma & ~np.isnan(self.commas) & ~thousands
+        plain: Bool[np.ndarray, " words"] = with_comma & ~np.isnan(self.commas) & ~thousands
+        return plain
 
     @property
     def pointed(self) -> Bool[np.ndarray, " words"]:
         """Numbers with a point, of a fraction or of thousands."""
-        return _truths(pc.match_substring(self._plain, ".")) & ~np.isnan(self.points)
+        with_point = _truths(pc.match_substring(self._plain, "."))
+        pointed: Bool[np.ndarray, " words"] = with_point & ~np.isnan(self.points)
+        return pointed
 
     @property
     def plain_points(self) -> Bool[np.ndarray, " words"]:
         """Numbers with a point that cannot be one of thousands."""
-        return self.pointed & ~_matches(self._plain, _whole(_POINTS_OF_THOUSANDS))
+        thousands = _matches(self._plain, _whole(_POINTS_OF_THOUSANDS))
+        plain: Bool[np.ndarray, " words"] = self.pointed & ~thousands
+        return plain
 
     @cached_property
     def dates(self) -> dict[str, Float64[np.ndarray, " words"]]:
@@ -131,7 +136,8 @@ class Words:
         year_first = _truths(pc.not_equal(pc.struct_field(found, "y"), _NONE))
         made = {}
         for order, names in ORDERS.items():
-            seconds = _seconds(*(parts[name] for name in names), parts)
+            year, month, day = (parts[name] for name in names)
+            seconds = _seconds(year, month, day, parts)
             fits = year_first == (order == "ymd")
             made[order] = self._spread(places[of_form], np.where(fits, seconds, np.nan))
         return made
@@ -172,6 +178,7 @@ def to_numpy(column: Any) -> Shaped[np.ndarray, " rows"]:  # noqa: ANN401 -- Arr
         return unpacked[column.offset :].astype(bool)
 
     values: Shaped[np.ndarray, " rows"]
+    nothing: float
     if pa.types.is_boolean(column.type):
         values, nothing = bits(content), False
     else:
@@ -198,6 +205,7 @@ _NONE, _ZERO = strings(["", "0"])
 
 
 def mask(marked: Bool[np.ndarray, " words"]) -> pa.BooleanArray:
+    """Truths as an array of Arrow."""
     bits = pa.py_buffer(np.packbits(marked, bitorder="little"))
     return pa.Array.from_buffers(pa.bool_(), len(marked), [None, bits])
 
