@@ -18,7 +18,7 @@ from everynet.recipes.recipe import NUMBERS, Fitting, require_returned
 from everynet.recipes.state import M, State, X
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
-from everynet.system.memory import keep_freed_memory
+from everynet.system.memory import give_back_holes, keep_freed_memory
 from everynet.system.seeds import generator, mix, random_state_kept, seed_all
 from everynet.system.user_files import line_of_method
 from everynet.training.device import Setup, choose, computing, threads_for
@@ -29,6 +29,7 @@ from everynet.training.start import Start
 
 INITIAL, EVALUATION, PICTURES = 0, 1, 2  # seeds of what happens outside an update
 TEST, FINAL = 5, 6  # of the test split and of `final`: those of `valid` have chosen the weights
+_BATCHES = 64  # of an evaluation, after which free memory goes back to the system
 VALUES = "a dict of tensors by name, such as {'loss': loss}"
 """What metrics of a batch are: a value for each row, or one for all of them."""
 
@@ -154,7 +155,9 @@ def measure(
     values: dict[str, list[Tensor]] = {}
     with random_state_kept(), evaluating(model), setup.autocast():
         seed_all(setup.device, recipe.seed, purpose)
-        for batch in _at_least_one(batches):
+        for number, batch in enumerate(_at_least_one(batches), 1):
+            if number % _BATCHES == 0:
+                give_back_holes()  # which what is kept of each batch leaves between large tensors
             found = getattr(recipe, method)(model, setup.place(batch, images=images))
             require_returned(recipe, method, found, Mapping, VALUES, of=Tensor)
             for name, value in found.items():
