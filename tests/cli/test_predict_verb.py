@@ -340,3 +340,38 @@ def test_runs_that_do_not_predict(refused, call):
     line = refused("predict", out.strip(), "a.csv", "--file", str(MINE))
     assert line == "average does not predict from files"
     assert refused("predict", "none", "a.csv").startswith("there is no run folder none")
+
+
+def test_bad_rows_between_good_ones(call, flowers, tmp_path):
+    """Each gets its error in its place, with its line; the others their answers."""
+    names = flowers[1].split(",")
+    rows = [*ROWS, *ROWS]
+    for row, cell in ((1, "big"), (4, "1e400")):
+        rows[row] = ",".join([cell, *rows[row].split(",")[1:]])
+    path = tmp_path / "a.csv"
+    lines = [f"row_id,{flowers[1]}", *(f"r{k},{row}" for k, row in enumerate(rows))]
+    path.write_text("\n".join(lines) + "\n")
+    code, out, error = call("predict", str(flowers[0]), str(path), "--file", str(MINE))
+    found = answers(out)
+    assert code == 2
+    assert [row["id"] for row in found] == [f"r{k}" for k in range(6)]
+    assert [row.get("class") for row in found] == [
+        "setosa", None, "virginica", "setosa", None, "virginica",
+    ]  # fmt: skip
+    column = f"column {names[0]}"
+    said = "must be a number, as others of its column are; leave it empty where none is known"
+    assert found[1]["error"] == f"{path}: line 3, {column} (big) {said}"
+    assert found[4]["error"] == f"{path}: line 6, {column} (1e400) must be a finite number"
+    assert error == (
+        f"everynet: 2 of 6 inputs cannot be read; the first: {found[1]['error']}\n"
+    )
+
+
+def test_python_refuses_a_file_with_a_bad_row(flowers, tmp_path):
+    import everynet
+    from everynet.system.errors import UserError
+
+    path = tmp_path / "a.csv"
+    path.write_text(f"{flowers[1]}\n{ROWS[0]}\nbig,{ROWS[0].partition(',')[2]}\n")
+    with pytest.raises(UserError, match=r"line 3, column .* \(big\) must be a number"):
+        everynet.trained(flowers[0], find(f"{MINE}:flowers")).predict([str(path)])

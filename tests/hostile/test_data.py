@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from everynet.cli import main
+from everynet.data import kinds
 from everynet.data.download import package_index as index
 from everynet.data.images import decoded_cache as decoded
 from everynet.data.tables import arrays, csv_lines, csv_table, npz
+from everynet.recipes.catalog import find
+from everynet.runs.folder import explaining_misfit
 from everynet.runs.job import Job
 from everynet.system import cache
 from everynet.system.errors import UserError
@@ -174,3 +177,28 @@ def smallest_files(most):
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"form": "text", "idf": "abc", "missing": False},
+        {"form": "text", "idf": [], "missing": True},
+        {"form": "text", "idf": [1.0, "x"], "missing": False},
+        {"form": "text", "idf": [[1.0]], "missing": False},
+        {"form": "number", "decimal": ".", "sign": "%", "median": "x", "flag": True},
+        {"form": "number", "decimal": ".", "median": 0.0, "flag": False, "marks": 5},
+        {"form": "date", "order": "xyz", "median": 0.0, "flag": False, "time": True},
+        {"form": "category", "values": 7, "other": False, "missing": False},
+        {"form": "soup"},
+    ],
+)
+def test_columns_of_a_received_run_are_refused_in_one_line(tmp_path, changed):
+    (tmp_path / "a.csv").write_text("a\n1 %\n\"the old man and the sea\"\n")
+    spec = {
+        "columns": [{"name": "a", **changed}], "features": ["a", "b"], "shape": [2],
+        "mean": [0.0, 0.0], "std": [1.0, 1.0],
+    }  # fmt: skip
+    with pytest.raises(UserError) as refused, explaining_misfit(find("mlp"), tmp_path):
+        kinds.named("table").read([tmp_path / "a.csv"], spec)
+    assert "\n" not in str(refused.value)

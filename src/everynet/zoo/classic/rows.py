@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from jaxtyping import Float
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from everynet.data import load
 from everynet.data.dataset import Data
+from everynet.data.kinds.table import TEXT
 from everynet.data.loading import is_own
 from everynet.data.tables.csv_table import DENSITY
 from everynet.system.errors import UserError
@@ -22,8 +22,8 @@ def load_rows(data: str, target: str, *, varying: bool = True) -> Data:
 
     Unless it says otherwise no column may be the same in every row.
     """
-    csv = is_own(data) and Path(data).suffix.lower() in (".csv", ".tsv")
-    task = DENSITY if csv and not target else ""
+    written = is_own(data) and data.lower().endswith(TEXT)
+    task = DENSITY if written and not target else ""
     found = load(data, kind="table", batch_size=1, target=target, task=task)
     if varying:
         require_varying(found.whole[0], found.spec["features"])
