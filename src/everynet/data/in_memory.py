@@ -96,6 +96,8 @@ class Given:
 
 def given(data: object) -> Given:
     """The dataset that a caller gave: (x, y), or x alone."""
+    if isinstance(data, Given):
+        return data
     if not isinstance(data, tuple):
         return Given(part(data))
     if len(data) != 2:
