@@ -17,6 +17,7 @@ from everynet.data.dataset import Data, Spec
 from everynet.data.download import store
 from everynet.data.in_memory import PREFIX, Given, held
 from everynet.data.kinds import Kind
+from everynet.data.overlap import check_apart
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.split import TEST_PART, all_parts
 from everynet.system.errors import UserError
@@ -109,11 +110,30 @@ def _in_memory(
         found = kind.from_memory(given, **_taken(kind.from_memory, options))
         if found is not None:
             _check_options(kind, given.short, options)
-            return kind, _noted(found)
+            return kind, _noted(_with_own_parts(kind, found, given))
     ways = ", or ".join(kind.in_memory for kind in wanted if kind.in_memory)
     if not ways:
         raise UserError(f"data ({given}) must be in files: {wanted[0].about}")
     raise UserError(f"data ({given}) must be {ways}")
+
+
+def _with_own_parts(kind: Kind[Any], found: Any, given: Given) -> Any:  # noqa: ANN401 -- samples
+    """The samples, which must be in the parts that the caller made, if any, and these apart."""
+    if given.own is None:
+        return found
+    for part, rows in given.parts.items():
+        its = found.parts[part]
+        count = len(its[0] if isinstance(its, tuple) else its)
+        if (
+            count != len(rows)
+            and not isinstance(its, str)
+            and not (part == "train" and given.own.missing)
+        ):
+            raise UserError(
+                f"data ({given}) must be in one part, because {kind.name} data makes its own"
+            )
+    check_apart(given.short, found.parts, given.own)
+    return replace(found, digest=given.digest)
 
 
 def _known(data: str | Path) -> sets.Known | None:
@@ -221,7 +241,7 @@ def _load_like(
         )
     if memory:
         like = _taken(chosen.from_memory, {**options, "like": data.spec})
-        found = chosen.from_memory(held(str(data)), **like) if "like" in like else None
+        found = chosen.from_memory(held(str(data)).test, **like) if "like" in like else None
         if found is None:
             ways = chosen.in_memory or f"in files: {chosen.about}"
             raise UserError(f"data ({held(str(data))}) must be {ways}")

@@ -127,7 +127,7 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
         x = np.ascontiguousarray(samples.parts[part][0].numpy())
         names.append(samples.rows[part].numpy() if part in samples.rows else np.arange(len(x)))
         parts.append(np.full(len(x), number, np.int8))
-        sums.append(_sums(x))
+        sums.append(row_sums(x))
     row, part_of = np.concatenate(names), np.concatenate(parts)
     _, first, group = np.unique(np.concatenate(sums), return_index=True, return_inverse=True)
     twin = first[group]
@@ -139,7 +139,7 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     return [(name(int(twin[n])), name(n)) for n in found.tolist()]
 
 
-def _sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
+def row_sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
     """A number for each row that two rows share if they are equal, and hardly ever otherwise."""
     content, size = x.reshape(-1).view(np.uint8).data, x[:1].nbytes
     digests = (

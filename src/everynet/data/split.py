@@ -8,9 +8,11 @@ scikit-learn and in tables with classes, the rows of each class with the lowest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Int64, Shaped
 from torch import Tensor
@@ -23,6 +25,8 @@ TEST, VALID = 0.2, 0.1
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
 ALL_OF_IT = "all of it is tested on, and none of it was trained on"
 TEST_PART = "its test part is tested on"
+GIVEN = "train, valid and test are as they were given"
+_SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 P = TypeVar("P")
 
 
@@ -71,6 +75,57 @@ def stratified(
     if len(y) > 1 and not marked.any():
         marked[places.argmin()] = True
     return marked
+
+
+def taken_from_train(missing: Iterable[str]) -> str:
+    """How parts that the user did not make are taken from train, to go on in a sentence."""
+    shares = " and ".join(_SHARES[part] for part in ("test", "valid") if part in missing)
+    return f"of the rows of train, by hash of their number, {shares}"
+
+
+@dataclass(frozen=True)
+class OwnSplit:
+    """Parts that the user made: train, and those others that are not to be taken out of it."""
+
+    rows: Mapping[str, Int64[Tensor, " rows"]]
+    how: str = GIVEN
+    """One sentence that says how they were made."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts that are taken out of train."""
+        return tuple(part for part in PARTS if part not in self.rows)
+
+    @property
+    def sentence(self) -> str:
+        """How all three parts were made."""
+        if not self.missing:
+            return self.how
+        made = "" if self.how == GIVEN else f"{self.how}; "
+        return made + taken_from_train(self.missing)
+
+    def complete(
+        self, y: Shaped[Tensor, " rows"] | None = None
+    ) -> dict[str, Int64[Tensor, " part"]]:
+        """The rows of all three parts; of each class of `y`, or of all, by the usual hash."""
+        found, train = dict(self.rows), self.rows["train"]
+        keys = np.array(rows(len(train)))
+        for part, share in (("test", TEST), ("valid", VALID)):
+            if part in found:
+                continue
+            if y is None:
+                marked = held_out(keys.tolist(), share, part)
+            else:
+                marked = stratified(y[train], share, part)
+            found[part], train = train[marked], train[~marked]
+            keys = keys[~marked.numpy()]
+        return {**found, "train": train}
+
+    @property
+    def numbers(self) -> dict[str, list[int]]:
+        """The row numbers of all three parts."""
+        found = self.complete()
+        return {part: found[part].tolist() for part in PARTS}
 
 
 def three(test: Bool[Tensor, " rows"]) -> dict[str, Int64[Tensor, " part"]]:

@@ -110,7 +110,7 @@ class LabelledTexts(Kind[Labelled]):
             return None
         labels = [str(label).strip() for label in y]
         samples = list(zip(texts_of(given.x), labels, strict=True))
-        return Labelled.divide(samples, given.short, like=like)
+        return Labelled.divide(samples, given.short, like=like, own=given.own)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)

@@ -104,6 +104,10 @@ class Text(Kind[LongText]):
         text = "\n".join(given.x)
         if like:
             return LongText(given.short, all_parts(text), "", ALL_OF_IT, test_only=True)
+        if own := given.own:
+            rows = own.numbers.items()
+            parts = {part: "\n".join([given.x[n] for n in its]) for part, its in rows}
+            return LongText(given.short, parts, given.digest, own.sentence)
         return LongText(given.short, {"whole": text}, given.digest)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:

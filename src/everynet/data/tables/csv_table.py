@@ -25,6 +25,7 @@ from everynet.data.split import (
     PARTS,
     TEST,
     VALID,
+    OwnSplit,
     all_parts,
     by_hash,
     rows,
@@ -79,10 +80,12 @@ def make_samples(
     drop: Sequence[str],
     *,
     real: bool | None = None,
+    own: OwnSplit | None = None,
 ) -> Samples:
     """A table of columns that were read, the last of which is the target.
 
-    `real` says whether numbers of the target are real ones; None looks how they are written.
+    `real` says whether numbers of the target are real ones; None looks how they are written. `own`
+    are the parts that the user made, if any.
     """
     path, target = file.path, found[-1]["name"]
     if task and task not in TASKS:
@@ -92,7 +95,7 @@ def make_samples(
     y, classes = _answers(file, found.pop(), values.pop(), task, real)
     guessed = not task
     task = "classification" if classes else "regression"
-    which = _parts(y, task)
+    which = own.complete(y if classes else None) if own else _parts(y, task)
     kept = forms.learn(found, values, which["train"].numpy())
     used = {treatment["name"]: treatment for treatment in kept}
     of_kept = [v for t, v in zip(found, values, strict=True) if t["name"] in used]
@@ -109,7 +112,7 @@ def make_samples(
         name=shown(path),
         parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
         digest=_digest(file, target, task, drop),
-        split=_SPLITS[task],
+        split=own.sentence if own else _SPLITS[task],
         classes=classes,
         features=tuple(forms.features(kept)),
         task=task,
