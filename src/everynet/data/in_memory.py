@@ -22,7 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
 
+from everynet.data.loader import Stream, read_dataset, read_loader
 from everynet.data.split import PARTS, OwnSplit
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
@@ -31,6 +33,10 @@ PREFIX = "memory:"
 PART_NAMES = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
 """What people call the parts of a dataset."""
 TAKEN = "arrays of numpy or torch, a frame of pandas, or a list of texts"
+UNDIVIDED = (
+    "a DataLoader must be given with parts of its own, because its samples cannot be divided: "
+    'data={"train": loader, "valid": ..., "test": ...}; or give its Dataset, which is divided'
+)
 _PIECE = 2**20  # values that are hashed at a time
 _NOTHING = frozenset({"<NA>", "NaT", "nan", "None"})
 """What Python and pandas write for no value."""
@@ -76,12 +82,20 @@ class Given:
     """The name of y, where it has one."""
     parts: Mapping[str, range] = field(default_factory=dict)
     """The rows of each part that the caller made; none where our rule makes all of them."""
+    stream: Stream | None = None
+    """The DataLoader that training batches come from, if any; train holds what was read ahead."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of how they were read."""
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the values, their order, the names of columns and the caller's parts."""
         total = hashlib.sha256()
-        for part, rough in ((self.x, True), (self.y, False)):
+        held = self
+        if self.stream:  # whose samples change from epoch to epoch
+            total.update(self.stream.digest.encode())
+            held = self.cut(slice(self.parts["train"].stop, None))
+        for part, rough in ((held.x, True), (held.y, False)):
             for piece in _pieces(part, rough=rough):
                 total.update(piece)
         total.update(self.target.encode("utf-8", "surrogateescape"))
@@ -107,7 +121,10 @@ class Given:
         """What a network is tested on: the part that the caller made for it, or else everything."""
         if "test" not in self.parts:
             return replace(self, parts={})
-        rows = self.slices["test"]
+        return self.cut(self.slices["test"])
+
+    def cut(self, rows: slice) -> Given:
+        """Some of the rows, as data of their own."""
         y = None if self.y is None else cut(self.y, rows)
         return Given(cut(self.x, rows), y, self.target)
 
@@ -131,6 +148,8 @@ def given(data: object) -> Given:
         return data
     if isinstance(data, Mapping):
         return _join_parts(data)
+    if isinstance(data, Stream | DataLoader | Dataset):
+        return _read(data)
     if not isinstance(data, tuple):
         return Given(part(data))
     if len(data) != 2:
@@ -165,7 +184,8 @@ def _join_parts(data: Mapping[Any, object]) -> Given:
         if isinstance(value, Mapping):
             raise UserError(f"{name} of data must be (X, y), a frame or texts, not parts again")
         try:
-            found[part] = given(value)
+            feeds = part == "train" and isinstance(value, DataLoader)
+            found[part] = given(Stream(value)) if feeds else given(value)  # type: ignore[arg-type]  # seen
         except UserError as error:
             raise UserError(f"{name}: {error}") from None
         if not len(found[part].x):
@@ -173,6 +193,8 @@ def _join_parts(data: Mapping[Any, object]) -> Given:
     if "train" not in found:
         raise UserError(f"data ({', '.join(map(str, data)) or 'no parts'}) must have a part train")
     found = {part: found[part] for part in PARTS if part in found}
+    if found["train"].stream and len(found) < len(PARTS):
+        raise UserError(UNDIVIDED)
     if len(found) == 1:
         return found["train"]
     train, ends = found["train"], [*accumulate(len(one.x) for one in found.values())]
@@ -183,7 +205,22 @@ def _join_parts(data: Mapping[Any, object]) -> Given:
     ys = {name: one.y for name, one in found.items() if one.y is not None}
     rows = [range(*pair) for pair in pairwise([0, *ends])]
     parts = dict(zip(found, rows, strict=True))
-    return Given(x, join(ys, "y") if ys else None, train.target, parts)
+    notes = dict.fromkeys(f"{name}: {note}" for name, one in found.items() for note in one.notes)
+    y = join(ys, "y") if ys else None
+    return Given(x, y, train.target, parts, train.stream, tuple(notes))
+
+
+def _read(data: Stream | DataLoader[Any] | Dataset[Any]) -> Given:
+    """The samples of a dataset of torch, or those that were read ahead."""
+    notes: tuple[str, ...] = ()
+    if isinstance(data, Stream):
+        x, y = data.ahead
+    elif isinstance(data, DataLoader):
+        x, y = read_loader(data)
+    else:
+        (x, y), notes = read_dataset(data)
+    stream = data if isinstance(data, Stream) else None
+    return replace(given(x if y is None else (x, y)), stream=stream, notes=notes)
 
 
 def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tuple") -> Part:

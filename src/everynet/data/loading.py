@@ -20,6 +20,7 @@ from everynet.data.kinds import Kind
 from everynet.data.overlap import check_apart
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.split import TEST_PART, all_parts
+from everynet.data.streamed import streamed
 from everynet.system.errors import UserError
 from everynet.system.sources import note
 from everynet.system.values import convert, verb_settings
@@ -49,7 +50,12 @@ def load(
     if not holdout:
         found = _all_but_test(found)
     made = chosen.data(found, batch_size=batch_size, seed=seed, **_taken(chosen.data, options))
-    return replace(made, chooses=holdout, own=is_own(data))
+    made = replace(made, chooses=holdout, own=is_own(data))
+    if not str(data).startswith(PREFIX):
+        return made
+    given = held(str(data))
+    made = replace(made, notes=(*made.notes, *given.notes))
+    return streamed(made, chosen, given.stream) if given.stream else made
 
 
 def is_own(data: str | Path) -> bool:

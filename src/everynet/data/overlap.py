@@ -58,9 +58,9 @@ def check_apart(name: str, parts: Mapping[str, Any], own: OwnSplit) -> None:
 def _keys(x: Tensor | Sequence[str], y: Tensor | Sequence[str]) -> Shaped[np.ndarray, " rows"]:
     """A number or a text for each row, the same where rows are equal with their targets."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
-        both = (row_sums(np.ascontiguousarray(part.numpy())) for part in (x, y))
-        return next(both) * np.uint64(3) + next(both)
-    return np.array([f"{text}\0{other}" for text, other in zip(x, y, strict=True)])
+        mine, its = (row_sums(np.ascontiguousarray(part.numpy())) for part in (x, y))
+        return np.bitwise_xor(mine * np.uint64(3), its)
+    return np.array([f"{text}\0{other}" for text, other in zip(x, y, strict=True)], str)
 
 
 def _cannot_be_equal(x: object) -> bool:

@@ -17,13 +17,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from everynet.data.in_memory import PREFIX, Given, given, holding, is_held
+from torch.utils.data import DataLoader
+
+from everynet.data.in_memory import PREFIX, UNDIVIDED, Given, given, holding, is_held
 from everynet.data.paths import absolute
 from everynet.plot.style import drawing
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Experiment, named_cells
 from everynet.recipes.recipe import Recipe
-from everynet.recipes.settings import plain_settings
+from everynet.recipes.settings import override, plain_settings
 from everynet.recipes.stored import describe_recipe
 from everynet.recipes.sweep import Sweep, sweep_of
 from everynet.recipes.training import Training
@@ -85,6 +87,7 @@ def run(
             "given by its name, data=(X, y)"
         )
     typed, in_memory = _with_data_of_caller(_found(recipe), data)
+    typed = _with_batches_of(typed, in_memory, fields)
     with holding(in_memory):
         typed = with_settings(typed, fields, show=show)
     recipe = resolve(_with_name(typed))
@@ -339,11 +342,36 @@ def _with_data_of_caller(
         return recipe, None
     if isinstance(data, str | Path):
         return with_data(recipe, absolute(str(data)) if again else str(data)), None
+    if isinstance(data, DataLoader):
+        raise UserError(UNDIVIDED)
     in_memory = given(data)
     origin = recipe.base if isinstance(recipe, Sweep) else recipe
     if again and str(getattr(origin, "data", "")).startswith(PREFIX):
         return recipe, in_memory  # `load` compares the two
     return with_data(recipe, in_memory.name), in_memory
+
+
+def _with_batches_of(
+    recipe: Recipe, in_memory: Given | None, fields: Mapping[str, object]
+) -> Recipe:
+    """The recipe with the batch_size of a DataLoader, where its batches come from one."""
+    if in_memory is None or in_memory.stream is None:
+        return recipe
+    base = recipe.base if isinstance(recipe, Sweep) else recipe
+    if not isinstance(base, Training):
+        raise UserError(
+            f"data (a DataLoader) must be its Dataset, or arrays, because {base.name} is "
+            f"{with_article(base.kind)}, which is given all samples at once"
+        )
+    size = in_memory.stream.batch_size
+    given = "batch_size" in (*base.settings_given(), *fields)
+    wanted = fields.get("batch_size", base.batch_size)
+    if given and wanted != size:
+        raise UserError(
+            f"batch_size ({wanted}) must be {size}, that of the DataLoader; leave it out"
+        )
+    base = override(base, {"batch_size": size})
+    return replace(recipe, base=base) if isinstance(recipe, Sweep) else base  # type: ignore[arg-type]  # of the class it was
 
 
 def _check_jobs(recipe: Recipe, jobs: int) -> None:

@@ -136,6 +136,10 @@ class Kind(Generic[S]):
         """What `predict` is given in memory, treated as in training."""
         raise UserError(f"inputs of {self.name} data must be in files; name them")
 
+    def stored(self, x: Part, spec: Spec) -> Tensor:
+        """The same as `data` stores it where batches are prepared later, as large images are."""
+        raise UserError(f"inputs of {self.name} data are prepared at once")
+
     def to_data_units(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
         """What `sample` or `predict` made, in the units of the data."""
         return made

@@ -204,8 +204,7 @@ class Supervised(Training[MLP]):
         unweighted = not (self.class_weight or self.class_weights)
         self.require(unweighted, "class_weight", "empty, because a number is learned")
         mean, std = spec["target_mean"], spec["target_std"] or 1.0
-        splits = {part: (x, (t - mean) / std) for part, (x, t) in data.splits.items()}
-        return replace(data, splits=splits)
+        return data.each(lambda x, t: (x, (t - mean) / std))
 
     def model(self, data: Data) -> MLP:
         spec = data.spec
