@@ -127,17 +127,10 @@ def _with_own_parts(kind: Kind[Any], found: Any, given: Given) -> Any:  # noqa: 
     """The samples, which must be in the parts that the caller made, if any, and these apart."""
     if given.own is None:
         return found
-    for part, rows in given.parts.items():
-        its = found.parts[part]
-        count = len(its[0] if isinstance(its, tuple) else its)
-        if (
-            count != len(rows)
-            and not isinstance(its, str)
-            and not (part == "train" and given.own.missing)
-        ):
-            raise UserError(
-                f"data ({given}) must be in one part, because {kind.name} data makes its own"
-            )
+    if not kind.own_parts:
+        raise UserError(
+            f"data ({given}) must be in one part, because {kind.name} data makes its own"
+        )
     check_apart(given.short, found.parts, given.own)
     return replace(found, digest=given.digest)
 

@@ -59,7 +59,8 @@ def _keys(x: Tensor | Sequence[str], y: Tensor | Sequence[str]) -> Shaped[np.nda
     """A number or a text for each row, the same where rows are equal with their targets."""
     if isinstance(x, Tensor) and isinstance(y, Tensor):
         mine, its = (row_sums(np.ascontiguousarray(part.numpy())) for part in (x, y))
-        return np.bitwise_xor(mine * np.uint64(3), its)
+        both: Shaped[np.ndarray, " rows"] = mine * np.uint64(3) ^ its
+        return both
     return np.array([f"{text}\0{other}" for text, other in zip(x, y, strict=True)], str)
 
 

@@ -90,6 +90,8 @@ class OwnSplit:
     rows: Mapping[str, Int64[Tensor, " rows"]]
     how: str = GIVEN
     """One sentence that says how they were made."""
+    groups: Sequence[str] = ()
+    """The group of each row, if rows of a group must stay together in what is taken from train."""
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -101,19 +103,25 @@ class OwnSplit:
         """How all three parts were made."""
         if not self.missing:
             return self.how
-        made = "" if self.how == GIVEN else f"{self.how}; "
-        return made + taken_from_train(self.missing)
+        taken = taken_from_train(self.missing)
+        if self.groups:
+            taken = taken.replace("of the rows of train, by hash of their number", "by its hash")
+        return taken if self.how == GIVEN else f"{self.how}; {taken}"
 
     def complete(
         self, y: Shaped[Tensor, " rows"] | None = None
     ) -> dict[str, Int64[Tensor, " part"]]:
         """The rows of all three parts; of each class of `y`, or of all, by the usual hash."""
         found, train = dict(self.rows), self.rows["train"]
-        keys = np.array(rows(len(train)))
+        keys = np.array(self.groups, object)[train] if self.groups else np.array(rows(len(train)))
         for part, share in (("test", TEST), ("valid", VALID)):
             if part in found:
                 continue
-            if y is None:
+            if self.groups:
+                distinct = [*dict.fromkeys(keys.tolist())]
+                of = dict(zip(distinct, held_out(distinct, share, part).tolist(), strict=True))
+                marked = torch.tensor([of[key] for key in keys.tolist()])
+            elif y is None:
                 marked = held_out(keys.tolist(), share, part)
             else:
                 marked = stratified(y[train], share, part)

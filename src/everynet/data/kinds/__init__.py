@@ -74,6 +74,8 @@ class Kind(Generic[S]):
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
     in_memory: ClassVar[str] = ""
     """What a caller may give in memory, to go on from "must be"; empty where it is nothing."""
+    own_parts: ClassVar[bool] = False
+    """Whether `from_memory` keeps the parts that a caller made."""
     drawn: ClassVar[bool] = False
     """Whether predictions are pictures, or can be drawn onto the input."""
     of_texts: ClassVar[bool] = False

@@ -40,6 +40,7 @@ class Image(ImageKind[Samples]):
         "images with a class each: a folder with a subfolder for each class, or an npz with a 3-D "
         "or 4-D x and a y"
     )
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "(X, y) with images X, N x H x W or with 1 or 3 channels, and a class for each"
     )

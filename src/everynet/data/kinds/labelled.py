@@ -81,6 +81,7 @@ class LabelledTexts(Kind[Labelled]):
         "for each class"
     )
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(texts, classes), two lists of as many"
     of_texts: ClassVar[bool] = True
 

@@ -83,6 +83,7 @@ class Map(PairedKind[Maps]):
         "images with an image each: a folder with inputs and targets in it, whose files have the "
         "same names, or an npz with an x and a 4-D y"
     )
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(X, Y) with as many images Y, N x channels x H x W"
     samples: ClassVar[type[Any]] = Maps
     target: ClassVar[str] = "map"

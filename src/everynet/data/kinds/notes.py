@@ -106,6 +106,7 @@ class Notes(Kind[Pieces]):
     name: ClassVar[str] = "notes"
     about: ClassVar[str] = "music: a folder of MIDI files (.mid or .midi), each a piece"
     suffix: ClassVar[str] = ".mid"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "an array of pitches from 0 to 127, or -1 for a rest: pieces x time x voices"
     )

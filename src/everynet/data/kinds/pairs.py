@@ -144,6 +144,7 @@ class TextPairs(Kind[Pairs]):
         "or conversations as a .jsonl"
     )
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(sources, targets), two lists of as many texts"
     of_texts: ClassVar[bool] = True
 

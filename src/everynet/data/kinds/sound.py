@@ -157,6 +157,7 @@ class Sound(Kind[Sounds]):
         "columns file and transcript (or a folder that holds it)"
     )
     suffix: ClassVar[str] = ".wav"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "(clips, labels), a list of arrays of int16, or of floats from -1 to 1, with rate="
     )

@@ -28,6 +28,7 @@ from everynet.data.paths import regular
 from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, describe, describe_like, renumber
 from everynet.data.tables import arrays, csv_table, frames
+from everynet.data.tables.own_split import SplitBy
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.system import files
@@ -44,6 +45,7 @@ class Table(Kind[Samples]):
     name: ClassVar[str] = "table"
     about: ClassVar[str] = "a table: a csv with a header, an npy, or an npz with a 2-D x and a y"
     suffix: ClassVar[str] = ".csv"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(X, y) with a table X, or a frame, of which target= names a column"
 
     def matches(self, path: Path) -> bool:
@@ -58,11 +60,16 @@ class Table(Kind[Samples]):
         target: str = "",
         task: str = "",
         drop: tuple[str, ...] = (),
+        split: str = "",
+        group: str = "",
+        until: str = "",
+        time: str = "",
         like: Spec | None = None,
     ) -> Samples:
+        by = {"split": split, "group": group, "until": until, "time": time}
         if path.suffix.lower() not in ARRAYS:
-            return csv_table.read(regular(path), target, task, drop, like)
-        for name, value in (("task", task), ("drop", ",".join(drop))):
+            return csv_table.read(regular(path), target, task, drop, like=like, by=SplitBy(**by))
+        for name, value in ({"task": task, "drop": ",".join(drop)} | by).items():
             if value and not like:
                 raise UserError(
                     f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
@@ -80,13 +87,17 @@ class Table(Kind[Samples]):
         target: str = "",
         task: str = "",
         drop: tuple[str, ...] = (),
+        split: str = "",
+        group: str = "",
+        until: str = "",
+        time: str = "",
         like: Spec | None = None,
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
         if like is not None:
             return frames.samples_like(like, given, target)
-        return frames.samples(given, target, task, drop)
+        return frames.samples(given, target, task, drop, SplitBy(split, group, until, time))
 
     def convert(self, x: Part, spec: Spec) -> Tensor:
         return _standardize(frames.features_like(spec, x), spec)

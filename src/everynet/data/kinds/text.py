@@ -74,6 +74,7 @@ class Text(Kind[LongText]):
     name: ClassVar[str] = "text"
     about: ClassVar[str] = "a text: one file in UTF-8"
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "a list of texts, which are joined by line ends"
     of_texts: ClassVar[bool] = True
     skips_empty_lines: ClassVar[bool] = True

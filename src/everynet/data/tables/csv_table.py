@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from everynet.data.split import (
 from everynet.data.tables import columns as forms
 from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import CsvFile, open_csv
+from everynet.data.tables.own_split import Look, SplitBy, own_split
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
@@ -50,17 +52,56 @@ _SPLITS = {
 
 
 def read(
-    path: Path, target: str, task: str = "", drop: Sequence[str] = (), like: Spec | None = None
+    path: Path,
+    target: str,
+    task: str = "",
+    drop: Sequence[str] = (),
+    *,
+    like: Spec | None = None,
+    by: SplitBy | None = None,
 ) -> Samples:
-    """The table of a csv file, without the columns of `drop`; with `like`, the columns of a run."""
+    """The table of a csv file, without the columns of `drop`; with `like`, the columns of a run.
+
+    `by` says which column makes the parts, if one does.
+    """
     file = open_csv(path)
     if like:
         return _read_like(like, file, target)
     if task == DENSITY:
         return _read_rows(file, drop)
-    found = forms.survey(file, choose_columns(file, target, drop))
+    names, own = choose_parts(file, partial(_look, file), target, drop, by)
+    found = forms.survey(file, names)
     values = forms.gather(file, found)
-    return make_samples(file, found, values, task, drop)
+    return make_samples(file, found, values, task, [*drop, *_settings(by)], own=own)
+
+
+def choose_parts(
+    file: CsvFile,
+    look: Look,
+    target: str,
+    drop: Sequence[str],
+    by: SplitBy | None,
+    *,
+    made: OwnSplit | None = None,
+) -> tuple[list[str], OwnSplit | None]:
+    """The columns as `choose_columns` gives them, less that which makes the parts, and these."""
+    if not by:
+        return choose_columns(file, target, drop), made
+    check_names(file, target, drop)
+    own, name = own_split(file, look, by, target, made)
+    return choose_columns(file, target, [*drop, name]), own
+
+
+def _look(file: CsvFile, name: str) -> tuple[Treatment, Values]:
+    """What one column is, and its cells."""
+    (form,) = forms.survey(file, [name])
+    (values,) = forms.gather(file, [form])
+    return form, values
+
+
+def _settings(by: SplitBy | None) -> list[str]:
+    """What the digest tells of them."""
+    return [str(by)] if by else []
 
 
 def choose_columns(file: CsvFile, target: str, drop: Sequence[str]) -> list[str]:

@@ -35,6 +35,7 @@ from everynet.data.tables import columns as forms
 from everynet.data.tables import csv_table
 from everynet.data.tables.columns import MISSING, Treatment, Values, plain
 from everynet.data.tables.csv_lines import CsvFile, Lines
+from everynet.data.tables.own_split import SplitBy
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
@@ -64,19 +65,31 @@ class Held(CsvFile):
         return hashlib.sha256(self.digest.encode())
 
 
-def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] = ()) -> Samples:
+def samples(
+    given: Given,
+    target: str = "",
+    task: str = "",
+    drop: Sequence[str] = (),
+    by: SplitBy | None = None,
+) -> Samples:
     """The table in memory; y is a column of its own, or that of x which `target` names."""
     if given.y is not None and target:
         raise UserError(f"target ({shown(target)}) must be left out, because y was given beside X")
     table, target = _with_target(given, target)
     file = _file(given.short, table.names, len(table), digest=given.digest)
     with _rows_for_lines():
-        names = csv_table.choose_columns(file, target, drop)
         place = {name: cells for name, cells in zip(table.names, table.cells, strict=True)}
+
+        def look(name: str) -> tuple[Treatment, Values]:
+            form = _form(file, name, place[name], name in table.categories)
+            return form, _values(file, form, place[name])
+
+        names, own = csv_table.choose_parts(file, look, target, drop, by, made=given.own)
         found = [_form(file, name, place[name], name in table.categories) for name in names]
         values = [_values(file, treatment, place[treatment["name"]]) for treatment in found]
         real = place[target].dtype.kind == "f" or _pointed(place[target])
-        return csv_table.make_samples(file, found, values, task, drop, real=real, own=given.own)
+        drop = [*drop, str(by)] if by else drop
+        return csv_table.make_samples(file, found, values, task, drop, real=real, own=own)
 
 
 def samples_like(spec: Spec, given: Given, target: str) -> Samples:

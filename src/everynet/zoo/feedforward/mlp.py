@@ -144,6 +144,14 @@ class Supervised(Training[MLP]):
     """classification or regression, of a csv file; empty: few whole numbers are classes."""
     drop: tuple[str, ...] = ()
     """Columns of a csv file that are left out."""
+    split: str = later("")
+    """A column of a table that says train, valid or test; empty: a hash does."""
+    group: str = later("")
+    """A column of a table whose values each lie in one part, such as patients."""
+    until: str = later("")
+    """A date: rows of a table before it are train and valid, later ones test; see time."""
+    time: str = later("")
+    """The column that until is compared with; empty: the one column of dates."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
@@ -186,6 +194,7 @@ class Supervised(Training[MLP]):
         data = load(
             self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed,
             holdout=self.holdout, target=self.target, task=self.task, drop=self.drop,
+            split=self.split, group=self.group, until=self.until, time=self.time,
             size=self.size, strict=self.strict,
         )  # fmt: skip
         spec = data.spec
