@@ -114,6 +114,21 @@ def test_the_digest_covers_every_part():
     assert given(ways[0]).digest == given(dict(reversed(ways[0].items()))).digest
 
 
+@pytest.mark.parametrize("kind", ["labelled", "pairs", "text"])
+def test_the_same_texts_in_other_parts_have_another_digest(kind):
+    y = None if kind == "text" else [str(n) for n in Y] if kind == "labelled" else WORDS[::-1]
+    cut = [{"train": slice(0, n), "test": slice(n, 120)} for n in (80, 90)]
+    ways = [
+        {p: WORDS[r] if y is None else pair(r, WORDS, y) for p, r in one.items()} for one in cut
+    ]
+    assert len({samples(way, kind).digest for way in ways}) == 2
+
+
+def test_another_target_of_the_same_parts_has_another_digest():
+    frames = {"train": frame(TRAIN, b=Y[TRAIN]), "test": frame(TEST, b=Y[TEST])}
+    assert samples(frames, target="y").digest != samples(frames, target="b").digest
+
+
 # ---------------------------------------------------------------------------------- columns
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -259,9 +260,9 @@ class Stream:
         self.rest: Generator[Rows] | None = batches
         self.taken = len(found)
         self.batch_size = loader.batch_size or len(found[0][0] if found else ())
-        full = [batch for batch in found if len(batch[0]) == self.batch_size]
-        self.ahead = _joined(full or found)
-        if not full:
+        self.ahead = _joined(found)
+        self.sizes = [len(batch[0]) for batch in found]
+        if self.batch_size not in self.sizes:
             raise UserError(
                 f"the DataLoader gives {len(self.ahead[0]):,} samples, which fill no batch of "
                 f"{self.batch_size}; give it a smaller batch_size"
@@ -271,7 +272,7 @@ class Stream:
     def steps(self) -> int:
         """Whole batches of an epoch; 0 where nobody knows."""
         if self.whole:
-            return len(self.ahead[0]) // self.batch_size
+            return self.sizes.count(self.batch_size)
         loader = self.loader
         try:
             if loader.batch_size is None:
@@ -292,9 +293,9 @@ class Stream:
     def batches(self) -> Generator[Rows]:
         """The batches of all epochs; once for as long as training goes on."""
         x, y = self.ahead
-        for start in range(0, len(x), self.batch_size):
-            rows = slice(start, start + self.batch_size)
-            yield x[rows], None if y is None else y[rows]
+        for start, end in pairwise([0, *accumulate(self.sizes)]):
+            if end - start == self.batch_size:
+                yield x[start:end], None if y is None else y[start:end]
         rest, self.rest = self.rest, None
         while True:
             with closing(rest or _batches(self.loader)) as batches:

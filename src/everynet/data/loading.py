@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 from collections.abc import Mapping
@@ -132,7 +133,8 @@ def _with_own_parts(kind: Kind[Any], found: Any, given: Given) -> Any:  # noqa: 
             f"data ({given}) must be in one part, because {kind.name} data makes its own"
         )
     check_apart(given.short, found.parts, given.own)
-    return replace(found, digest=given.digest)
+    both = f"{found.digest} {given.digest}"  # that of texts does not tell of their parts
+    return replace(found, digest=hashlib.sha256(both.encode()).hexdigest())
 
 
 def _known(data: str | Path) -> sets.Known | None:
