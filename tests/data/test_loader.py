@@ -428,9 +428,15 @@ def test_a_run_takes_the_batches_of_the_loader_and_says_so(tmp_path, unseen):
     assert evaluations == [4, 8, 12, 14]  # an epoch of 40 images, ten at a time
 
 
-def test_without_workers_a_run_is_the_same_each_time(tmp_path, unseen):
+def shaken(number):
+    x, y = image(number)
+    return (x.flip(2) if random.random() < 0.5 else x), y
+
+
+@pytest.mark.parametrize("make", [mirrored, shaken])
+def test_without_workers_a_run_is_the_same_each_time(make, tmp_path, unseen):
     def weights(name):
-        data = parts(mirrored, shuffle=True)
+        data = parts(make, shuffle=True)
         done = everynet.run(Small(name="small"), tmp_path / name, data=data, device="cpu")
         return checkpoint.weights_in(done.folder, checkpoint.kept_weights(done.folder))
 

@@ -82,6 +82,8 @@ class Given:
     """The name of y, where it has one."""
     parts: Mapping[str, range] = field(default_factory=dict)
     """The rows of each part that the caller made; none where our rule makes all of them."""
+    apart: bool = False
+    """Whether a row must be in one of these parts only."""
     stream: Stream | None = None
     """The DataLoader that training batches come from, if any; train holds what was read ahead."""
     notes: tuple[str, ...] = ()
@@ -150,13 +152,14 @@ def given(data: object) -> Given:
         return _join_parts(data)
     if isinstance(data, Stream | DataLoader | Dataset):
         return _read(data)
-    if not isinstance(data, tuple):
-        return Given(part(data))
-    if len(data) != 2:
+    if isinstance(data, tuple) and len(data) != 2:
         raise UserError(f"data (a tuple of {len(data)}) must be (X, y), or X alone")
-    x, y = data
-    name = getattr(y, "name", None)
-    made = Given(part(x), _one_column(part(y)), name if isinstance(name, str) else "")
+    if isinstance(data, tuple):
+        x, y = data
+        name = getattr(y, "name", None)
+        made = Given(part(x), _one_column(part(y)), name if isinstance(name, str) else "")
+    else:
+        made = Given(part(data))
     for side, what in ((made.x, "X"), (made.y, "y")):
         if isinstance(side, np.ndarray) and not side.ndim:
             raise UserError(f"{what} ({summarize(side)}) must hold a value for each row")
@@ -207,7 +210,7 @@ def _join_parts(data: Mapping[Any, object]) -> Given:
     parts = dict(zip(found, rows, strict=True))
     notes = dict.fromkeys(f"{name}: {note}" for name, one in found.items() for note in one.notes)
     y = join(ys, "y") if ys else None
-    return Given(x, y, train.target, parts, train.stream, tuple(notes))
+    return Given(x, y, train.target, parts, True, train.stream, tuple(notes))
 
 
 def _read(data: Stream | DataLoader[Any] | Dataset[Any]) -> Given:
@@ -234,6 +237,8 @@ def part(data: object, what: str = "data", advice: str = "; (X, y) must be a tup
         return unequal
     if not isinstance(data, list | tuple) and not hasattr(data, "__array__"):
         raise UserError(f"{what} (of type {type(data).__name__}) must be {TAKEN}")
+    if isinstance(data, list) and any(isinstance(one, Mapping) for one in data):
+        raise UserError(f"{what} (a list of records) must be a frame, such as DataFrame(records)")
     try:
         array = np.asarray(data)
     except ValueError:

@@ -132,7 +132,8 @@ def _with_own_parts(kind: Kind[Any], found: Any, given: Given) -> Any:  # noqa: 
         raise UserError(
             f"data ({given}) must be in one part, because {kind.name} data makes its own"
         )
-    check_apart(given.short, found.parts, given.own)
+    if given.apart:
+        check_apart(given.short, found.parts, given.own)
     both = f"{found.digest} {given.digest}"  # that of texts does not tell of their parts
     return replace(found, digest=hashlib.sha256(both.encode()).hexdigest())
 
