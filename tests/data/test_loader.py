@@ -1,7 +1,9 @@
 """Datasets and loaders of torch: read into memory, or fed batch by batch."""
 
 import math
+import os
 import random
+import signal
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from multiprocessing import active_children
@@ -11,7 +13,14 @@ import pytest
 import torch
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    Subset,
+    TensorDataset,
+    get_worker_info,
+)
 
 import everynet
 from everynet.data import loader as reading
@@ -20,7 +29,7 @@ from everynet.data.in_memory import given, holding
 from everynet.data.kinds import image_kind
 from everynet.data.loader import ONCE, Stream, read_dataset, read_loader
 from everynet.runs import checkpoint
-from everynet.system.errors import UserError
+from everynet.system.errors import Stopped, UserError
 from everynet.zoo.vision.classifier import ImageClassification
 
 RANDOM = np.random.default_rng(8)
@@ -442,6 +451,38 @@ def test_without_workers_a_run_is_the_same_each_time(make, tmp_path, unseen):
 
     first, again = weights("a"), weights("b")
     assert all(torch.equal(tensor, again[name]) for name, tensor in first.items())
+
+
+def test_a_signal_to_a_run_and_its_workers_saves_it(tmp_path, unseen):
+    flag, runs = tmp_path / "flag", tmp_path / "runs"
+
+    def deadly(number):
+        if flag.exists():  # as a terminal or a scheduler does, to the whole group
+            os.kill(os.getppid(), signal.SIGTERM)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return image(number)
+
+    recipe = Small(name="small", steps=10**6, save_every=10**5)
+    line = r"^stopped at step \d+ and saved; go on with: everynet resume"
+    with pytest.raises(Stopped, match=line):
+        everynet.run(
+            recipe, runs, data=parts(deadly, workers=1), device="cpu",
+            watch=lambda record: flag.touch() if record["step"] == 8 else None,
+        )  # fmt: skip
+    (folder,) = runs.iterdir()
+    assert checkpoint.steps(folder)[-1] >= 8
+
+
+def test_a_worker_that_is_lost_is_one_line(tmp_path, unseen):
+    def deadly(number):
+        if get_worker_info() and number == 33:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return image(number)
+
+    with pytest.raises(
+        UserError, match=r"^train: batch \d of the DataLoader cannot be read: \w+Error"
+    ):
+        everynet.run(Small(name="small"), tmp_path, data=parts(deadly, workers=1), device="cpu")
 
 
 def test_a_table_is_learned_goes_on_and_is_evaluated(tmp_path, unseen):

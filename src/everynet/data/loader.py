@@ -39,6 +39,10 @@ ONCE = (
 )
 
 
+class LoaderFailed(UserError):
+    """A batch that a `DataLoader` did not give; a signal may have ended its workers."""
+
+
 @contextmanager
 def _seeded() -> Iterator[None]:
     """Random changes drawn inside are the same each time, and the caller's generators go on."""
@@ -171,15 +175,20 @@ def read_loader(loader: DataLoader[Any]) -> Rows:
 
 def _batches(loader: DataLoader[Any]) -> Generator[Rows]:
     """The batches of one epoch."""
-    done = 0
+    done, batches = 0, None
     try:
-        for batch in loader:
+        batches = iter(loader)
+        for batch in batches:
             yield _rows(batch, done)
             done += 1
     except UserError:
         raise
     except Exception as error:
-        raise UserError(f"batch {done} of the DataLoader cannot be read: {_line(error)}") from error
+        # Else they live as long as the traceback, and one that was lost is raised again later.
+        if shut_down := getattr(batches, "_shutdown_workers", None):
+            shut_down()
+        line = f"batch {done} of the DataLoader cannot be read: {_line(error)}"
+        raise LoaderFailed(line) from error
 
 
 def _rows(batch: object, number: int) -> Rows:
