@@ -213,6 +213,16 @@ def test_rows_that_occur_once_in_train_are_not_in_test_by_chance(shared, refused
         check_apart("mine", parts(x, y, 600, 200, 200), own(600, 200, 200))
 
 
+def test_one_image_is_enough_where_no_two_are_equal():
+    x = torch.from_numpy(IMAGES[:100, None].copy())
+    check_apart("mine", parts(x, WHOLE, 60, 20, 20), own(60, 20, 20))
+    x[99] = x[3]
+    with pytest.raises(UserError, match="1 of the 20 rows of test are rows of train too"):
+        check_apart("mine", parts(x, WHOLE, 60, 20, 20), own(60, 20, 20))
+    x[4] = x[5]  # train has equal ones itself
+    check_apart("mine", parts(x, WHOLE, 60, 20, 20), own(60, 20, 20))
+
+
 def test_known_sets_may_be_given_in_parts():
     """Iris has a row twice, and it may fall on both sides."""
     iris = loading.samples("iris", kind="table")

@@ -2,9 +2,9 @@
 
 Equal rows are no proof of that: two passengers may have the same age, class and fare. But rows that
 are drawn alike have twins in train about as often as those of train have twins among themselves.
-A part that has more, beyond a hundredth of its rows, shares rows with train. Where rows cannot be
-equal by chance, because two columns of real numbers are different in all rows of train, one is
-enough. Rows are compared with their targets.
+A part that has more, beyond a hundredth of its rows, shares rows with train. One is enough where
+rows are not equal by chance: two columns of real numbers are different in all rows of train, or no
+two of its images are equal. Rows are compared with their targets.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def check_apart(name: str, parts: Mapping[str, Any], own: OwnSplit) -> None:
     made["train"] = train = np.concatenate([keys["train"], *taken])
     _, group, count = np.unique(train, return_inverse=True, return_counts=True)
     twins = float((count[group] > 1).mean())
-    unique = _cannot_be_equal(parts["train"][0])
+    x = parts["train"][0]
+    images = isinstance(x, Tensor) and x.dim() == 4
+    unique = (images and not twins) or _cannot_be_equal(x)
     for later in ("valid", "test"):
         for first in PARTS[: PARTS.index(later)]:
             if later not in made or first not in made:
