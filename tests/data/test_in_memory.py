@@ -229,6 +229,11 @@ def test_what_is_made_comes_back_in_the_units_of_the_data():
             r"data \(of type int\) must be arrays of numpy or torch, a frame \(pandas, polars",
         ),
         ((np.float64(3), Y), r"X \(float64 of shape \(\)\) must hold a value for each row"),
+        ([{"a": 1}, {"a": 2}], r"^data \(a list of records\) must be a frame, such as DataFrame"),
+        ((x for x in X), r"^data \(of type generator\) must be arrays of numpy or torch, a frame"),
+        (np.array(3), r"^X \(int64 of shape \(\)\) must hold a value for each row$"),
+        (None, r"^data \(of type NoneType\) must be arrays of numpy or torch, a frame"),
+        ({1, 2}, r"^data \(of type set\) must be arrays of numpy or torch, a frame"),
         ([[1, 2], [3]], r"data \(rows of unequal length\) must be a table or images; \(X, y\) "),
         (
             X.astype(complex),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_text_becomes_a_value(name, written, value):
         ("width", "1.5", r"width \(1.5\) must be a whole number"),
         ("width", "", r"width \(\) must be a whole number"),
         ("width", "many", r"width \(many\) must be a whole number"),
-        ("width", "9" * 5000, r"width \(9+\) must be a whole number"),
+        ("width", "9" * 5000, r"width \(9+\.\.\.9+\) must be a whole number"),
         ("rate", "fast", r"rate \(fast\) must be a number"),
         ("rate", "nan", r"rate \(nan\) must be a number"),
         ("rate", "-inf", r"rate \(-inf\) must be a number"),
@@ -153,6 +154,16 @@ def test_text_that_is_no_value(name, written, message):
         ("words", ["a"], ("a",)),
         ("flags", [False], (False,)),
         ("rate", np.float64(0.5), 0.5),
+        ("rate", np.float32(0.5), 0.5),
+        ("rate", torch.tensor(2), 2.0),
+        ("width", np.int64(3), 3),
+        ("undocumented", np.bool_(True), True),
+        ("sizes", 3, (3,)),  # as the command line takes it
+        ("sizes", np.int64(3), (3,)),
+        ("sizes", np.array([3, 4]), (3, 4)),
+        ("flags", True, (True,)),
+        ("words", "a", ("a",)),
+        ("label", Path("a/b"), "a/b"),
     ],
 )
 def test_values_from_python(name, value, kept):
@@ -166,11 +177,16 @@ def test_values_from_python(name, value, kept):
         ("width", 1.5, r"width \(1.5\) must be a whole number"),
         ("width", True, r"width \(True\) must be a whole number"),
         ("width", None, r"width \(None\) must be a whole number"),
-        pytest.param("rate", 10**400, r"rate \(10+\) must be a number", id="huge"),
+        pytest.param("rate", 10**400, r"rate \(10+\.\.\.0+\) must be a number", id="huge"),
+        pytest.param(
+            "rate", np.zeros((9, 9)), r"rate \(\[\[0\. .*\) must be a number$", id="array"
+        ),
         ("rate", True, r"rate \(True\) must be a number"),
         ("label", 3, r"label \(3\) must be text"),
         ("undocumented", 1, r"undocumented \(1\) must be true or false"),
-        ("sizes", 3, r"sizes \(3\) must be whole numbers separated by commas"),
+        ("sizes", 3.5, r"sizes \(3.5\) must be a whole number"),
+        ("sizes", None, r"sizes \(None\) must be whole numbers separated by commas"),
+        ("betas", 1.0, r"betas \(.*1.0.*\) must be numbers separated by commas"),
         ("sizes", [1, 2.5], r"sizes \(.*2.5.*\) must be a whole number"),
         ("sizes", [1, [2]], r"sizes \(.*2.*\) must be a whole number"),
         ("betas", [1.0], r"betas \(.*1.0.*\) must be numbers separated by commas"),

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import everynet
 from everynet.cli.streams import flush, printable_streams
@@ -27,7 +27,6 @@ from everynet.system.wording import nearest, shown, unknown
 
 if TYPE_CHECKING:
     from everynet.recipes.recipe import Recipe
-    from everynet.recipes.training import Training
 
 VERBS = (
     *("list", "show", "run", "sweep", "resume", "runs", "draw", "evaluate", "predict"),
@@ -246,44 +245,6 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 
 def overridden(recipe: Recipe, words: Iterable[str], *, show: bool = False) -> Recipe:
     """The recipe with the settings of the command line; `epochs` is turned into steps."""
-    from everynet.recipes.settings import override
+    from everynet.runs.epochs import with_settings
 
-    given = pairs(words)
-    if not gives_epochs(recipe, given):
-        return override(recipe, given)
-    text = given.pop("epochs")
-    recipe = override(recipe, given)
-    return override(recipe, {"steps": epochs_to_steps(recipe, [text], show=show)[0]})
-
-
-def gives_epochs(recipe: Recipe, given: dict[str, str]) -> TypeGuard[Training]:
-    """Whether settings say in epochs how long to train, for a recipe that counts steps."""
-    from everynet.recipes.settings import setting_types
-    from everynet.recipes.training import Training
-
-    counts = isinstance(recipe, Training) and "epochs" not in setting_types(recipe)
-    if "epochs" in given and "steps" in given and counts:
-        raise UserError("epochs and steps must not both be given: each says how long; keep one")
-    return "epochs" in given and counts
-
-
-def epochs_to_steps(recipe: Recipe, texts: Sequence[str], *, show: bool = False) -> Sequence[int]:
-    """Numbers of epochs as steps. The data is read for it, with progress where `show` is set."""
-    from everynet.recipes.training import Training
-    from everynet.runs.folder import read_dataset, with_vocabulary
-    from everynet.runs.progress import Progress
-    from everynet.system.status import telling
-    from everynet.system.values import convert
-
-    assert isinstance(recipe, Training)
-    epochs = {text: convert("epochs", text, float) for text in texts}
-    for text, number in epochs.items():
-        if number <= 0:
-            raise UserError(f"epochs ({text}) must be a positive number")
-    with telling(Progress(1, shown=show and speaks())):
-        each = recipe.updates_per_epoch(read_dataset(with_vocabulary(recipe)))  # type: ignore[arg-type]  # a Training
-    if each == 0:
-        raise UserError(
-            f"epochs ({texts[0]}) must be steps: {recipe.name} has no set to go through"
-        )
-    return [max(1, round(epochs[text] * each)) for text in texts]
+    return with_settings(recipe, pairs(words), show=show and speaks())

@@ -7,11 +7,10 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from everynet.cli import epochs_to_steps, gives_epochs, pairs, table
+from everynet.cli import pairs, table
 from everynet.cli.run import add_computing, add_jobs
 
 if TYPE_CHECKING:
-    from everynet.recipes.recipe import Recipe
     from everynet.recipes.sweep import Sweep
     from everynet.runs.job import Result
 
@@ -42,6 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     """Train them and print the table."""
     from everynet.recipes.catalog import find
     from everynet.recipes.sweep import sweep_of
+    from everynet.runs.epochs import turn_into_steps
     from everynet.runs.verbs import load, run
 
     base = find(arguments.name)
@@ -66,26 +66,6 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         print(result.folder if arguments.quiet else "\n".join(report(recipe, result)))
     return 0
-
-
-def turn_into_steps(base: Recipe, given: dict[str, str]) -> dict[str, str]:
-    """The settings with `epochs` turned into steps, as `run` does."""
-    from everynet.recipes.settings import override
-    from everynet.recipes.sweep import split, values_of
-    from everynet.system.errors import UserError
-
-    if not gives_epochs(base, given):
-        return given
-    others = {key: value for key, value in given.items() if key != "epochs"}
-    fixed = {k: v for k, v in others.items() if len(values_of(base, k, v)) == 1}
-    for key in ("batch_size", "data"):
-        if key in others and key not in fixed:
-            raise UserError(
-                f"epochs ({given['epochs']}) must be steps where {key} is swept, because an epoch "
-                "then has another number of steps in each; give steps=N"
-            )
-    steps = epochs_to_steps(override(base, fixed), split("epochs", given["epochs"]))
-    return {**others, "steps": ",".join(map(str, steps))}
 
 
 def report(recipe: Sweep, result: Result) -> Iterator[str]:

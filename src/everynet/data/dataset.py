@@ -15,7 +15,7 @@ from torch import Tensor
 from everynet.data.draws import WHOLE, Draw, Share
 from everynet.data.prefetch import Stored, ahead, bring, feeding
 from everynet.data.samplers import Batch as Batch  # noqa: PLC0414 -- used beside Data
-from everynet.data.samplers import Buckets, Clips, Made, Rows, Sampler, refuse
+from everynet.data.samplers import Buckets, Clips, Loaded, Made, Rows, Sampler, refuse
 from everynet.system.seeds import generator
 
 Terms: TypeAlias = dict[str, Tensor]
@@ -113,6 +113,8 @@ class Data:
     def feed(self, share: Share = WHOLE) -> AbstractContextManager[Stored]:
         """`stored` by step, on the device; of a mapped set the next ones are made ahead."""
         stored = partial(self.stored, share=share)
+        if isinstance(self.sampler, Loaded):
+            return self.sampler.open(stored)
         return feeding(stored, self.device) if self.mapped else nullcontext(stored)
 
     def changed(self, batch: Batch, numbers: torch.Generator, share: Share = WHOLE) -> Batch:
@@ -122,6 +124,14 @@ class Data:
             return batch
         draw = Draw(numbers, self.batch_size, share, self.parts, batch[0].device)
         return self.augment(batch, draw)
+
+    def each(self, change: Callable[..., Batch]) -> Data:
+        """The same data with the tensors of every batch changed by a function of them."""
+        splits = {part: change(*tensors) for part, tensors in self.splits.items()}
+        sampler = self.sampler
+        if isinstance(sampler, Loaded):
+            sampler = sampler.each(change)
+        return replace(self, splits=splits, sampler=sampler)
 
     def _prepared(self, batch: Batch) -> Batch:
         if self.prepare is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import os
 from collections.abc import Mapping
@@ -17,8 +18,10 @@ from everynet.data.dataset import Data, Spec
 from everynet.data.download import store
 from everynet.data.in_memory import PREFIX, Given, held
 from everynet.data.kinds import Kind
+from everynet.data.overlap import check_apart
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.split import TEST_PART, all_parts
+from everynet.data.streamed import streamed
 from everynet.system.errors import UserError
 from everynet.system.sources import note
 from everynet.system.values import convert, verb_settings
@@ -48,7 +51,12 @@ def load(
     if not holdout:
         found = _all_but_test(found)
     made = chosen.data(found, batch_size=batch_size, seed=seed, **_taken(chosen.data, options))
-    return replace(made, chooses=holdout, own=is_own(data))
+    made = replace(made, chooses=holdout, own=is_own(data))
+    if not str(data).startswith(PREFIX):
+        return made
+    given = held(str(data))
+    made = replace(made, notes=(*made.notes, *given.notes))
+    return streamed(made, chosen, given.stream) if given.stream else made
 
 
 def is_own(data: str | Path) -> bool:
@@ -109,11 +117,25 @@ def _in_memory(
         found = kind.from_memory(given, **_taken(kind.from_memory, options))
         if found is not None:
             _check_options(kind, given.short, options)
-            return kind, _noted(found)
+            return kind, _noted(_with_own_parts(kind, found, given))
     ways = ", or ".join(kind.in_memory for kind in wanted if kind.in_memory)
     if not ways:
         raise UserError(f"data ({given}) must be in files: {wanted[0].about}")
     raise UserError(f"data ({given}) must be {ways}")
+
+
+def _with_own_parts(kind: Kind[Any], found: Any, given: Given) -> Any:  # noqa: ANN401 -- samples
+    """The samples, which must be in the parts that the caller made, if any, and these apart."""
+    if given.own is None:
+        return found
+    if not kind.own_parts:
+        raise UserError(
+            f"data ({given}) must be in one part, because {kind.name} data makes its own"
+        )
+    if given.apart:
+        check_apart(given.short, found.parts, given.own)
+    both = f"{found.digest} {given.digest}"  # that of texts does not tell of their parts
+    return replace(found, digest=hashlib.sha256(both.encode()).hexdigest())
 
 
 def _known(data: str | Path) -> sets.Known | None:
@@ -221,7 +243,7 @@ def _load_like(
         )
     if memory:
         like = _taken(chosen.from_memory, {**options, "like": data.spec})
-        found = chosen.from_memory(held(str(data)), **like) if "like" in like else None
+        found = chosen.from_memory(held(str(data)).test, **like) if "like" in like else None
         if found is None:
             ways = chosen.in_memory or f"in files: {chosen.about}"
             raise UserError(f"data ({held(str(data))}) must be {ways}")

@@ -128,7 +128,7 @@ def count_rows(samples: Samples, report: Report) -> None:
 
 def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     """Rows with the same features in two parts: those of later parts, each with the first of it."""
-    sums = [_sums(samples.parts[part][0].numpy()) for part in PARTS]
+    sums = [row_sums(samples.parts[part][0].numpy()) for part in PARTS]
     ends = np.cumsum([len(each) for each in sums])
     total = np.concatenate(sums)
     order = np.argsort(total, kind="stable")  # of equal rows the first part comes first
@@ -149,7 +149,7 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     return [(name(first), name(second)) for second, first in pairs]
 
 
-def _sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
+def row_sums(x: Shaped[np.ndarray, "rows ..."]) -> UInt64[np.ndarray, " rows"]:
     """A number for each row that two rows share if they are equal, and hardly ever otherwise."""
     content = np.ascontiguousarray(x).reshape(len(x), -1).view(np.uint8)
     sums = np.zeros(len(x), np.uint64)

@@ -7,6 +7,7 @@
     Clips     a stretch of each clip or piece, which keeps its label
     Buckets   sequences of similar length together, padded to the longest of the batch
     Made      batches that are generated on the spot
+    Loaded    batches of a DataLoader: the only way that is no function of (seed, step)
 
 Order is drawn on the CPU for the global batch and an epoch at once, and copied to the device of the
 split then; a process uses its share of the rows.
@@ -14,8 +15,9 @@ split then; a process uses its share of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Protocol, TypeAlias, runtime_checkable
 
@@ -457,6 +459,68 @@ class Made(Rows):
 
     def refusal(self, split: Batch, batch_size: int) -> str:
         return ""
+
+
+@dataclass(frozen=True)
+class Loaded(Rows):
+    """Batches that come one after another from elsewhere, whatever the step; see `loader.py`.
+
+    What is evaluated is a set all the same. Its training split holds the first samples alone.
+    """
+
+    source: Callable[[], Generator[Batch]]
+    """Begins anew with the first samples."""
+    steps: int
+    size: int
+    first: Batch
+    """Some of the first samples as they come, to see that the training split holds the same."""
+    _live: list[Generator[Batch]] = field(default_factory=list, repr=False, compare=False)
+
+    def steps_per_epoch(self, split: Batch, batch_size: int) -> int:
+        return self.steps
+
+    def batch(
+        self, split: Batch, batch_size: int, seed: int, step: int, share: Share = WHOLE
+    ) -> Batch:
+        if not self._live:
+            self._live.append(self.source())
+        its = zip(next(self._live[0]), split, strict=True)
+        return tuple([rows.to(stored.dtype) for rows, stored in its])
+
+    def each(self, change: Callable[..., Batch]) -> Loaded:
+        """The same batches, changed by a function of their tensors."""
+
+        def source() -> Generator[Batch]:
+            with closing(self.source()) as batches:
+                for batch in batches:
+                    yield change(*batch)
+
+        return replace(self, source=source, first=change(*self.first), _live=[])
+
+    @contextmanager
+    def open(self, stored: Callable[[int], Batch]) -> Iterator[Callable[[int], Batch]]:
+        """`stored`, whose batches begin anew; at the end their source is closed."""
+        try:
+            yield stored
+        finally:
+            while self._live:
+                self._live.pop().close()
+
+    def refusal(self, split: Batch, batch_size: int) -> str:
+        if batch_size != self.size:
+            return f"batch_size ({batch_size}) must be {self.size}, as that of the DataLoader"
+        same = len(split) == len(self.first) and all(
+            torch.equal(mine[: len(its)].cpu().to(its.dtype), its.to(mine.dtype).to(its.dtype))
+            for mine, its in zip(split, self.first, strict=True)
+        )
+        return (
+            ""
+            if same
+            else (
+                "data (a DataLoader) must be a Dataset or arrays, because the recipe changes the "
+                "whole training set, which a DataLoader gives batch by batch"
+            )
+        )
 
 
 def refuse(reason: str) -> None:

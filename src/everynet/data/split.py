@@ -8,7 +8,8 @@ scikit-learn and in tables with classes, the rows of each class with the lowest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -24,6 +25,8 @@ TEST, VALID = 0.2, 0.1
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
 ALL_OF_IT = "all of it is tested on, and none of it was trained on"
 TEST_PART = "its test part is tested on"
+GIVEN = "train, valid and test are as they were given"
+_SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 FEW = 20_000
 """Rows that hashlib is fast enough for."""
 P = TypeVar("P")
@@ -103,6 +106,65 @@ def stratified(
     if len(y) > 1 and not marked.any():
         marked[found.argmin()] = True
     return marked
+
+
+def taken_from_train(missing: Iterable[str]) -> str:
+    """How parts that the user did not make are taken from train, to go on in a sentence."""
+    shares = " and ".join(_SHARES[part] for part in ("test", "valid") if part in missing)
+    return f"of the rows of train, by hash of their number, {shares}"
+
+
+@dataclass(frozen=True)
+class OwnSplit:
+    """Parts that the user made: train, and those others that are not to be taken out of it."""
+
+    rows: Mapping[str, Int64[Tensor, " rows"]]
+    how: str = GIVEN
+    """One sentence that says how they were made."""
+    groups: Sequence[str] = ()
+    """The group of each row, if rows of a group must stay together in what is taken from train."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The parts that are taken out of train."""
+        return tuple(part for part in PARTS if part not in self.rows)
+
+    @property
+    def sentence(self) -> str:
+        """How all three parts were made."""
+        if not self.missing:
+            return self.how
+        taken = taken_from_train(self.missing)
+        if self.groups:
+            taken = taken.replace("of the rows of train, by hash of their number", "by its hash")
+        return taken if self.how == GIVEN else f"{self.how}; {taken}"
+
+    def complete(
+        self, y: Shaped[Tensor, " rows"] | None = None
+    ) -> dict[str, Int64[Tensor, " part"]]:
+        """The rows of all three parts; of each class of `y`, or of all, by the usual hash."""
+        found, train = dict(self.rows), self.rows["train"]
+        keys = np.array(self.groups, object)[train] if self.groups else np.arange(len(train))
+        for part, share in (("test", TEST), ("valid", VALID)):
+            if part in found:
+                continue
+            if self.groups:
+                distinct = [*dict.fromkeys(keys.tolist())]
+                of = dict(zip(distinct, held_out(distinct, share, part).tolist(), strict=True))
+                marked = torch.tensor([of[key] for key in keys.tolist()])
+            elif y is None:
+                marked = held_out(keys, share, part)
+            else:
+                marked = stratified(y[train], share, part)
+            found[part], train = train[marked], train[~marked]
+            keys = keys[~marked.numpy()]
+        return {**found, "train": train}
+
+    @property
+    def numbers(self) -> dict[str, list[int]]:
+        """The row numbers of all three parts."""
+        found = self.complete()
+        return {part: found[part].tolist() for part in PARTS}
 
 
 def three(test: Bool[Tensor, " rows"]) -> dict[str, Int64[Tensor, " part"]]:

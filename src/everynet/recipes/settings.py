@@ -8,6 +8,7 @@ import textwrap
 import typing
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 from everynet.recipes.catalog import find
@@ -86,7 +87,17 @@ def typed_settings(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
 
 def recipe(name: str, **fields: object) -> Recipe:
     """The recipe of that name, with some settings replaced."""
-    return override(find(name), fields)
+    found = find(name)
+    known = setting_types(found)
+    in_memory = "data" in known and not isinstance(fields.get("data", ""), str | Path)
+    epochs = "epochs" in fields and "epochs" not in known and found.kind == "training"
+    if in_memory or epochs:
+        what = "data" if in_memory else "epochs"
+        raise UserError(
+            f"{what} must be given where a run begins, because it is read there: "
+            f"everynet.run({name!r}, {what}=...)"
+        )
+    return override(found, fields)
 
 
 def _unknown(recipe: Recipe, name: str, value: object) -> str:

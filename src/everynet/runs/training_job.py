@@ -8,13 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from matplotlib.figure import Figure
 from torch import nn
 
 from everynet.data.dataset import Data, Spec
+from everynet.data.loader import LoaderFailed
 from everynet.data.samplers import Made
 from everynet.nn.layers import layers_called
 from everynet.plot import layer_lines, learning_curve
@@ -146,6 +147,10 @@ class TrainingJob(Job):
             left = "stopped after the last step; test and draw it with: everynet resume"
             with self.stop.ending(f"{left} {self.folder}"):
                 return self.test_best(damage)
+        except LoaderFailed:
+            if self.stop.signal == 0:
+                raise
+            self.save_and_stop()  # between two updates: its workers got the signal too
         except NonFiniteAt as bad:
             self.explain_non_finite(bad.step)
             raise
@@ -199,10 +204,14 @@ class TrainingJob(Job):
                 break  # a cell may be stopped before its last step
             asks = alone or step % TOGETHER == 0
             if asks and world.any(self.stop.signal != 0, self.setup.device):
-                self.save()
-                again = resuming(self.folder, source_file(recipe))
-                line = f"stopped at step {step:,} and saved; go on with: {again}"
-                raise Stopped(line, self.stop.signal or 15)
+                self.save_and_stop()
+
+    def save_and_stop(self) -> NoReturn:
+        """Save and end, because a signal came."""
+        self.save()
+        again = resuming(self.folder, source_file(self.recipe))
+        line = f"stopped at step {self.state.step:,} and saved; go on with: {again}"
+        raise Stopped(line, self.stop.signal or 15)
 
     @property
     def until(self) -> int:

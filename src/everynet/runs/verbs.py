@@ -17,17 +17,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from everynet.data.in_memory import PREFIX, Given, given, holding, is_held
+from torch.utils.data import DataLoader
+
+from everynet.data.in_memory import PREFIX, UNDIVIDED, Given, given, holding, is_held
 from everynet.data.paths import absolute
 from everynet.plot.style import drawing
 from everynet.recipes.catalog import find
 from everynet.recipes.experiment import Experiment, named_cells
 from everynet.recipes.recipe import Recipe
-from everynet.recipes.settings import plain_settings
+from everynet.recipes.settings import override, plain_settings
 from everynet.recipes.stored import describe_recipe
 from everynet.recipes.sweep import Sweep, sweep_of
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
+from everynet.runs.epochs import turn_into_steps, with_settings
 from everynet.runs.folder import (
     as_json,
     describe_data,
@@ -58,7 +61,7 @@ from everynet.training.processes import joined
 
 
 def run(
-    recipe: Recipe,
+    recipe: str | Recipe,
     out: str | Path = "runs",
     *,
     data: object = None,
@@ -68,15 +71,25 @@ def run(
     jobs: int = 1,
     show: bool = False,
     watch: Watch | None = None,
+    **fields: object,
 ) -> Result:
-    """Do all that a recipe says, in a new folder below `out`.
+    """Do all that a recipe says, in a new folder below `out`: `run("mlp", data=(X, y), lr=0.01)`.
 
+    `recipe` is a recipe or its name; `fields` are settings in the place of its own, and `epochs`.
     `data` is a name or a path in the place of the recipe's own, or data in memory: (X, y) or X (see
     `data/in_memory.py`). `jobs` is how many cells of an experiment are trained at once; it changes
     no number. `watch` is called with each record that is logged, `{"step": 7, "train_loss": 0.41}`;
     what it raises ends the run, which is saved first and can be gone on with.
     """
-    typed, in_memory = _with_data_of_caller(recipe, data)
+    if not isinstance(out, str | Path):
+        raise UserError(
+            f"out (of type {type(out).__name__}) must be the folder that runs go into; data is "
+            "given by its name, data=(X, y)"
+        )
+    typed, in_memory = _with_data_of_caller(_found(recipe), data)
+    typed = _with_batches_of(typed, in_memory, fields)
+    with holding(in_memory):
+        typed = with_settings(typed, fields, show=show)
     recipe = resolve(_with_name(typed))
     setup = setup_for(recipe, device, precision, compile)
     with holding(in_memory), _job(recipe, setup, show, jobs, watch) as job:
@@ -256,6 +269,7 @@ def load(recipe: Recipe, folder: str | Path) -> Any:  # noqa: ANN401 -- a networ
 def sweep(
     name: str | Recipe,
     *,
+    data: object = None,
     seeds: int = 1,
     random: int = 0,
     halving: bool = False,
@@ -269,12 +283,16 @@ def sweep(
     """Train every combination of some settings: `sweep("mlp", lr=[0.01, 0.1], seeds=3)`.
 
     A list holds the values of a setting, anything else is one value: `hidden=[(4,), (16,)]` trains
-    two networks and `hidden=(4, 16)` one.
+    two networks and `hidden=(4, 16)` one. `data` is as for `run`, or a list of names and paths.
     """
-    base = find(name) if isinstance(name, str) else name
     values = {key: value if isinstance(value, list) else [value] for key, value in fields.items()}
+    if isinstance(data, list) and all(isinstance(one, str) for one in data):
+        values, data = {"data": data, **values}, None
+    base, in_memory = _with_data_of_caller(_found(name), data)
+    with holding(in_memory):
+        values = turn_into_steps(base, values)
     made = sweep_of(base, values, seeds=seeds, random=random, halving=halving)
-    return run(made, out, device=device, precision=precision, jobs=jobs, show=show)
+    return run(made, out, data=in_memory, device=device, precision=precision, jobs=jobs, show=show)
 
 
 # ---------------------------------------------------------------------------------- small parts
@@ -304,6 +322,18 @@ def _job(recipe: Recipe, setup: Setup, show: bool, jobs: int, watch: Watch | Non
             )
 
 
+def _found(recipe: object) -> Recipe:
+    """The recipe, or that of this name."""
+    if isinstance(recipe, str):
+        return find(recipe)
+    if not isinstance(recipe, Recipe):
+        what = recipe.__name__ if isinstance(recipe, type) else f"of type {type(recipe).__name__}"
+        raise UserError(
+            f"recipe ({what}) must be a recipe or the name of one, such as everynet.run('mlp')"
+        )
+    return recipe
+
+
 def _with_data_of_caller(
     recipe: Recipe, data: object, *, again: bool = False
 ) -> tuple[Recipe, Given | None]:
@@ -312,11 +342,36 @@ def _with_data_of_caller(
         return recipe, None
     if isinstance(data, str | Path):
         return with_data(recipe, absolute(str(data)) if again else str(data)), None
+    if isinstance(data, DataLoader):
+        raise UserError(UNDIVIDED)
     in_memory = given(data)
     origin = recipe.base if isinstance(recipe, Sweep) else recipe
     if again and str(getattr(origin, "data", "")).startswith(PREFIX):
         return recipe, in_memory  # `load` compares the two
     return with_data(recipe, in_memory.name), in_memory
+
+
+def _with_batches_of(
+    recipe: Recipe, in_memory: Given | None, fields: Mapping[str, object]
+) -> Recipe:
+    """The recipe with the batch_size of a DataLoader, where its batches come from one."""
+    if in_memory is None or in_memory.stream is None:
+        return recipe
+    base = recipe.base if isinstance(recipe, Sweep) else recipe
+    if not isinstance(base, Training):
+        raise UserError(
+            f"data (a DataLoader) must be its Dataset, or arrays, because {base.name} is "
+            f"{with_article(base.kind)}, which is given all samples at once"
+        )
+    size = in_memory.stream.batch_size
+    given = "batch_size" in (*base.settings_given(), *fields)
+    wanted = fields.get("batch_size", base.batch_size)
+    if given and wanted != size:
+        raise UserError(
+            f"batch_size ({wanted}) must be {size}, that of the DataLoader; leave it out"
+        )
+    base = override(base, {"batch_size": size})
+    return replace(recipe, base=base) if isinstance(recipe, Sweep) else base  # type: ignore[arg-type]  # of the class it was
 
 
 def _check_jobs(recipe: Recipe, jobs: int) -> None:

@@ -58,14 +58,27 @@ def convert(name: str, text: str, kind: Any) -> Any:  # noqa: ANN401 -- a type h
     except UserError as error:  # letters that several runs end in
         raise UserError(f"{name}: {error}") from None
     except (ValueError, KeyError):
-        raise UserError(f"{name} ({text}) must be {_type_name(kind)}") from None
+        raise UserError(f"{name} ({shown(text)}) must be {_type_name(kind)}") from None
 
 
 def typed(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
-    """The value of a setting, or that which a text says, in its type."""
+    """The value of a setting, or that which a text says, in its type.
+
+    As on the command line one value may stand for a tuple of one.
+    """
     if isinstance(value, str) and kind is not str:
         value = convert(name, value, kind)
-    return _checked(name, tuple(value) if isinstance(value, list) else value, kind)
+    if isinstance(value, list) or getattr(value, "ndim", 0) == 1:
+        value = tuple(value)
+    if typing.get_origin(kind) is tuple and not isinstance(value, tuple):
+        value = (value,) if _is_plain(value) else value
+    return _checked(name, value, kind)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is one number, truth value or path, such as can stand in a tuple."""
+    single = getattr(value, "shape", None) == ()  # a scalar of numpy or torch
+    return single or isinstance(value, bool | int | float | Path)
 
 
 def typed_all(given: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, Any]:
@@ -75,6 +88,8 @@ def typed_all(given: Mapping[str, Any], kinds: Mapping[str, Any]) -> dict[str, A
 
 def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case a type
     """The value, if it is of its type; a whole number may stand for a number."""
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()  # a scalar of numpy or torch
     if typing.get_origin(kind) is tuple and isinstance(value, tuple):
         inner = typing.get_args(kind)
         kinds = inner[:1] * len(value) if Ellipsis in inner else inner
@@ -85,16 +100,16 @@ def _checked(name: str, value: Any, kind: Any) -> Any:  # noqa: ANN401 -- a case
             return value
     elif kind is float and isinstance(value, int):
         return convert(name, str(value), float)
-    elif kind is Path and isinstance(value, str | Path):
-        return Path(value)
+    elif kind in (str, Path) and isinstance(value, str | Path):
+        return kind(value)
     elif hasattr(kind, "from_json") and isinstance(value, dict | kind):
         with suppress(ValueError):
             return value if isinstance(value, kind) else kind.from_json(value)
     elif kind is int and isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UserError(f"{name} ({shown(value, 40)}) must fit into 64 bits; choose a smaller one")
-    elif kind in (int, float, str) and isinstance(value, kind):
+    elif kind in (int, float) and isinstance(value, kind):
         return kind(value)  # also of what is derived from it, such as numpy's float64
-    raise UserError(f"{name} ({value}) must be {_type_name(kind)}")
+    raise UserError(f"{name} ({shown(value)}) must be {_type_name(kind)}")
 
 
 # ------------------------------------------------------------------------- settings of a verb

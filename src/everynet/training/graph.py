@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from everynet.data.dataset import Batch, Data, History, Terms
-from everynet.data.samplers import Rows
+from everynet.data.samplers import Loaded, Rows
 from everynet.nn.ema import EMA
 from everynet.nn.lion import Lion
 from everynet.recipes.recipe import require_returned
@@ -130,7 +130,8 @@ class Update(Generic[M, X]):
         self.rate, self.rates = recipe.rate, Rates([*state.optimizers.values()])
         self.first = True
         self.placed = not self.images and _rows_are_placed(data, setup)
-        self.draws = recipe.draws if self.world.size == 1 else True  # processes must agree on it
+        others = self.world.size > 1 or isinstance(data.sampler, Loaded)
+        self.draws = True if others else recipe.draws  # processes must agree on it
         """Whether updates draw from Python's or numpy's generators; None before the first one."""
         self.drawn: tuple[object, ...] = ()
         """State of these generators after the first update; a change later means that one drew."""

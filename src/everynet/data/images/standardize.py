@@ -26,7 +26,7 @@ from torch.nn.functional import interpolate, pad
 from everynet.data.dataset import Batch, Data, Spec
 from everynet.data.images import brightness
 from everynet.data.images import decode as picture
-from everynet.data.in_memory import Array, Part, summarize
+from everynet.data.in_memory import Part, summarize
 from everynet.data.kinds import Origin, files_in
 from everynet.data.samples import Samples, describe, describe_like
 from everynet.data.tables import arrays
@@ -164,14 +164,8 @@ def restandardize(data: Data, mean: Sequence[float], std: Sequence[float]) -> Da
     if data.prepare is not None:
         return replace(data, spec=spec, prepare=Standardize.of(spec))
     old, new = (torch.tensor([s["mean"], s["std"]])[:, :, None, None] for s in (data.spec, spec))
-    return replace(
-        data,
-        spec=spec,
-        splits={
-            part: ((x * old[1] + (old[0] - new[0])) / new[1], *rest)
-            for part, (x, *rest) in data.splits.items()
-        },
-    )
+    made = data.each(lambda x, *rest: ((x * old[1] + (old[0] - new[0])) / new[1], *rest))
+    return replace(made, spec=spec)
 
 
 # ------------------------------------------------------------------------- datasets and inputs
@@ -211,7 +205,7 @@ def read_images_like(
     channels = spec["shape"][0]
     for path in files_in(paths):
         if path.suffix.lower() in ARRAYS:
-            x, peak = _as_images(path, arrays.first(path), spec), spec["peak"]
+            x, peak = as_images(path, arrays.first(path), spec), spec["peak"]
             origins += _origins([f"{path}:{row}" for row in range(len(x))], x, peak)
         else:
             pixels, peak = picture.read(path), 255.0
@@ -247,9 +241,7 @@ def images_like(
 ) -> tuple[list[Origin], Float[Tensor, "rows channels height width"]]:
     """Images in memory with their origins, standardised as those of `spec` were."""
     path = Path("inputs")
-    if not isinstance(x, np.ndarray):
-        raise UserError(f"inputs ({summarize(x)}) must be images, or the names of files")
-    images = _as_images(path, x, spec)
+    images = as_images(path, x, spec)
     origins = _origins(range(len(images)), images, spec["peak"])
     return origins, _standardized(path, images, spec["peak"], spec, margin)
 
@@ -268,10 +260,10 @@ def _standardized(
     return Standardize(spec["mean"], spec["std"], peak).images(x)
 
 
-def _as_images(
-    path: Path, array: Array, spec: Spec
-) -> Shaped[Tensor, "rows channels height width"]:
+def as_images(path: Path, array: Part, spec: Spec) -> Shaped[Tensor, "rows channels height width"]:
     """Images out of an array, whole numbers from 0 to the peak if such were learned."""
+    if not isinstance(array, np.ndarray):
+        raise UserError(f"{path} ({summarize(array)}) must be images, or the names of files")
     x = arrays.as_samples(path, "x", array)
     if x.dim() != 4 or not len(x):
         raise UserError(f"{shown(path)} must hold images of shape {tuple(spec['shape'])}")

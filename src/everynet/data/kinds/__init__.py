@@ -76,6 +76,8 @@ class Kind(Generic[S]):
     """So many files are read at once; if one is bad, they are read in halves until it is found."""
     in_memory: ClassVar[str] = ""
     """What a caller may give in memory, to go on from "must be"; empty where it is nothing."""
+    own_parts: ClassVar[bool] = False
+    """Whether `from_memory` keeps the parts that a caller made."""
     drawn: ClassVar[bool] = False
     """Whether predictions are pictures, or can be drawn onto the input."""
     of_texts: ClassVar[bool] = False
@@ -137,6 +139,10 @@ class Kind(Generic[S]):
     def convert(self, x: Part, spec: Spec) -> Inputs:
         """What `predict` is given in memory, treated as in training."""
         raise UserError(f"inputs of {self.name} data must be in files; name them")
+
+    def stored(self, x: Part, spec: Spec) -> Tensor:
+        """The same as `data` stores it where batches are prepared later, as large images are."""
+        raise UserError(f"inputs of {self.name} data are prepared at once")
 
     def to_data_units(self, made: Any, spec: Spec) -> Any:  # noqa: ANN401 -- by kind
         """What `sample` or `predict` made, in the units of the data."""

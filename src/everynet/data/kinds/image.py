@@ -40,6 +40,7 @@ class Image(ImageKind[Samples]):
         "images with a class each: a folder with a subfolder for each class, or an npz with a 3-D "
         "or 4-D x and a y"
     )
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "(X, y) with images X, N x H x W or with 1 or 3 channels, and a class for each"
     )
@@ -87,8 +88,8 @@ class Image(ImageKind[Samples]):
         x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
         if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
             return None
-        part = "test" if like else "train"
-        return arrays.make_samples(Path(given.short), {part: (x, y)}, None, given.digest, like)
+        found = {"test": (x, y)} if like else {p: (x[r], y[r]) for p, r in given.slices.items()}
+        return arrays.make_samples(Path(given.short), found, None, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         return Standardize.of(spec).to_data_units(made.detach().cpu())

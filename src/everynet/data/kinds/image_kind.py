@@ -33,6 +33,7 @@ from everynet.data.images.file_cache import FileCache
 from everynet.data.images.skipped import Survey, Tally
 from everynet.data.images.standardize import (
     Standardize,
+    as_images,
     check_size,
     describe_images,
     images_like,
@@ -263,6 +264,10 @@ class ImageKind(Kind[S]):
 
     def convert_with_origins(self, x: Part, spec: Spec) -> tuple[list[Origin], Tensor]:
         return images_like(spec, x, self.margin)
+
+    def stored(self, x: Part, spec: Spec) -> Tensor:
+        images = as_images(Path("inputs"), x, spec)
+        return resize(images, spec["size"], self.margin) if spec["size"] else images
 
     def outliers(self, inputs: Inputs, spec: Spec) -> list[str]:
         assert isinstance(inputs, Tensor)

@@ -81,6 +81,7 @@ class LabelledTexts(Kind[Labelled]):
         "for each class"
     )
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(texts, classes), two lists of as many"
     of_texts: ClassVar[bool] = True
 
@@ -110,7 +111,7 @@ class LabelledTexts(Kind[Labelled]):
             return None
         labels = [str(label).strip() for label in y]
         samples = list(zip(texts_of(given.x), labels, strict=True))
-        return Labelled.divide(samples, given.short, like=like)
+        return Labelled.divide(samples, given.short, like=like, own=given.own)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         tokens = Tokens.of(spec)

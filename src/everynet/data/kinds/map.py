@@ -83,6 +83,7 @@ class Map(PairedKind[Maps]):
         "images with an image each: a folder with inputs and targets in it, whose files have the "
         "same names, or an npz with an x and a 4-D y"
     )
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(X, Y) with as many images Y, N x channels x H x W"
     samples: ClassVar[type[Any]] = Maps
     target: ClassVar[str] = "map"
@@ -109,8 +110,8 @@ class Map(PairedKind[Maps]):
         x, y = given.x, given.y
         if not isinstance(x, np.ndarray) or not isinstance(y, np.ndarray) or x.ndim < 3:
             return None
-        part = "test" if like else "train"
-        return _make_samples(Path(given.short), {part: (x, y)}, given.digest, like)
+        found = {"test": (x, y)} if like else {p: (x[r], y[r]) for p, r in given.slices.items()}
+        return _make_samples(Path(given.short), found, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         values: Tensor = made.detach().cpu().double() * spec["target_std"] + spec["target_mean"]

@@ -45,7 +45,7 @@ from everynet.data.sounds.midi import Piece as Read
 from everynet.data.sounds.synthesise import RATE, synthesise
 from everynet.data.sounds.wav import encode
 from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows, test_part
-from everynet.data.texts.lines import count_equal
+from everynet.data.texts.lines import BY_ROW, count_equal
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -106,6 +106,7 @@ class Notes(Kind[Pieces]):
     name: ClassVar[str] = "notes"
     about: ClassVar[str] = "music: a folder of MIDI files (.mid or .midi), each a piece"
     suffix: ClassVar[str] = ".mid"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "an array of pitches from 0 to 127, or -1 for a rest: pieces x time x voices"
     )
@@ -130,12 +131,13 @@ class Notes(Kind[Pieces]):
         grids = _grids(x)
         if like:
             return Pieces(given.short, all_parts(grids), "", ALL_OF_IT, test_only=True)
-        parts = _by_hash(rows(len(grids)), given.short)
+        own = given.own
+        parts = own.numbers if own else _by_hash(rows(len(grids)), given.short)
         return Pieces(
             given.short,
             {part: [grids[n] for n in chosen] for part, chosen in parts.items()},
             given.digest,
-            "by hash of the row number, a fifth is test and a tenth of the rest is valid",
+            own.sentence if own else BY_ROW,
             places={part: [f"row {n}" for n in chosen] for part, chosen in parts.items()},
         )
 

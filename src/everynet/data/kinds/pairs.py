@@ -144,6 +144,7 @@ class TextPairs(Kind[Pairs]):
         "or conversations as a .jsonl"
     )
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(sources, targets), two lists of as many texts"
     of_texts: ClassVar[bool] = True
 
@@ -172,7 +173,8 @@ class TextPairs(Kind[Pairs]):
         if not isinstance(given.x, list) or not isinstance(given.y, list):
             return None
         both = texts_of(given.x), texts_of(given.y)
-        return Pairs.divide(list(zip(*both, strict=True)), given.short, like=like)
+        samples = list(zip(*both, strict=True))
+        return Pairs.divide(samples, given.short, like=like, own=given.own)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         """Tokens of texts; of conversations each text is a context, with tabs between its turns."""

@@ -39,7 +39,15 @@ from everynet.data.report import Report, rare
 from everynet.data.samplers import Buckets, Clips, flattened
 from everynet.data.samples import class_numbers, describe_like
 from everynet.data.sounds import wav
-from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows, test_part
+from everynet.data.split import (
+    ALL_OF_IT,
+    PARTS,
+    OwnSplit,
+    all_parts,
+    by_hash,
+    rows,
+    test_part,
+)
 from everynet.data.texts import lines as texts
 from everynet.system import files
 from everynet.system.errors import UserError
@@ -110,12 +118,15 @@ class Sounds:
     @classmethod
     def divide(
         cls, clips: Sequence[Clip], name: str, keys: Sequence[str] = (), *,
-        like: Spec | None = None,
+        like: Spec | None = None, own: OwnSplit | None = None,
         split: str = texts.BY_ROW, task: str = "classification", remarks: Sequence[str] = (),
     ) -> Sounds:  # fmt: skip
-        """Clips in three parts by a hash of their keys, or else of their numbers."""
+        """Clips in three parts: the user's own, or by a hash of their keys or numbers."""
         if like:
             parts, split = all_parts([*clips]), ALL_OF_IT
+        elif own:
+            parts = {part: [clips[n] for n in its] for part, its in own.numbers.items()}
+            split = own.sentence
         else:
             placed = by_hash(keys or rows(len(clips)))
             parts = {
@@ -146,6 +157,7 @@ class Sound(Kind[Sounds]):
         "columns file and transcript (or a folder that holds it)"
     )
     suffix: ClassVar[str] = ".wav"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = (
         "(clips, labels), a list of arrays of int16, or of floats from -1 to 1, with rate="
     )
@@ -201,7 +213,7 @@ class Sound(Kind[Sounds]):
             Clip(_in_memory(clip, n), rate, label)
             for n, (clip, label) in enumerate(zip(clips, labels, strict=True))
         ]
-        return Sounds.divide(found, given.short, like=like)
+        return Sounds.divide(found, given.short, like=like, own=given.own)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:
         clips = _arrays(x)

@@ -29,6 +29,7 @@ from everynet.data.report import Report, count_rows
 from everynet.data.samples import Samples, describe, describe_like, renumber
 from everynet.data.tables import arrays, csv_table, frames
 from everynet.data.tables.cells import Faults
+from everynet.data.tables.own_split import SplitBy
 from everynet.plot import scatter
 from everynet.plot.style import png
 from everynet.system import files
@@ -47,6 +48,7 @@ class Table(Kind[Samples]):
         "a table: a csv with a header, parquet, feather, an npy, or an npz with a 2-D x and a y"
     )
     suffix: ClassVar[str] = ".csv"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "(X, y) with a table X, or a frame, of which target= names a column"
 
     def matches(self, path: Path) -> bool:
@@ -62,12 +64,19 @@ class Table(Kind[Samples]):
         task: str = "",
         drop: tuple[str, ...] = (),
         missing: tuple[str, ...] = (),
+        split: str = "",
+        group: str = "",
+        until: str = "",
+        time: str = "",
         like: Spec | None = None,
     ) -> Samples:
+        by = {"split": split, "group": group, "until": until, "time": time}
         if path.suffix.lower() not in ARRAYS:
-            return csv_table.read(regular(path), target, task, drop, like, missing)
+            return csv_table.read(
+                regular(path), target, task, drop, like=like, missing=missing, by=SplitBy(**by)
+            )
         given = {"task": task, "drop": ",".join(drop), "missing": ",".join(missing)}
-        for name, value in given.items():
+        for name, value in (given | by).items():
             if value and not like:
                 raise UserError(
                     f"{name} ({shown(value, 60)}) must be left out, because {shown(path)} is of "
@@ -86,13 +95,18 @@ class Table(Kind[Samples]):
         task: str = "",
         drop: tuple[str, ...] = (),
         missing: tuple[str, ...] = (),
+        split: str = "",
+        group: str = "",
+        until: str = "",
+        time: str = "",
         like: Spec | None = None,
     ) -> Samples | None:
         if isinstance(given.x, np.ndarray) and given.x.ndim > 2:
             return None
         if like is not None:
             return frames.samples_like(like, given, target)
-        return frames.samples(given, target, task, drop, missing)
+        by = SplitBy(split, group, until, time)
+        return frames.samples(given, target, task, drop, missing=missing, by=by)
 
     def convert(self, x: Part, spec: Spec) -> Tensor:
         return _standardize(frames.features_like(spec, x), spec)

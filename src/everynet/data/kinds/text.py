@@ -74,6 +74,7 @@ class Text(Kind[LongText]):
     name: ClassVar[str] = "text"
     about: ClassVar[str] = "a text: one file in UTF-8"
     suffix: ClassVar[str] = ".txt"
+    own_parts: ClassVar[bool] = True
     in_memory: ClassVar[str] = "a list of texts, which are joined by line ends"
     of_texts: ClassVar[bool] = True
     skips_empty_lines: ClassVar[bool] = True
@@ -104,6 +105,10 @@ class Text(Kind[LongText]):
         text = "\n".join(given.x)
         if like:
             return LongText(given.short, all_parts(text), "", ALL_OF_IT, test_only=True)
+        if own := given.own:
+            rows = own.numbers.items()
+            parts = {part: "\n".join([given.x[n] for n in its]) for part, its in rows}
+            return LongText(given.short, parts, given.digest, own.sentence)
         return LongText(given.short, {"whole": text}, given.digest)
 
     def convert(self, x: Part, spec: Spec) -> list[Tensor]:

@@ -20,16 +20,15 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from everynet.data.dataset import Spec
+from everynet.data.in_memory import PART_NAMES
 from everynet.data.samples import Pair, Samples
-from everynet.data.split import PARTS, all_parts, by_hash, rows
+from everynet.data.split import PARTS, all_parts, by_hash, rows, taken_from_train
 from everynet.data.tables import npz
 from everynet.data.tables.npz import Array, read_npy, read_npz
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
-_ENDINGS = {"train": ("train",), "valid": ("valid", "val", "validation"), "test": ("test",)}
-_KNOWN = ("x", "y", *(f"{a}_{end}" for ends in _ENDINGS.values() for end in ends for a in "xy"))
-_SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
+_KNOWN = ("x", "y", *(f"{a}_{end}" for ends in PART_NAMES.values() for end in ends for a in "xy"))
 
 
 def read(path: Path, target: str = "", like: Spec | None = None) -> Samples:
@@ -151,7 +150,7 @@ def pairs(
     if set(left) == {"x", "y"}:
         return {"train": (left["x"], left["y"])}
     found: dict[str, tuple[Array, Array]] = {}
-    for part, endings in _ENDINGS.items():
+    for part, endings in PART_NAMES.items():
         for ending in endings:
             x, y = left.pop(f"x_{ending}", None), left.pop(f"y_{ending}", None)
             if x is None and y is None:
@@ -279,8 +278,7 @@ def _divided(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tens
     placed = np.array(by_hash(rows(len(x)), wanted))
     taken = {part: torch.from_numpy(np.flatnonzero(placed == part)) for part in wanted}
     made = {part: (x[chosen], y[chosen]) for part, chosen in taken.items()}
-    shares = " and ".join(_SHARES[part] for part in ("test", "valid") if part in wanted)
-    return {**parts, **made}, taken, f"of the rows of train, by hash of their number, {shares}"
+    return {**parts, **made}, taken, taken_from_train(wanted)
 
 
 def digest(path: Path, target: str = "") -> str:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ from everynet.data.split import (
     ALL_OF_IT,
     TEST,
     VALID,
+    OwnSplit,
     all_parts,
     rows_by_hash,
     stratified,
@@ -34,6 +36,7 @@ from everynet.data.tables import columns as forms
 from everynet.data.tables.cells import Source
 from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import CsvFile, open_csv
+from everynet.data.tables.own_split import Look, SplitBy, own_split
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
@@ -63,25 +66,48 @@ def open_table(path: Path) -> CsvFile | ArrowFile:
     return open_csv(path)
 
 
-def read(  # noqa: PLR0917 -- the options of a table
+def read(
     path: Path,
     target: str,
     task: str = "",
     drop: Sequence[str] = (),
+    *,
     like: Spec | None = None,
     missing: Sequence[str] = (),
+    by: SplitBy | None = None,
 ) -> Samples:
     """The table of a file, without the columns of `drop`; with `like`, the columns of a run.
 
-    `missing` names marks that stand for no value.
+    `missing` names marks that stand for no value; `by` says which column makes the parts, if any.
     """
     file = open_table(path)
     if like:
         return _read_like(like, file, target)
     if task == DENSITY:
         return _read_rows(file, drop, missing)
-    found = forms.survey(file, choose_columns(file, target, drop), missing)
-    return make_samples(file, found, forms.gather(file, found), task, drop)
+    return make_samples(file, target, task, drop, missing, by)
+
+
+def choose_parts(  # noqa: PLR0917 -- the options of a table
+    file: Source,
+    target: str,
+    drop: Sequence[str],
+    missing: Sequence[str],
+    by: SplitBy | None,
+    made: OwnSplit | None,
+) -> tuple[list[str], OwnSplit | None]:
+    """The columns as `choose_columns` gives them, less that which makes the parts, and these."""
+    if not by:
+        return choose_columns(file, target, drop), made
+    check_names(file, target, drop)
+
+    def look(name: str) -> tuple[Treatment, Values]:
+        (form,) = forms.survey(file, [name], missing)
+        (values,) = forms.gather(file, [form])
+        return form, values
+
+    own, name = own_split(file, look, by, target, made)
+    return choose_columns(file, target, [*drop, name]), own
 
 
 def choose_columns(file: Source, target: str, drop: Sequence[str]) -> list[str]:
@@ -93,15 +119,20 @@ def choose_columns(file: Source, target: str, drop: Sequence[str]) -> list[str]:
     return [*names, target]
 
 
-def make_samples(
+def make_samples(  # noqa: PLR0917 -- the options of a table
     file: Source,
-    found: list[Treatment],
-    values: list[Values],
+    target: str,
     task: str,
     drop: Sequence[str],
+    missing: Sequence[str] = (),
+    by: SplitBy | None = None,
+    made: OwnSplit | None = None,
 ) -> Samples:
-    """A table of columns that were read, the last of which is the target."""
-    path, target, marks = file.path, found[-1]["name"], found[-1].get("marks", ())
+    """The samples of a table that was opened; `made` are the parts that the caller made, if any."""
+    names, own = choose_parts(file, target, drop, missing, by, made)
+    found = forms.survey(file, names, missing)
+    values = forms.gather(file, found)
+    path, parts_by = file.path, [name for name in file.header if name not in {*names, *drop}]
     if task and task not in TASKS:
         raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
     if not len(values[-1].numbers):
@@ -114,13 +145,14 @@ def make_samples(
         )
     guessed = not task
     task = "classification" if answers.classes else "regression"
-    which = _parts(answers, task)
+    which = _own_parts(own, answers) if own else _parts(answers, task)
     kept, used = _learn(found, values, answers.rows[which["train"]])
     if not kept:
         raise UserError(f"{shown(path)} must have a column that tells something of its target")
     remarks = [*forms.remarks(found, kept, values), *answers.remarks]
     described = forms.describe(found, kept, values)
     described += [f"{shown(name, 60)}: left out by drop=" for name in drop]
+    described += [f"{shown(name, 60)}: makes the parts" for name in parts_by]
     described.append(f"{shown(target, 60)}: the target, {_described(answers)}")
     values.clear()  # those that are used are let go of one by one, as they are applied
     file.forget()
@@ -137,7 +169,8 @@ def make_samples(
         answers,
         which,
         task=task,
-        digest=_digest(file, target, task, [*drop, *_marked(marks)]),
+        split=own.sentence if own else _SPLITS[task],
+        digest=_digest(file, target, task, [*drop, *_marked(missing), *([str(by)] if by else [])]),
         remarks=remarks,
         described=described,
     )
@@ -167,6 +200,7 @@ def _samples(  # noqa: PLR0917 -- all that is known of a table
     which: dict[str, Tensor],
     *,
     task: str,
+    split: str,
     digest: str,
     remarks: Sequence[str],
     described: Sequence[str],
@@ -181,7 +215,7 @@ def _samples(  # noqa: PLR0917 -- all that is known of a table
             part: (torch.from_numpy(x[part]), answers.y[chosen]) for part, chosen in which.items()
         },
         digest=digest,
-        split=_SPLITS["regression" if task == DENSITY else task],
+        split=split,
         classes=answers.classes,
         features=tuple(forms.features(kept)),
         task=task,
@@ -216,6 +250,7 @@ def _read_rows(file: Source, drop: Sequence[str], missing: Sequence[str]) -> Sam
         answers,
         which,
         task=DENSITY,
+        split=_SPLITS["regression"],
         digest=_digest(file, "", DENSITY, [*drop, *_marked(missing)]),
         remarks=forms.remarks(found, kept, values),
         described=forms.describe(found, kept, values),
@@ -412,6 +447,17 @@ def _whole(classes: Sequence[str]) -> bool:
 
 
 # ------------------------------------------------------------------------------------- the parts
+
+
+def _own_parts(own: OwnSplit, answers: Answers) -> dict[str, Tensor]:
+    """The places among the rows with a target of each part that the user made, or that is taken."""
+    count = 1 + max(int(rows.max()) for rows in (answers.rows, *own.rows.values()) if len(rows))
+    place = torch.full((count,), -1)
+    place[answers.rows] = torch.arange(len(answers.rows))
+    rows = {part: found[found >= 0] for part, its in own.rows.items() if len(found := place[its])}
+    groups = [own.groups[row] for row in answers.rows.tolist()] if own.groups else ()
+    there = replace(own, rows={**own.rows, **rows}, groups=groups)
+    return there.complete(answers.y if answers.classes else None)
 
 
 def _parts(answers: Answers, task: str) -> dict[str, Tensor]:

@@ -34,6 +34,7 @@ from everynet.data.tables import columns as forms
 from everynet.data.tables import csv_table
 from everynet.data.tables.cells import Cells
 from everynet.data.tables.columns import plain
+from everynet.data.tables.own_split import SplitBy
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
@@ -100,13 +101,13 @@ def samples(
     task: str = "",
     drop: Sequence[str] = (),
     missing: Sequence[str] = (),
+    by: SplitBy | None = None,
 ) -> Samples:
     """The table in memory; y is a column of its own, or that of x which `target` names."""
     if given.y is not None and target:
         raise UserError(f"target ({shown(target)}) must be left out, because y was given beside X")
     file, target = _with_target(given, target)
-    found = forms.survey(file, csv_table.choose_columns(file, target, drop), missing)
-    return csv_table.make_samples(file, found, forms.gather(file, found), task, drop)
+    return csv_table.make_samples(file, target, task, drop, missing, by, given.own)
 
 
 def samples_like(spec: Spec, given: Given, target: str) -> Samples:

@@ -23,7 +23,7 @@ from everynet.data.dataset import Spec
 from everynet.data.paths import kind as kind_of_path
 from everynet.data.paths import read_bytes
 from everynet.data.report import Report
-from everynet.data.split import ALL_OF_IT, PARTS, all_parts, by_hash, rows
+from everynet.data.split import ALL_OF_IT, PARTS, OwnSplit, all_parts, by_hash, rows
 from everynet.data.texts.tokens import Tokens
 from everynet.system import files
 from everynet.system.errors import UserError
@@ -69,12 +69,17 @@ class TwoTexts:
         name: str,
         keys: Sequence[str] = (),
         split: str = BY_ROW,
+        *,
         like: Spec | None = None,
+        own: OwnSplit | None = None,
     ) -> Self:
-        """Samples in three parts by a hash of their keys, or else of their row numbers."""
+        """Samples in three parts: the user's own, or by a hash of their keys or row numbers."""
         if like:
             return cls(name, all_parts(transpose(samples)), "", ALL_OF_IT, test_only=True)
-        found = placed(keys or rows(len(samples)), name)
+        if own:
+            found, split = own.numbers, own.sentence
+        else:
+            found = placed(keys or rows(len(samples)), name)
         return cls(
             name,
             {part: transpose([samples[n] for n in chosen]) for part, chosen in found.items()},

@@ -146,6 +146,14 @@ class Supervised(Training[MLP]):
     """Columns of a table that are left out."""
     missing: tuple[str, ...] = later(())
     """What stands for no value in a table, beside empty cells, NA, n/a, NaN, null, none and ?."""
+    split: str = later("")
+    """A column of a table that says train, valid or test; empty: a hash does."""
+    group: str = later("")
+    """A column of a table whose values each lie in one part, such as patients."""
+    until: str = later("")
+    """A date: rows of a table before it are train and valid, later ones test; see time."""
+    time: str = later("")
+    """The column that until is compared with; empty: the one column of dates."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
@@ -188,7 +196,8 @@ class Supervised(Training[MLP]):
         data = load(
             self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed,
             holdout=self.holdout, target=self.target, task=self.task, drop=self.drop,
-            missing=self.missing, size=self.size, strict=self.strict,
+            missing=self.missing, split=self.split, group=self.group, until=self.until,
+            time=self.time, size=self.size, strict=self.strict,
         )  # fmt: skip
         spec = data.spec
         if self.sizes and self.sizes[0] != math.prod(spec["shape"]):
@@ -206,8 +215,7 @@ class Supervised(Training[MLP]):
         unweighted = not (self.class_weight or self.class_weights)
         self.require(unweighted, "class_weight", "empty, because a number is learned")
         mean, std = spec["target_mean"], spec["target_std"] or 1.0
-        splits = {part: (x, (t - mean) / std) for part, (x, t) in data.splits.items()}
-        return replace(data, splits=splits)
+        return data.each(lambda x, t: (x, (t - mean) / std))
 
     def model(self, data: Data) -> MLP:
         spec = data.spec
