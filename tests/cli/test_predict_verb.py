@@ -362,9 +362,7 @@ def test_bad_rows_between_good_ones(call, flowers, tmp_path):
     said = "must be a number, as others of its column are; leave it empty where none is known"
     assert found[1]["error"] == f"{path}: line 3, {column} (big) {said}"
     assert found[4]["error"] == f"{path}: line 6, {column} (1e400) must be a finite number"
-    assert error == (
-        f"everynet: 2 of 6 inputs cannot be read; the first: {found[1]['error']}\n"
-    )
+    assert error == (f"everynet: 2 of 6 inputs cannot be read; the first: {found[1]['error']}\n")
 
 
 def test_python_refuses_a_file_with_a_bad_row(flowers, tmp_path):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,7 +35,7 @@ from everynet.data.tables import columns as forms
 from everynet.data.tables.cells import Source
 from everynet.data.tables.columns import Treatment, Values
 from everynet.data.tables.csv_lines import CsvFile, open_csv
-from everynet.data.tables.own_split import Look, SplitBy, own_split
+from everynet.data.tables.own_split import SplitBy, own_split
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 

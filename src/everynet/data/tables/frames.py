@@ -100,6 +100,7 @@ def samples(
     target: str = "",
     task: str = "",
     drop: Sequence[str] = (),
+    *,
     missing: Sequence[str] = (),
     by: SplitBy | None = None,
 ) -> Samples:

@@ -78,9 +78,7 @@ def own_split(
     return _by_time(values, form, place, name, by.until), name
 
 
-def _check_filled(
-    file: Source, form: Treatment, values: Values, place: str, setting: str
-) -> None:
+def _check_filled(file: Source, form: Treatment, values: Values, place: str, setting: str) -> None:
     """Refuse a row of which nobody knows the part."""
     coded = bool(values.names)
     missing = values.numbers < 0 if coded else np.isnan(values.numbers)
