@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
@@ -69,15 +69,19 @@ class Given:
     y: Part | None = None
     target: str = ""
     """The name of y, where it has one."""
+    parts: Mapping[str, Array] = field(default_factory=dict)
+    """The rows of train, valid and test, where the caller divides them; a row may be in several."""
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 of the values, their order and the names of columns."""
+        """SHA-256 of the values, their order, the names of columns and the rows of each part."""
         total = hashlib.sha256()
         for part, rough in ((self.x, True), (self.y, False)):
             for piece in _pieces(part, rough=rough):
                 total.update(piece)
         total.update(self.target.encode("utf-8", "surrogateescape"))
+        for part, rows in self.parts.items():
+            total.update(f"{part} ".encode() + rows.astype(np.int64).tobytes())
         return total.hexdigest()
 
     @property

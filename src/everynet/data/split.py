@@ -23,6 +23,7 @@ TEST, VALID = 0.2, 0.1
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
 ALL_OF_IT = "all of it is tested on, and none of it was trained on"
 TEST_PART = "its test part is tested on"
+BY_CALLER = "as the caller divided the rows"
 P = TypeVar("P")
 
 

@@ -87,8 +87,9 @@ class Image(ImageKind[Samples]):
         x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
         if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
             return None
-        part = "test" if like else "train"
-        return arrays.make_samples(Path(given.short), {part: (x, y)}, None, given.digest, like)
+        found = {part: (x[rows], y[rows]) for part, rows in given.parts.items()}
+        found = found or {"test" if like else "train": (x, y)}
+        return arrays.make_samples(Path(given.short), found, None, given.digest, like)
 
     def to_data_units(self, made: Tensor, spec: Spec) -> Tensor:
         return Standardize.of(spec).to_data_units(made.detach().cpu())

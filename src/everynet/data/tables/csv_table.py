@@ -10,7 +10,7 @@ density no column is to be learned: rows alone are described, and split as with 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,7 @@ from everynet.data.dataset import Spec
 from everynet.data.samples import Samples
 from everynet.data.split import (
     ALL_OF_IT,
+    BY_CALLER,
     PARTS,
     TEST,
     VALID,
@@ -79,10 +80,12 @@ def make_samples(
     drop: Sequence[str],
     *,
     real: bool | None = None,
+    parts: Mapping[str, Tensor] | None = None,
 ) -> Samples:
     """A table of columns that were read, the last of which is the target.
 
     `real` says whether numbers of the target are real ones; None looks how they are written.
+    `parts` are the rows of each part, where the caller divides them.
     """
     path, target = file.path, found[-1]["name"]
     if task and task not in TASKS:
@@ -92,7 +95,7 @@ def make_samples(
     y, classes = _answers(file, found.pop(), values.pop(), task, real)
     guessed = not task
     task = "classification" if classes else "regression"
-    which = _parts(y, task)
+    which = parts or _parts(y, task)
     kept = forms.learn(found, values, which["train"].numpy())
     used = {treatment["name"]: treatment for treatment in kept}
     of_kept = [v for t, v in zip(found, values, strict=True) if t["name"] in used]
@@ -109,7 +112,7 @@ def make_samples(
         name=shown(path),
         parts={part: (x[chosen], y[chosen]) for part, chosen in which.items()},
         digest=_digest(file, target, task, drop),
-        split=_SPLITS[task],
+        split=BY_CALLER if parts else _SPLITS[task],
         classes=classes,
         features=tuple(forms.features(kept)),
         task=task,

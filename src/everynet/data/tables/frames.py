@@ -76,7 +76,8 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         found = [_form(file, name, place[name], name in table.categories) for name in names]
         values = [_values(file, treatment, place[treatment["name"]]) for treatment in found]
         real = place[target].dtype.kind == "f" or _pointed(place[target])
-        return csv_table.make_samples(file, found, values, task, drop, real=real)
+        parts = {part: torch.from_numpy(rows) for part, rows in given.parts.items()}
+        return csv_table.make_samples(file, found, values, task, drop, real=real, parts=parts)
 
 
 def samples_like(spec: Spec, given: Given, target: str) -> Samples:
