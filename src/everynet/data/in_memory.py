@@ -80,8 +80,8 @@ class Given:
             for piece in _pieces(part, rough=rough):
                 total.update(piece)
         total.update(self.target.encode("utf-8", "surrogateescape"))
-        for part, rows in self.parts.items():
-            total.update(f"{part} ".encode() + rows.astype(np.int64).tobytes())
+        for name, rows in self.parts.items():
+            total.update(f"{name} ".encode() + rows.astype(np.int64).tobytes())
         return total.hexdigest()
 
     @property

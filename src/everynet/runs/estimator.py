@@ -57,8 +57,8 @@ from everynet.training.graph import has_images
 from everynet.training.loop import evaluating
 from everynet.training.processes import World
 
-OF_DATA = ("data", "target", "task", "drop", "strict", "holdout", "save_every", "seed")
-"""Settings that are no parameters: X, y and the class of the estimator say them."""
+OF_DATA = {"target": "", "task": "", "drop": (), "strict": False, "holdout": True}
+"""Settings that are no parameters, because X, y and the class of the estimator say them."""
 OWN = {
     "random_state": "The seed; None or a RandomState draws one at each fit.",
     "device": "auto, cpu, cuda or mps.",
@@ -82,17 +82,17 @@ def estimator(
 class Network(BaseEstimator):
     """What classifiers and regressors share; each recipe has a subclass with its settings."""
 
-    recipe: ClassVar[Training[Any, Any]]
-    given: ClassVar[str | Training[Any, Any]]
+    _recipe: ClassVar[Training[Any, Any]]
+    _given: ClassVar[str | Training[Any, Any]]
     """What `estimator` was given."""
-    task: ClassVar[str]
-    answer: ClassVar[str]
+    _task: ClassVar[str]
+    _answer: ClassVar[str]
     """What the recipe must predict of each input."""
-    defaults: ClassVar[Mapping[str, Any]]
+    _defaults: ClassVar[Mapping[str, Any]]
 
     def __init__(self, **parameters: object) -> None:
         _check_known(self, parameters, TypeError)
-        vars(self).update({**self.defaults, **parameters})
+        self.__dict__.update({**self._defaults, **parameters})
 
     def set_params(self, **parameters: object) -> Self:
         """Replace parameters."""
@@ -114,35 +114,34 @@ class Network(BaseEstimator):
         recipe, out = self._with_settings(classes), vars(self)["out"]
         chooses = bool(recipe.patience or recipe.metric or recipe.schedule == "plateau")
         parts = _divided(codes, chooses)
-        if recipe.batch_size == self.defaults["batch_size"] > len(parts["train"]):
-            recipe = replace(recipe, batch_size=len(parts["train"]))
+        if recipe.batch_size == self._defaults["batch_size"] > len(parts["train"]):
+            recipe = _typed(replace(recipe, batch_size=len(parts["train"])))
         y_given = codes if classes is None else [f"class {code:09}" for code in codes.tolist()]
         given = Given(x, y_given, parts=parts)
-        recipe = resolve(_typed(with_data(recipe, given.name)))
+        recipe = _typed(resolve(with_data(recipe, given.name)))
         with holding(given), computing(setup := self._setup(recipe)), torch.enable_grad():
             job = InMemory(
                 recipe, setup, World() if out else Unwritten(), classes=classes, chooses=chooses
             )
             job.prepare()
-            job.check_answers(self.answer, self.task)
+            job.check_answers(self._answer, self._task)
             result = run_prepared(job, Path(out)) if out else job.run()
         self.recipe_, self.spec_, self.model_ = job.recipe, job.data.spec, job.network()
         self.n_iter_, self.history_ = job.state.step, to_columns(job.log.rows)
-        if out:
-            self.run_ = result.folder
+        self.run_ = result.folder if out else None
         return self
 
-    def _number(
-        self, targets: Targets, form: Caller
-    ) -> tuple[tuple[str, ...] | None, Targets]:
+    def _number(self, targets: Targets, form: Caller) -> tuple[tuple[str, ...] | None, Targets]:
         """The names of the classes, if any, and the targets as a network learns them."""
         raise NotImplementedError  # a classifier and a regressor say it
 
     def _with_settings(self, classes: tuple[str, ...] | None) -> Training[Any, Any]:
         """The recipe with the parameters that differ from it."""
-        of_data = {name: "" for name in ("target", "task") if hasattr(self.recipe, name)}
+        blank: dict[str, Any] = {
+            name: value for name, value in OF_DATA.items() if hasattr(self._recipe, name)
+        }
         found: dict[str, Any] = {"seed": _seed(vars(self)["random_state"])}
-        for name, default in self.defaults.items():
+        for name, default in self._defaults.items():
             value = _plain(vars(self)[name])
             if name not in OWN and value != default:
                 found[name] = value
@@ -153,7 +152,7 @@ class Network(BaseEstimator):
             found["class_weights"] = tuple(named.get(label, 1.0) for label in classes)
         elif weights is None:
             del found["class_weight"]
-        return _typed(override(replace(self.recipe, **of_data), found))
+        return _typed(override(replace(self._recipe, **blank), found))
 
     def _setup(self, recipe: Training[Any, Any]) -> Setup:
         return setup_for(recipe, vars(self)["device"], vars(self)["precision"])
@@ -176,7 +175,7 @@ class Network(BaseEstimator):
     # ------------------------------------------------------------- copied and sent elsewhere
 
     def __reduce__(self) -> tuple[Callable[..., Network], tuple[object, ...], dict[str, Any]]:
-        return _remade, (self.given, self.task), self.__getstate__()
+        return _remade, (self._given, self._task), self.__getstate__()
 
     def __getstate__(self) -> dict[str, Any]:
         """Parameters and what was learned; a network is the arrays of its weights."""
@@ -188,11 +187,11 @@ class Network(BaseEstimator):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
+        self.__dict__.update(state)
         if "model_" not in state:
             return
         weights = {name: torch.tensor(array) for name, array in state["model_"].items()}
-        self.recipe_ = _typed(override(self.recipe, state["recipe_"]))
+        self.recipe_ = _typed(override(self._recipe, state["recipe_"]))
         with torch.random.fork_rng(devices=[]):
             model = self.recipe_.model(Data.described(self.spec_)).eval()
         if any(tensor.dtype == torch.float64 for tensor in weights.values()):
@@ -203,15 +202,13 @@ class Network(BaseEstimator):
         self.model_ = model
 
 
-class NetworkClassifier(ClassifierMixin, Network):  # type: ignore[misc]  # sklearn has no types
+class NetworkClassifier(ClassifierMixin, Network):
     """A network that learns classes."""
 
-    task: ClassVar[str] = "classification"
-    answer: ClassVar[str] = "probabilities"
+    _task: ClassVar[str] = "classification"
+    _answer: ClassVar[str] = "probabilities"
 
-    def _number(
-        self, targets: Targets, form: Caller
-    ) -> tuple[tuple[str, ...] | None, Targets]:
+    def _number(self, targets: Targets, form: Caller) -> tuple[tuple[str, ...] | None, Targets]:
         classes, codes = class_numbers(targets)
         self.classes_ = form.give(classes)
         return tuple(map(str, classes.tolist())), codes
@@ -226,24 +223,22 @@ class NetworkClassifier(ClassifierMixin, Network):  # type: ignore[misc]  # skle
         return Caller.of(X).give(self._probabilities(X))
 
     def _probabilities(self, X: Array) -> Float64[np.ndarray, "rows classes"]:
-        found = [[*answer[self.answer].values()] for answer in self._answers(X)]
+        found = [[*answer[self._answer].values()] for answer in self._answers(X)]
         return np.array(found, dtype=np.float64)
 
 
-class NetworkRegressor(RegressorMixin, Network):  # type: ignore[misc]  # sklearn has no types
+class NetworkRegressor(RegressorMixin, Network):
     """A network that learns a number."""
 
-    task: ClassVar[str] = "regression"
-    answer: ClassVar[str] = "value"
+    _task: ClassVar[str] = "regression"
+    _answer: ClassVar[str] = "value"
 
-    def _number(
-        self, targets: Targets, form: Caller
-    ) -> tuple[tuple[str, ...] | None, Targets]:
+    def _number(self, targets: Targets, form: Caller) -> tuple[tuple[str, ...] | None, Targets]:
         return None, targets.astype(np.float64)
 
     def predict(self, X: Array) -> Array:
         """The number of each input."""
-        found = [answer[self.answer] for answer in self._answers(X)]
+        found = [answer[self._answer] for answer in self._answers(X)]
         return Caller.of(X).give(np.array(found, dtype=np.float64))
 
 
@@ -252,7 +247,7 @@ class NetworkRegressor(RegressorMixin, Network):  # type: ignore[misc]  # sklear
 
 def _class_of(name: str | Training[Any, Any], task: str) -> type[Network]:
     """The class of estimators of a recipe."""
-    tasks = {cls.task: cls for cls in (NetworkClassifier, NetworkRegressor)}
+    tasks = {cls._task: cls for cls in (NetworkClassifier, NetworkRegressor)}
     if task not in tasks:
         raise UserError(unknown("task", task, tasks))
     recipe = find(name) if isinstance(name, str) else name
@@ -272,10 +267,10 @@ def _made(
 ) -> type[Network]:
     """A subclass whose `__init__` has the settings as parameters: scikit-learn asks for them."""
     plain = (bool, int, float, str, tuple)
-    defaults = {
+    defaults: dict[str, Any] = {
         name: value if isinstance(value, plain) else str(value)
         for name, value in settings(recipe).items()
-        if name not in OF_DATA
+        if name not in {"data", "seed", "save_every", *OF_DATA}
     }
     defaults |= {"random_state": recipe.seed, "device": "auto", "precision": "auto", "out": None}
 
@@ -288,12 +283,11 @@ def _made(
     called = recipe.name or type(recipe).__name__
     lines = (f"{name}: {text}" for name, text in (setting_docs(recipe) | OWN).items()
              if name in defaults)  # fmt: skip
-    about = f"The recipe {called} as an estimator ({parent.task}).\n\n" + "\n".join(lines)
-    facts = {"recipe": recipe, "given": given, "defaults": defaults, "__init__": __init__}
+    about = f"The recipe {called} as an estimator ({parent._task}).\n\n" + "\n".join(lines)
+    facts = {"_recipe": recipe, "_given": given, "_defaults": defaults, "__init__": __init__}
     facts |= {"__doc__": about, "__module__": __name__}
     head = "".join(word[:1].upper() + word[1:] for word in called.split("-"))
-    return type(head + parent.task.title().replace("ication", "ier").replace("ression", "ressor"),
-                (parent,), facts)  # fmt: skip
+    return type(head + parent.__name__.removeprefix("Network"), (parent,), facts)
 
 
 def _remade(given: str | Training[Any, Any], task: str) -> Network:
@@ -303,8 +297,14 @@ def _remade(given: str | Training[Any, Any], task: str) -> Network:
 
 def _check_known(network: Network, names: Mapping[str, object], error: type[Exception]) -> None:
     for name, value in names.items():
-        if name not in network.defaults:
-            raise error(unknown_setting(network.recipe, name, value))
+        if name in network._defaults:
+            continue
+        line = unknown_setting(network._recipe, name, value)
+        if name == "seed":
+            line = f"seed ({value}) is called random_state by scikit-learn; write that"
+        elif name in settings(network._recipe):
+            line = f"{name} must be left out of an estimator, because X and y of fit say it"
+        raise error(line)
 
 
 def _typed(recipe: object) -> Training[Any, Any]:
@@ -337,7 +337,7 @@ def _inputs(network: Network, X: Array, **checks: Any) -> Any:  # noqa: ANN401 -
     if hasattr(X, "columns") and hasattr(X, "__getitem__"):
         return validate_data(network, X, **checks, skip_check_array=True)
     if "y" in checks:
-        checks |= {"y_numeric": network.task == "regression", "ensure_min_samples": 2}
+        checks |= {"y_numeric": network._task == "regression", "ensure_min_samples": 2}
     several = len(getattr(X, "shape", ())) > 2
     finite = True if several else "allow-nan"
     return validate_data(
