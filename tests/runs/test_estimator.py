@@ -256,8 +256,14 @@ def test_what_is_typed_wrong_is_one_line():
         everynet.estimator("mlp", task="regresion")
     with pytest.raises(ValueError, match="did you mean mlp"):
         everynet.estimator("mpl")
-    with pytest.raises(ValueError, match=r"least-squares \(a fitting\) must be a training on rows"):
-        everynet.estimator("least-squares")
+    for name, kind in (("least-squares", "fitting"), ("dqn", "training")):
+        line = rf"{name} \(a {kind}\) must be a training that takes data= to be an estimator"
+        with pytest.raises(ValueError, match=line):
+            everynet.estimator(name)
+    with pytest.raises(
+        ValueError, match=r"class_weight \(7\) must name classes of y; did you mean"
+    ):
+        small(class_weight={7: 2.0}).fit(*IRIS)
     with pytest.raises(ValueError, match=r"^unknown device 'gpu'"):
         small(device="gpu").fit(*IRIS)
 

@@ -7,6 +7,7 @@ import html
 import io
 import math
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from everynet.system import files
@@ -46,7 +47,9 @@ class CellTable(list[dict[str, Any]]):
 
     def to_latex(self, path: str | Path | None = None) -> str:
         r"""A tabular for \usepackage{booktabs}, which is written where a path is given."""
-        numbers = [all(type(row[name]) in (int, float) for row in self) for name in self.columns]
+        numbers = [
+            all(type(row[n]) in (int, float, NoneType) for row in self) for n in self.columns
+        ]
         lines = [
             r"\begin{tabular}{" + "".join("lr"[number] for number in numbers) + "}",
             r"\toprule",

@@ -51,7 +51,7 @@ from everynet.runs.predict import AT_ONCE
 from everynet.runs.training_job import TrainingJob
 from everynet.runs.verbs import run_prepared, setup_for
 from everynet.system.errors import NonFinite, UserError
-from everynet.system.wording import unknown, with_article
+from everynet.system.wording import nearest, unknown, with_article
 from everynet.training.device import Setup, computing
 from everynet.training.graph import has_images
 from everynet.training.loop import evaluating
@@ -149,6 +149,10 @@ class Network(BaseEstimator):
         if isinstance(weights, dict) and classes is not None:
             del found["class_weight"]
             named = {str(label): float(weight) for label, weight in weights.items()}
+            if odd := [label for label in named if label not in classes]:
+                raise UserError(
+                    f"class_weight ({odd[0]}) must name classes of y" + nearest(odd[0], classes)
+                )
             found["class_weights"] = tuple(named.get(label, 1.0) for label in classes)
         elif weights is None:
             del found["class_weight"]
@@ -255,8 +259,8 @@ def _class_of(name: str | Training[Any, Any], task: str) -> type[Network]:
         kind = getattr(recipe, "kind", type(recipe).__name__)
         called = getattr(recipe, "name", "") or type(recipe).__name__
         raise UserError(
-            f"{called} ({with_article(kind)}) must be a training on rows or images of one's own to "
-            "be an estimator; a fitting has one in everynet.zoo, see: everynet list"
+            f"{called} ({with_article(kind)}) must be a training that takes data= to be an "
+            "estimator; a fitting has one of its own in everynet.zoo, see: everynet list"
         )
     return _made(recipe, name, tasks[task])
 
