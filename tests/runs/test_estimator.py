@@ -81,11 +81,18 @@ def test_what_is_held_out_chooses_the_weights():
     losses = np.array(patient.history_["valid_loss"])
     best = np.nanargmin(losses)
     assert patient.history_["step"][best] == patient.n_iter_ - 20
-    held_out = _divided(y, chooses=True)["valid"]
+    order, parts = _divided(y, chooses=True)
+    held_out = order[parts["valid"].start :]
+    assert sorted(order) == [*range(150)]
+    assert np.bincount(y[held_out]).tolist() == [5, 5, 5]
     sure = patient.predict_proba(X[held_out])[np.arange(len(held_out)), y[held_out]]
     np.testing.assert_allclose(-np.log(sure).mean(), losses[best], rtol=1e-4)
-    numbers = _divided(IRIS[0][:, 0], chooses=True)
-    assert sorted([*numbers["train"], *numbers["valid"]]) == [*range(150)]
+    order, parts = _divided(X[:, 0], chooses=True)
+    assert sorted(order) == [*range(150)]
+    assert len(parts["train"]) + len(parts["valid"]) == 150
+    frame = pd.DataFrame(X, columns=list("abcd"))
+    of_frame = small(steps=400, eval_every=10, patience=2).fit(frame, y)
+    np.testing.assert_array_equal(of_frame.predict_proba(frame), patient.predict_proba(X))
 
 
 def test_the_seed_is_random_state():

@@ -69,7 +69,7 @@ class Given:
     y: Part | None = None
     target: str = ""
     """The name of y, where it has one."""
-    parts: Mapping[str, Array] = field(default_factory=dict)
+    parts: Mapping[str, range] = field(default_factory=dict)
     """The rows of train, valid and test, where the caller divides them; a row may be in several."""
 
     @cached_property
@@ -81,7 +81,7 @@ class Given:
                 total.update(piece)
         total.update(self.target.encode("utf-8", "surrogateescape"))
         for name, rows in self.parts.items():
-            total.update(f"{name} ".encode() + rows.astype(np.int64).tobytes())
+            total.update(f" {name} {rows.start} {rows.stop}".encode())
         return total.hexdigest()
 
     @property

@@ -23,8 +23,7 @@ from typing import Any, ClassVar, NoReturn, Self, cast
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Shaped
-from numpy.typing import NDArray
+from jaxtyping import Float64, Int, Shaped
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils import Tags, assert_all_finite, check_consistent_length, check_random_state
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
@@ -32,7 +31,7 @@ from torch import Tensor, nn
 
 from everynet.data import kinds
 from everynet.data.dataset import Data
-from everynet.data.in_memory import Given, Part, holding, part
+from everynet.data.in_memory import Columns, Given, Part, holding, part
 from everynet.data.split import VALID, held_out, rows, stratified
 from everynet.nn.estimator import Array, Caller, as_array, class_numbers, labels
 from everynet.recipes.catalog import find
@@ -67,6 +66,7 @@ OWN = {
 }
 """Parameters besides the settings of the recipe."""
 Targets = Shaped[np.ndarray, " rows"]
+Rows = Int[np.ndarray, " rows"]
 
 
 def estimator(
@@ -113,9 +113,11 @@ class Network(BaseEstimator):
         classes, codes = self._number(targets, Caller.of(X))
         recipe, out = self._with_settings(classes), vars(self)["out"]
         chooses = bool(recipe.patience or recipe.metric or recipe.schedule == "plateau")
-        parts = _divided(codes, chooses)
+        order, parts = _divided(codes, chooses)
         if recipe.batch_size == self._defaults["batch_size"] > len(parts["train"]):
             recipe = _typed(replace(recipe, batch_size=len(parts["train"])))
+        if chooses:
+            x, codes = _in_order(x, order), codes[order]
         y_given = codes if classes is None else [f"class {code:09}" for code in codes.tolist()]
         given = Given(x, y_given, parts=parts)
         recipe = _typed(resolve(with_data(recipe, given.name)))
@@ -358,16 +360,30 @@ def _checked(network: Network, X: Array, y: Array) -> tuple[Part, Targets]:
     return part(X), y
 
 
-def _divided(targets: Targets, chooses: bool) -> dict[str, NDArray[np.int64]]:
-    """The rows to train on, all but those that choose the weights; the test is not looked at."""
-    every = np.arange(len(targets))
+def _divided(targets: Targets, chooses: bool) -> tuple[Rows, dict[str, range]]:
+    """The rows in order, those that choose the weights last, and the parts of them.
+
+    Where none are held out, `valid` and `test` are not looked at.
+    """
+    count = len(targets)
     if not chooses:
-        return {"train": every, "valid": every[:1], "test": every[:1]}
+        return np.arange(count), {"train": range(count), "valid": range(1), "test": range(1)}
     if targets.dtype.kind == "f":
-        marked = held_out(rows(len(targets)), VALID, "valid").numpy()
+        marked = held_out(rows(count), VALID, "valid")
     else:
-        marked = stratified(torch.from_numpy(targets), VALID, "valid").numpy()
-    return {"train": every[~marked], "valid": every[marked], "test": every[marked]}
+        marked = stratified(torch.from_numpy(targets), VALID, "valid")
+    last = range(count - int(marked.sum()), count)
+    order = marked.int().argsort(stable=True).numpy()
+    return order, {"train": range(last.start), "valid": last, "test": last}
+
+
+def _in_order(x: Part, order: Rows) -> Part:
+    """The rows of an array or of a frame in another order."""
+    if isinstance(x, Columns):
+        return replace(x, cells=tuple(cells[order] for cells in x.cells))
+    assert isinstance(x, np.ndarray)  # texts have been refused
+    ordered: Part = x[order]
+    return ordered
 
 
 # ------------------------------------------------------------------------------ the training
@@ -409,6 +425,11 @@ class InMemory(TrainingJob):
                 f"{self.recipe.name} predicts {', '.join(answers[0])} and not {wanted}, so it is "
                 f"no estimator for {task}; try mlp"
             )
+
+    @property
+    def eval_every(self) -> int:
+        """Updates between two evaluations, which nothing asks for where nothing chooses."""
+        return super().eval_every if self.chooses else self.until
 
     def evaluate(self) -> dict[str, Any]:
         return super().evaluate() if self.chooses else {"step": self.state.step, "valid": {}}

@@ -87,7 +87,7 @@ class Image(ImageKind[Samples]):
         x, y = given.x, np.asarray(given.y) if isinstance(given.y, list) else given.y
         if not isinstance(x, np.ndarray) or x.ndim not in (3, 4) or not isinstance(y, np.ndarray):
             return None
-        found = {part: (x[rows], y[rows]) for part, rows in given.parts.items()}
+        found = {p: (x[r.start : r.stop], y[r.start : r.stop]) for p, r in given.parts.items()}
         found = found or {"test" if like else "train": (x, y)}
         return arrays.make_samples(Path(given.short), found, None, given.digest, like)
 

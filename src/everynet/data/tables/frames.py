@@ -76,7 +76,7 @@ def samples(given: Given, target: str = "", task: str = "", drop: Sequence[str] 
         found = [_form(file, name, place[name], name in table.categories) for name in names]
         values = [_values(file, treatment, place[treatment["name"]]) for treatment in found]
         real = place[target].dtype.kind == "f" or _pointed(place[target])
-        parts = {part: torch.from_numpy(rows) for part, rows in given.parts.items()}
+        parts = {part: torch.arange(r.start, r.stop) for part, r in given.parts.items()}
         return csv_table.make_samples(file, found, values, task, drop, real=real, parts=parts)
 
 
