@@ -180,7 +180,10 @@ def test_images():
 def test_a_copy_answers_with_the_same_bits():
     x, y = images()
     net = everynet.estimator("lenet", steps=3, batch_size=50).fit(x, y)
-    for other in (pickle.loads(pickle.dumps(net)), copy.deepcopy(net)):
+    before = torch.random.get_rng_state()
+    copies = pickle.loads(pickle.dumps(net)), copy.deepcopy(net)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for other in copies:
         np.testing.assert_array_equal(net.predict_proba(x), other.predict_proba(x))
         assert type(other) is type(net)
     assert clone(net).get_params() == net.get_params()
