@@ -198,6 +198,7 @@ def test_tensors_come_back_as_tensors():
     x, y = map(torch.tensor, IRIS)
     net = small().fit(x, y)
     assert isinstance(net.predict(x), torch.Tensor)
+    assert isinstance(net.predict_proba(x), torch.Tensor)
     assert net.predict(x).dtype == net.classes_.dtype == torch.int64
     np.testing.assert_array_equal(net.predict_proba(x), small().fit(*IRIS).predict_proba(IRIS[0]))
 
