@@ -21,6 +21,7 @@ from torch import nn
 import everynet
 from everynet import Training
 from everynet.data import load
+from everynet.data.in_memory import Given
 from everynet.metrics import name_classes
 from everynet.runs.estimator import _divided
 from everynet.system.errors import NonFinite
@@ -133,6 +134,11 @@ def test_fit_is_a_run_that_out_keeps(tmp_path, monkeypatch, capfd):
     assert all(map(torch.equal, kept.model_.parameters(), silent.model_.parameters()))
     with pytest.raises(ValueError, match="must be what the run was made with"):
         everynet.resume(kept.run_, data=(X, names))  # which would divide the rows otherwise
+
+
+def test_rows_that_are_divided_otherwise_are_other_data():
+    x, parts = IRIS[0], {"train": range(100), "valid": range(100, 150), "test": range(100, 150)}
+    assert len({Given(x).name, Given(x, parts=parts).name, Given(x, parts=parts).name}) == 2
 
 
 def test_frames_become_features_as_those_of_a_run_do():
