@@ -8,11 +8,12 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 BIN := .venv/bin
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 PEERS := $(patsubst benchmarks/peers/%.txt,%,$(wildcard benchmarks/peers/*.txt))
+OLDEST ?= $(addprefix tests/,autodiff data kernels metrics nn plot recipes runs system training)
 BENCHMARKS := $(filter-out benchmarks/side_by_side.py,$(wildcard benchmarks/*.py))
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: run test check test-all bench docs clean environment needs-data
+.PHONY: run test check test-all test-oldest bench docs clean environment needs-data
 
 run: environment
 	@$(BIN)/everynet run lenet
@@ -31,6 +32,12 @@ check: environment
 # Also the learning tests, on real data.
 test-all: needs-data environment
 	@$(PYTEST)
+
+# Most rooms with the oldest version of each package that is allowed: torch is its CUDA build on Linux.
+# Packages of different years warn of each other, so that warnings are no errors there.
+test-oldest:
+	@$(PYTHON) tools/environment.py .oldest constraints-oldest.txt '.[test]'
+	@OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -n 2 --dist worksteal -m 'not slow' -W default $(OLDEST)
 
 # Ours beside each peer, in environments of their own; the tables go to benchmarks/RESULTS.md.
 bench: environment
@@ -51,7 +58,7 @@ docs: environment
 	@$(BIN)/sphinx-build -W -q docs docs/_build
 
 clean:
-	rm -rf .venv .bench docs/_build
+	rm -rf .venv .bench .oldest docs/_build
 
 environment:
 	$(if $(PYTHON),,$(error Python 3.11 or newer was not found: install it or name it, as in make PYTHON=/path/to/python3))

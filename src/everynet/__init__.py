@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from everynet.recipes.state import State as State
     from everynet.recipes.trained import Trained as Trained
     from everynet.recipes.training import Training as Training
+    from everynet.runs.estimator import estimator as estimator
     from everynet.runs.evaluate import evaluate as evaluate
     from everynet.runs.job import Result as Result
     from everynet.runs.loading import draw as draw
@@ -55,6 +56,7 @@ _HOMES = {
     "recipes.state": ("State",),
     "recipes.trained": ("Trained",),
     "recipes.training": ("Training",),
+    "runs.estimator": ("estimator",),
     "runs.evaluate": ("evaluate",),
     "runs.job": ("Result",),
     "runs.loading": ("draw", "load", "resume", "trained"),

@@ -149,6 +149,16 @@ def test_for_other_programs(call, five):
     assert rows[0]["run"] == "runs/lenet-20260103-101010-aab333"
 
 
+def test_latex(five, call):
+    """Columns of the folder are left out; what a run has not is a dash."""
+    lines = call("runs", "--latex", "--sort", "run")[1].splitlines()
+    assert lines[0] == r"\begin{tabular}{lrrrrlr}"
+    assert lines[2] == r"recipe & seed & lr & accuracy & loss & optimizer & mse \\"
+    assert lines[4] == r"lenet & 0 & 0.1 & 0.99 & -- & -- & -- \\"
+    grouped = call("runs", "--latex", "--group")[1]
+    assert r"lenet & 1,0 & -- & 0.92 & 0.02828 & -- & -- \\" in grouped
+
+
 # ---------------------------------------------------------------------------------- comparing
 
 

@@ -1,12 +1,15 @@
 """Sweeps: what is combined, how it is judged, and who goes on."""
 
+import io
 import json
 import math
 import shutil
 import statistics
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import pandas
 import pytest
 import torch
 
@@ -20,6 +23,7 @@ from everynet.recipes.sweep import Sweep, as_text, split, sweep_of, values_of
 from everynet.recipes.training import Training
 from everynet.runs import job
 from everynet.runs.cell_job import read_cell
+from everynet.runs.cell_table import CellTable
 from everynet.system.errors import UserError
 from tests.runs import laws
 from tests.runs.laws import Law, Steep
@@ -568,3 +572,71 @@ def test_goals_of_each_relation():
     assert "on the validation split, nearest to 0.5; metrics" in sweep.verdict(nothing)
     larger = replace(nearest, goal="cross_entropy > 0.5")
     assert "the larger the better" in sweep_of(larger, {"lr": "1,2"}).verdict(nothing)
+
+
+# ------------------------------------------------------------------------ the table of a result
+
+
+def test_a_result_has_a_row_for_each_training(swept, tmp_path):
+    """The means of the rows are those of the card, which `test_the_table_has_mean...` checks."""
+    sweep, result, table = swept
+    rows = result.table()
+    assert [row["lr"] for row in rows] == [lr for lr in (0.2, 0.05, 0.01, 1e30) for _ in range(3)]
+    assert [row["seed"] for row in rows] == [0, 1, 2] * 4
+    assert [row["diverged"] for row in rows] == [False] * 9 + [True] * 3
+    assert rows[3]["cell"] == "lr=0.05,seed=0"
+    for row, best in zip(rows[::3], sweep.json(table)["rows"][:3], strict=False):
+        same_rate = [other for other in rows if other["lr"] == row["lr"]]
+        for part in ("valid", "test"):
+            values = [other[f"{part}_cross_entropy"] for other in same_rate]
+            assert values == best[part]["cross_entropy"]["values"]
+    assert all(math.isnan(row["valid_cross_entropy"]) for row in rows[9:])
+
+    frame = rows.to_pandas()
+    assert [*frame.columns] == rows.columns == [*rows[0]]
+    means = frame.groupby("lr")["valid_cross_entropy"].mean()
+    assert means.idxmin() == 0.2
+    text = rows.to_csv(tmp_path / "cells.csv")
+    assert (tmp_path / "cells.csv").read_text() == text
+    read = pandas.read_csv(io.StringIO(text))
+    assert read["lr"].tolist() == frame["lr"].tolist()
+    assert read["test_cross_entropy"].tolist()[:9] == frame["test_cross_entropy"].tolist()[:9]
+    assert read["test_cross_entropy"].isna().tolist() == [False] * 9 + [True] * 3
+
+
+def test_the_table_in_latex():
+    table = CellTable([
+        {"cell": "lr=1,seed=0", "lr": 0.123456, "hidden": (4, 16), "valid_r2": math.nan},
+        {"cell": "a&b", "lr": 1.0, "hidden": (4,), "valid_r2": 0.5},
+    ])  # fmt: skip
+    assert table.to_latex().splitlines() == [
+        r"\begin{tabular}{lrlr}",
+        r"\toprule",
+        r"cell & lr & hidden & valid\_r2 \\",
+        r"\midrule",
+        r"lr=1,seed=0 & 0.1235 & 4,16 & -- \\",
+        r"a\&b & 1 & 4 & 0.5 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    assert "<td>a&amp;b</td>" in table._repr_html_()
+    assert CellTable().to_csv() == "\n"
+
+
+def test_an_experiment_has_such_a_table_and_a_training_has_none(tmp_path):
+    result = runs.run(Law(name="law"), tmp_path, device="cpu")
+    rows = result.table()
+    assert {row["cell"] for row in rows} == {*names_of_cells(result.folder)}
+    trained = runs.run(replace(STEEP, steps=1), tmp_path, device="cpu")
+    with pytest.raises(UserError, match="has no cells, because it is no sweep and no experiment"):
+        trained.table()
+
+
+def names_of_cells(folder):
+    return [path.name for path in (folder / "cells").iterdir()]
+
+
+def test_pandas_is_asked_for_where_it_is_not(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(UserError, match="pandas must be installed to make a frame: pip install"):
+        CellTable().to_pandas()

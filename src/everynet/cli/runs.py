@@ -19,6 +19,8 @@ HELP = "list runs, by recipe and conditions; with names of runs, compare them"
 WIDE = 8  # runs that are compared side by side; more are compared one below the other
 WIDEST = 1000  # characters of a cell that are printed
 DRAWN = 20  # runs whose curves are drawn into one picture
+OF_FOLDER = ("run", "date", "step", "state", "split")
+"""Columns that a paper does not want."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="print them as JSON")
     form.add_argument("--csv", action="store_true", help="print them as a table with commas")
+    form.add_argument("--latex", action="store_true", help="print them as a table for a paper")
     parser.add_argument(
         "--out",
         metavar="DIR|FILE.png",
@@ -52,7 +55,8 @@ def main(arguments: argparse.Namespace) -> int:
     named, runs, damaged = choose_runs(arguments.words, out)
     if arguments.sort:
         runs = records.sort_runs(runs, arguments.sort)
-    compare, exports = named or arguments.compare, arguments.json or arguments.csv
+    compare = named or arguments.compare
+    exports = arguments.json or arguments.csv or arguments.latex
     if picture is not None and not (compare and len(runs) > 1):
         raise UsageError(f"--out ({picture}) must be a folder, unless several runs are compared")
     if exports:
@@ -177,7 +181,7 @@ def format_comparison(runs: Sequence[Run]) -> str:
 
 
 def export(runs: Sequence[Run], arguments: argparse.Namespace) -> str:
-    """Runs or groups as JSON, or as rows with commas."""
+    """Runs or groups as JSON, as rows with commas, or in LaTeX."""
     if arguments.group:
         objects = [_group_object(group) for group in records.group_runs(runs)[0]]
     else:
@@ -191,9 +195,14 @@ def export(runs: Sequence[Run], arguments: argparse.Namespace) -> str:
     first = ("run", "recipe", "seed", "seeds", "date", "step", "state", "split")
     found = dict.fromkeys(name for row in rows for name in row)
     names = [*(name for name in first if name in found), *(n for n in found if n not in first)]
+    if arguments.latex:
+        from everynet.runs.cell_table import CellTable
+
+        told = [name for name in names if name not in OF_FOLDER]
+        return CellTable({n: row.get(n) for n in told} for row in rows).to_latex().rstrip("\n")
     writer = csv.DictWriter(text, names, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: written(value) for name, value in row.items()} for row in rows)
     return text.getvalue().rstrip("\n")
 
 
@@ -225,12 +234,11 @@ def _group_object(group: Group) -> dict[str, Any]:
     }
 
 
-def _flatten(found: dict[str, Any]) -> dict[str, str]:
+def _flatten(found: dict[str, Any]) -> dict[str, Any]:
     """An object as one row: what was changed and each metric in columns of their own."""
     row = {name: value for name, value in found.items() if not isinstance(value, dict)}
     row |= found["changed"] | found["metrics"]
-    row |= {f"{name} spread": value for name, value in found.get("spread", {}).items()}
-    return {name: written(value) for name, value in row.items()}
+    return row | {f"{name} spread": value for name, value in found.get("spread", {}).items()}
 
 
 # ------------------------------------------------------------------------------------ the picture

@@ -91,7 +91,7 @@ def regression(
     """Validated inputs and targets to fit, and the form of results."""
     form = Caller.of(X)
     rows, targets = validate_data(
-        estimator, _array(X), _array(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
+        estimator, as_array(X), as_array(y), dtype=np.float64, y_numeric=True, ensure_min_samples=2
     )
     return form.take(rows), form.take(np.asarray(targets, dtype=np.float64)), form
 
@@ -102,8 +102,15 @@ def classification(
     """Validated inputs and the index of each class in `classes_`, which is set here."""
     form = Caller.of(X)
     rows, targets = validate_data(
-        estimator, _array(X), _array(y), dtype=np.float64, ensure_min_samples=2
+        estimator, as_array(X), as_array(y), dtype=np.float64, ensure_min_samples=2
     )
+    classes, index = class_numbers(targets)
+    estimator.classes_ = form.give(classes)
+    return form.take(rows), form.take(index), form
+
+
+def class_numbers(targets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """The classes in targets, at least two, and the index of each target among them."""
     check_classification_targets(targets)
     classes, index = np.unique(targets, return_inverse=True)
     if len(classes) < 2:
@@ -111,8 +118,7 @@ def classification(
             f"y holds 1 class ({classes[0]}) and must hold at least 2, because there is nothing "
             "to tell apart; add samples of another class"
         )
-    estimator.classes_ = form.give(classes)
-    return form.take(rows), form.take(index), form
+    return classes, index
 
 
 def unsupervised(
@@ -123,7 +129,7 @@ def unsupervised(
     Where `fit` computes in float32 it may take such arrays as they are, which saves a copy.
     """
     dtype = (np.float64, np.float32) if keep_float32 else np.float64
-    rows = validate_data(estimator, _array(X), dtype=dtype, reset=reset)
+    rows = validate_data(estimator, as_array(X), dtype=dtype, reset=reset)
     form = Caller.of(X)
     return form.take(rows), form
 
@@ -136,7 +142,7 @@ def inputs(estimator: Estimator, X: Array) -> tuple[Float[Tensor, "samples featu
 
 def labels(estimator: Estimator, index: Int[Tensor, " samples"], form: Caller) -> Array:
     """The labels in `classes_` at these indices."""
-    classes = np.asarray(_array(estimator.classes_))
+    classes = np.asarray(as_array(estimator.classes_))
     return form.give(classes[index.cpu().numpy()])
 
 
@@ -168,7 +174,7 @@ class Learned(NamedTuple):
             return False
         if isinstance(value, list):
             return all(isinstance(text, str) for text in value)
-        numbers = np.asarray(_array(value))
+        numbers = np.asarray(as_array(value))
         if numbers.dtype.kind == "f":
             numbers = numbers.astype(np.float64)  # or `low` and `high` might be too large for it
         inside = bool(((numbers >= self.low) & (numbers <= self.high)).all())
@@ -246,7 +252,7 @@ def converge(
     return weights, torch.stack(curve)
 
 
-def _array(value: Array) -> Array:
+def as_array(value: Array) -> Array:
     """A tensor as an array scikit-learn can check; anything else is left to its own checks."""
     if not isinstance(value, Tensor):
         return value

@@ -11,6 +11,7 @@ numbers cease to be finite has diverged, which is a result: it ends there and th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from everynet.data.dataset import Data
 from everynet.recipes.recipe import Recipe, require_returned
+from everynet.recipes.settings import settings
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
@@ -110,6 +112,32 @@ class Experiment(Recipe):
     def introduction(self) -> list[str]:
         """Lines that say what is trained, before it is."""
         return []
+
+    def varied(self, table: Table) -> Sequence[str]:
+        """The settings in which cells differ; the seed is named beside them."""
+        every = [settings(cell.recipe) for cell in table.cells.values()]
+        names = dict.fromkeys(name for each in every for name in each if name != "seed")
+        return [n for n in names if any(each.get(n) != every[0].get(n) for each in every)]
+
+    def ranked(self, table: Table) -> Sequence[str]:
+        """The cells in the order in which a table has them."""
+        return [*table.cells]
+
+    def records(self, table: Table) -> list[dict[str, Any]]:
+        """A row for each cell: its name, what varies, and its metrics at the end (NaN for none)."""
+        varied, cells = self.varied(table), [*table.cells.values()]
+        valid = dict.fromkeys(name for cell in cells for name in cell.valid)
+        test = dict.fromkeys(name for cell in cells for name in cell.test)
+        rows = []
+        for name in self.ranked(table):
+            cell = table.cells[name]
+            row = {"cell": name, **{n: getattr(cell.recipe, n, None) for n in varied}}
+            row |= {"seed": cell.recipe.seed, "step": cell.step}
+            row |= {"diverged": cell.diverged is not None}
+            last = cell.last if cell.diverged is None else {}
+            row |= {f"valid_{n}": last.get(n, math.nan) for n in valid}
+            rows.append(row | {f"test_{n}": cell.test.get(n, math.nan) for n in test})
+        return rows
 
     def page(self, table: Table) -> list[str]:
         """Lines of Markdown that the card shows besides the metrics: what each cell came to."""

@@ -81,7 +81,7 @@ def typed_settings(recipe: Recipe, given: Mapping[str, Any]) -> dict[str, Any]:
     kinds = setting_types(recipe)
     for name, value in given.items():
         if name not in kinds:
-            raise UserError(_unknown(recipe, name, value))
+            raise UserError(unknown_setting(recipe, name, value))
     return typed_all(given, kinds)
 
 
@@ -100,7 +100,7 @@ def recipe(name: str, **fields: object) -> Recipe:
     return override(found, fields)
 
 
-def _unknown(recipe: Recipe, name: str, value: object) -> str:
+def unknown_setting(recipe: Recipe, name: str, value: object) -> str:
     """What to say of a setting that a recipe has not: the words that work, or the nearest."""
     own, kinds = recipe.name or type(recipe).__name__, setting_types(recipe)
     if name in OPTIONS:

@@ -248,6 +248,13 @@ class Sweep(Experiment):
         order = [(row.step * self.halving, -row.diverged, row.score) for row in rows]
         return [rows[n] for n in sorted(range(len(rows)), key=order.__getitem__, reverse=True)]
 
+    def varied(self, table: Table) -> Sequence[str]:
+        return [*self.values]
+
+    def ranked(self, table: Table) -> Sequence[str]:
+        """Best first, as in the table of the card."""
+        return [name for row in self.rows(table) for name in row.names]
+
     def metrics(self, table: Table) -> dict[str, float]:
         best, monitor = self.rows(table)[0], self.monitor(table.cells.values())
         diverged = {"diverged": float(sum(c.diverged is not None for c in table.cells.values()))}

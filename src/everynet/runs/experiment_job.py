@@ -77,7 +77,7 @@ class ExperimentJob(Job):
         steps = sum(cell.step for cell in table.cells.values())
         metrics = recipe.metrics(table)
         require_returned(recipe, "metrics", metrics, Mapping, NUMBERS, of=(int, float))
-        return self.finish(steps, metrics, table)
+        return replace(self.finish(steps, metrics, table), cells=recipe.records(table))
 
     def simulate(self) -> None:
         """Compute what needs no training and keep it."""

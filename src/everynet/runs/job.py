@@ -29,6 +29,7 @@ from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, notes
 from everynet.runs.card import card, sampled_texts
+from everynet.runs.cell_table import CellTable
 from everynet.runs.folder import (
     as_json,
     describe_data,
@@ -76,6 +77,17 @@ class Result:
     """How much better the network does on training samples than on others; None: not known."""
     history: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """metrics.jsonl as columns of one length: `step`, `train_loss`, `valid_accuracy` and so on."""
+    cells: Sequence[dict[str, Any]] = field(default=(), repr=False)
+    """What each cell of a sweep or an experiment came to."""
+
+    def table(self) -> CellTable:
+        """A row for each cell of a sweep or an experiment: settings, seed and metrics."""
+        if not self.cells:
+            raise UserError(
+                f"{self.folder} has no cells, because it is no sweep and no experiment; its log is "
+                "`history`, and its metrics are `metrics`"
+            )
+        return CellTable(self.cells)
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the metrics and the first pictures."""

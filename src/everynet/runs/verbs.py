@@ -95,20 +95,25 @@ def run(
     with holding(in_memory), _job(recipe, setup, show, jobs, watch) as job:
         with naming_paths_as_typed(typed, recipe), job.beginning():
             job.prepare()
-        contents = {
-            "recipe.json": as_json(describe_recipe(job.recipe)),
-            "environment.json": as_json(describe_environment(job.setup, job.world.size)),
-            "spec.json": as_json(describe_data(job.data, job.sources)),
-            "metrics.jsonl": b"",
-        }
-        made = Path()
-        if job.world.writes:
-            stem = f"{recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
-            made = files.write_new_folder(Path(out), stem, sealed(contents))
-        job.folder = Path(job.world.share_text(str(made)))
-        job.progress.say(f"{recipe.name} on {job.where} -> {job.folder}")
-        with job.locked():
-            return job.run()
+        return run_prepared(job, Path(out))
+
+
+def run_prepared(job: Job, out: Path) -> Result:
+    """Do what a job says that is prepared, in a new folder below `out`."""
+    contents = {
+        "recipe.json": as_json(describe_recipe(job.recipe)),
+        "environment.json": as_json(describe_environment(job.setup, job.world.size)),
+        "spec.json": as_json(describe_data(job.data, job.sources)),
+        "metrics.jsonl": b"",
+    }
+    made = Path()
+    if job.world.writes:
+        stem = f"{job.recipe.name}-{datetime.now():%Y%m%d-%H%M%S}"
+        made = files.write_new_folder(out, stem, sealed(contents))
+    job.folder = Path(job.world.share_text(str(made)))
+    job.progress.say(f"{job.recipe.name} on {job.where} -> {job.folder}")
+    with job.locked():
+        return job.run()
 
 
 def setup_for(

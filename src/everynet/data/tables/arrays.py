@@ -185,7 +185,7 @@ def as_samples(path: Path, name: str, x: Array) -> Shaped[Tensor, "rows ..."]:
             )
         x = x if first else x.transpose(0, 3, 1, 2)
     whole = x.dtype.kind in "biu" and x.size and x.min() >= 0 and x.max() <= 255
-    return torch.from_numpy(np.ascontiguousarray(x, np.uint8 if whole else np.float64))
+    return torch.from_numpy(np.require(x, np.uint8 if whole else np.float64, ("C", "W")))
 
 
 def _labels(
