@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self, get_origin
+from typing import Any, NamedTuple, Self, get_origin
 
 import torch
 from torch import Tensor
@@ -84,10 +84,7 @@ def _found(
     there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
     named = str(data) and (os.sep in str(data) or path.suffix or kind_of_path(path))
     if not there and not named:
-        raise UserError(
-            f"data ({shown(data)}) must be a known name or a path that is there"
-            + nearest(name, sets.everything())
-        )
+        raise _unknown(data)
     if not there and not kind_of_path(path):
         gone = next(part for part in str(data).split(",") if not kind_of_path(Path(part)))
         raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
@@ -241,6 +238,55 @@ def _looks_like(path: Path, kind: Kind[Any]) -> str:
     return other.name if other else kind.name
 
 
+class Look(NamedTuple):
+    """What data looks like, before all of it is read."""
+
+    kinds: Sequence[str]
+    """The kinds that it may be read as, the likeliest first."""
+    task: str = ""
+    """What is learned from it; empty where only a reader of all of it could tell."""
+    classes: int = 0
+
+
+def recognise(data: str, kind: str = "", **options: Any) -> Look:  # noqa: ANN401 -- of a kind
+    """What a known name or a path looks like: `list data=PATH` finds recipes for it.
+
+    Files are read as a whole only where an option such as `target=` says how, and of arrays.
+    """
+    path, known = Path(data), _known(data)
+    if known is None and not (data and _is_there(path)):
+        raise _unknown(data)
+    named = kind or (known.kind if known else "")
+    found = [kinds.named(named)] if named else kinds.fitting(path)
+    if not found:
+        raise _looks_like_nothing(path)
+    if kind_of_path(path) == "folder":  # what asks for more of a folder comes first
+        found = found[:1]
+    first = found[0]
+    if options or (first.name == "table" and (known or path.suffix.lower() in (".npy", ".npz"))):
+        read = samples(data, kind=first.name, **options)
+        return Look([first.name], read.task, len(getattr(read, "classes", ())))
+    return Look([kind.name for kind in found], "" if known else first.guess_task(path))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path is there, or both of two with a comma between them."""
+    return bool(kind_of_path(path)) or all(map(kind_of_path, map(Path, str(path).split(","))))
+
+
+def _unknown(data: str | Path) -> UserError:
+    name = str(data).partition(":")[0]
+    return UserError(
+        f"data ({shown(data)}) must be a known name or a path that is there"
+        + nearest(name, sets.everything())
+    )
+
+
+def _looks_like_nothing(path: Path) -> UserError:
+    known = ", ".join(kinds.names())
+    return UserError(f"{shown(path)} looks like no kind of data; name one with kind=, of {known}")
+
+
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
     """What is in the user's files and what is wrong with them, as a report that prints itself.
 
@@ -248,14 +294,11 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
     made of it (`tokens=`), they are made, and the report says what came of it.
     """
     path = Path(path)
-    if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
+    if not _is_there(path):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
     found = kinds.named(kind) if kind else kinds.matching(path)
     if found is None:
-        raise UserError(
-            f"{shown(path)} looks like no kind of data; name one with kind=, of "
-            + ", ".join(kinds.names())
-        )
+        raise _looks_like_nothing(path)
     _check_options(found, path, options)
     taken, more = (_typed(method, options) for method in (found.find, found.data))
     report = found.check(path, **taken)

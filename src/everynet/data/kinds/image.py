@@ -53,6 +53,9 @@ class Image(ImageKind[Samples]):
             return any(inside.is_dir() for inside in folder.entries(path))
         return path.suffix.lower() == ".npz" and arrays.rank(path) in (3, 4)
 
+    def guess_task(self, path: Path) -> str:
+        return "classification" if kind_of_path(path) == "folder" else ""
+
     def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
         return [file for file in folder.class_files(root, tally) if tally.takes(file[1], probe)]
 

@@ -92,6 +92,9 @@ class LabelledTexts(Kind[Labelled]):
             return _few(labels) or (not labels and os.path.isfile(both[1]))
         return _holds_texts(path)
 
+    def guess_task(self, path: Path) -> str:
+        return "classification"
+
     def find(self, path: Path, *, like: Spec | None = None) -> Labelled:
         if kind_of_path(path) == "folder":
             return _folder(path, like)
@@ -204,6 +207,13 @@ def sort_of(path: Path) -> str:
     if len(labels) < len(PARTS):
         return ""
     return "labelled" if _few(labels) else "pairs"
+
+
+def holds_sentences(path: Path) -> bool:
+    """Whether most lines have two cells with a space in each, and classes are in neither."""
+    lines = [cells for cells in texts.beginning(path) if len(cells) == 2]
+    spaced = sum(all(" " in cell.strip() for cell in cells) for cells in lines)
+    return 2 * spaced > len(lines) and sort_of(path) == "pairs"
 
 
 def _few(labels: Sequence[str]) -> bool:

@@ -30,7 +30,7 @@ from torch import Tensor
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.kinds.labelled import sort_of
+from everynet.data.kinds.labelled import holds_sentences, sort_of
 from everynet.data.report import Report
 from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.samples import describe_like
@@ -152,6 +152,12 @@ class TextPairs(Kind[Pairs]):
             return True
         suffix = path.suffix.lower()
         return suffix == ".jsonl" or (suffix == ".tsv" and sort_of(path) != "labelled")
+
+    def is_sure(self, path: Path) -> bool:
+        return path.suffix.lower() == ".tsv" and holds_sentences(path)
+
+    def guess_task(self, path: Path) -> str:
+        return "dialogue" if path.suffix.lower() == ".jsonl" else "translation"
 
     def find(self, path: Path, *, like: Spec | None = None, turns: int = 0) -> Pairs:
         suffix = path.suffix.lower()
