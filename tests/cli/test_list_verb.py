@@ -6,8 +6,10 @@ import re
 import pytest
 
 from everynet.recipes import catalog
-from everynet.recipes.catalog import FAMILIES, ZOO, entries
-from everynet.recipes.search import rows
+from everynet.recipes.catalog import ZOO
+from everynet.recipes.search import FAMILIES, in_course_order, rows
+
+LISTED = in_course_order(catalog.entries()[0])
 
 
 def names(out):
@@ -18,7 +20,7 @@ def test_every_network_is_listed(call):
     code, out, error = call("list")
     assert (code, error) == (0, "")
     assert out.splitlines()[0].split() == ["name", "family", "kind", "what", "it", "is"]
-    assert names(out) == [entry.name for entry in entries()[0]]
+    assert names(out) == [entry.name for entry in LISTED]
     (lenet,) = (row for row in out.splitlines() if row.startswith("lenet "))
     assert re.match(r"lenet +vision +training +LeNet-5, .*\.$", lenet)
 
@@ -31,7 +33,7 @@ def test_goals_only_where_they_are_wanted(call):
 
 
 def test_families_come_in_the_order_of_the_course():
-    assert [*dict.fromkeys(entry.family for entry in entries()[0])] == [*FAMILIES]
+    assert [*dict.fromkeys(entry.family for entry in LISTED)] == [*FAMILIES]
     assert {path.parent.name for path in ZOO.glob("*/*.py")} == {*FAMILIES}
 
 
@@ -68,7 +70,7 @@ def test_words_find_and_several_narrow(call, words, some, others):
 
 def test_the_id_of_a_row_finds_what_covers_it_and_no_longer_id(call):
     for id in ("T1", "T11", "V1"):
-        wanted = [entry.name for entry in entries()[0] if id in entry.covers]
+        wanted = [entry.name for entry in LISTED if id in entry.covers]
         if wanted:
             assert names(call("list", id)[1]) == wanted
 
@@ -96,7 +98,7 @@ def test_nothing_found_is_one_line(refused, words, line):
 
 
 def test_a_row_without_a_recipe_is_named(refused):
-    covered = {row for entry in entries()[0] for row in entry.covers}
+    covered = {row for entry in LISTED for row in entry.covers}
     row = next(row for row in rows() if row not in covered)
     line = refused("list", row.lower())
     assert line.startswith(f"no recipe shows the row {row} ({rows()[row]}): tests do, which docs/")
@@ -139,7 +141,7 @@ def test_on_a_terminal_each_has_one_line(call, terminal, width):
     lines = call("list")[1].splitlines()
     assert max(map(len, lines)) <= width
     found = [line.split()[0] for line in lines if line.startswith("  ")]
-    assert found == [entry.name for entry in entries()[0]]
+    assert found == [entry.name for entry in LISTED]
     assert [line for line in lines if line[:1].strip()] == [*FAMILIES]
     assert "goal: " not in " ".join(lines)
     whole = next(line for line in lines if line.startswith("  mlp "))
@@ -152,14 +154,14 @@ def test_long_cuts_no_sentence(call, terminal, width):
     terminal(width)
     _, out, _ = call("list", "--long")
     words = " ".join(out.split())
-    for entry in entries()[0]:
+    for entry in LISTED:
         assert f" {entry.name} {entry.idea} [{entry.kind}; goal: {entry.goal}]" in words
     assert re.search(r"^vision$", out, re.M)
 
 
 def test_variants_are_told_apart(call):
     """Of recipes of one file only the first is described by its file."""
-    said = [(entry.file, entry.idea) for entry in entries()[0]]
+    said = [(entry.file, entry.idea) for entry in LISTED]
     assert len({*said}) == len(said)
     rows = {row.split()[0]: row for row in call("list", "--long")[1].splitlines()}
     assert " as lenet, with data=mnist  " in rows["lenet-mnist"]
@@ -169,4 +171,4 @@ def test_variants_are_told_apart(call):
 
 
 def test_a_pipe_gets_a_line_for_each(call):
-    assert len(call("list")[1].splitlines()) == 1 + len(entries()[0])
+    assert len(call("list")[1].splitlines()) == 1 + len(LISTED)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from everynet.cli import UsageError, pairs, table
 from everynet.recipes.catalog import Entry, entries
-from everynet.recipes.search import search, suited
+from everynet.recipes.search import in_course_order, search, suited
 from everynet.system.wording import nearest, shown
 
 HELP = "the networks: name and what each is; by family, word, or data=PATH"
@@ -41,7 +41,7 @@ def main(arguments: argparse.Namespace) -> int:
     if given and "data" not in given:
         raise UsageError(f"{next(iter(given))} needs data=PATH beside it, or a known name")
     found, faults = entries()
-    chosen = search(found, words)
+    chosen = search(in_course_order(found), words)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
     if given:
         _print_suited(chosen, given, words, width)

@@ -31,12 +31,6 @@ PACKAGE = Path(__file__).parent.parent
 ZOO = PACKAGE / "zoo"
 KINDS = ("recipes/recipe.py", "recipes/training.py", "recipes/experiment.py")
 """The files that hold the kinds of recipes."""
-FAMILIES = (
-    *("classic", "feedforward", "optimisation", "vision", "recurrent", "language", "translation"),
-    *("dialogue", "transformer", "audio", "generative", "memory", "spiking", "population"),
-    *("predictive", "adversarial", "reinforcement", "theory"),
-)
-"""The families in the order of the course; any other comes after them."""
 
 
 class Entry(NamedTuple):
@@ -285,13 +279,7 @@ def entries() -> tuple[list[Entry], list[str]]:
                 classes=int(facts.get("classes", 0)),
                 made_for=tuple(facts.get("made_for", ())),
             )
-    return sorted(found.values(), key=_place_in_course), faults
-
-
-def _place_in_course(entry: Entry) -> tuple[int, str, str]:
-    known = entry.family in FAMILIES
-    place = FAMILIES.index(entry.family) if known else len(FAMILIES)
-    return place, entry.family, entry.file
+    return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
 
 
 GENERAL = (

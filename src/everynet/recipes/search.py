@@ -13,6 +13,19 @@ from everynet.recipes.catalog import Entry
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest, shown
 
+FAMILIES = (
+    *("classic", "feedforward", "optimisation", "vision", "recurrent", "language", "translation"),
+    *("dialogue", "transformer", "audio", "generative", "memory", "spiking", "population"),
+    *("predictive", "adversarial", "reinforcement", "theory"),
+)
+"""The families in the order of the course; any other comes after them."""
+
+
+def in_course_order(found: Iterable[Entry]) -> list[Entry]:
+    """Recipes by family, as the course goes; those of a family stay in their order."""
+    place = {family: number for number, family in enumerate(FAMILIES)}
+    return sorted(found, key=lambda entry: place.get(entry.family, len(place)))
+
 
 def rows() -> dict[str, str]:
     """The rows of the curriculum by their ids."""
