@@ -60,7 +60,7 @@ def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) ->
     """The samples of a known dataset or of a path, before they are made into numbers."""
     if isinstance(data, Like) and _known(data) is None:
         chosen = kinds.named(data.spec["kind"])
-        if chosen.name in kind and chosen.matches(Path(data)):
+        if chosen.name in kind and chosen.matches_like(Path(data), data.spec):
             return chosen.find(Path(data), like=data.spec, **_taken(chosen.find, options))
     return _found(data, kind, options)[1]
 
@@ -90,7 +90,8 @@ def _found(
         raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
     chosen = next((kind for kind in wanted if kind.matches(path)), None)
     if chosen is None and there and (like := kinds.matching(path)) is not None:
-        raise _refused(path, wanted, like.name)
+        if not _means(wanted[0], like, options):
+            raise _refused(path, wanted, like.name)
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
     return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
@@ -200,7 +201,7 @@ def _load_like(
     chosen = kinds.named(data.spec.get("kind", wanted[0]))
     known, memory = _known(data), data.startswith(PREFIX)
     there = known or memory or all(kind_of_path(Path(part)) for part in data.split(","))
-    looks = known.kind if known else chosen.name if memory else _looks_like(Path(data), chosen)
+    looks = known.kind if known else chosen.name if memory else _looks_like(data, chosen, options)
     if there and looks != chosen.name:
         raise _refused(data, [chosen], looks)
     try:
@@ -232,10 +233,17 @@ def _load_like(
     return replace(made, batch_size=batch_size, test_only=True, own=known is None)
 
 
-def _looks_like(path: Path, kind: Kind[Any]) -> str:
+def _looks_like(data: Like, kind: Kind[Any], options: Mapping[str, Any]) -> str:
     """The kind that a path looks like: this one, where it may be or nothing can be told."""
-    other = None if kind.matches(path) else kinds.matching(path)
-    return other.name if other else kind.name
+    path = Path(data)
+    other = None if kind.matches_like(path, data.spec) else kinds.matching(path)
+    return other.name if other and not _means(kind, other, options) else kind.name
+
+
+def _means(kind: Kind[Any], other: Kind[Any], options: Mapping[str, Any]) -> bool:
+    """Whether an option was set that this kind has and the one that a path looks like has not."""
+    alone = {*_taken(kind.find, options)} - {*_taken(other.find, options)}
+    return any(options[name] for name in alone)
 
 
 class Look(NamedTuple):

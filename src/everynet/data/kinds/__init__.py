@@ -85,6 +85,10 @@ class Kind(Generic[S]):
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
         raise NotImplementedError  # every kind says it
 
+    def matches_like(self, path: Path, spec: Spec) -> bool:
+        """Whether a path looks like what a run learned from."""
+        return self.matches(path)
+
     def is_sure(self, path: Path) -> bool:
         """Whether the beginning of a file that looks like several kinds speaks for this one."""
         return False

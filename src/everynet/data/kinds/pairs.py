@@ -37,6 +37,7 @@ from everynet.data.samples import describe_like
 from everynet.data.split import PARTS, all_parts
 from everynet.data.texts import lines as texts
 from everynet.data.texts.given import note_unknown, take_vocabulary
+from everynet.data.texts.records import looks_labelled
 from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.data.texts.turns import (
     TALK,
@@ -151,7 +152,8 @@ class TextPairs(Kind[Pairs]):
         if len(texts.two(path)) == 2:
             return True
         suffix = path.suffix.lower()
-        return suffix == ".jsonl" or (suffix == ".tsv" and sort_of(path) != "labelled")
+        talk = suffix == ".jsonl" and not looks_labelled(path)
+        return talk or (suffix == ".tsv" and sort_of(path) != "labelled")
 
     def is_sure(self, path: Path) -> bool:
         return path.suffix.lower() == ".tsv" and holds_sentences(path)
