@@ -89,9 +89,9 @@ def _found(
         gone = next(part for part in str(data).split(",") if not kind_of_path(Path(part)))
         raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
     chosen = next((kind for kind in wanted if kind.matches(path)), None)
-    if chosen is None and there and (like := kinds.matching(path)) is not None:
-        if not _means(wanted[0], like, options):
-            raise _refused(path, wanted, like.name)
+    like = kinds.matching(path) if chosen is None and there else None
+    if like is not None and not _means(path, wanted[0], like, options):
+        raise _refused(path, wanted, like.name)
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
     return chosen, _noted(chosen.find(path, **_taken(chosen.find, options)))
@@ -237,13 +237,13 @@ def _looks_like(data: Like, kind: Kind[Any], options: Mapping[str, Any]) -> str:
     """The kind that a path looks like: this one, where it may be or nothing can be told."""
     path = Path(data)
     other = None if kind.matches_like(path, data.spec) else kinds.matching(path)
-    return other.name if other and not _means(kind, other, options) else kind.name
+    return other.name if other and not _means(path, kind, other, options) else kind.name
 
 
-def _means(kind: Kind[Any], other: Kind[Any], options: Mapping[str, Any]) -> bool:
-    """Whether an option was set that this kind has and the one that a path looks like has not."""
+def _means(path: Path, kind: Kind[Any], other: Kind[Any], options: Mapping[str, Any]) -> bool:
+    """Whether an option was set for a file that this kind has, and the one it looks like has not."""
     alone = {*_taken(kind.find, options)} - {*_taken(other.find, options)}
-    return any(options[name] for name in alone)
+    return kind_of_path(path) == "file" and any(options[name] for name in alone)
 
 
 class Look(NamedTuple):
