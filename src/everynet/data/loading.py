@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Self, get_origin
 
@@ -18,11 +20,15 @@ from everynet.data.download import store
 from everynet.data.in_memory import PREFIX, Given, held
 from everynet.data.kinds import Kind
 from everynet.data.paths import kind as kind_of_path
+from everynet.data.report import Report
 from everynet.data.split import TEST_PART, all_parts
 from everynet.system.errors import UserError
 from everynet.system.sources import note
 from everynet.system.values import convert, verb_settings
 from everynet.system.wording import nearest, shown
+
+FEW_FILES, FEW_BYTES = 1000, 2**26
+"""Files, or bytes of one, that `check` looks at once more, as another kind."""
 
 
 def load(
@@ -241,7 +247,7 @@ def _looks_like(data: Like, kind: Kind[Any], options: Mapping[str, Any]) -> str:
 
 
 def _means(path: Path, kind: Kind[Any], other: Kind[Any], options: Mapping[str, Any]) -> bool:
-    """Whether an option was set for a file that this kind has, and the one it looks like has not."""
+    """Whether an option was set for a file that this kind has and the one it looks like has not."""
     alone = {*_taken(kind.find, options)} - {*_taken(other.find, options)}
     return kind_of_path(path) == "file" and any(options[name] for name in alone)
 
@@ -305,15 +311,49 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
     if not _is_there(path):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
     found = kinds.named(kind) if kind else kinds.matching(path)
+    found = found or next(iter(kinds.fitting(path)), None)
     if found is None:
         raise _looks_like_nothing(path)
     _check_options(found, path, options)
     taken, more = (_typed(method, options) for method in (found.find, found.data))
     report = found.check(path, **taken)
+    report.others = [] if kind else [*_others(path, found, report, options)]
     if more and report.good:
         made = found.data(found.find(path, **taken), **{"batch_size": 1} | more)
         report.facts["as numbers"] = found.line(made.spec)
     return report
+
+
+def _others(
+    path: Path, found: Kind[Any], report: Report, options: Mapping[str, Any]
+) -> Iterator[str]:
+    """As what else files could be read, and how to ask for it.
+
+    That is looked at where they are not good as the kind they were taken for, or where their
+    beginning speaks for another; and is not looked at, but said, where they are large.
+    """
+    for other in kinds.fitting(path):
+        known = inspect.signature(other.find).parameters
+        fits = all(name in known for name, value in options.items() if value)
+        if other.name == found.name or not fits or (report.good and not other.is_sure(path)):
+            continue
+        command = shlex.join(["everynet", "data", "check", str(path), f"kind={other.name}"])
+        command += "".join(f" {shlex.quote(f'{name}={value}')}" for name, value in options.items())
+        what = f"as {other.about.partition(':')[0]}"
+        if not _is_small(path):
+            yield f"{what}, which was not looked at: {shown(command)}"
+        elif other.check(path, **_typed(other.find, options)).good:
+            yield f"{what}: good, {shown(command)}"
+
+
+def _is_small(path: Path) -> bool:
+    """Whether files can be looked at once more in a moment."""
+    if kind_of_path(path) == "folder":
+        from everynet.data.images.folder import walk  # noqa: PLC0415 -- pillow where it is needed
+
+        return sum(1 for _ in islice(walk(path), FEW_FILES + 1)) <= FEW_FILES
+    files = [path] if kind_of_path(path) else map(Path, str(path).split(","))
+    return sum(file.stat().st_size for file in files) <= FEW_BYTES
 
 
 def _typed(method: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 -- a method

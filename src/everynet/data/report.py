@@ -48,6 +48,8 @@ class Report:
     """One line for each file that cannot be read."""
     remarks: list[str] = field(default_factory=list)
     """What is worth knowing and no fault."""
+    others: list[str] = field(default_factory=list)
+    """As what else the files could be read, with the command that looks at them so."""
     refused: str = ""
     """Why `load` would not take the data; empty where it would."""
 
@@ -74,6 +76,7 @@ class Report:
         lines += _some("unreadable", self.unreadable)
         if self.refused:
             lines.append(f"refused    {self.refused}")
+        lines += [f"otherwise  {line}" for line in self.others]
         return "\n".join([*lines, "good" if self.good else "not good"])
 
 

@@ -104,7 +104,7 @@ class Image(ImageKind[Samples]):
         if kind_of_path(path) != "folder":
             super().look_over(path, report, **options)
             return
-        report.kind, report.task = "images", "classification"
+        report.kind, report.task = "images", self.guess_task(path)
         tally = Tally(path, bool(options.get("strict")))
         survey = Survey(tally)
         with picture.quiet():

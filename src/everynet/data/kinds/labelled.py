@@ -91,7 +91,7 @@ class LabelledTexts(Kind[Labelled]):
         if path.suffix.lower() in records.SUFFIXES and records.looks_labelled(path):
             return True
         if path.suffix.lower() == ".tsv":
-            return sort_of(path) != "pairs"
+            return sort_of(path) in ("labelled", "")
         if len(both := texts.two(path)) == 2:
             labels = [cells[0] for cells in texts.beginning(both[1]) if len(cells) == 1]
             return records.few(labels) or (not labels and os.path.isfile(both[1]))
@@ -263,13 +263,15 @@ def _column_of(path: Path, spec: Spec) -> str:
 
 
 def sort_of(path: Path) -> str:
-    """What the lines of a .tsv look like: "labelled", "pairs", or "" where too few can be read.
+    """What the lines of a .tsv look like: "labelled", "pairs", "table", or "" for too few lines.
 
-    Classes are few: at most 50 values before the tab, and fewer than half as many as lines.
+    Classes are few: at most 50 values before the tab, and fewer than half as many as lines. A table
+    has more columns than two.
     """
-    labels = [cells[0].strip() for cells in texts.beginning(path) if len(cells) == 2]
+    lines = texts.beginning(path)
+    labels = [cells[0].strip() for cells in lines if len(cells) == 2]
     if len(labels) < len(PARTS):
-        return ""
+        return "table" if sum(len(cells) > 2 for cells in lines) >= len(PARTS) else ""
     return "labelled" if records.few(labels) else "pairs"
 
 

@@ -153,7 +153,7 @@ class TextPairs(Kind[Pairs]):
             return True
         suffix = path.suffix.lower()
         talk = suffix == ".jsonl" and not looks_labelled(path)
-        return talk or (suffix == ".tsv" and sort_of(path) != "labelled")
+        return talk or (suffix == ".tsv" and sort_of(path) in ("pairs", ""))
 
     def is_sure(self, path: Path) -> bool:
         return path.suffix.lower() == ".tsv" and holds_sentences(path)
