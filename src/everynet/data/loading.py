@@ -270,6 +270,8 @@ def recognise(data: str, kind: str = "", **options: Any) -> Look:  # noqa: ANN40
     path, known = Path(data), _known(data)
     if known is None and not (data and _is_there(path)):
         raise _unknown(data)
+    if known is None:
+        _refuse_pipes(path)
     named = kind or (known.kind if known else "")
     found = [kinds.named(named)] if named else kinds.fitting(path)
     if not found:
@@ -286,6 +288,12 @@ def recognise(data: str, kind: str = "", **options: Any) -> Look:  # noqa: ANN40
 def _is_there(path: Path) -> bool:
     """Whether a path is there, or both of two with a comma between them."""
     return bool(kind_of_path(path)) or all(map(kind_of_path, map(Path, str(path).split(","))))
+
+
+def _refuse_pipes(path: Path) -> None:
+    """Refuse what is neither file nor folder: to look at its beginning might never end."""
+    if kind_of_path(path) == "something else":
+        raise UserError(f"{shown(path)} must be a folder or a file, but is something else")
 
 
 def _unknown(data: str | Path) -> UserError:
@@ -310,8 +318,10 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
     path = Path(path)
     if not _is_there(path):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
+    _refuse_pipes(path)
     found = kinds.named(kind) if kind else kinds.matching(path)
-    found = found or next(iter(kinds.fitting(path)), None)
+    asked = map(kinds.named, kinds.ON_REQUEST if found is None else ())
+    found = found or next((kind for kind in asked if kind.matches(path)), None)
     if found is None:
         raise _looks_like_nothing(path)
     _check_options(found, path, options)

@@ -15,6 +15,7 @@ box that is outside, and a file or a class that is not there, is refused.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -167,6 +168,12 @@ def _part_of(name: str) -> str:
     return {"val": "valid"}.get(found[1].lower(), found[1].lower()) if found else ""
 
 
+def _subfolders(root: Path) -> list[Path]:
+    """The folders in a folder, found without a look at each of its files."""
+    with os.scandir(root) as found:
+        return sorted(root / one.name for one in found if one.is_dir() and one.name[0] != ".")
+
+
 def _by_part(places: Sequence[tuple[str, Path]]) -> tuple[bool, dict[str, Path]]:
     """Whether places are of parts, and the one of each; without parts all is for training."""
     if len(places) == 1 and not places[0][0]:
@@ -195,8 +202,7 @@ def _number(value: object) -> float:
 
 def _coco_files(root: Path) -> list[tuple[str, Path]]:
     """The files of annotations, each with its part."""
-    folders = [path for path in entries(root) if path.is_dir()]
-    inside = [path for path in folders if path.name == "annotations" or _part_of(path.name)]
+    inside = [p for p in _subfolders(root) if p.name == "annotations" or _part_of(p.name)]
     found = []
     for place in (root, *inside):
         for path in sorted(place.glob("*.json")):
@@ -326,11 +332,11 @@ def _other_size(place: str, path: Path, size: tuple[int, int], said: object) -> 
 def _yolo_folders(root: Path) -> list[tuple[str, Path]]:
     """Folders of images that have one of labels beside them, each with its part."""
     found = []
-    for place in (root, *(path for path in entries(root) if _part_of(path.name))):
+    for place in (root, *(path for path in _subfolders(root) if _part_of(path.name))):
         images = place / "images"
         if not images.is_dir() or not _holds_texts(place / "labels"):
             continue
-        below = [path for path in entries(images) if path.is_dir()]
+        below = _subfolders(images)
         if place == root and below and all(_part_of(path.name) for path in below):
             found += [(_part_of(path.name), path) for path in below]
         else:
