@@ -57,7 +57,14 @@ def _tells(entry: Entry, word: str, families: Iterable[str], known: dict[str, st
         return entry.family == plain
     if word.upper() in known:
         return word.upper() in entry.covers
-    titles = " ".join((entry.summary, entry.variant, entry.about, *map(known.get, entry.covers)))
+    titles = " ".join(
+        (
+            entry.summary,
+            entry.variant,
+            entry.about,
+            *(known[row] for row in entry.covers if row in known),
+        )
+    )
     return plain in entry.name or bool(re.search(rf"(?<![^\W_]){re.escape(plain)}", titles.lower()))
 
 

@@ -193,6 +193,7 @@ BAD = {
     "three cells": (csv_of("a,b,c\n"), r"a.csv: line 62 has 3 columns, but the first line has 2"),
     "no header": (without_header, r"a.csv: line 1 must name the columns, such as label,text, be"),
     "long cell": (csv_of("good," + "x" * 200_000 + "\n"), r"a.csv: line 62: field larger than fi"),
+    "open quote": (csv_of('good,"fine\n'), r"a.csv: line 62: unexpected end of data"),
     "blank JSON": (json_of("\n"), r"a.jsonl: line 61 is empty; fill it in or leave it out"),
     "no JSON": (json_of("{text: 1}\n"), r"a.jsonl: line 61 must be JSON: Expecting property name"),
     "deep JSON": (json_of("[" * 10**6 + "\n"), r"a.jsonl: line 61 must be JSON: "),

@@ -468,9 +468,10 @@ def _read_voc(reading: Reading) -> Found:
         if stem not in images:
             raise UserError(f"{shown(file)} must have an image of its name in JPEGImages")
     lists = _voc_lists(reading.root)
+    stems = {part: [*_voc_stems(listed, images)] for part, listed in lists.items()}
     parts = {}
-    for part, listed in (lists or {"train": None}).items():
-        for stem in images if listed is None else _voc_stems(listed, images):
+    for part, its in (stems or {"train": [*images]}).items():
+        for stem in its:
             size = reading.image(images[stem])
             if size and stem in files:
                 _read_xml(files[stem], images[stem], size, reading)

@@ -109,10 +109,12 @@ def _rows(path: Path, content: str) -> Iterator[Row]:
         yield from _objects(path, content)
         return
     first = content.partition("\n")[0]
-    tabs = path.suffix.lower() == ".tsv"
-    quoting = csv.QUOTE_NONE if tabs else csv.QUOTE_MINIMAL
-    separator = "\t" if tabs else max(_SEPARATORS, key=first.count)
-    reader = csv.reader(io.StringIO(content, newline=""), delimiter=separator, quoting=quoting)
+    lines = io.StringIO(content, newline="")
+    reader = (
+        csv.reader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
+        if path.suffix.lower() == ".tsv"
+        else csv.reader(lines, delimiter=max(_SEPARATORS, key=first.count), strict=True)
+    )
     names = [name.strip() for name in _next(path, reader) or []]
     if len(set(names)) < len(names) or "" in names:
         twice = next(name for name in names if not name or names.count(name) > 1)
