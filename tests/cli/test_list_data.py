@@ -185,6 +185,7 @@ def test_on_a_terminal_the_kind_is_said(call, files, monkeypatch):
             ["data=minst"],
             "data (minst) must be a known name or a path that is there; did you mean mnist",
         ),
+        (["./photos"], "./photos is a path; write everynet list data=./photos"),
         (["data="], "data () must be a known name or a path that is there"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shlex
 import shutil
 import sys
@@ -40,6 +41,9 @@ def main(arguments: argparse.Namespace) -> int:
             raise UsageError(f"list has no setting {shown(name, 60)}{nearest(name, SETTINGS)}")
     if given and "data" not in given:
         raise UsageError(f"{next(iter(given))} needs data=PATH beside it, or a known name")
+    for word in words:
+        if os.sep in word and os.path.exists(word):
+            raise UsageError(f"{shown(word)} is a path; write everynet list data={shown(word)}")
     found, faults = entries()
     chosen = search(in_course_order(found), words)
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
