@@ -83,6 +83,7 @@ def test_the_id_of_a_row_finds_what_covers_it_and_no_longer_id(call):
             r"no recipe is about 'feedforwrad'; did you mean feedforward, [\w-]+ or ",
         ),
         (["perceptorn"], r"no recipe is about 'perceptorn'; did you mean perceptron, "),
+        (["aussian"], "no recipe is about 'aussian'"),  # a part of a word of a title
         (["vision", "attractor"], "nothing that is found by 'vision' is about 'attractor'; leave"),
         (["[("], r"no recipe is about '\[\('; did you mean"),
         (["seed=1"], "list has no setting seed; did you mean"),

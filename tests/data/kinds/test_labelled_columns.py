@@ -8,7 +8,8 @@ from everynet.cli import main
 from everynet.data import check, kinds, load
 from everynet.data.kinds import named
 from everynet.data.loading import samples
-from everynet.data.split import PARTS
+from everynet.data.split import PARTS, by_hash
+from everynet.data.split import rows as numbers
 from everynet.data.texts import lines
 from everynet.data.texts.tokens import Tokens
 from everynet.system.errors import UserError
@@ -104,12 +105,11 @@ def test_a_tsv_without_a_header_is_read_as_before(tmp_path):
 
 
 def test_duplicates_are_named_by_their_lines(tmp_path):
-    report = check(headed(tmp_path, rows=[*ROWS, *ROWS]))
-    places = [int(place.split()[1]) for pair in report.duplicates for place in pair]
-    assert report.duplicates
-    assert min(places) >= 2
-    first, second = (int(place.split()[1]) for place in report.duplicates[0])
-    assert (second - first) % len(ROWS) == 0
+    placed = by_hash(numbers(len(ROWS) + 1))
+    row = next(row for row, part in enumerate(placed) if part != placed[-1])
+    report = check(headed(tmp_path, rows=[*ROWS, ROWS[row]]))
+    (pair,) = report.duplicates
+    assert {*pair} == {f"line {row + 2}", f"line {len(ROWS) + 2}"}  # the header is line 1
 
 
 # --------------------------------------------------------------------------- predict and evaluate
