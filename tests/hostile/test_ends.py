@@ -35,7 +35,7 @@ HUGE = 10**12
         (["data", "--file", LONG, "list"], "File name too long"),
         (["run", LONG], "there is no recipe xxx"),
         (["show", LONG], "there is no recipe xxx"),
-        (["list", LONG], "unknown family 'xxx"),
+        (["list", LONG], "no recipe is about 'xxx"),
         (["run", "mlp", f"seed={'9' * 5000}"], "must be a whole number"),
         (["run", "mlp", "data=\0"], "data (?) must be"),
     ],

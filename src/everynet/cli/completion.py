@@ -93,7 +93,9 @@ def _arguments(verb: str, before: list[str]) -> Iterable[str]:
         case (("run" | "show" | "sweep"), [name, *given]):
             known = [word for e in entries()[0] if e.name == name for word in _settings(e, given)]
         case "list", []:
-            known = dict.fromkeys(entry.family for entry in entries()[0])
+            known = [*dict.fromkeys(entry.family for entry in entries()[0]), "data="]
+        case "list", [data] if data.startswith("data="):
+            known = ("target=", "text=", "kind=")
         case (("resume" | "draw" | "evaluate" | "predict" | "sample" | "chat"), []) | ("runs", _):
             from everynet.recipes.run_names import find_runs
 

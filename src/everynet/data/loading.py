@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import inspect
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
-from typing import Any, Self, get_origin
+from typing import Any, NamedTuple, Self, get_origin
 
 import torch
 from torch import Tensor
@@ -20,12 +22,16 @@ from everynet.data.in_memory import PREFIX, Given, held
 from everynet.data.kinds import Kind
 from everynet.data.overlap import check_apart
 from everynet.data.paths import kind as kind_of_path
+from everynet.data.report import Report
 from everynet.data.split import TEST_PART, all_parts
 from everynet.data.streamed import streamed
 from everynet.system.errors import UserError
 from everynet.system.sources import note
 from everynet.system.values import convert, verb_settings
 from everynet.system.wording import nearest, shown
+
+FEW_FILES, FEW_BYTES = 1000, 2**26
+"""Files, or bytes of one, that `check` looks at once more, as another kind."""
 
 
 def load(
@@ -68,7 +74,7 @@ def samples(data: str | Path, *, kind: str | tuple[str, ...], **options: Any) ->
     """The samples of a known dataset or of a path, before they are made into numbers."""
     if isinstance(data, Like) and _known(data) is None:
         chosen = kinds.named(data.spec["kind"])
-        if chosen.name in kind and chosen.matches(Path(data)):
+        if chosen.name in kind and chosen.matches_like(Path(data), data.spec):
             return chosen.find(Path(data), like=data.spec, **_taken(chosen.find, options))
     return _found(data, kind, options)[1]
 
@@ -92,15 +98,13 @@ def _found(
     there = str(data) and all(kind_of_path(Path(part)) for part in str(data).split(","))
     named = str(data) and (os.sep in str(data) or path.suffix or kind_of_path(path))
     if not there and not named:
-        raise UserError(
-            f"data ({shown(data)}) must be a known name or a path that is there"
-            + nearest(name, sets.everything())
-        )
+        raise _unknown(data)
     if not there and not kind_of_path(path):
         gone = next(part for part in str(data).split(",") if not kind_of_path(Path(part)))
         raise UserError(f"data ({shown(gone)}) must be a file or a folder, but is not there")
     chosen = next((kind for kind in wanted if kind.matches(path)), None)
-    if chosen is None and there and (like := kinds.matching(path)) is not None:
+    like = kinds.matching(path) if chosen is None and there else None
+    if like is not None and not _means(path, wanted[0], like, options):
         raise _refused(path, wanted, like.name)
     chosen = chosen or wanted[0]
     _check_options(chosen, data, options)
@@ -225,7 +229,7 @@ def _load_like(
     chosen = kinds.named(data.spec.get("kind", wanted[0]))
     known, memory = _known(data), data.startswith(PREFIX)
     there = known or memory or all(kind_of_path(Path(part)) for part in data.split(","))
-    looks = known.kind if known else chosen.name if memory else _looks_like(Path(data), chosen)
+    looks = known.kind if known else chosen.name if memory else _looks_like(data, chosen, options)
     if there and looks != chosen.name:
         raise _refused(data, [chosen], looks)
     try:
@@ -257,10 +261,74 @@ def _load_like(
     return replace(made, batch_size=batch_size, test_only=True, own=known is None)
 
 
-def _looks_like(path: Path, kind: Kind[Any]) -> str:
+def _looks_like(data: Like, kind: Kind[Any], options: Mapping[str, Any]) -> str:
     """The kind that a path looks like: this one, where it may be or nothing can be told."""
-    other = None if kind.matches(path) else kinds.matching(path)
-    return other.name if other else kind.name
+    path = Path(data)
+    other = None if kind.matches_like(path, data.spec) else kinds.matching(path)
+    return other.name if other and not _means(path, kind, other, options) else kind.name
+
+
+def _means(path: Path, kind: Kind[Any], other: Kind[Any], options: Mapping[str, Any]) -> bool:
+    """Whether an option was set for a file that this kind has and the one it looks like has not."""
+    alone = {*_taken(kind.find, options)} - {*_taken(other.find, options)}
+    return kind_of_path(path) == "file" and any(options[name] for name in alone)
+
+
+class Look(NamedTuple):
+    """What data looks like, before all of it is read."""
+
+    kinds: Sequence[str]
+    """The kinds that it may be read as, the likeliest first."""
+    task: str = ""
+    """What is learned from it; empty where only a reader of all of it could tell."""
+    classes: int = 0
+
+
+def recognise(data: str, kind: str = "", **options: Any) -> Look:  # noqa: ANN401 -- of a kind
+    """What a known name or a path looks like: `list data=PATH` finds recipes for it.
+
+    Files are read as a whole only where an option such as `target=` says how, and of arrays.
+    """
+    path, known = Path(data), _known(data)
+    if known is None and not (data and _is_there(path)):
+        raise _unknown(data)
+    if known is None:
+        _refuse_pipes(path)
+    named = kind or (known.kind if known else "")
+    found = [kinds.named(named)] if named else kinds.fitting(path)
+    if not found:
+        raise _looks_like_nothing(path)
+    if kind_of_path(path) == "folder":  # what asks for more of a folder comes first
+        found = found[:1]
+    first = found[0]
+    if options or (first.name == "table" and (known or path.suffix.lower() in (".npy", ".npz"))):
+        read = samples(data, kind=first.name, **options)
+        return Look([first.name], read.task, len(getattr(read, "classes", ())))
+    return Look([kind.name for kind in found], "" if known else first.guess_task(path))
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a path is there, or both of two with a comma between them."""
+    return bool(kind_of_path(path)) or all(map(kind_of_path, map(Path, str(path).split(","))))
+
+
+def _refuse_pipes(path: Path) -> None:
+    """Refuse what is neither file nor folder: to look at its beginning might never end."""
+    if kind_of_path(path) == "something else":
+        raise UserError(f"{shown(path)} must be a folder or a file, but is something else")
+
+
+def _unknown(data: str | Path) -> UserError:
+    name = str(data).partition(":")[0]
+    return UserError(
+        f"data ({shown(data)}) must be a known name or a path that is there"
+        + nearest(name, sets.everything())
+    )
+
+
+def _looks_like_nothing(path: Path) -> UserError:
+    known = ", ".join(kinds.names())
+    return UserError(f"{shown(path)} looks like no kind of data; name one with kind=, of {known}")
 
 
 def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN401 -- of a kind
@@ -270,21 +338,54 @@ def check(path: str | Path, kind: str = "", **options: Any) -> Any:  # noqa: ANN
     made of it (`tokens=`), they are made, and the report says what came of it.
     """
     path = Path(path)
-    if not kind_of_path(path) and not all(map(kind_of_path, map(Path, str(path).split(",")))):
+    if not _is_there(path):
         raise UserError(f"{shown(path)} must be a folder or a file that is there")
+    _refuse_pipes(path)
     found = kinds.named(kind) if kind else kinds.matching(path)
+    asked = map(kinds.named, kinds.ON_REQUEST if found is None else ())
+    found = found or next((kind for kind in asked if kind.matches(path)), None)
     if found is None:
-        raise UserError(
-            f"{shown(path)} looks like no kind of data; name one with kind=, of "
-            + ", ".join(kinds.names())
-        )
+        raise _looks_like_nothing(path)
     _check_options(found, path, options)
     taken, more = (_typed(method, options) for method in (found.find, found.data))
     report = found.check(path, **taken)
+    report.others = [] if kind else [*_others(path, found, report, options)]
     if more and report.good:
         made = found.data(found.find(path, **taken), **{"batch_size": 1} | more)
         report.facts["as numbers"] = found.line(made.spec)
     return report
+
+
+def _others(
+    path: Path, found: Kind[Any], report: Report, options: Mapping[str, Any]
+) -> Iterator[str]:
+    """As what else files could be read, and how to ask for it.
+
+    That is looked at where they are not good as the kind they were taken for, or where their
+    beginning speaks for another; and is not looked at, but said, where they are large.
+    """
+    for other in kinds.fitting(path):
+        known = inspect.signature(other.find).parameters
+        fits = all(name in known for name, value in options.items() if value)
+        if other.name == found.name or not fits or (report.good and not other.is_sure(path)):
+            continue
+        command = shlex.join(["everynet", "data", "check", str(path), f"kind={other.name}"])
+        command += "".join(f" {shlex.quote(f'{name}={value}')}" for name, value in options.items())
+        what = f"as {other.about.partition(':')[0]}"
+        if not _is_small(path):
+            yield f"{what}, which was not looked at: {shown(command)}"
+        elif other.check(path, **_typed(other.find, options)).good:
+            yield f"{what}: good, {shown(command)}"
+
+
+def _is_small(path: Path) -> bool:
+    """Whether files can be looked at once more in a moment."""
+    if kind_of_path(path) == "folder":
+        from everynet.data.images.folder import walk  # noqa: PLC0415 -- pillow where it is needed
+
+        return sum(1 for _ in islice(walk(path), FEW_FILES + 1)) <= FEW_FILES
+    files = [path] if kind_of_path(path) else map(Path, str(path).split(","))
+    return sum(file.stat().st_size for file in files) <= FEW_BYTES
 
 
 def _typed(method: Any, options: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 -- a method

@@ -53,6 +53,8 @@ class Report:
     """What each column of a table is and what becomes of it."""
     faults: list[str] = field(default_factory=list)
     """What is wrong beside that for which the data is refused."""
+    others: list[str] = field(default_factory=list)
+    """As what else the files could be read, with the command that looks at them so."""
     refused: str = ""
     """Why `load` would not take the data; empty where it would."""
 
@@ -80,6 +82,7 @@ class Report:
         lines += _some("unreadable", self.unreadable)
         if self.refused:
             lines += _some("refused   ", [self.refused, *self.faults], _COLUMNS)
+        lines += [f"otherwise  {line}" for line in self.others]
         return "\n".join([*lines, "good" if self.good else "not good"])
 
 

@@ -47,6 +47,21 @@ class Entry(NamedTuple):
     settings: tuple[str, ...]
     variant: str = ""
     """How it differs from the first recipe of its file; empty for that one."""
+    about: str = ""
+    """What its class says of itself."""
+    takes: tuple[str, ...] = ()
+    """The kinds of data that it asks for with its setting `data`."""
+    task: str = ""
+    """The task that its data must be for; empty where it is not particular."""
+    classes: int = 0
+    """How many classes its data must have; 0 where it is not particular."""
+    made_for: tuple[str, ...] = ()
+    """The kinds of data, or tasks, that it was made for."""
+
+    @property
+    def idea(self) -> str:
+        """One line of what it is."""
+        return self.variant or self.summary
 
 
 class Class(TypedDict):
@@ -78,8 +93,13 @@ _CLASS = re.compile(r"^class (\w+)(?:\(([^:]*)\))?:", re.M)
 _OUTSIDE = re.compile(r"^\S", re.M)
 _FIELD = re.compile(r"^    (?!(?:goal|covers)\b)(\w+): (?!ClassVar)[^=\n]+ = (?!fact\()", re.M)
 _DEFAULT = re.compile(r"^    (\w+): [\w.]+ = [\"']?([\w.+-]+)[\"']?$", re.M)
-_FACT = re.compile(r"^    (goal|covers|kind)(?:: [^=\n]+)? = (.*(?:\n(?!    [\w\"@#]).*)*)", re.M)
+_FACT = re.compile(
+    r"^    (goal|covers|kind|takes|made_for)(?:: [^=\n]+)? = (.*(?:\n(?!    [\w\"@#]).*)*)", re.M
+)
 _RECIPES = re.compile(r"^RECIPES\b", re.M)
+_ASKED = re.compile(r'\bself\.data,\s*kind=(?:"(\w+)"|\(([^()]*)\))')
+_TASK = re.compile(r'(?:\["task"\]|\.task) != "(\w+)":\s*raise')
+_CLASSES = re.compile(r'\["classes"\]\) != (\d+):\s*raise')
 
 
 def parse(text: str) -> Source:
@@ -122,8 +142,21 @@ def _parse_class(text: str, match: re.Match[str]) -> Class:
         "bases": [base.strip() for base in bases.split(",") if base.strip()],
         "fields": _FIELD.findall(body),
         "defaults": dict(_DEFAULT.findall(body)),
-        "facts": {name: value for name, value in facts.items() if value is not None},
+        "facts": {name: value for name, value in facts.items() if value is not None}
+        | _parse_data(body),
     }
+
+
+def _parse_data(body: str) -> dict[str, Any]:
+    """What a class asks of its data: the kinds that it gives to `load`, the task, the classes."""
+    facts: dict[str, Any] = {}
+    asked = (re.findall(r"\w+", one or several) for one, several in _ASKED.findall(body))
+    if kinds := [*dict.fromkeys(name for names in asked for name in names)]:
+        facts["takes"] = kinds
+    for name, pattern in (("task", _TASK), ("classes", _CLASSES)):
+        if found := pattern.search(body):
+            facts |= {"task": "classification", name: found[1]}
+    return facts
 
 
 def _parse_literal(text: str) -> Any:  # noqa: ANN401 -- whatever literal stands there
@@ -228,6 +261,7 @@ def entries() -> tuple[list[Entry], list[str]]:
                 continue
             facts, settings = follow_class(texts, file, given["class"])
             facts |= given
+            cls = given["class"].split(".")[-1]
             found[name] = Entry(
                 name=name,
                 family=file.split("/")[1],
@@ -236,9 +270,14 @@ def entries() -> tuple[list[Entry], list[str]]:
                 goal=facts.get("goal", ""),
                 covers=tuple(facts.get("covers", ())),
                 file=file,
-                cls=given["class"].split(".")[-1],
+                cls=cls,
                 settings=settings,
                 variant=_describe_variant(text, name),
+                about=text["classes"][cls]["summary"] if cls in text["classes"] else "",
+                takes=tuple(facts.get("takes", ())),
+                task=facts.get("task", ""),
+                classes=int(facts.get("classes", 0)),
+                made_for=tuple(facts.get("made_for", ())),
             )
     return sorted(found.values(), key=lambda entry: (entry.family, entry.file)), faults
 
@@ -288,7 +327,7 @@ def follow_class(
     settings: dict[str, None] = {}  # an ordered set
     for base in reversed(own["bases"]):
         inherited, names = follow_class(texts, file, base, depth - 1)
-        facts |= inherited
+        facts |= {name: fact for name, fact in inherited.items() if fact}  # not of `Recipe` alone
         settings |= dict.fromkeys(names)
     return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
 

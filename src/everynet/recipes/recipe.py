@@ -114,6 +114,10 @@ class Recipe:
     kind: ClassVar[str] = ""
     writes: ClassVar[str] = ""
     """The kind of data that samples are written as, where it is not that of the data."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The kinds of data it takes, where a function asks for them and not `load(self.data, ...)`."""
+    made_for: ClassVar[tuple[str, ...]] = ()
+    """Kinds of one's own data, or tasks, for which it is a first choice: `list data=PATH`."""
     sources: ClassVar[tuple[str, ...]] = ("data",)
     """Settings that name a known set, or the user's own files, where these are text."""
     devices: ClassVar[tuple[str, ...]] = ("cpu",)  # where it can be computed

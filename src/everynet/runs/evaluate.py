@@ -136,7 +136,7 @@ def _part_fields(
         raise UserError(
             f"data ({shown(data)}) must be left out, because {recipe.name} learns from no files"
         )
-    taken = [name for name in ("data", "target") if name in types] + [*final]
+    taken = [name for name in ("data", "text", "target") if name in types] + [*final]
     for name in fields:
         if name not in taken:
             stays = f"{name} must stay as it was in the run: evaluate takes "

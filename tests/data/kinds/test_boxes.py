@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from everynet.data import check, kinds, load
+from everynet.data.images import box_files
 from everynet.data.images.standardize import resize
 from everynet.data.kinds import boxes
 from everynet.system.errors import UserError
@@ -201,7 +202,7 @@ def test_a_class_that_is_not_learned_and_no_images(tmp_path):
 
 def test_boxes_of_one_image_are_bounded_and_long_cells_not_printed_whole(tmp_path, monkeypatch):
     """300,000 on one image took half a minute: each image is given room for as many."""
-    monkeypatch.setattr(boxes, "MOST_BOXES", 4)
+    monkeypatch.setattr(box_files, "MOST_BOXES", 4)
     fill(tmp_path)
     with (tmp_path / "boxes.csv").open("a") as stream:
         stream.write("1.png,cat,1,2,3,4\n" * 4)

@@ -48,6 +48,8 @@ class Tally:
     """Of what sort each file is that was skipped, and what is wrong with it."""
     noted: dict[str, dict[Path, None]] = field(default_factory=dict)
     """Files that were read, by note."""
+    more: list[str] = field(default_factory=list)
+    """What else is to be said, a sentence each."""
 
     def takes(self, path: Path, look: Callable[[Path], object]) -> bool:
         """Whether a file that was found can be looked at; if not, it is skipped."""
@@ -94,7 +96,7 @@ class Tally:
             *words, done = NOTES[note]
             names = [self._name(path) for path in sorted(paths)]
             found.append(f"{len(names):,} {words[len(names) > 1]} ({_first(names)}): {done}")
-        return tuple(found)
+        return (*found, *self.more)
 
     def _sort(self, sort: tuple[str, str]) -> str:
         names = [

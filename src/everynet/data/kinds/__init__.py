@@ -89,6 +89,18 @@ class Kind(Generic[S]):
         """Whether a path looks like this kind: words a refusal and tells `data check`."""
         raise NotImplementedError  # every kind says it
 
+    def matches_like(self, path: Path, spec: Spec) -> bool:
+        """Whether a path looks like what a run learned from."""
+        return self.matches(path)
+
+    def is_sure(self, path: Path) -> bool:
+        """Whether the beginning of a file that looks like several kinds speaks for this one."""
+        return False
+
+    def guess_task(self, path: Path) -> str:
+        """What is learned from such a file or folder, where that is plain without reading it."""
+        return ""
+
     def find(self, path: Path, *, like: Spec | None = None) -> S:
         """The samples in the user's files; a subclass may take options.
 
@@ -255,6 +267,15 @@ def matching(path: Path) -> Kind[Any] | None:
     """The first kind that a path looks like."""
     shipped = (named(name) for name in ORDER if name not in _added)
     return next((kind for kind in chain(_added.values(), shipped) if kind.matches(path)), None)
+
+
+def fitting(path: Path) -> list[Kind[Any]]:
+    """Every kind that a path looks like, those that it speaks for first."""
+    everything = (named(name) for name in (*_added, *names(), *ON_REQUEST))
+    one = bool(kind_of_path(path))  # else two files, with a comma between them
+    found = [kind for kind in dict.fromkeys(everything) if kind.matches(path)]
+    found = [kind for kind in found if one or kind.of_texts]
+    return sorted(found, key=lambda kind: not kind.is_sure(path))
 
 
 def files_in(paths: Sequence[str | Path]) -> list[Path]:

@@ -3,6 +3,8 @@
     image,class,left,top,right,bottom
     street-1.png,car,12,40,80,76
 
+or a folder in the layout of COCO, YOLO or Pascal VOC (see `box_files.py`).
+
 Edges are in pixels from the left and the top of the image, with decimals where need be; an image
 may have several rows, or none. `train`, `valid` and `test` may each be such a folder. The target is
 a tensor (images, most boxes, 5): the class (-1 where there is none), then left, top, right and
@@ -14,9 +16,9 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
@@ -24,7 +26,9 @@ from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from everynet.data.dataset import Batch, Spec
-from everynet.data.images import folder
+from everynet.data.images import box_files, folder
+from everynet.data.images.box_files import Box, File
+from everynet.data.images.decode import SUFFIXES
 from everynet.data.images.decoded_cache import Decoded
 from everynet.data.images.skipped import Tally
 from everynet.data.images.standardize import Standardize
@@ -42,23 +46,32 @@ FILE = "boxes.csv"
 EDGES = ("left", "top", "right", "bottom")
 HEADER = ("image", "class", *EDGES)
 MOST_BYTES = 2**26
-MOST_BOXES = 10_000  # on one image
-
-Box: TypeAlias = tuple[str, tuple[float, float, float, float]]
-"""Class, and left, top, right and bottom as parts of width and height."""
-File: TypeAlias = tuple[Path, list[Box]]
+MOST_ROOM = 2**26  # boxes, as many for every image as one has
 
 
 class Boxes(ImageKind[Samples]):
     """Images, each with boxes."""
 
     name: ClassVar[str] = "boxes"
-    about: ClassVar[str] = f"images with boxes: a folder of images with a {FILE} in it"
+    about: ClassVar[str] = (
+        f"images with boxes: a folder of images with a {FILE} in it, or one in the layout of COCO, "
+        "YOLO or Pascal VOC"
+    )
     target: ClassVar[str] = "boxes"
     drawn: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
-        return folder.has_in_it(path, FILE)
+        return bool(_layout(path))
+
+    def list_parts(
+        self, path: Path, tally: Tally, probe: folder.Probe
+    ) -> tuple[bool, dict[str, list[File]]]:
+        if _layout(path) in (FILE, ""):
+            return super().list_parts(path, tally, probe)
+        return box_files.read(path, tally, probe)
+
+    def folders_of(self, path: Path) -> Collection[Path]:
+        return super().folders_of(path) if _layout(path) in (FILE, "") else (path,)
 
     def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
         return _listed(root, tally, probe)
@@ -79,7 +92,13 @@ class Boxes(ImageKind[Samples]):
         else:
             classes = _classes(path, parts)
         most = max(1, *(len(boxes) for _, boxes in items))
-        return _targets(items, classes, most), {"classes": classes, "task": "detection"}
+        if most * len(items) > MOST_ROOM:
+            raise UserError(
+                f"{shown(path)}: {most:,} boxes on one of {len(items):,} images must be fewer, "
+                "because every image is given room for as many; cut that one into smaller images"
+            )
+        fields = {"classes": classes, "task": "detection", "facts": {"format": _layout(path)}}
+        return _targets(items, classes, most), fields
 
     def prepare(
         self, samples: Samples, parts: dict[str, Pair], standardize: Standardize, like: Spec | None
@@ -94,8 +113,12 @@ class Boxes(ImageKind[Samples]):
     def files(self, paths: Sequence[str | Path]) -> list[Path]:
         given: list[Path] = []
         for path in map(Path, paths):
-            inside = folder.entries(path) if (path / FILE).exists() else [path]
-            given += [file for file in inside if file.name != FILE]
+            if (path / FILE).exists():
+                given += [file for file in folder.entries(path) if file.name != FILE]
+            elif _layout(path):
+                given += [file for file in folder.walk(path) if file.suffix.lower() in SUFFIXES]
+            else:
+                given.append(path)
         return super().files(given)
 
     def answer(self, prediction: Mapping[str, Any], spec: Spec, origin: Origin) -> dict[str, Any]:
@@ -134,11 +157,17 @@ class Boxes(ImageKind[Samples]):
             name: {part: int((samples.parts[part][1][..., 0] == k).sum()) for part in PARTS}
             for k, name in enumerate(samples.classes)
         }
+        report.facts |= samples.facts
         report.remarks = list(samples.remarks)
 
     def line(self, spec: Spec) -> str:
         shape = "x".join(map(str, spec["shape"]))
         return f"{spec['name']}: images of {shape} with boxes of {len(spec['classes'])} classes"
+
+
+def _layout(path: Path) -> str:
+    """The file that tells of boxes, or whose layout a folder has; empty for none."""
+    return FILE if folder.has_in_it(path, FILE) else box_files.format_of(path)
 
 
 def _listed(root: Path, tally: Tally, probe: folder.Probe) -> list[File]:
@@ -169,11 +198,7 @@ def _listed(root: Path, tally: Tally, probe: folder.Probe) -> list[File]:
             name = cells["image"].strip()
             if name not in paths:
                 raise UserError(f"{place}: image {shown(name, 80)} is not in {shown(root)}")
-            if len(boxes[name]) == MOST_BOXES:
-                raise UserError(
-                    f"{place}: image {shown(name, 80)} must have at most {MOST_BOXES:,} boxes, "
-                    "because every image is given room for as many; cut it into smaller images"
-                )
+            box_files.require_room(place, name, len(boxes[name]))
             if name in good:
                 boxes[name].append(_box(place, cells, *probe(paths[name])[:2]))
     except csv.Error as error:
@@ -195,11 +220,7 @@ def _box(place: str, cells: dict[str, str], height: int, width: int) -> Box:
                 f"{place}: {name} ({shown(cells[name], 40)}) must be a number of pixels"
             ) from None
     left, top, right, bottom = edges
-    if not (0 <= left <= width and 0 <= right <= width and 0 <= top <= height >= bottom >= 0):
-        raise UserError(
-            f"{place}: the box ({left:g}, {top:g}, {right:g}, {bottom:g}) must lie in the image of "
-            f"{width}x{height} pixels"
-        )
+    box_files.check_inside(place, (left, top, right, bottom), height, width)
     if left >= right or top >= bottom:
         low, high = ("left", "right") if left >= right else ("top", "bottom")
         raise UserError(

@@ -54,6 +54,9 @@ class Image(ImageKind[Samples]):
             return any(inside.is_dir() for inside in folder.entries(path))
         return path.suffix.lower() == ".npz" and arrays.rank(path) in (3, 4)
 
+    def guess_task(self, path: Path) -> str:
+        return "classification" if kind_of_path(path) == "folder" else ""
+
     def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
         return [file for file in folder.class_files(root, tally) if tally.takes(file[1], probe)]
 
@@ -102,7 +105,7 @@ class Image(ImageKind[Samples]):
         if kind_of_path(path) != "folder":
             super().look_over(path, report, **options)
             return
-        report.kind, report.task = "images", "classification"
+        report.kind, report.task = "images", self.guess_task(path)
         tally = Tally(path, bool(options.get("strict")))
         survey = Survey(tally)
         with picture.quiet():

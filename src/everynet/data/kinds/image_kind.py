@@ -14,7 +14,7 @@ be read is skipped and counted, and the one that belongs to it is left out.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -81,6 +81,15 @@ class ImageKind(Kind[S]):
     def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
         """What a folder holds, less what cannot be looked at."""
         raise NotImplementedError  # every kind says it
+
+    def list_parts(self, path: Path, tally: Tally, probe: folder.Probe) -> tuple[bool, Listing]:
+        """Whether the user made the split, and what each part holds."""
+        own, roots = folder.roots(path)
+        return own, {part: self.list_files(root, tally, probe) for part, root in roots.items()}
+
+    def folders_of(self, path: Path) -> Collection[Path]:
+        """The folders of the parts."""
+        return folder.roots(path)[1].values()
 
     def paths(self, item: Any) -> tuple[Path, ...]:  # noqa: ANN401 -- by kind
         """The files of what was listed: an image, and perhaps what belongs to it."""
@@ -164,9 +173,8 @@ class ImageKind(Kind[S]):
         self, path: Path, tally: Tally, probe: folder.Probe, like: Spec | None = None
     ) -> tuple[Listing, str]:
         """Every image by its part, and one sentence that says how the parts were made."""
-        own, roots = folder.roots(path)
-        found = {part: self.list_files(root, tally, probe) for part, root in roots.items()}
-        above = roots.values()
+        own, found = self.list_parts(path, tally, probe)
+        above = self.folders_of(path)
         parts, split = folder.complete(found, own, lambda item: self.key(item, above), self.keyed)
         if like is None:
             return parts, split
@@ -198,7 +206,7 @@ class ImageKind(Kind[S]):
 
     def _digest(self, path: Path, parts: Listing, columns: Sequence[Decoded]) -> str:
         """SHA-256 of the names and contents of all files."""
-        total, above, row = hashlib.sha256(), folder.roots(path)[1].values(), 0
+        total, above, row = hashlib.sha256(), self.folders_of(path), 0
         for part, items in parts.items():
             for item in items:
                 name = f"{part}/{self.key(item, above)}{self.detail(item, above)} "

@@ -1,6 +1,7 @@
 """Texts with one class each: a .tsv with `class<TAB>text` on each line, two files, or a folder.
 
     reviews.tsv                    good<TAB>a fine film
+    reviews.csv, .tsv or .jsonl    texts and classes in named columns (see `records.py`)
     reviews.txt,classes.txt        a text on each line, and its class on the same line of the other
     reviews/good/1.txt             one subfolder for each class; each file is one text
 
@@ -12,8 +13,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,13 +33,11 @@ from everynet.data.samplers import Buckets, flattened
 from everynet.data.samples import class_numbers, describe_like
 from everynet.data.split import PARTS, all_parts, test_part
 from everynet.data.texts import lines as texts
+from everynet.data.texts import records
 from everynet.data.texts.given import note_unknown, take_vocabulary
 from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
-
-MOST_CLASSES = 50
-"""A first column with more values than this is no class."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,10 @@ class Labelled(texts.TwoTexts):
     order: ClassVar[int] = -1
     each: str = "line"
     """Whether a text is a line or a file."""
+    columns: records.Columns | None = None
+    """The columns that texts and classes were in, where they have names."""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """What is said of the files: columns that nobody named."""
     classes: tuple[str, ...] = ()
     """The classes in order; where none is given, that of the alphabet."""
 
@@ -76,9 +79,9 @@ class LabelledTexts(Kind[Labelled]):
 
     name: ClassVar[str] = "labelled"
     about: ClassVar[str] = (
-        "texts with a class each: a .tsv with a class, a tab and a text on each line, two files of "
-        "as many lines, written texts.txt,classes.txt, or a folder with a subfolder of .txt files "
-        "for each class"
+        "texts with a class each: a .tsv with a class, a tab and a text on each line, a .csv, .tsv "
+        "or .jsonl with named columns (text= and target= say which), two files of as many lines, "
+        "written texts.txt,classes.txt, or a folder with a subfolder of .txt files for each class"
     )
     suffix: ClassVar[str] = ".txt"
     own_parts: ClassVar[bool] = True
@@ -86,15 +89,37 @@ class LabelledTexts(Kind[Labelled]):
     of_texts: ClassVar[bool] = True
 
     def matches(self, path: Path) -> bool:
+        if path.suffix.lower() in records.SUFFIXES and records.looks_labelled(path):
+            return True
         if path.suffix.lower() == ".tsv":
-            return sort_of(path) != "pairs"
+            return sort_of(path) in ("labelled", "")
         if len(both := texts.two(path)) == 2:
             labels = [cells[0] for cells in texts.beginning(both[1]) if len(cells) == 1]
-            return _few(labels) or (not labels and os.path.isfile(both[1]))
+            return records.few(labels) or (not labels and os.path.isfile(both[1]))
         return _holds_texts(path)
 
-    def find(self, path: Path, *, like: Spec | None = None) -> Labelled:
-        if kind_of_path(path) == "folder":
+    def matches_like(self, path: Path, spec: Spec) -> bool:
+        named = any(name in row for row in records.look(path)[:1] for name in spec.get("named", ()))
+        return named or self.matches(path)
+
+    def guess_task(self, path: Path) -> str:
+        return "classification"
+
+    def find(
+        self, path: Path, *, text: str = "", target: str = "", like: Spec | None = None
+    ) -> Labelled:
+        learned = records.Columns(*(like or {}).get("named", ("", "")))
+        text, target = text or learned.text, target or learned.target
+        suffix, folded = path.suffix.lower(), kind_of_path(path) == "folder"
+        if suffix in records.SUFFIXES and not folded and records.has_header(path, text, target):
+            return _in_columns(path, text, target, like)
+        for option, value in (("text", text), ("target", target)):
+            if value and not like:
+                raise UserError(
+                    f"{option} ({shown(value, 60)}) must be left out, because {shown(path)} has no "
+                    "columns with names"
+                )
+        if folded:
             return _folder(path, like)
         if len(both := texts.two(path)) == 2:
             found = list(zip(*texts.aligned(*both), strict=True))
@@ -150,19 +175,24 @@ class LabelledTexts(Kind[Labelled]):
                 "tokens": learned.spec,
                 "each": samples.each,
             }
+            spec |= {"named": [*samples.columns]} if samples.columns else {}
         splits = {}
         for part, (found, labels) in samples.parts.items():
             y = torch.tensor([number[label] for label in labels])
             splits[part] = (*flattened([learned.encode(text) for text in found]), y)
         sampler = Buckets(("ragged", "plain"))
         notes = note_unknown(given, splits["train"][0], samples.name)
+        notes = (*notes, *(() if like else samples.facts.values()))
         return Data(splits, spec, batch_size, seed, samples.digest, sampler, notes=notes)
 
     def reads_lines(self, spec: Spec) -> bool:
         return bool(spec["each"] == "line")
 
     def read(self, paths: Sequence[str | Path], spec: Spec) -> tuple[list[str], list[Tensor]]:
-        """Each line, or each file where files were learned; of a .tsv the second column."""
+        """Each line, or each file where files were learned; of a .tsv the second column.
+
+        Where columns have names, the one that texts were learned from.
+        """
         names: list[str] = []
         found: list[Tensor] = []
         tokens = Tokens.of(spec)
@@ -170,6 +200,12 @@ class LabelledTexts(Kind[Labelled]):
             if spec["each"] == "file":
                 names.append(str(path))
                 found.append(torch.tensor(tokens.encode(_whole(path))))
+                continue
+            column = _column_of(path, spec)
+            if column:
+                its, rows = records.read_texts(path, column)
+                names += its
+                found += [torch.tensor(tokens.encode(text)) for text in rows]
                 continue
             its, lines = texts.encode_lines(path, tokens, column=1)
             names, found = names + its, found + lines
@@ -187,7 +223,7 @@ class LabelledTexts(Kind[Labelled]):
             shown(label): {part: counts[part][label] for part in PARTS} for label in samples.classes
         }
         found = {part: samples.parts[part][0] for part in PARTS}
-        report.facts |= texts.facts(found)
+        report.facts |= {**samples.facts, **texts.facts(found)}
         texts.count_equal(report, found, samples.places)
 
     def line(self, spec: Spec) -> str:
@@ -196,21 +232,55 @@ class LabelledTexts(Kind[Labelled]):
         return f"{spec['name']}: texts, {classes} classes, {count:,} {kind}"
 
 
+def _in_columns(path: Path, text: str, target: str, like: Spec | None) -> Labelled:
+    """The samples of a file whose columns have names."""
+    rows = records.read_rows(path)
+    found = records.find_columns(path, rows, text, target)
+    samples = [
+        *zip(
+            records.column(path, rows, found.text),
+            (label.strip() for label in records.column(path, rows, found.target)),
+            strict=True,
+        )
+    ]
+    made = Labelled.divide(
+        samples, shown(path), places=[f"line {number}" for number, _ in rows], like=like
+    )
+    named = f"texts are in the column {shown(found.text, 60)}, classes in {shown(found.target, 60)}"
+    return replace(made, columns=found, facts={} if text and target else {"columns": named})
+
+
+def _column_of(path: Path, spec: Spec) -> str:
+    """The column of a file whose texts are predicted; empty where its columns have no names."""
+    learned = records.Columns(*spec.get("named", ("", "")))
+    match path.suffix.lower():
+        case ".jsonl":
+            return learned.text or "text"
+        case ".csv":
+            return learned.text
+        case ".tsv" if learned.text and records.has_header(path, learned.text):
+            return learned.text
+    return ""
+
+
 def sort_of(path: Path) -> str:
-    """What the lines of a .tsv look like: "labelled", "pairs", or "" where too few can be read.
+    """What the lines of a .tsv look like: "labelled", "pairs", "table", or "" for too few lines.
 
-    Classes are few: at most 50 values before the tab, and fewer than half as many as lines.
+    Classes are few: at most 50 values before the tab, and fewer than half as many as lines. A table
+    has more columns than two.
     """
-    labels = [cells[0].strip() for cells in texts.beginning(path) if len(cells) == 2]
+    lines = texts.beginning(path)
+    labels = [cells[0].strip() for cells in lines if len(cells) == 2]
     if len(labels) < len(PARTS):
-        return ""
-    return "labelled" if _few(labels) else "pairs"
+        return "table" if sum(len(cells) > 2 for cells in lines) >= len(PARTS) else ""
+    return "labelled" if records.few(labels) else "pairs"
 
 
-def _few(labels: Sequence[str]) -> bool:
-    """Whether values are so few that they look like classes."""
-    values = len(set(labels))
-    return values <= MOST_CLASSES and 2 * values < len(labels)
+def holds_sentences(path: Path) -> bool:
+    """Whether most lines have two cells with a space in each, and classes are in neither."""
+    lines = [cells for cells in texts.beginning(path) if len(cells) == 2]
+    spaced = sum(all(" " in cell.strip() for cell in cells) for cells in lines)
+    return 2 * spaced > len(lines) and sort_of(path) == "pairs"
 
 
 def _holds_texts(path: Path) -> bool:

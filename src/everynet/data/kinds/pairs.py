@@ -30,13 +30,14 @@ from torch import Tensor
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import Given, Part, texts_of
 from everynet.data.kinds import Kind, files_in
-from everynet.data.kinds.labelled import sort_of
+from everynet.data.kinds.labelled import holds_sentences, sort_of
 from everynet.data.report import Report
 from everynet.data.samplers import Batch, Buckets, flattened
 from everynet.data.samples import describe_like
 from everynet.data.split import PARTS, all_parts
 from everynet.data.texts import lines as texts
 from everynet.data.texts.given import note_unknown, take_vocabulary
+from everynet.data.texts.records import looks_labelled
 from everynet.data.texts.tokens import NAMES, SENTENCE, Tokens
 from everynet.data.texts.turns import (
     TALK,
@@ -152,7 +153,14 @@ class TextPairs(Kind[Pairs]):
         if len(texts.two(path)) == 2:
             return True
         suffix = path.suffix.lower()
-        return suffix == ".jsonl" or (suffix == ".tsv" and sort_of(path) != "labelled")
+        talk = suffix == ".jsonl" and not looks_labelled(path)
+        return talk or (suffix == ".tsv" and sort_of(path) in ("pairs", ""))
+
+    def is_sure(self, path: Path) -> bool:
+        return path.suffix.lower() == ".tsv" and holds_sentences(path)
+
+    def guess_task(self, path: Path) -> str:
+        return "dialogue" if path.suffix.lower() == ".jsonl" else "translation"
 
     def find(self, path: Path, *, like: Spec | None = None, turns: int = 0) -> Pairs:
         suffix = path.suffix.lower()

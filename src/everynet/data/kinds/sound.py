@@ -172,6 +172,10 @@ class Sound(Kind[Sounds]):
         except UserError:
             return False
 
+    def guess_task(self, path: Path) -> str:
+        listed = path.suffix.lower() == ".csv" or _transcripts(path) is not None
+        return "transcription" if listed else "classification"
+
     def find(self, path: Path, *, like: Spec | None = None) -> Sounds:
         """Clips of a folder or a csv; each file must be readable."""
         listed = path if path.suffix.lower() == ".csv" else None

@@ -42,6 +42,9 @@ class Unlabelled(Image):
         images = any(entry.suffix.lower() in SUFFIXES for entry in inside)
         return images and not any(entry.is_dir() for entry in inside)
 
+    def guess_task(self, path: Path) -> str:
+        return "density"
+
     def list_files(self, root: Path, tally: Tally, probe: folder.Probe) -> list[Any]:
         return [("image", path) for path in folder.walk(root) if tally.takes(path, probe)]
 

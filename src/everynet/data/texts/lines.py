@@ -70,10 +70,12 @@ class TwoTexts:
         keys: Sequence[str] = (),
         split: str = BY_ROW,
         *,
+        places: Sequence[str] = (),
         like: Spec | None = None,
         own: OwnSplit | None = None,
     ) -> Self:
         """Samples in three parts: the user's own, or by a hash of their keys or row numbers."""
+        places = places or [f"line {n + 1}" for n in range(len(samples))]
         if like:
             return cls(name, all_parts(transpose(samples)), "", ALL_OF_IT, test_only=True)
         if own:
@@ -85,7 +87,7 @@ class TwoTexts:
             {part: transpose([samples[n] for n in chosen]) for part, chosen in found.items()},
             digest(text for sample in samples for text in sample[:: cls.order]),
             split,
-            places={part: [f"line {n + 1}" for n in chosen] for part, chosen in found.items()},
+            places={part: [places[n] for n in chosen] for part, chosen in found.items()},
         )
 
 

@@ -143,9 +143,8 @@ class SoundClassification(Training[SoundCNN]):
             "rate": self.sample_rate,
             "trim": self.trim,
         }
-        options |= {"kind": "sound", "batch_size": self.batch_size, "seed": self.seed}
-        options |= {"holdout": self.holdout}
-        whole = load(self.data, **options)
+        options |= {"batch_size": self.batch_size, "seed": self.seed, "holdout": self.holdout}
+        whole = load(self.data, kind="sound", **options)
         if whole.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must be sounds with a class each, because a class is learned; "
@@ -156,7 +155,7 @@ class SoundClassification(Training[SoundCNN]):
         least = 8 * round(HOP * rate)  # three halvings of the frames
         words = f"at least {least / rate:g}, because the frames are halved three times"
         self.require(window >= least, "seconds", words)
-        data = load(self.data, **options, window=window)
+        data = load(self.data, kind="sound", **options, window=window)
         return replace(data, augment=self.augment)
 
     def augment(self, batch: Batch, draw: Draw) -> Batch:

@@ -216,6 +216,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 class CommonFactors(Fitting[FactorAnalysis]):
     """Explain how the columns of a table vary together by a few factors."""
 
+    takes: ClassVar[tuple[str, ...]] = ("table",)
     meanings: ClassVar[Mapping[str, str]] = {
         "log_likelihood": "the mean log density of a row, its columns standardised",
         "independent": "the same without factors: a variance for each column",

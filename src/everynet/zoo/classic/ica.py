@@ -196,6 +196,7 @@ PERIODS = (83.0, 57.0, 131.0)  # time steps of the sine, the square and the sawt
 class Unmixing(Fitting[FastICA]):
     """Separate signals that were recorded mixed."""
 
+    takes: ClassVar[tuple[str, ...]] = ("table",)
     meanings: ClassVar[Mapping[str, str]] = {
         "negentropy": "how far log cosh of a source is from that of a Gaussian, mean of sources",
         "mixtures": "the same of the columns as they were recorded",

@@ -352,6 +352,7 @@ RATE = 4.0  # frames of a film a second
 class Clusters(Fitting[GaussianMixture]):
     """Describe the rows of a table by a few Gaussians, without a look at their classes."""
 
+    takes: ClassVar[tuple[str, ...]] = ("table",)
     meanings: ClassVar[Mapping[str, str]] = {
         "log_likelihood": "the mean log density of a row, its columns standardised",
         "gaussian": "the same with one Gaussian",

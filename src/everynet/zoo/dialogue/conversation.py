@@ -172,6 +172,7 @@ AT_ONCE = 64
 class Conversation(Translation[ConversationModel]):
     """Write the reply to what was said before."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("dialogue",)
     meanings: ClassVar[Mapping[str, str]] = {
         "cross_entropy": "the cross-entropy of a word of the true reply, or of its end, in nats",
         "perplexity": MEANINGS["perplexity"],

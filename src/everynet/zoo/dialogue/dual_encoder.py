@@ -142,6 +142,7 @@ def batch_loss(
 class ReplyRetrieval(Training[DualEncoder]):
     """Find the reply that belongs to what was said before."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("dialogue",)
     meanings: ClassVar[Mapping[str, str]] = {
         "recall_1": "the share of contexts whose true reply is the first of ten",
         **{f"recall_{k}": f"the same, among the first {k} of ten" for k in (2, 5)},

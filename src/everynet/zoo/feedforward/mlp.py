@@ -134,6 +134,7 @@ MOST_STEPS = 10_000
 class Supervised(Training[MLP]):
     """Learn the class, or the number, that goes with each sample."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("table",)
     meanings: ClassVar[Mapping[str, str]] = meanings("loss", *CLASSES, *NUMBERS)
 
     data: str = "digits"

@@ -214,7 +214,11 @@ class BagOfWords(Fitting[Bag]):
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
-    """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
+    """A known set of texts with classes, a .csv, .tsv or .jsonl, or a folder of folders."""
+    text: str = later("")
+    """The column of the texts, of a file whose columns have names; empty: the one of sentences."""
+    target: str = later("")
+    """The column of their classes; empty: the one of few values."""
     tokens: str = "words"
     """Tokens: words, characters or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     vocabulary: int = 0
@@ -237,7 +241,7 @@ class BagOfWords(Fitting[Bag]):
     def dataset(self) -> Data:
         return load(
             self.data, kind="labelled", batch_size=1, seed=self.seed, tokens=self.tokens,
-            vocabulary=self.vocabulary, lower=self.lower,
+            vocabulary=self.vocabulary, lower=self.lower, text=self.text, target=self.target,
         )  # fmt: skip
 
     def model(self, data: Data) -> Bag:

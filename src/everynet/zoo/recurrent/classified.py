@@ -85,7 +85,11 @@ class TextClassification(Training[M]):
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
 
     data: str = "phrases"
-    """A known set of texts with classes, a .tsv with class and text, or a folder of folders."""
+    """A known set of texts with classes, a .csv, .tsv or .jsonl, or a folder of folders."""
+    text: str = later("")
+    """The column of the texts, of a file whose columns have names; empty: the one of sentences."""
+    target: str = later("")
+    """The column of their classes; empty: the one of few values."""
     tokens: str = "words"
     """Tokens: words, characters or bpe; or a vocabulary, of a run or in a published vocab.txt."""
     vocabulary: int = 0
@@ -96,7 +100,8 @@ class TextClassification(Training[M]):
     def dataset(self) -> Data:
         return load(
             self.data, kind="labelled", batch_size=self.batch_size, seed=self.seed,
-            tokens=self.tokens, vocabulary=self.vocabulary, lower=self.lower,
+            tokens=self.tokens, vocabulary=self.vocabulary, lower=self.lower, text=self.text,
+            target=self.target,
         )  # fmt: skip
 
     def objective(self, model: M, batch: Batch) -> Terms:

@@ -190,6 +190,8 @@ def share_left(forget: Float[Tensor, "batch time hidden"]) -> Float[Tensor, " ti
 class LSTMNextToken(NextToken):
     """Predict the next token of a text, character by character."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("text",)
+
     forget_bias: float = 1.0
     """Initial bias of the forget gates: the larger, the longer a memory lasts before training."""
 

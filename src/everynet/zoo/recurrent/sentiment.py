@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int
@@ -113,6 +114,8 @@ POOLS: Mapping[str, type[nn.Module]] = {
 @dataclass(frozen=True, kw_only=True)
 class Sentiment(EmbeddedClassification[SentenceReader]):
     """Predict whether a text is positive or negative."""
+
+    made_for: ClassVar[tuple[str, ...]] = ("labelled",)
 
     hidden_size: int = 32
     """Units of each of the two cells."""

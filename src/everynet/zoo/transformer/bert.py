@@ -639,6 +639,7 @@ class BERTClassification(TextClassification[BERTClassifier], BERTTraining[BERTCl
         data = load(
             self.data, kind="labelled", batch_size=self.batch_size, seed=self.seed,
             tokens=self.tokens, vocabulary=self.vocabulary, lower=self.lower, special=SPECIAL,
+            text=self.text, target=self.target,
         )  # fmt: skip
         most = max(int(split[1].diff().max()) for split in data.splits.values()) + 2
         self.require(most <= self.context, "context", f"{most} or more, the longest of the data")

@@ -207,6 +207,8 @@ GPT2 = Published(
 class GPTNextToken(LanguageModel[GPT, nn.Module]):
     """Predict the next token of a text by attention to the tokens before it."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("text",)
+
     hidden_size: int = 128
     """Size of an embedding and of every layer."""
     heads: int = 4

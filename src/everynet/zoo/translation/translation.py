@@ -137,6 +137,7 @@ BY_LENGTH = {"short": "at most 10", "middle": "11 to 15", "long": "16 words or m
 class Translation(Training[T]):
     """Translate a sentence into the one that belongs to it."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("translation",)
     meanings: ClassVar[Mapping[str, str]] = {
         "exact": "the share of sentences that are translated without a mistake",
         "cross_entropy": "cross-entropy in nats at a token of the true sentence, the mean",

@@ -176,6 +176,7 @@ def suitable_widths(side: int, most: int) -> tuple[int, ...]:
 class Photos(ImageClassification[PhotoNet]):
     """Classify photos of one's own by a network that suits their number."""
 
+    made_for: ClassVar[tuple[str, ...]] = ("image",)
     new_classes: ClassVar[bool] = True  # features are fine-tuned, and outputs begin anew
     captured: ClassVar[bool] = True  # an update reads its number only where features were given
 
