@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent
 ZOO = PACKAGE / "zoo"
-KINDS = ("recipes/recipe.py", "recipes/training.py", "recipes/experiment.py")
-"""The files that hold the kinds of recipes."""
+KINDS = tuple(f"recipes/{name}.py" for name in ("recipe", "tabular", "training", "experiment"))
+"""The files that hold the kinds of recipes, and what several share."""
 
 
 class Entry(NamedTuple):
@@ -288,7 +288,7 @@ def follow_class(
     settings: dict[str, None] = {}  # an ordered set
     for base in reversed(own["bases"]):
         inherited, names = follow_class(texts, file, base, depth - 1)
-        facts |= inherited
+        facts |= {fact: value for fact, value in inherited.items() if value}
         settings |= dict.fromkeys(names)
     return facts | own["facts"], tuple(settings | dict.fromkeys(own["fields"]))
 
