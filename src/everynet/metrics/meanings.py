@@ -16,8 +16,8 @@ MEANINGS = {
     "macro_f1": "the mean over classes of F1, the harmonic mean of precision and recall",
     "majority": "the accuracy of always predicting the commonest class: the baseline to beat",
     "auc": "the area under the ROC curve (two classes)",
-    "average_precision": "the area under the curve of precision by recall of the rarer class "
-    "(two classes); of a ranking at random it is the share of that class",
+    "average_precision": "the area under precision by recall of the rarer of two classes; of a "
+    "random ranking its share",
     "threshold": "the probability from which on the answer is the rarer class",
     "precision": "of the samples that were called the rarer class, the share that are",
     "recall": "of the samples of the rarer class, the share that was found",
