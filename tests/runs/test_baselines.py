@@ -226,6 +226,17 @@ def test_what_is_no_better_than_chance_explains_is_not_named():
     assert replace(found, difference=0.0, error=0.0).better == ""
 
 
+def test_one_sample_more_is_not_better():
+    t = torch.zeros(30).long()
+    right, once = -torch.ones(30, 1), -torch.ones(30, 1)
+    once[7] = 1
+    found = compare("accuracy", classified(right, t), classified(once, t))
+    assert found[0] == pytest.approx(found[1], rel=1e-12)
+    both = {"mlp": {"accuracy": 29 / 30}, "Ridge": {"accuracy": 1.0}}
+    for error in (found[1], np.nextafter(found[0], 0)):
+        assert not Baselines("mlp", both, "accuracy", "Ridge", found[0], error).better
+
+
 def test_the_log_holds_them_beside_the_test_split(beaten):
     _, result = beaten
     row = json.loads((result.folder / "metrics.jsonl").read_text().splitlines()[-1])

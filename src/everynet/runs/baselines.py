@@ -81,7 +81,8 @@ class Baselines:
     @property
     def better(self) -> str:
         """The baseline that does better than the network by more than chance; or empty."""
-        return self.best if self.difference > self.error else ""
+        tie = 1e-9  # one test sample more, whose difference and error are the same number
+        return self.best if self.difference > self.error * (1 + tie) else ""
 
     def headline(self) -> Iterator[str]:
         """What a summary begins with where a baseline does better."""
