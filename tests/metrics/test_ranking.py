@@ -93,8 +93,8 @@ def test_no_larger_threshold_has_the_recall(recall):
 
 
 def test_a_recall_that_is_met_to_the_last_bit():
-    """Eleven of twenty are 0.55, though 0.55 x 20 is a little more than 11."""
-    assert recall_threshold(torch.arange(20.0), torch.ones(20).bool(), 0.55) == 9
+    """Seven of 25 are 0.28, though 0.28 x 25 is a little more than 7 as floats."""
+    assert recall_threshold(torch.arange(25.0), torch.ones(25).bool(), 0.28) == 18
 
 
 # -------------------------------------------------------------------------------------- placements
