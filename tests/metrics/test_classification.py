@@ -11,6 +11,7 @@ from everynet.metrics import (
     confusion,
     macro_f1,
     majority_accuracy,
+    name_classes,
     precision_recall_f1,
     predict_class,
 )
@@ -78,3 +79,19 @@ def test_figures_that_weigh_classes_alike_equal_scikit_learns(seed, samples, cla
         sk.f1_score(true, said, average="macro", zero_division=0)
     )
     assert majority_accuracy(counts) == torch.bincount(y).max().item() / samples
+
+
+def test_a_threshold_decides_what_is_answered():
+    p = torch.tensor([[0.9, 0.1], [0.75, 0.25], [0.4, 0.6]], dtype=torch.float64)
+    plain = name_classes(p, ["stay", "churn"])
+    assert [one["class"] for one in plain] == ["stay", "stay", "churn"]
+    assert "threshold" not in plain[0]
+    lower = name_classes(p, ["stay", "churn"], {"class": "churn", "value": 0.25})
+    assert [one["class"] for one in lower] == ["stay", "churn", "churn"]
+    assert [one["probability"] for one in lower] == [0.9, 0.25, 0.6]
+    assert lower[1] == {
+        "class": "churn", "probability": 0.25, "probabilities": {"stay": 0.75, "churn": 0.25},
+        "threshold": 0.25, "positive": "churn",
+    }  # fmt: skip
+    of_first = name_classes(p, ["stay", "churn"], {"class": "stay", "value": 0.8})
+    assert [one["class"] for one in of_first] == ["stay", "churn", "churn"]

@@ -73,3 +73,31 @@ def test_metrics_that_are_no_better_than_none(metrics, said):
     lines = [*notes.on_metrics(metrics)]
     assert len(lines) == bool(said)
     assert all(line.startswith(said) for line in lines)
+
+
+RARE = {"accuracy": 0.8, "majority": 0.9, "balanced_accuracy": 0.5, "auc": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("metrics", "classes", "said"),
+    [
+        (RARE, 2, "nothing was learned that shows in it"),
+        ({**RARE, "balanced_accuracy": 0.7}, 2, ""),  # a run with balanced weights
+        ({**RARE, "balanced_accuracy": 0.4}, 3, ""),
+        ({**RARE, "balanced_accuracy": 0.34}, 3, "nothing was learned that shows in it"),
+        ({**RARE, "auc": 0.7}, 2, "the rarer class is ranked higher (auc 0.7); threshold=f1 or "),
+        ({**RARE, "auc": 0.7, "threshold": 0.1}, 2, ""),
+    ],
+)
+def test_accuracy_does_not_hide_that_a_rare_class_was_learned(metrics, classes, said):
+    lines = [*notes.on_metrics(metrics, RECIPE, classes)]
+    assert len(lines) == bool(said)
+    assert all(said in line for line in lines)
+
+
+def test_only_settings_of_the_recipe_are_offered():
+    ranked = {**RARE, "auc": 0.7}
+    (line,) = notes.on_metrics(ranked, find("cnn-cifar"), 2)
+    assert line.endswith("(auc 0.7); class_weight=balanced finds more of it")
+    (line,) = notes.on_metrics(ranked, find("perceptron"), 2)
+    assert line.endswith("is ranked higher (auc 0.7)")

@@ -118,12 +118,18 @@ def summarize(recipe: Recipe, result: Result, named: str) -> Iterator[str]:
     from everynet.runs.card import describe_goal, order_metrics
     from everynet.runs.notes import on_gap
 
+    if result.baselines:
+        yield from result.baselines.headline()
     ordered = order_metrics(recipe, result.metrics)
     metrics = ", ".join(f"{name} {value:.4g}" for name, value in ordered.items())
     yield f"{recipe.name}: {metrics}"
     if result.weights:
         yield f"weights {result.weights}"
     yield from on_gap(result.gap)
+    if result.baselines:
+        yield "beside it:"
+        yield table([(f"  {first}", *rest) for first, *rest in result.baselines.table()])
+        yield from (f"  {line}" for line in result.baselines.notes())
     goal = describe_goal(recipe, result.reached)
     yield f"goal {goal}" if goal.startswith("not checked") else f"goal: {goal}"
     names = ", ".join(path.name for path in result.pictures)

@@ -15,6 +15,9 @@ from everynet.metrics.classification import precision_recall_f1 as precision_rec
 from everynet.metrics.classification import predict_class as predict_class
 from everynet.metrics.distances import energy_distance as energy_distance
 from everynet.metrics.ranking import auc as auc
+from everynet.metrics.ranking import average_precision as average_precision
+from everynet.metrics.ranking import f1_threshold as f1_threshold
+from everynet.metrics.ranking import recall_threshold as recall_threshold
 from everynet.metrics.regression import mae as mae
 from everynet.metrics.regression import r2 as r2
 from everynet.metrics.regression import rmse as rmse

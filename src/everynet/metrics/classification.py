@@ -9,7 +9,7 @@ Balanced accuracy is the mean recall, macro F1 the mean F1: every class counts a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -23,17 +23,37 @@ def predict_class(logits: Float[Tensor, "batch outputs"]) -> Int[Tensor, " batch
 
 
 def name_classes(
-    probabilities: Float[Tensor, "batch classes"], classes: Sequence[str]
+    probabilities: Float[Tensor, "batch classes"],
+    classes: Sequence[str],
+    threshold: Mapping[str, Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """What every classifier answers of a sample: its class, and the probability of each by name."""
+    """What every classifier answers of a sample: its class, and the probability of each by name.
+
+    `threshold` is how a run decides between two classes (`spec["threshold"]`): the answer is the
+    class that it names from its value on, and tells so.
+    """
+    rows, told = probabilities.double().tolist(), {}
+    chosen = [max(range(len(p)), key=p.__getitem__) for p in rows]
+    if threshold is not None:
+        positive, value = classes.index(threshold["class"]), float(threshold["value"])
+        chosen = decide(probabilities[:, positive], positive, value).tolist()
+        told = {"threshold": value, "positive": threshold["class"]}
     return [
         {
-            "class": classes[max(range(len(p)), key=p.__getitem__)],
-            "probability": max(p),
+            "class": classes[k],
+            "probability": p[k],
             "probabilities": dict(zip(classes, p, strict=True)),
+            **told,
         }
-        for p in probabilities.double().tolist()
+        for k, p in zip(chosen, rows, strict=True)
     ]
+
+
+def decide(
+    probability: Float[Tensor, " batch"], positive: int, threshold: float
+) -> Int[Tensor, " batch"]:
+    """Of two classes the positive one where its probability is at least the threshold."""
+    return torch.where(probability.double() >= threshold, positive, 1 - positive)
 
 
 def balanced_weights(targets: Int[Tensor, " samples"], classes: int) -> tuple[float, ...]:

@@ -16,6 +16,12 @@ MEANINGS = {
     "macro_f1": "the mean over classes of F1, the harmonic mean of precision and recall",
     "majority": "the accuracy of always predicting the commonest class: the baseline to beat",
     "auc": "the area under the ROC curve (two classes)",
+    "average_precision": "the area under precision by recall of the rarer of two classes; of a "
+    "random ranking its share",
+    "threshold": "the probability from which on the answer is the rarer class",
+    "precision": "of the samples that were called the rarer class, the share that are",
+    "recall": "of the samples of the rarer class, the share that was found",
+    "f1": "the harmonic mean of precision and recall of the rarer class",
     "cross_entropy": "the mean negative log-likelihood of the targets, in nats",
     "loss": "the training objective, the mean over samples",
     "r2": "the coefficient of determination: 0 for always predicting the mean",
@@ -27,11 +33,12 @@ MEANINGS = {
     "iou": "intersection over union of the prediction and the truth",
     "bleu": "the BLEU of all translations together, from 0 to 100, as sacrebleu computes it",
 }
-CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "majority", "auc")
+CLASSES = ("accuracy", "balanced_accuracy", "macro_f1", "majority", "auc", "average_precision")
 NUMBERS = ("r2", "rmse", "mae")
 LANGUAGE = ("cross_entropy", "perplexity", "bits")
 BETTER = {
     **dict.fromkeys(("accuracy", "balanced_accuracy", "macro_f1", "auc", "r2", "iou"), ">="),
+    "average_precision": ">=",
     **dict.fromkeys(("loss", "rmse", "mae", "mse", *LANGUAGE), "<="),
     "bleu": ">=",
 }

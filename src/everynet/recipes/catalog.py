@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parent.parent
 ZOO = PACKAGE / "zoo"
-KINDS = ("recipes/recipe.py", "recipes/training.py", "recipes/experiment.py")
-"""The files that hold the kinds of recipes."""
+KINDS = tuple(f"recipes/{name}.py" for name in ("recipe", "tabular", "training", "experiment"))
+"""The files that hold the kinds of recipes, and what several share."""
 
 
 class Entry(NamedTuple):

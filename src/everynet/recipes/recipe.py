@@ -90,9 +90,12 @@ def fact(default: Any, *, compare: bool = True) -> Any:  # noqa: ANN401 -- the t
     return field(default=default, compare=compare, metadata={"setting": False})
 
 
-def later(default: Any) -> Any:  # noqa: ANN401 -- the type of a field follows its default
-    """A setting that run folders may lack: those older than it were made as with its default."""
-    return field(default=default, metadata={"later": True})
+def later(default: Any, *, learns: bool = True) -> Any:  # noqa: ANN401 -- the type of a field follows its default
+    """A setting that run folders may lack: those older than it were made as with its default.
+
+    One that does not change what is learned (`learns`) leaves the goal of a recipe as it is.
+    """
+    return field(default=default, metadata={"later": True, "learns": learns})
 
 
 @dataclass(frozen=True, kw_only=True)

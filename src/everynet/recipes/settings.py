@@ -66,7 +66,8 @@ def override(recipe: Recipe, given: Mapping[str, Any]) -> Recipe:
     """The recipe with some settings replaced; text is converted to the setting's type."""
     values = typed_settings(recipe, given)
     explicit = {*recipe.explicit, *values} - {"seed"}
-    differ = {n for n in values if n != "seed" and values[n] != getattr(recipe, n)}
+    same = {"seed"} | {f.name for f in fields(recipe) if not f.metadata.get("learns", True)}
+    differ = {n for n in values if n not in same and values[n] != getattr(recipe, n)}
     changed = {*recipe.changed, *differ}
     known = setting_types(recipe)  # in the order of fields
     facts: dict[str, Any] = {

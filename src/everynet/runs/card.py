@@ -14,6 +14,7 @@ from everynet.recipes.recipe import Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.sweep import Sweep
 from everynet.recipes.training import implements
+from everynet.runs.baselines import Baselines
 from everynet.system.sources import Source
 from everynet.system.wording import shown, written
 
@@ -83,6 +84,12 @@ def describe_result(
     return f"**{cell(said)}**{of}{cell(goal)}, in {seconds:,.0f} s."
 
 
+def as_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of text as a table of Markdown, the header first."""
+    header, *others = [f"| {' | '.join(map(cell, row))} |" for row in rows]
+    return [header, "|---" * len(rows[0]) + "|", *others]
+
+
 def uses(recipe: Recipe, folder: str, file: str) -> list[str]:
     """Commands that use what was made."""
     given = {"predict": ["FILE"], "sample": [], "chat": [], "draw": []}
@@ -108,6 +115,7 @@ def card(
     notes: Iterable[str] = (),
     captions: Mapping[str, str] | None = None,
     class_table: Sequence[Sequence[str]] = (),
+    baselines: Baselines | None = None,
     more: Iterable[str] = (),
 ) -> str:
     """The page: result, pictures, how to use it, metrics, settings, and all that it depends on.
@@ -118,7 +126,10 @@ def card(
     `more` is what an experiment says of its cells, or the text that a network made.
     """
     doc = (sys.modules[type(recipe).__module__].__doc__ or "").strip().partition("\n")[0]
-    lines = [f"# {cell(recipe.name)}", "", doc, ""]
+    lines = [f"# {cell(recipe.name)}", ""]
+    if baselines:
+        lines += [part for line in baselines.headline() for part in (f"**{cell(line)}.**", "")]
+    lines += [doc, ""]
     lines += [describe_result(recipe, metrics, reached, seconds)]
     for name, caption in sorted((captions or {}).items(), key=lambda one: one[0] != CURVE):
         lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
@@ -130,9 +141,10 @@ def card(
         for name, value in order_metrics(recipe, metrics).items()
     ]
     if class_table:
-        header, *rows = class_table
-        lines += ["", "## Each class", "", f"| {' | '.join(header)} |", "|---" * len(header) + "|"]
-        lines += [f"| {' | '.join(map(cell, row))} |" for row in rows]
+        lines += ["", "## Each class", "", *as_table(class_table)]
+    if baselines:
+        lines += ["", "## Beside it", "", *as_table(baselines.table()), ""]
+        lines += [f"{cell(line)[:1].upper()}{cell(line)[1:]}." for line in baselines.notes()]
     lines += more
     lines += ["", "## Settings", "", "| setting | value |", "|---|---|"]
     lines += [f"| {name} | {cell(written(value))} |" for name, value in settings(recipe).items()]

@@ -17,7 +17,7 @@ from torch import nn
 from everynet.data.dataset import Data, Spec
 from everynet.data.in_memory import given, holding
 from everynet.data.loading import Like
-from everynet.metrics.summary import class_report
+from everynet.metrics.summary import class_report, decided
 from everynet.recipes.recipe import Fitting
 from everynet.recipes.settings import override, setting_types
 from everynet.recipes.training import Training
@@ -105,7 +105,7 @@ def _evaluate(
         if isinstance(model, nn.Module):
             model = model.to(device=setup.device, dtype=setup.dtype)
         with explaining_misfit(recipe, run.path):
-            outputs = measure(recipe, model, found.test, setup, TEST)
+            outputs = decided(measure(recipe, model, found.test, setup, TEST), run.spec)
             metrics = add_final(
                 recipe, model, found, summarise(recipe, outputs), setup, settings=settings
             )

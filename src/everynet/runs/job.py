@@ -21,13 +21,14 @@ import torch
 from torch import Tensor, nn
 
 from everynet.data.dataset import Data, Spec
-from everynet.metrics.summary import class_report
+from everynet.metrics.summary import class_report, decided
 from everynet.plot.style import render
 from everynet.recipes.recipe import Drawn, Recipe
 from everynet.recipes.settings import settings
 from everynet.recipes.stored import source_file
 from everynet.recipes.trained import Trained
 from everynet.runs import checkpoint, notes
+from everynet.runs.baselines import Baselines, measure_baselines
 from everynet.runs.card import card, sampled_texts
 from everynet.runs.cell_table import CellTable
 from everynet.runs.folder import (
@@ -40,6 +41,12 @@ from everynet.runs.folder import (
 from everynet.runs.gap import Gap
 from everynet.runs.log import Log, Watch, flatten, note_seconds, to_columns
 from everynet.runs.progress import Progress
+from everynet.runs.threshold import (
+    check_threshold,
+    describe_threshold,
+    find_threshold,
+    has_threshold,
+)
 from everynet.system import files, seeds
 from everynet.system.errors import (
     CannotWrite,
@@ -75,6 +82,8 @@ class Result:
     """Which weights were kept and why, in words; empty where none were learned by steps."""
     gap: Gap | None = None
     """How much better the network does on training samples than on others; None: not known."""
+    baselines: Baselines | None = None
+    """What simple models reach on the same rows of a table; None: not of a table, or not wanted."""
     history: dict[str, list[float]] = field(default_factory=dict, repr=False)
     """metrics.jsonl as columns of one length: `step`, `train_loss`, `valid_accuracy` and so on."""
     cells: Sequence[dict[str, Any]] = field(default=(), repr=False)
@@ -125,6 +134,8 @@ class Job:
     """What to see in the pictures that were drawn, most telling first."""
     class_table: Sequence[Sequence[str]] = field(default=(), init=False)
     """Precision and recall of every class on the test split, as rows of text with a header."""
+    outputs: dict[str, Tensor] = field(default_factory=dict, init=False)
+    """What the recipe says of every test sample."""
     begun: float = field(default_factory=time.monotonic, init=False)
     seconds_before: float = field(default=0.0, init=False)
     """Seconds that earlier sessions of this run took."""
@@ -209,6 +220,7 @@ class Job:
         """Read the data; a signal meanwhile ends it at once, because large images take minutes."""
         with self.stop.ending(f"stopped while the data was read; {self.untouched}"):
             self.data = read_dataset(self.recipe, self.folder)
+        check_threshold(self.recipe, self.data)
 
     def tell(self, lines: Iterable[str]) -> None:
         """Say what a person should know, and write it into the card."""
@@ -269,7 +281,11 @@ class Job:
 
     def test(self, model: object) -> dict[str, float]:
         """The metrics on the test split and of `final`; those of each class are for the card."""
-        outputs = self.measure(model, "test")
+        if has_threshold(self.recipe):
+            found = find_threshold(self.recipe, self.data, self.measure(model, "valid"))
+            self.data = replace(self.data, spec={**self.data.spec, "threshold": found})
+            self.tell([describe_threshold(self.recipe, self.data)])
+        outputs = self.outputs = decided(self.measure(model, "test"), self.data.spec)
         self.class_table = class_report(outputs, self.data.spec.get("classes", ()))
         metrics = summarise(self.recipe, outputs)
         return add_final(self.recipe, model, self.data, metrics, self.setup)
@@ -279,13 +295,16 @@ class Job:
         recipe = self.recipe
         check_finite(metrics, step)
         if self.data.own:
-            self.tell(notes.on_metrics(metrics))
+            self.tell(notes.on_metrics(metrics, recipe, len(self.data.spec.get("classes", ()))))
+        unit = float(getattr(model, "unit", 1.0))  # of a target, where the recipe scales it
+        beside = measure_baselines(recipe, self.data, self.outputs, metrics, unit)
         untrained = vars(recipe).get("steps") == 0
         goals = () if recipe.changed or untrained else recipe.goals()
         if goals:
             check_goal(recipe, metrics)
         reached = all(goal.reached(metrics) for goal in goals) if goals else None
-        self.log.add({"step": step, "test": dict(metrics)})
+        simple = beside.logged() if beside else {}
+        self.log.add({"step": step, "test": dict(metrics), **simple})
         pictures = self.draw_if_possible(model)
         put(self.folder, {"spec.json": as_json(describe_data(self.data, self.sources))})
         text = card(
@@ -306,12 +325,16 @@ class Job:
             notes=self.notes,
             captions=self.captions,
             class_table=self.class_table,
+            baselines=beside,
             more=self.more_on_card(model),
         )
         files.write(self.folder / "card.md", text.encode())
         self.report()
         history = to_columns(self.log.rows)
-        return Result(self.folder, dict(metrics), reached, pictures, self.weights, history=history)
+        return Result(
+            self.folder, dict(metrics), reached, pictures, self.weights, baselines=beside,
+            history=history,
+        )  # fmt: skip
 
     @property
     def seconds(self) -> float:

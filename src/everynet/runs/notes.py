@@ -81,10 +81,28 @@ def on_gap(gap: Gap | None) -> Iterator[str]:
     )
 
 
-def on_metrics(metrics: Mapping[str, float]) -> Iterator[str]:
-    """Whether something that learns nothing would have done as well."""
+def on_metrics(
+    metrics: Mapping[str, float], recipe: Recipe | None = None, classes: int = 0
+) -> Iterator[str]:
+    """Whether something that learns nothing would have done as well.
+
+    Where classes are uneven accuracy may hide what was learned: of so many `classes` the mean
+    recall of such a thing is 1 / `classes`, and its ranking of two has an area of a half.
+    """
     right, most = metrics.get("accuracy"), metrics.get("majority")
     if right is not None and most is not None and right <= most:
+        recall, area = metrics.get("balanced_accuracy", 0.0), metrics.get("auc", 0.0)
+        if (classes and recall > 1.1 / classes) or ("threshold" in metrics and area > 0.55):
+            return
+        if area > 0.55:
+            ways = {"threshold": "threshold=f1", "class_weight": "class_weight=balanced"}
+            finds = " or ".join(way for name, way in ways.items() if hasattr(recipe, name))
+            yield (
+                f"accuracy ({right:.4g}) is no better than that of always naming the largest class "
+                f"({most:.4g}), but the rarer class is ranked higher (auc {area:.4g})"
+                + (f"; {finds} finds more of it" if finds else "")
+            )
+            return
         yield (
             f"accuracy ({right:.4g}) is no better than that of always naming the largest class "
             f"({most:.4g}); nothing was learned that shows in it"

@@ -1,6 +1,7 @@
 """The multilayer perceptron on tables of one's own: weights of classes, steps, and what is said."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -66,6 +67,16 @@ def test_only_the_loss_in_training_is_weighted(tmp_path, classes):
     plain = cross_entropy(logits, t, reduction="none")
     torch.testing.assert_close(weighted.metrics(net, (x, t))["loss"], plain)
     assert not torch.allclose(wanted, plain.mean())
+
+
+def test_where_classes_count_alike_the_best_weights_are_by_what_they_do_on_each(uneven, tmp_path):
+    balanced = recipe(uneven, class_weight="balanced", steps=40, hidden=(4,), eval_every=4)
+    assert recipe(uneven).monitored().metric == "loss"
+    assert recipe(uneven, class_weight="balanced", metric="auc").monitored().metric == "auc"
+    result = runs.run(balanced, tmp_path / "runs")
+    valid = [v for v in result.history["valid_balanced_accuracy"] if not math.isnan(v)]
+    assert f"best valid balanced_accuracy {max(valid):.4g}" in result.weights
+    assert max(valid) > min(valid)  # so that there was something to choose
 
 
 def test_a_run_with_weights_is_read_again(uneven, tmp_path):

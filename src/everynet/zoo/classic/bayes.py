@@ -59,6 +59,7 @@ from everynet.nn.estimator import (
 )
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Tabular
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator as seeded
 from everynet.zoo.classic.pictures.posterior import intervals, lines
@@ -452,7 +453,7 @@ def as_flips(data: Data) -> Data:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RegressionWithIntervals(Fitting[BayesianRegression]):
+class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
     """Predict a number from a row of a table, with an interval that holds it."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*NUMBERS) | {

@@ -32,6 +32,7 @@ from everynet.metrics import regressed, summarise_outputs
 from everynet.metrics.meanings import NUMBERS, meanings
 from everynet.nn.estimator import Array, Learned, check_learned, inputs, regression
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Tabular
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import coefficients, fitted, residuals
 
@@ -100,7 +101,7 @@ SERUM = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression(Fitting[LeastSquares]):
+class Regression(Tabular, Fitting[LeastSquares]):
     """Predict a number from a row of a table."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*NUMBERS)

@@ -57,6 +57,7 @@ from everynet.nn.estimator import (
 )
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Probabilistic
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.linear import coefficients, probability_curve
@@ -260,7 +261,7 @@ SOLVERS = {"auto": lbfgs_then_newton, "newton": newton, "gradient-descent": desc
 
 
 @dataclass(frozen=True, kw_only=True)
-class TwoClasses(Fitting[LogisticRegression]):
+class TwoClasses(Probabilistic, Fitting[LogisticRegression]):
     """Tell two classes apart, with a probability."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
@@ -345,7 +346,7 @@ class TwoClasses(Fitting[LogisticRegression]):
         self, model: LogisticRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
         p = torch.as_tensor(model.predict_proba(inputs.flatten(1)))
-        return name_classes(p, spec["classes"])
+        return name_classes(p, spec["classes"], spec.get("threshold"))
 
 
 RECIPES = {

@@ -49,6 +49,7 @@ from everynet.plot.images import misclassified
 from everynet.plot.matrix import confusion_matrix
 from everynet.plot.paths import error_decay
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Probabilistic
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.linear import class_images, class_table
 
@@ -188,7 +189,7 @@ def solve(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ManyClasses(Fitting[SoftmaxRegression]):
+class ManyClasses(Probabilistic, Fitting[SoftmaxRegression]):
     """Tell any number of classes apart, with a probability for each."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES, "cross_entropy")
@@ -225,9 +226,9 @@ class ManyClasses(Fitting[SoftmaxRegression]):
 
     def metrics(self, model: SoftmaxRegression, batch: Batch) -> dict[str, Tensor]:
         x, y = batch
-        p = model.predict_proba(x.flatten(1))
-        truth = p.gather(1, y[:, None])[:, 0]
-        return {**classified(p, y), "cross_entropy": -truth.log()}
+        s = torch.as_tensor(model.decision_function(x.flatten(1)))
+        s = s if s.dim() == 2 else torch.stack([torch.zeros_like(s), s], 1)
+        return {**classified(s, y), "cross_entropy": cross_entropy(s, y, reduction="none")}
 
     def _predicted(self, model: SoftmaxRegression, data: Data) -> tuple[Tensor, Tensor, Tensor]:
         """Inputs and classes of the validation split, and the probabilities of the classes."""
@@ -279,7 +280,7 @@ class ManyClasses(Fitting[SoftmaxRegression]):
         self, model: SoftmaxRegression, inputs: Float[Tensor, "batch ..."], spec: Spec
     ) -> Sequence[dict[str, Any]]:
         p = torch.as_tensor(model.predict_proba(inputs.flatten(1)))
-        return name_classes(p, spec["classes"])
+        return name_classes(p, spec["classes"], spec.get("threshold"))
 
 
 RECIPES = {

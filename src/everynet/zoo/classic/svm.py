@@ -62,6 +62,7 @@ from everynet.nn.estimator import (
 from everynet.plot.images import image_grid
 from everynet.plot.matrix import confusion_matrix
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Tabular
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.margin import margins_by_weight, margins_in_the_plane
@@ -456,7 +457,7 @@ def conditions(
 
 
 @dataclass(frozen=True, kw_only=True)
-class KernelClassifier(Fitting[SVC]):
+class KernelClassifier(Tabular, Fitting[SVC]):
     """Tell classes apart by the widest margin, straight or bent by a kernel."""
 
     meanings: ClassVar[Mapping[str, str]] = {

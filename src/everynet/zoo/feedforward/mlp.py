@@ -45,6 +45,7 @@ from everynet.metrics import (
 from everynet.metrics.meanings import CLASSES, NUMBERS, meanings
 from everynet.nn.input_checks import require_samples
 from everynet.recipes.recipe import Goal, later
+from everynet.recipes.tabular import Probabilistic
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
@@ -131,7 +132,7 @@ MOST_STEPS = 10_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Supervised(Training[MLP]):
+class Supervised(Probabilistic, Training[MLP]):
     """Learn the class, or the number, that goes with each sample."""
 
     made_for: ClassVar[tuple[str, ...]] = ("table",)
@@ -256,7 +257,12 @@ class Supervised(Training[MLP]):
         return each | regressed(z[:, 0] * unit, t * unit)
 
     def monitor(self) -> Goal | None:
-        """The loss: a small validation set soon has all right, and numbers have no accuracy."""
+        """The loss: a small validation set soon has all right, and numbers have no accuracy.
+
+        Where classes are to count alike it is the metric in which they do.
+        """
+        if self.class_weight:
+            return Goal("balanced_accuracy", ">=", 1.0)
         return Goal("loss", "<=", 0.0)
 
     def picture_surface(self, model: MLP, data: Data, history: History) -> Figure | None:
@@ -356,7 +362,7 @@ class Supervised(Training[MLP]):
         z = model(inputs)
         if spec["task"] == "regression":
             return [{"value": value} for value in _in_target_units(z[:, 0], spec).tolist()]
-        return name_classes(probabilities(z), spec["classes"])
+        return name_classes(probabilities(z), spec["classes"], spec.get("threshold"))
 
     def tiny(self) -> Self:
         hidden = tuple(min(n, 8) for n in self.hidden)

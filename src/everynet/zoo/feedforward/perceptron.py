@@ -50,6 +50,7 @@ from everynet.nn.estimator import (
     linear_classifier,
 )
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Tabular
 from everynet.system.errors import UserError
 from everynet.system.wording import nearest
 from everynet.zoo.feedforward.pictures.separation import mistake_bound, separating_line
@@ -169,7 +170,7 @@ def margin(x: Float[Tensor, "samples features"], t: Int[Tensor, " samples"]) -> 
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneFromTheRest(Fitting[Perceptron]):
+class OneFromTheRest(Tabular, Fitting[Perceptron]):
     """Tell one class of a table from the others."""
 
     meanings: ClassVar[Mapping[str, str]] = meanings(*CLASSES) | {

@@ -1,0 +1,58 @@
+"""What recipes share that learn a column of a table, or two classes by their probability."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+from everynet.recipes.recipe import Recipe, later
+from everynet.system.errors import UserError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tabular(Recipe):
+    """A recipe that learns a column of a table from the others."""
+
+    baselines: bool = later(True, learns=False)
+    """Of a table: simple models of scikit-learn beside it, which change nothing that it learns."""
+
+    def tiny(self) -> Self:
+        return replace(super().tiny(), baselines=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probabilistic(Tabular):
+    """One that gives classes a probability, so that a threshold can decide between two."""
+
+    threshold: str = later("0.5")
+    """The least probability of the rarer of two classes, or f1: what is best on validation."""
+    recall: float = later(0.0)
+    """The share of the rarer of two classes that the threshold is to find; 0: see threshold."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require(0 <= self.recall <= 1, "recall", "from 0 to 1")
+        if self.threshold == "f1":
+            one = not self.recall
+            self.require(one, "threshold", "left out with recall, which chooses one itself")
+            return
+        try:
+            known = 0 < float(self.threshold) < 1
+        except ValueError:
+            known = False
+        self.require(known, "threshold", "f1 or a number between 0 and 1")
+        if self.recall and float(self.threshold) != 0.5:
+            raise UserError(
+                f"recall ({self.recall:g}) must be left out with threshold={self.threshold}, "
+                "because each decides alone; give one of them"
+            )
+
+    @property
+    def chooses_threshold(self) -> bool:
+        """Whether the validation split chooses the threshold."""
+        return self.threshold == "f1" or self.recall > 0
+
+    @property
+    def decides_as_usual(self) -> bool:
+        """Whether the more probable class is the answer."""
+        return not self.chooses_threshold and float(self.threshold) == 0.5
