@@ -159,7 +159,7 @@ def test_a_device_that_is_not_there(refused):
         pytest.skip("this machine has the device")
     for name in ("cuda", "cuda:1"):
         line = refused("run", f"{MINE}:flowers", "--device", name)
-        assert re.fullmatch(rf"device \({name}\) must be present: .* try cpu", line)
+        assert re.fullmatch(rf"device \({name}\) must be present: .* try --device cpu", line)
         assert refused("run", f"{MINE}:flowers", "--device", name, "--dry-run") == line
 
 

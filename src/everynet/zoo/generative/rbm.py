@@ -732,11 +732,11 @@ RECIPES = {
     "rbm-mnist": PersistentImages(
         data="mnist",
         hidden_size=500,
-        steps=100_000,
+        steps=20_000,
         gibbs_steps=5,
         lr=0.05,
         eval_every=5000,
-        goal="log_likelihood >= -110",
+        goal="log_likelihood >= -93",
         covers=("G13", "G15"),
     ),
 }
