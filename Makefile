@@ -52,7 +52,9 @@ docs: environment
 	@$(BIN)/python docs/make_curriculum.py
 	@$(BIN)/python docs/make_results.py
 	@$(BIN)/python docs/make_blocks.py
+	@$(BIN)/python docs/make_api.py
 	@$(BIN)/python tools/zoo_stub.py
+	@$(BIN)/python docs/make_site.py
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -e '.[docs]'
 	@$(BIN)/sphinx-build -W -q docs docs/_build

@@ -7,7 +7,7 @@ recipes. For each recipe the newest finished run with unchanged settings below R
 figures on the test split, the device, its telling pictures; `--draw` draws them anew first. What
 was shown before is kept in docs/gallery/record.json and stays where there is no such run; a
 picture from before the look of pictures last changed (DRAWING) says so. One picture is seen at
-once, the others unfold.
+once, the others unfold. A file of which no picture is at hand has no section.
 """
 
 import json
@@ -115,6 +115,12 @@ def anchor(heading: str) -> str:
     return "#" + "".join(kept).replace(" ", "-")
 
 
+def heading_anchors(text: str) -> list[str]:
+    """The anchors of the headings of a page, in order."""
+    outside = re.sub(r"(?ms)^```.*?^```", "", text)
+    return [anchor(line.lstrip("#").strip())[1:] for line in re.findall(r"(?m)^#+ .*$", outside)]
+
+
 def section(group: Sequence[Entry], known: Mapping[str, Record]) -> Iterator[str]:
     """The lines of one file of the zoo: its idea, what its recipes reached, its pictures."""
     names = {row: name for part in curriculum() for row, name in part["rows"].items()}
@@ -155,7 +161,9 @@ def page(known: Mapping[str, Record], listed: Sequence[Entry]) -> str:
     lines.append(
         "[the curriculum](curriculum.md). Figures are of the test split, which chose nothing."
     )
-    parts = chapters(listed)
+    drawn = {entry.file for entry in listed if known.get(entry.name, {}).get("pictures")}
+    parts = chapters([entry for entry in listed if entry.file in drawn])
+    lines.append("[results.md](results.md) has every network, also those without a picture here.")
     lines.append("")
     for family, groups in parts.items():
         links = ", ".join(f"[{title(g[0])}]({anchor(title(g[0]))})" for g in groups)
@@ -193,9 +201,9 @@ def main(words: Sequence[str]) -> None:
     text = page(known, entries()[0])
     (DOCS / "gallery.md").write_text(text)
     (DOCS / "gallery" / "record.json").write_text(json.dumps(known, indent=1) + "\n")
-    size = 0
+    size, readme = 0, (DOCS.parent / "README.md").read_text(encoding="utf-8")
     for picture in (DOCS / "gallery").glob("*.png"):
-        if f"(gallery/{picture.name})" in text or picture.name == "lenet-activations.png":  # README
+        if f"(gallery/{picture.name})" in text or picture.name in readme:
             size += picture.stat().st_size
         else:
             picture.unlink()

@@ -1,28 +1,30 @@
 """Write docs/results.md: what each recipe was measured to reach, where, and what was published.
 
 The measurements are in docs/results.toml, one table a recipe; goals come from the recipes. README
-gets eight rows of them and the number of curriculum rows that are shown. `make docs` calls this; a
-test fails when a page is stale, or when a recipe is named that is not there.
+gets eight rows of them, the families with their counts, and the number of curriculum rows that are
+shown. `make docs` calls this; a test fails when a page is stale, or when a recipe is named that is
+not there.
 """
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from everynet.recipes.catalog import Entry, entries
+from everynet.recipes.catalog import PACKAGE, Entry, entries
 
 DOCS = Path(__file__).resolve().parent
 PAGE = DOCS / "results.md"
 README = DOCS.parent / "README.md"
 FEW = (
-    *("lenet-mnist", "resnet-cifar", "unet-membrane", "lstm-shakespeare"),
-    *("lstm-ptb-medium", "word2vec-text8", "snn-mnist", "gan-ring"),
+    *("lenet-mnist", "resnet-cifar", "resnet-56-cifar", "ngram-ptb"),
+    *("lstm-ptb-medium", "gpt-shakespeare", "word2vec-text8", "vae-mnist"),
 )
-"""The recipes that README shows."""
+"""The recipes that README shows, each beside what was published."""
 HEAD = """\
 # Results
 
@@ -90,20 +92,30 @@ def readme() -> str:
     """README with the newest of what is measured and shown."""
     known, listed = measurements(), {entry.name: entry for entry in entries()[0]}
     rows = [
-        f"| `{name}` | {listed[name].goal} | {reached(known[name])} | "
-        f"{known[name].get('where', '')} |"
+        f"| `{name}` | {reached(known[name])} | {known[name]['published']} | {listed[name].goal} |"
         for name in FEW
     ]
-    table = [
-        "| recipe | goal on the test split | reached, seeds 0 1 2 | where |",
-        "|---|---|---|---|",
-    ]
+    table = ["| recipe | reached, seeds 0 1 2 | published | goal |", "|---|---|---|---|"]
     curriculum = (DOCS / "curriculum.md").read_text(encoding="utf-8")
     shown = re.search(r"(\d+ of \d+) rows are shown", curriculum)
     assert shown is not None, "docs/curriculum.md says how many rows are shown"
     text = README.read_text(encoding="utf-8")
     text = _between(text, "results", "\n" + "\n".join([*table, *rows]) + "\n")
+    text = _between(text, "families", "\n" + "\n".join(families(list(listed.values()))) + "\n")
     return _between(text, "rows", shown[1])
+
+
+def families(listed: list[Entry]) -> list[str]:
+    """A table of the families of the zoo: networks are files, and each has one recipe or more."""
+    lines = ["| family | networks | recipes | what is in it |", "|---|---|---|---|"]
+    for family, group in groupby(listed, key=lambda entry: entry.family):
+        recipes = list(group)
+        about = (PACKAGE / "zoo" / family / "__init__.py").read_text(encoding="utf-8")
+        sentence = " ".join((ast.get_docstring(ast.parse(about)) or "").split())
+        files = {entry.file for entry in recipes}
+        link = f"[{family}](src/everynet/zoo/{family})"
+        lines.append(f"| {link} | {len(files)} | {len(recipes)} | {sentence} |")
+    return lines
 
 
 def _between(text: str, name: str, new: str) -> str:

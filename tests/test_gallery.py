@@ -99,12 +99,19 @@ def test_chapters_are_those_of_the_curriculum_with_each_file_once(maker):
     assert list(parts) == [family for family in families if family in parts]
     files = [entry.file for groups in parts.values() for (entry, *_) in groups]
     assert sorted(files) == sorted({entry.file for entry in listed})
-    text = maker.page({}, listed)
+    text = maker.page(known_of(*(entry.name for entry in listed), drawing=1), listed)
     for family in parts:
         assert f"- [{family}]({maker.anchor(family)}): [" in text
         assert f"\n## {family}\n" in text
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert len(set(map(maker.anchor, headings))) == len(headings), "every link has one end"
+
+
+def test_a_file_without_a_picture_has_no_section(maker):
+    text = maker.page(known_of("mlp", drawing=1) | known_of("lif", drawing=1, pictures=()),
+                      entries()[0])  # fmt: skip
+    assert "### Multilayer perceptron\n" in text
+    assert text.count("\n### ") == 1
 
 
 def test_what_was_shown_before_stays_where_there_is_no_run(maker, finished, tmp_path):

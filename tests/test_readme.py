@@ -1,4 +1,4 @@
-"""The Python that README shows: it passes mypy, and it runs, on small forms of its recipes."""
+"""The Python of README and the guides: it passes mypy, and runs on small forms of its recipes."""
 
 import os
 import re
@@ -13,7 +13,8 @@ from everynet.recipes import catalog, settings
 from everynet.runs import job, verbs
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = ("README.md", "docs/getting-started.md", "docs/how-to.md")
+README = "\n".join((ROOT / page).read_text(encoding="utf-8") for page in PAGES)
 SNIPPETS = re.findall(r"^```python\n(.*?)^```$", README, re.M | re.S)
 SMALLER = {"10_000": "100"}  # neurons
 MYPY = """
@@ -32,7 +33,7 @@ OTHERS = (
 
 
 def test_there_are_snippets():
-    assert len(SNIPPETS) >= 2
+    assert len(SNIPPETS) >= 6
     assert README.count("```python") == len(SNIPPETS)
 
 
@@ -59,7 +60,7 @@ def test_snippets_pass_mypy_and_a_wrong_name_does_not(tmp_path):
     assert faults == ["2 attr-defined", "3 attr-defined", "4 arg-type"], "\n".join(found)
 
 
-@pytest.mark.parametrize("code", SNIPPETS, ids=lambda code: code.split()[1])
+@pytest.mark.parametrize("code", SNIPPETS, ids=range(len(SNIPPETS)))
 def test_snippets_run(code, tmp_path, monkeypatch):
     find, run = catalog.find, runs.run
 

@@ -81,7 +81,10 @@ def test_what_a_person_is_shown_has_the_words_of_the_field(room):
     assert not hits
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/index.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "CONTRIBUTING.md", "docs/index.md", "docs/getting-started.md", "docs/how-to.md"],
+)
 def test_pages_have_them_too(page):
     text = (ROOT / page).read_text(encoding="utf-8")
     assert not [m[0] for m in FOUND.finditer(text)]

@@ -38,6 +38,14 @@ class Flow:
     def arg(self) -> Value:
         return self.op[self.place]
 
+    @property
+    def slope(self) -> Value:
+        """The local derivative of a scalar by a scalar; None of anything larger."""
+        if self.var.ndim or self.arg.ndim:
+            return None
+        vals = [value(arg) for arg in self.op]
+        return self.op.vjps[self.place](np.ones((), self.var.dtype), self.var.val, *vals)
+
 
 class Story:
     """A graph with a name for each Var, in the order of the backward pass, and what flowed."""
@@ -158,19 +166,12 @@ def trace(y: Var, seed: Value = None) -> Trace:
                     value=var.val,
                     gradient=story.gradients[var],
                     goes_to=story.called(flow.arg),
-                    slope=_slope(flow),
+                    slope=flow.slope,
                     adds=flow.adds,
                     so_far=total,
                 )
             )
     return Trace(steps)
-
-
-def _slope(flow: Flow) -> Value:
-    if flow.var.ndim or flow.arg.ndim:
-        return None
-    vals = [value(arg) for arg in flow.op]
-    return flow.op.vjps[flow.place](np.ones((), flow.var.dtype), flow.var.val, *vals)
 
 
 def to_dot(y: Var, seed: Value = None) -> str:

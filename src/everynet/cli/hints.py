@@ -34,7 +34,8 @@ def suggestions(recipe: Recipe, result: Result, named: str) -> Iterator[tuple[st
     if implements(recipe, "predict"):
         yield _command("predict", folder, "FILE", *own), "let the network predict from a file"
     if implements(recipe, "sample"):
-        yield _command("sample", folder, *own), "let it generate samples"
+        made = "a film of it" if recipe.writes == "film" else "let it generate samples"
+        yield _command("sample", folder, *own), made
     if implements(recipe, "chat"):
         yield _command("chat", folder, *own), "talk with it, line by line"
     classifies_images = {"mirror", "class_weight"} <= values.keys()

@@ -85,7 +85,7 @@ class Predictor:
     ) -> Predictor:
         """That of a run, if it is of a kind that predicts; `recipe` where its data was moved."""
         recipe = recipe or run.recipe
-        if not hasattr(recipe, "predict"):
+        if not (hasattr(recipe, "predict") or hasattr(recipe, "sample")):
             instead = "; name a cell of it" if recipe.kind == "experiment" else ""
             raise UserError(
                 f"{recipe.name} is {with_article(recipe.kind)}: it neither predicts nor samples"
@@ -104,6 +104,8 @@ class Predictor:
 
     def kind(self, verb: str) -> Kind[Any]:
         """The kind that reads what the network predicts from and writes what it makes."""
+        if verb == "predict" and not hasattr(self.recipe, "predict"):
+            raise UserError(f"{self.recipe.name} does not predict: name a cell of it")
         name = (self.recipe.writes if verb == "sample" else "") or self.spec.get("kind", "")
         if not name or not isinstance(name, str):
             raise UserError(f"{self.recipe.name} does not {verb}: its data is of no kind")
@@ -152,7 +154,8 @@ class Predictor:
 
     def predict(self, inputs: object, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
         """One prediction for each input: names of files, arrays, a frame or texts."""
-        given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
+        kind = self.kind("predict")
+        given = verb_arguments(self.recipe.predict, settings)
         origins, read = self._read(inputs, kind)
         with drawing():
             return list(self.predict_inputs(read, origins, kind, given))
@@ -185,7 +188,8 @@ class Predictor:
 
         What is no plain value is written to a file, and the line names that.
         """
-        given, kind = verb_arguments(self.recipe.predict, settings), self.kind("predict")
+        kind = self.kind("predict")
+        given = verb_arguments(self.recipe.predict, settings)
         out.check(kind)
         _ = self.model  # what is wrong with it is said before the inputs are read
         if not words:

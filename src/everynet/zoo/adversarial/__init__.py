@@ -1,0 +1,1 @@
+"""Attacks on a network, from one step to the smallest change, and training that withstands them."""

@@ -1,0 +1,1 @@
+"""Regression, support vectors, components, factors, mixtures and Bayes, equal to scikit-learn."""

@@ -1,0 +1,1 @@
+"""Networks that choose the reply to a conversation, or write it."""

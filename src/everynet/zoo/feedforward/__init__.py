@@ -1,0 +1,1 @@
+"""Perceptrons, networks of several layers, backpropagation, and what they can express."""

@@ -19,7 +19,7 @@ Nature 323, doi:10.1038/323533a0.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, Self
@@ -49,6 +49,7 @@ from everynet.recipes.tabular import Probabilistic
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
+from everynet.training.loop import begin, train
 from everynet.zoo.classic.pictures.linear import fitted
 from everynet.zoo.feedforward.pictures.hidden import hidden_space
 
@@ -127,6 +128,7 @@ def probabilities(z: Float[Tensor, "batch outputs"]) -> Float[Tensor, "batch cla
 
 # -------- the network ends here; training and pictures follow --------
 
+MOST_FRAMES, RATE, HOLD = 80, 8.0, 8  # of a film: frames, frames a second, frames of its end
 MOST_STEPS = 10_000
 """Updates that `passes` asks for at most: some ten seconds, for a small table."""
 
@@ -369,6 +371,49 @@ class Supervised(Probabilistic, Training[MLP]):
         return replace(super().tiny(), hidden=hidden, passes=0)
 
 
+@dataclass(frozen=True, kw_only=True)
+class PlaneClassification(Supervised):
+    """Learn the classes of points in a plane; `sample` films how the regions come."""
+
+    writes: ClassVar[str] = "film"
+
+    def sample(
+        self, model: MLP, spec: Spec, generator: torch.Generator, *, frames: int = 36
+    ) -> plot.Film:
+        """The class at each point of the plane while a network learns as this one did."""
+        if not 2 <= frames <= MOST_FRAMES:
+            raise UserError(f"frames ({frames}) must be from 2 to {MOST_FRAMES}")
+        if spec["task"] == "regression" or spec["shape"] != [2]:
+            raise UserError(
+                f"shape ({spec['shape']}) must be [2] with classes, because the film shows a "
+                "plane; train mlp-spirals on a table of two columns"
+            )
+        return plot.Film(self._learn_again(model, frames), RATE)
+
+    def _learn_again(self, model: MLP, frames: int) -> Iterator[Figure]:
+        """A frame at about equal distances of sqrt(step), then the network as it was kept."""
+        data = self.dataset().to(torch.device("cpu"), torch.float32)
+        with torch.enable_grad():
+            state = begin(self, data)
+            shown = {round(self.steps * (k / (frames - 1)) ** 2) for k in range(1, frames)}
+            yield self._regions(state.model, data, "step 0")
+            for record in train(self, state, data):
+                if record.step in shown:
+                    yield self._regions(state.model, data, f"step {record.step:,}")
+        for _ in range(HOLD):
+            yield self._regions(model.cpu(), data, "the network as it was kept")
+
+    @torch.no_grad()
+    def _regions(self, model: MLP, data: Data, when: str) -> Figure:
+        x, t, z = _answers(model, data)
+        places, look = _square(x, data.spec)
+        drawn = plot.decision_regions(predict_class(model(places)), x, t, **look)
+        right = (predict_class(z) == t).float().mean()
+        drawn.axes[0].set_title(f"{when}: {right:.0%} right")
+        drawn.set_size_inches(3.1, 3.1)  # two side by side on a page
+        return drawn
+
+
 def _outputs(spec: Spec) -> int:
     """One output for a number or for two classes, otherwise one for each class."""
     return len(spec["classes"]) if len(spec["classes"]) > 2 else 1
@@ -404,11 +449,11 @@ RECIPES = {
         hidden=(128,), steps=2000, passes=200, lr=3e-3, schedule="one-cycle",
         goal="accuracy >= 0.96", covers=("F5", "F6"),
     ),
-    "mlp-xor": Supervised(
+    "mlp-xor": PlaneClassification(
         data="xor", hidden=(8,), activation="tanh", steps=300, batch_size=90, lr=0.5,
         optimizer="momentum", goal="accuracy >= 0.99", covers=("F3", "F4"),
     ),
-    "mlp-spirals": Supervised(
+    "mlp-spirals": PlaneClassification(
         data="spirals", hidden=(32, 32), activation="tanh", steps=3000, batch_size=90, lr=0.01,
         schedule="one-cycle", goal="accuracy >= 0.99", covers=("F4",),
     ),

@@ -1,0 +1,1 @@
+"""Autoencoders, Boltzmann machines, GANs, pixels one by one, and diffusion."""

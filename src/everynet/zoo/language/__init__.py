@@ -1,1 +1,1 @@
-"""Language: models of the next word, and what words mean."""
+"""Models of the next word, from counts to LSTMs, and vectors of words."""

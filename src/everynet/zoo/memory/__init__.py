@@ -1,0 +1,1 @@
+"""Hopfield networks that recall what was stored, classic and modern, and how much they hold."""

@@ -1,0 +1,1 @@
+"""The laws of training: optimisers, schedules, saddles, initialisation, normalisation."""

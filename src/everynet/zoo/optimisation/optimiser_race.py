@@ -39,12 +39,16 @@ from matplotlib.figure import Figure
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from everynet.data.dataset import Spec
+from everynet.plot.film import Film
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.experiment import Cell, Experiment, Table
 from everynet.recipes.training import Training
+from everynet.system.errors import UserError
+from everynet.system.wording import unknown
 from everynet.training.loop import begin
 from everynet.zoo.optimisation.few_images import OneHiddenLayer
-from everynet.zoo.optimisation.pictures.race import Course, courses, standings
+from everynet.zoo.optimisation.pictures.race import Course, courses, race_frames, standings
 from everynet.zoo.optimisation.update_rules import RULES, descend
 
 NAMES = {
@@ -64,6 +68,7 @@ LOWEST = 1e-7  # E that is shown
 WINDOWS = 15  # means of the training loss along a run of the network
 BATCHES = (1, 2, 4, 8, 16, 32, 64, 128)  # sizes whose losses are measured
 DRAWS = 20_000  # batches of each
+MOST_FRAMES, RATE, HOLD = 80, 10.0, 10  # of a film: frames, frames a second, frames of its end
 
 
 def valley(p: Float[Tensor, "*points 2"]) -> Float[Tensor, "*points"]:
@@ -148,6 +153,7 @@ class OptimiserRace(Experiment):
     """Every rule on every course at its best rate of a grid."""
 
     tests: ClassVar[bool] = True
+    writes: ClassVar[str] = "film"
     meanings: ClassVar[Mapping[str, str]] = {
         "arrived": "pairs of a rule and a course in which the rule arrived",
         "momentum_gain": (
@@ -348,6 +354,26 @@ class OptimiserRace(Experiment):
             scatter=True,
         )
         return panels(*drawn, network, variance, columns=3)
+
+    def sample(
+        self,
+        table: Table,
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        course: str = "bend",
+        frames: int = 48,
+    ) -> Film:
+        """The rules racing down one course, each at its best rate, at equal steps of sqrt(step)."""
+        if course not in COURSES:
+            raise UserError(unknown("course", course, COURSES))
+        if not 2 <= frames <= MOST_FRAMES:
+            raise UserError(f"frames ({frames}) must be from 2 to {MOST_FRAMES}")
+        ways = table.result["paths"][:, :, list(COURSES).index(course)]
+        paths = dict(zip(NAMES.values(), ways, strict=True))
+        last = ways.shape[1] - 1
+        steps = sorted({round(last * (k / (frames - 1)) ** 2) for k in range(frames)})
+        return Film(race_frames(COURSES[course], paths, [*steps, *[last] * HOLD]), RATE)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), rates=(0.01,), steps=20, updates=10)

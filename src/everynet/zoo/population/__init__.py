@@ -1,0 +1,1 @@
+"""Populations of neurons that represent, compute, integrate and oscillate."""

@@ -1,0 +1,1 @@
+"""Predictive coding: networks that learn by local errors alone, beside backpropagation."""

@@ -1,0 +1,1 @@
+"""Networks with a state: plain, gated, minimal, bidirectional; memory, sentences and texts."""

@@ -1,0 +1,1 @@
+"""From Bellman's equation and Q-learning to deep Q-networks on thousands of games at once."""

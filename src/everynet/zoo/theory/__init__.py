@@ -1,0 +1,1 @@
+"""Learning theory by experiment: capacity, generalisation, convergence, wide networks."""

@@ -1,0 +1,1 @@
+"""Attention alone: translation, GPT, BERT, images, and a Turing machine that is learned."""

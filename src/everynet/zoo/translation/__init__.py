@@ -1,0 +1,1 @@
+"""Sequence to sequence, with and without attention, from dates to sentences."""

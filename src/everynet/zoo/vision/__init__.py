@@ -1,0 +1,1 @@
+"""Convolution from its sums to deep networks; segmentation, boxes, style, your own photos."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import NamedTuple
 
@@ -59,6 +59,19 @@ def courses(given: Sequence[tuple[Course, Paths]], teams: Mapping[str, Sequence[
     return made
 
 
+def race_frames(course: Course, paths: Paths, steps: Sequence[int]) -> Iterator[Figure]:
+    """All rules on one landscape: the way of each up to a step, and where it is then."""
+    for step in steps:
+        made = figure(3.1, 3.6)
+        axes = made.axes[0]
+        _draw(axes, course, {name: path[: step + 1] for name, path in paths.items()}, list(paths))
+        for number, path in enumerate(paths.values()):
+            axes.plot(*array(path[step]), "o", color=colour(number), mec="white", ms=7, zorder=6)
+        axes.set_title(f"{course.title}: step {step:,}", color=INK)
+        made.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+        yield made
+
+
 def _draw(axes: Axes, course: Course, paths: Paths, everyone: Sequence[str]) -> None:
     left, right, bottom, top = course.window
     x = torch.linspace(left, right, POINTS, dtype=torch.float64)
@@ -69,7 +82,7 @@ def _draw(axes: Axes, course: Course, paths: Paths, everyone: Sequence[str]) -> 
     axes.contour(array(x), array(y), array(z), levels=array(levels), colors=FAINT, linewidths=0.9)
     for order, (name, path) in enumerate(paths.items()):
         line, ink = array(path), colour(everyone.index(name))
-        width = 2.2 - 0.5 * order  # so that one path does not hide another below it
+        width = max(2.2 - 0.5 * order, 0.7)  # so that one path does not hide another below it
         axes.plot(line[:, 0], line[:, 1], "-", color=ink, linewidth=width, label=name)
         few = line[1 : MARKED + 1]
         axes.plot(few[:, 0], few[:, 1], "o", color=ink, ms=2.6)
