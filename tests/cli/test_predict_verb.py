@@ -362,9 +362,7 @@ def test_bad_rows_between_good_ones(call, flowers, tmp_path):
     said = "must be a number, as others of its column are; leave it empty where none is known"
     assert found[1]["error"] == f"{path}: line 3, {column} (big) {said}"
     assert found[4]["error"] == f"{path}: line 6, {column} (1e400) must be a finite number"
-    assert error == (
-        f"everynet: 2 of 6 inputs cannot be read; the first: {found[1]['error']}\n"
-    )
+    assert error == (f"everynet: 2 of 6 inputs cannot be read; the first: {found[1]['error']}\n")
 
 
 def test_python_refuses_a_file_with_a_bad_row(flowers, tmp_path):
@@ -374,4 +372,4 @@ def test_python_refuses_a_file_with_a_bad_row(flowers, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"{flowers[1]}\n{ROWS[0]}\nbig,{ROWS[0].partition(',')[2]}\n")
     with pytest.raises(UserError, match=r"line 3, column .* \(big\) must be a number"):
-        everynet.trained(flowers[0], find(f"{MINE}:flowers")).predict([str(path)])
+        everynet.trained(flowers[0], MINE).predict([str(path)])

@@ -194,7 +194,7 @@ def smallest_files(most):
     ],
 )
 def test_columns_of_a_received_run_are_refused_in_one_line(tmp_path, changed):
-    (tmp_path / "a.csv").write_text("a\n1 %\n\"the old man and the sea\"\n")
+    (tmp_path / "a.csv").write_text('a\n1 %\n"the old man and the sea"\n')
     spec = {
         "columns": [{"name": "a", **changed}], "features": ["a", "b"], "shape": [2],
         "mean": [0.0, 0.0], "std": [1.0, 1.0],

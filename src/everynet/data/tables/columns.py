@@ -136,16 +136,20 @@ def apply_to_parts(
         for part, chosen in rows.items()
     }
     moments = np.zeros((2, width))
-    left = (values.pop(0) for _ in treatments)
-    for at, made in enumerate(chain.from_iterable(map(_made, treatments, left))):
-        if large:
-            moments[:, at] = _moments(made, rows["train"])
-        for part, chosen in rows.items():
-            for some in _some(len(chosen)):
-                cells = made[chosen[some]]
-                parts[part][some, at] = (
-                    (cells - moments[0, at]) / moments[1, at] if large else cells
-                )
+    at = 0
+    for treatment in treatments:
+        column = values.pop(0)
+        for made in _made(treatment, column):
+            if large:
+                moments[:, at] = _moments(made, rows["train"])
+            for part, chosen in rows.items():
+                for some in _some(len(chosen)):
+                    cells = made[chosen[some]]
+                    parts[part][some, at] = (
+                        (cells - moments[0, at]) / moments[1, at] if large else cells
+                    )
+            at += 1
+        del made, column  # before the next ones are read
     return parts, (moments[0].tolist(), moments[1].tolist()) if large else None
 
 
