@@ -25,6 +25,7 @@ from everynet.data.tables.cells import Treatment as Treatment  # noqa: PLC0414 -
 from everynet.data.tables.cells import Values as Values  # noqa: PLC0414
 from everynet.data.tables.cells import gather as gather  # noqa: PLC0414
 from everynet.data.tables.cells import survey as survey  # noqa: PLC0414
+from everynet.system.memory import give_back_holes
 from everynet.system.wording import shown
 
 MOST_VALUES = 50
@@ -131,6 +132,8 @@ def apply_to_parts(
     """
     width = sum(1 for treatment in treatments for _ in _features(treatment))
     large = width * sum(map(len, rows.values())) > LARGE
+    if large:
+        give_back_holes()  # what reading has left free between the columns
     parts = {
         part: np.empty((len(chosen), width), np.float32 if large else np.float64)
         for part, chosen in rows.items()
