@@ -140,8 +140,9 @@ def apply_to_parts(
     }
     moments = np.zeros((2, width))
     at = 0
+    values.reverse()
     for treatment in treatments:
-        column = values.pop(0)
+        column = values.pop()
         for made in _made(treatment, column):
             if large:
                 moments[:, at] = _moments(made, rows["train"])
