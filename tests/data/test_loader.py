@@ -479,9 +479,7 @@ def test_a_worker_that_is_lost_is_one_line(tmp_path, unseen):
             os.kill(os.getpid(), signal.SIGKILL)
         return image(number)
 
-    with pytest.raises(
-        UserError, match=r"^train: batch \d of the DataLoader cannot be read: \w+Error"
-    ):
+    with pytest.raises(UserError, match=r"^train: .*the DataLoader cannot be read: \w+Error"):
         everynet.run(Small(name="small"), tmp_path, data=parts(deadly, workers=1), device="cpu")
 
 
