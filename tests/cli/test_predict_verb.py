@@ -372,4 +372,4 @@ def test_python_refuses_a_file_with_a_bad_row(flowers, tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(f"{flowers[1]}\n{ROWS[0]}\nbig,{ROWS[0].partition(',')[2]}\n")
     with pytest.raises(UserError, match=r"line 3, column .* \(big\) must be a number"):
-        everynet.trained(flowers[0], find(f"{MINE}:flowers")).predict([str(path)])
+        everynet.trained(flowers[0], MINE).predict([str(path)])

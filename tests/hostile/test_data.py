@@ -75,13 +75,13 @@ def wide(path, columns, rows=3):
 def test_24_the_time_of_a_csv_grows_with_its_columns_and_not_with_their_square(tmp_path):
     """Ten times the columns took a hundred times as long: 60,000 of them 32 s."""
     took = []
-    for columns in (6_000, 60_000):
+    for columns in (1_500, 15_000):
         wide(tmp_path / "a.csv", columns)
         begun = time.process_time()
         found = csv_table.read(tmp_path / "a.csv", "y")
         csv_table.features_like({"features": found.features}, tmp_path / "a.csv")
         took.append(time.process_time() - begun)
-    assert len(found.features) == 60_000
+    assert len(found.features) == 15_000
     assert took[1] < 40 * max(took[0], 0.01)
 
 
@@ -101,7 +101,7 @@ def test_a_packed_csv_that_unpacks_to_far_more_is_refused(tmp_path, peak):
     path = tmp_path / "a.csv.gz"
     with gzip.open(path, "wb", compresslevel=9) as file:
         file.write(b"a,y\n" + b"0,0\n" * (2**24 + 2**18))
-    with pytest.raises(UserError, match=r"a.csv.gz would unpack to 67,\d+,\d+ bytes or more from"):
+    with pytest.raises(UserError, match=r"a.csv.gz would unpack to 68,157,440 bytes or more from"):
         csv_table.read(path, "y")
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(UserError, match=r"a.csv.gz would unpack|is damaged or no gzip file"):

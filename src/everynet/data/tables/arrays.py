@@ -22,7 +22,7 @@ from torch import Tensor
 from everynet.data.dataset import Spec
 from everynet.data.in_memory import PART_NAMES
 from everynet.data.samples import Pair, Samples
-from everynet.data.split import PARTS, all_parts, by_hash, rows, taken_from_train
+from everynet.data.split import PARTS, all_parts, rows_by_hash, taken_from_train
 from everynet.data.tables import npz
 from everynet.data.tables.npz import Array, read_npy, read_npz
 from everynet.system.errors import UserError
@@ -275,8 +275,7 @@ def _divided(parts: Mapping[str, Pair]) -> tuple[dict[str, Pair], dict[str, Tens
     if len(wanted) == 1:
         return dict(parts), {}, "train, valid and test are arrays of their own"
     x, y = parts["train"]
-    placed = np.array(by_hash(rows(len(x)), wanted))
-    taken = {part: torch.from_numpy(np.flatnonzero(placed == part)) for part in wanted}
+    taken = rows_by_hash(np.arange(len(x)), wanted)
     made = {part: (x[chosen], y[chosen]) for part, chosen in taken.items()}
     return {**parts, **made}, taken, taken_from_train(wanted)
 

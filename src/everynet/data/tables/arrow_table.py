@@ -109,6 +109,7 @@ def _read_csv(
         file.check_lines()
     found = {name: Cells(cells[:rows], whole=name in whole) for name, cells in numbers.items()}
     found |= {name: _coded(coded.pop(name)) for name in [*coded]}
+    pa.default_memory_pool().release_unused()
     return found | (_read_csv(file, again, again, block) if again else {})
 
 

@@ -25,6 +25,7 @@ from everynet.data.tables.cells import Treatment as Treatment  # noqa: PLC0414 -
 from everynet.data.tables.cells import Values as Values  # noqa: PLC0414
 from everynet.data.tables.cells import gather as gather  # noqa: PLC0414
 from everynet.data.tables.cells import survey as survey  # noqa: PLC0414
+from everynet.system.memory import give_back_holes
 from everynet.system.wording import shown
 
 MOST_VALUES = 50
@@ -131,21 +132,28 @@ def apply_to_parts(
     """
     width = sum(1 for treatment in treatments for _ in _features(treatment))
     large = width * sum(map(len, rows.values())) > LARGE
+    if large:
+        give_back_holes()  # what reading has left free between the columns
     parts = {
         part: np.empty((len(chosen), width), np.float32 if large else np.float64)
         for part, chosen in rows.items()
     }
     moments = np.zeros((2, width))
-    left = (values.pop(0) for _ in treatments)
-    for at, made in enumerate(chain.from_iterable(map(_made, treatments, left))):
-        if large:
-            moments[:, at] = _moments(made, rows["train"])
-        for part, chosen in rows.items():
-            for some in _some(len(chosen)):
-                cells = made[chosen[some]]
-                parts[part][some, at] = (
-                    (cells - moments[0, at]) / moments[1, at] if large else cells
-                )
+    at = 0
+    values.reverse()
+    for treatment in treatments:
+        column = values.pop()
+        for made in _made(treatment, column):
+            if large:
+                moments[:, at] = _moments(made, rows["train"])
+            for part, chosen in rows.items():
+                for some in _some(len(chosen)):
+                    cells = made[chosen[some]]
+                    parts[part][some, at] = (
+                        (cells - moments[0, at]) / moments[1, at] if large else cells
+                    )
+            at += 1
+        del made, column  # before the next ones are read
     return parts, (moments[0].tolist(), moments[1].tolist()) if large else None
 
 
