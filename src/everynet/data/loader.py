@@ -48,7 +48,12 @@ def _seeded() -> Iterator[None]:
     """Random changes drawn inside are the same each time, and the caller's generators go on."""
     with torch.random.fork_rng(devices=[]), random_state_kept():
         seed_all(torch.device("cpu"), 0)
-        yield
+        try:
+            yield
+        except RuntimeError as error:  # that a worker was lost torch says between two lines, too
+            if not str(error).startswith("DataLoader worker"):
+                raise
+            raise LoaderFailed(f"the DataLoader cannot be read: {_line(error)}") from error
 
 
 # ------------------------------------------------------------------------------------- datasets

@@ -35,7 +35,7 @@ from everynet.runs.job import Job, Result, check_finite
 from everynet.runs.log import Log, NonFiniteAt, read_seconds, worth_logging
 from everynet.runs.progress import LIVE
 from everynet.system import files
-from everynet.system.errors import NonFinite, Stopped, UserError, is_out_of_memory
+from everynet.system.errors import Failure, NonFinite, Stopped, UserError, is_out_of_memory
 from everynet.system.user_files import resuming
 from everynet.system.wording import shown
 from everynet.training.graph import Update
@@ -155,6 +155,8 @@ class TrainingJob(Job):
             self.explain_non_finite(bad.step)
             raise
         except Exception as error:
+            if str(error).startswith("DataLoader worker"):  # torch says it amid an update, too
+                raise self.explain_lost_worker() from error
             if not is_out_of_memory(error):
                 raise
             raise UserError(self.explain_memory(error)) from error
@@ -437,6 +439,15 @@ class TrainingJob(Job):
             )
         where = where or f"a value became non-finite between steps {good.name} and {seen}"
         raise NonFinite(f"{where}; the last good weights are in {good}; try a smaller lr or clip=1")
+
+    def explain_lost_worker(self) -> Failure:
+        """That a worker was lost, mostly by a signal; nothing is saved amid an update."""
+        again = resuming(self.folder, source_file(self.recipe))
+        line = (
+            f"a worker of the DataLoader was lost in update {self.state.step + 1:,}; the run is "
+            f"saved at step {checkpoint.done(self.folder):,}: go on with: {again}"
+        )
+        return Stopped(line, self.stop.signal) if self.stop.signal else UserError(line)
 
     def explain_memory(self, error: Exception) -> str:
         """That memory ran out and how to go on; nothing is saved: an update may be half done."""
