@@ -160,6 +160,16 @@ def test_a_table_needs_a_target_and_a_density_none(call, files):
     )
 
 
+def test_marks_and_columns_that_a_table_is_read_without(call, files):
+    rows = (files / "rows.csv").read_text().splitlines()
+    (files / "marked.csv").write_text("\n".join([f"{rows[0]},v", *(f"{r},-" for r in rows[1:3]),
+                                                 *(f"{r},7" for r in rows[3:])]))  # fmt: skip
+    assert "missing=-" in call("list", "data=marked.csv", "target=two")[2]
+    out = call("list", "data=marked.csv", "target=two", "missing=-", "drop=v")[1]
+    assert "everynet run mlp data=marked.csv target=two missing=- drop=v  " in out
+    assert out.index("everynet run logistic") < out.index("everynet run mlp-xor")
+
+
 def test_on_a_terminal_the_kind_is_said(call, files, monkeypatch):
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     out = call("list", "data=rows.csv", "target=two")[1].splitlines()

@@ -17,7 +17,7 @@ from everynet.system.wording import nearest, shown
 
 HELP = "the networks: name and what each is; by family, word, or data=PATH"
 LEAST = 30  # columns for sentences, however narrow a terminal is
-SETTINGS = ("data", "target", "text", "kind")
+SETTINGS = ("data", "target", "text", "kind", "drop", "missing")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -146,7 +146,7 @@ def _print_suited(
 def _command(entry: Entry, kind: str, given: Mapping[str, str]) -> str:
     """What to type: the settings that were given, and the target that a table needs."""
     settings = [f"{n}={value}" for n, value in given.items() if n in entry.settings]
-    written = Path(given["data"]).suffix.lower() in (".csv", ".tsv")
+    written = Path(given["data"]).suffix.lower() not in ("", ".npy", ".npz")
     names_one = bool(entry.task or entry.made_for)  # what describes rows alone needs none
     if kind == "table" and written and "target" not in given and names_one:
         settings.append("target=COLUMN")

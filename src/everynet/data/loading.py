@@ -302,7 +302,7 @@ def recognise(data: str, kind: str = "", **options: Any) -> Look:  # noqa: ANN40
         found = found[:1]
     first = found[0]
     if options or (first.name == "table" and (known or path.suffix.lower() in (".npy", ".npz"))):
-        read = samples(data, kind=first.name, **options)
+        read = samples(data, kind=first.name, **{**options, **_typed(first.find, options)})
         return Look([first.name], read.task, len(getattr(read, "classes", ())))
     return Look([kind.name for kind in found], "" if known else first.guess_task(path))
 

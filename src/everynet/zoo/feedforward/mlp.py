@@ -375,6 +375,7 @@ class Supervised(Probabilistic, Training[MLP]):
 class PlaneClassification(Supervised):
     """Learn the classes of points in a plane; `sample` films how the regions come."""
 
+    made_for: ClassVar[tuple[str, ...]] = ()
     writes: ClassVar[str] = "film"
 
     def sample(
