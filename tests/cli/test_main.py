@@ -144,7 +144,6 @@ def test_a_real_process():
         (["run", "a", "--device", "gpu"], r"run: argument --device: invalid choice: 'gpu'.*"),
         (["run", "a", "--device"], r"run: argument --device: expected one argument"),
         (["run", "a", "--precision", "fp16"], r"run: argument --precision: invalid choice: .*"),
-        (["list", "a", "b"], r"list: unexpected argument b"),
         (["draw", "a", "data=b", "c"], r"draw: unexpected argument c"),
         (["completion"], r"completion: the following arguments are required: bash\|zsh\|fish.*"),
         (["completion", "tcsh"], r"completion: argument bash\|zsh\|fish: invalid choice: 'tcsh'.*"),

@@ -296,8 +296,9 @@ class Job:
         check_finite(metrics, step)
         if self.data.own:
             self.tell(notes.on_metrics(metrics, recipe, len(self.data.spec.get("classes", ()))))
-        unit = float(getattr(model, "unit", 1.0))  # of a target, where the recipe scales it
-        beside = measure_baselines(recipe, self.data, self.outputs, metrics, unit)
+        unit = getattr(model, "unit", None)  # of a target, where the recipe scales it
+        scale = unit.item() if isinstance(unit, Tensor) else 1.0
+        beside = measure_baselines(recipe, self.data, self.outputs, metrics, scale)
         untrained = vars(recipe).get("steps") == 0
         goals = () if recipe.changed or untrained else recipe.goals()
         if goals:
