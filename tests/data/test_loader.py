@@ -240,7 +240,6 @@ def rows_of(batches, count):
 @pytest.mark.parametrize("ahead", [2**28, 100, 1])
 def test_every_epoch_has_the_samples_in_the_order_of_the_loader(ahead, monkeypatch):
     monkeypatch.setattr(reading, "AHEAD", ahead)
-    monkeypatch.setattr(reading, "LEAST", 1)
     stream = Stream(DataLoader(tensors(), batch_size=16))
     assert stream.steps == 3
     found = rows_of(stream.batches(), 9)
@@ -269,7 +268,6 @@ def test_random_changes_are_drawn_anew_each_epoch():
 )
 def test_how_long_an_epoch_is(made, steps, monkeypatch):
     monkeypatch.setattr(reading, "AHEAD", 1)
-    monkeypatch.setattr(reading, "LEAST", 1)
     stream = Stream(made())
     assert stream.steps == steps
     assert len(rows_of(stream.batches(), 7)) == 7
@@ -298,7 +296,6 @@ def test_an_epoch_that_was_read_whole_is_known():
 )
 def test_loaders_that_cannot_be_fed(loader, ahead, line, monkeypatch):
     monkeypatch.setattr(reading, "AHEAD", ahead)
-    monkeypatch.setattr(reading, "LEAST", 1)
     with pytest.raises(UserError, match=line):
         rows_of(Stream(loader).batches(), 9)
 
@@ -364,7 +361,6 @@ def test_tables_have_the_columns_and_classes_that_were_learned():
 
 def test_workers_end_with_the_feed(monkeypatch):
     monkeypatch.setattr(reading, "AHEAD", 1)
-    monkeypatch.setattr(reading, "LEAST", 1)
     before = {*active_children()}
     fed = loaded(parts(workers=2), "image")
     with fed.feed() as stored:
@@ -376,7 +372,6 @@ def test_workers_end_with_the_feed(monkeypatch):
 
 def test_a_class_that_comes_later_is_one_line(monkeypatch):
     monkeypatch.setattr(reading, "AHEAD", 1)
-    monkeypatch.setattr(reading, "LEAST", 1)
     data = parts(lambda n: (PIXELS[n], 2 if n == 35 else n % 2))
     fed = loaded(data, "image")
     with (

@@ -26,8 +26,8 @@ from everynet.system.memory import free
 from everynet.system.seeds import random_state_kept, seed_all
 from everynet.system.wording import shown
 
-LEAST, AHEAD, MOST = 2**11, 2**24, 2**28
-"""Of what is read ahead: samples and bytes at least, or one epoch; and the most bytes."""
+AHEAD = 2**28
+"""Bytes of samples that are read ahead, or one epoch where that is less."""
 LOOKED_AT = 8
 """So many items are read again, to see whether they change at random."""
 Array = NDArray[Any]
@@ -263,14 +263,14 @@ class Stream:
         self.loader, self.whole = loader, False
         with _seeded():
             batches = _batches(loader)
-            found, size, rows = list[Rows](), 0, 0
-            while size < AHEAD or (rows < LEAST and size < MOST):
+            found, size = list[Rows](), 0
+            while size < AHEAD:
                 batch = next(batches, None)
                 if batch is None:
                     self.whole = True
                     break
                 found.append(batch)
-                size, rows = size + _bytes(batch), rows + len(batch[0])
+                size += _bytes(batch)
         self.rest: Generator[Rows] | None = batches
         self.taken = len(found)
         self.batch_size = loader.batch_size or len(found[0][0] if found else ())
