@@ -22,11 +22,12 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int, Shaped
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -37,11 +38,13 @@ from everynet.metrics.summary import classified, decided, regressed, summarise_o
 from everynet.recipes.recipe import Recipe
 from everynet.recipes.tabular import Probabilistic
 from everynet.runs.threshold import find_threshold, has_threshold
+from everynet.system.seeds import generator
 from everynet.system.wording import shown
 
 MOST_ROWS = 100_000
 MOST_VALUES = 20_000_000  # 160 MB
 MOST_SECONDS = 15
+_TOGETHER = 128  # batches that are predicted at once, to take little memory
 RARE = 0.2
 """A share of samples below which accuracy says little of the rarer of two classes."""
 BOOSTED = "HistGradientBoosting"
@@ -125,7 +128,9 @@ def measure_baselines(
     """
     if not getattr(recipe, "baselines", True) or not _has_targets(data, outputs):
         return None
-    (x, t), found, left_out = data.whole, dict[str, Outputs](), dict[str, str]()
+    (x, t), left_out = data.whole, dict[str, str]()
+    metric = deciding_metric(recipe, outputs, metrics)
+    fitted, compared = dict[str, dict[str, float]](), dict[str, tuple[float, float]]()
     chosen = _choose_rows(x, t)
     rows, targets = _arrays(x[chosen], t[chosen])
     for name, model in make_models(recipe, data.spec["task"]).items():
@@ -133,14 +138,13 @@ def measure_baselines(
         if why or (why := fit(model, rows, targets)):
             left_out[name] = why
             continue
-        found[name] = predict(model, data, "test", unit)
+        found = predict(model, data, "test", unit)
         if has_threshold(recipe) and isinstance(recipe, Probabilistic):
             own = find_threshold(recipe, data, predict(model, data, "valid", unit))
-            found[name] = decided(found[name], {**data.spec, "threshold": own})
-    fitted = {name: _without_majority(summarise_outputs(each)) for name, each in found.items()}
+            found = decided(found, {**data.spec, "threshold": own})
+        fitted[name] = _without_majority(summarise_outputs(found))
+        compared[name] = compare(metric, found, outputs)
     shared = {n: v for n, v in metrics.items() if any(n in each for each in fitted.values())}
-    metric = deciding_metric(recipe, outputs, metrics)
-    compared = {name: compare(metric, each, outputs) for name, each in found.items()}
     best = max(compared, key=lambda name: compared[name][0])
     network = recipe.name or type(recipe).__name__
     every = {network: shared, **fitted}
@@ -158,13 +162,19 @@ def _has_targets(data: Data, outputs: Outputs) -> bool:
 
 def _choose_rows(
     x: Float[Tensor, "rows columns"], t: Shaped[Tensor, " rows"]
-) -> Shaped[Tensor, " rows"]:
-    """Marks the training rows that are fitted: by hash, and of each class its share."""
-    most = min(MOST_ROWS, MOST_VALUES // max(1, x.shape[1]))
-    if len(x) <= most:
-        return torch.ones(len(x), dtype=torch.bool)
-    classes = torch.zeros(len(t)) if t.is_floating_point() else t.cpu()
-    return stratified(classes, most / len(x), "baselines")
+) -> Int[Tensor, " chosen"]:
+    """The training rows that are fitted: by hash, and of each class its share.
+
+    Of a large table they are chosen among rows drawn with a fixed seed.
+    """
+    most = max(1, min(MOST_ROWS, MOST_VALUES // max(1, x.shape[1])))
+    some = torch.arange(min(len(x), 4 * most))
+    if len(some) < len(x):
+        some = torch.randint(len(x), some.shape, generator=generator(most)).unique()
+    if len(some) <= most:
+        return some
+    classes = torch.zeros(len(some)) if t.is_floating_point() else t[some.to(t.device)].cpu()
+    return some[stratified(classes, most / len(some), "baselines")]
 
 
 def _arrays(x: Tensor, t: Tensor) -> tuple[Array, Array]:
@@ -223,13 +233,26 @@ def fit(model: Any, x: Array, t: Array) -> str:  # noqa: ANN401 -- scikit-learn 
 
 def predict(model: Any, data: Data, split: str, unit: float) -> dict[str, Tensor]:  # noqa: ANN401 -- scikit-learn has no types
     """What a fitted model says of each sample of a split, as recipes say it."""
-    x, t = (torch.cat(parts).cpu() for parts in zip(*data.batches(split), strict=True))
+    batches = ([tensor.cpu() for tensor in batch] for batch in data.batches(split))
+    pieces = list[dict[str, Tensor]]()
+    while some := [*islice(batches, _TOGETHER)]:
+        x, t = (torch.cat(parts) for parts in zip(*some, strict=True))
+        pieces.append(_predict(model, x, t, unit, len(data.spec["classes"])))
+    return {name: torch.cat([piece[name] for piece in pieces]) for name in pieces[0]}
+
+
+def _predict(
+    model: Any,  # noqa: ANN401 -- scikit-learn has no types
+    x: Tensor,
+    t: Tensor,
+    unit: float,
+    classes: int,
+) -> dict[str, Tensor]:
     rows, _ = _arrays(x, t)
     if t.is_floating_point():
         predicted = torch.from_numpy(model.predict(rows))
         return regressed(predicted * unit, t.double() * unit)
     log_p = np.log(model.predict_proba(rows).clip(1e-300))
-    classes = max(int(model.classes_.max()), int(t.max())) + 1
     logits = torch.full((len(t), classes), math.log(1e-300), dtype=torch.float64)
     logits[:, model.classes_] = torch.from_numpy(log_p)
     return classified(logits, t)
