@@ -36,7 +36,7 @@ def rows() -> dict[str, str]:
 
 
 def search(found: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
-    """The recipes that all of the words tell of; a family is told by its name alone.
+    """The recipes that match every word; a family matches by its name alone.
 
     A word is part of a name, begins a word of a title or of a row of the curriculum that the recipe
     covers, or is the id of such a row.
@@ -45,13 +45,13 @@ def search(found: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
     known = rows() if any(word.lower() not in families for word in words) else {}
     chosen = [*found]
     for word in words:
-        before, chosen = chosen, [entry for entry in chosen if _tells(entry, word, families, known)]
+        before, chosen = chosen, [entry for entry in chosen if _matches(entry, word, families, known)]
         if not chosen:
             raise _nothing(found, before, word, words, known)
     return chosen
 
 
-def _tells(entry: Entry, word: str, families: Iterable[str], known: dict[str, str]) -> bool:
+def _matches(entry: Entry, word: str, families: Iterable[str], known: dict[str, str]) -> bool:
     plain = word.lower()
     if plain in families:
         return entry.family == plain
