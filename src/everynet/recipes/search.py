@@ -45,7 +45,10 @@ def search(found: Sequence[Entry], words: Sequence[str]) -> list[Entry]:
     known = rows() if any(word.lower() not in families for word in words) else {}
     chosen = [*found]
     for word in words:
-        before, chosen = chosen, [entry for entry in chosen if _matches(entry, word, families, known)]
+        before, chosen = (
+            chosen,
+            [entry for entry in chosen if _matches(entry, word, families, known)],
+        )
         if not chosen:
             raise _nothing(found, before, word, words, known)
     return chosen
