@@ -34,6 +34,14 @@ RACES = (  # recipe, precision, updates of a turn
     ("wavenet-digits", "bf16", 50),
     ("vit-cifar", "bf16", 50),
     ("vae-mnist", "tf32", 500),
+    ("rbm-mnist", "tf32", 500),
+    ("predictive-coding-mnist", "tf32", 100),
+    ("gan-mnist", "tf32", 200),
+    ("diffusion-mnist", "bf16", 30),
+    ("pixelcnn-mnist", "bf16", 30),
+    ("conversation-chitchat", "tf32", 50),
+    ("dual-encoder-ubuntu", "tf32", 30),
+    ("neural-turing", "fp32", 50),
 )
 BUILT_IN = ("trades", "adversarial", "wavenet", "vit", "vae")
 GAMES = (4096, 65_536, 1_048_576)
