@@ -398,9 +398,11 @@ class Coin(Fitting[BetaBernoulli]):
         else:
             counts = sorted({min(n, len(x)) for n in (0, 1, 3, 10, len(x))})
             curves = {f"{n} flips": (at, self._density(at, x[:n, 0])) for n in counts}
-        known = {"bias": self.bias} if not self.data else {}
+        top = torch.stack([density.max() for _, density in curves.values()]).max().reshape(1)
+        line = torch.full((2,), self.bias), torch.cat([torch.zeros(1), top])
+        known = {"true bias": line} if not self.data else {}
         low, high = (float(end[0]) for end in model.interval())
-        made = panels(Panel(curves, "bias: probability of a head", "density", marks=known))
+        made = panels(Panel(curves, "bias: probability of a head", "density", guides=known))
         return made, {"low": low, "high": high}
 
     def _density(self, at: Tensor, flips: Float[Tensor, " flips"]) -> Tensor:
