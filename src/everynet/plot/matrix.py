@@ -49,7 +49,7 @@ def heatmap(
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
     for axis, names in ((axes.xaxis, across), (axes.yaxis, down)):
         if names:
-            _name_ticks(axis, names)
+            _name_ticks(axes, axis, names)
         else:
             axis.set_major_locator(MaxNLocator(8, integer=True))
     drawn.colorbar(image, label=unit, shrink=0.9)
@@ -86,7 +86,7 @@ def confusion_matrix(
         bar.ax.tick_params(labelsize="small")
     axes.set(xlabel="predicted class", ylabel="true class")
     for axis in (axes.xaxis, axes.yaxis):
-        _name_ticks(axis, classes or [str(i) for i in range(len(counts))])
+        _name_ticks(axes, axis, classes or [str(i) for i in range(len(counts))])
     for spine in axes.spines.values():
         spine.set_visible(False)
     if len(counts) <= _WRITTEN:
@@ -99,12 +99,12 @@ def confusion_matrix(
     return drawn
 
 
-def _name_ticks(axis: Axis, names: Sequence[str]) -> None:
+def _name_ticks(axes: Axes, axis: Axis, names: Sequence[str]) -> None:
     """Name each row or column; long names across are turned, every k-th stands where crowded."""
     ticks = list(range(0, len(names), -(-len(names) // _READABLE)))
     axis.set_ticks(ticks, [str(names[tick]) for tick in ticks])
     axis.set_tick_params(length=0)
-    if axis.axis_name == "x" and max(len(str(names[tick])) for tick in ticks) > 3:
+    if axis is axes.xaxis and max(len(str(names[tick])) for tick in ticks) > 3:
         for label in axis.get_ticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
 

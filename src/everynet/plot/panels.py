@@ -165,7 +165,8 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         own = name in panel.curves
         ink = colour(names.index(name)) if own else INK
         label, dash = (None, "--") if own else (name, next(dashes))
-        axes.plot(array(x), array(y), dash, color=ink, linewidth=1.1, label=label)
+        above = 2 if own else 2.6  # a curve on its law would hide it
+        axes.plot(array(x), array(y), dash, color=ink, linewidth=1.1, label=label, zorder=above)
     if panel.dashes and panel.guides.keys() & panel.curves.keys():
         axes.plot([], [], "--", color=INK, linewidth=1.1, label=panel.dashes)
     _mark(axes, panel, width)
