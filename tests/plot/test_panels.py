@@ -6,6 +6,7 @@ import torch
 
 from everynet.plot.panels import MARKED, Panel, panels
 from everynet.plot.style import INK, WIDTH, colour
+from tests.plot.legible import collisions
 
 
 def drawn(figure):
@@ -124,5 +125,7 @@ def test_many_marks_are_named_above_the_axes_and_those_without_letters_nowhere()
     (axes,) = drawn(panels(many)).axes
     assert [text.get_text() for text in axes.texts] == list("01234")
     assert all(text.xy[1] > 1 for text in axes.texts)
+    marks = {f"layer {n}": 1 + n / 10 for n in range(9)}  # one of them in the middle
+    assert not collisions(panels(Panel({"a": (x, y)}, "x", "y", "the title", marks=marks)))
     (axes,) = drawn(panels(Panel({"a": (x, y)}, "x", "y", marks={" ": 1.5}))).axes
     assert (names(axes), len(axes.texts)) == (["a"], 0)
