@@ -165,13 +165,13 @@ class Capacity(Simulation):
             "negated": (loads, negated),
             "spurious": (loads, 1 - stored - negated),
         }
-        law = {"in one update": (loads, stable_share(loads))}
+        law = {"one update, in theory": (loads, stable_share(loads))}
         lost = ends["spurious"][1]
         values = {"cued": cued[-1], "few": cued[0], "spurious": lost[-1], "rare": lost[0]}
         drawn = panels(
             Panel(
                 bits, across, "share of bits that are right", guides=law, marks=capacity,
-                dashes="in theory", legend="lower left",
+                legend="lower left",
             ),
             Panel(ends, across, "share of starts from noise", marks=capacity),
         )  # fmt: skip
