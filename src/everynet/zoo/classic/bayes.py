@@ -546,8 +546,8 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
     ) -> tuple[Figure, dict[str, float]]:
         """Validation targets (points) and their intervals, in the order of the prediction (left).
 
-        {inside:.0f} per cent are inside, red ones are not. The share inside is near the level of
-        the interval, whatever that is (right).
+        {inside:.0f} per cent are inside, red ones are not. The share inside is at most {off:.0f}
+        points from the level of the interval (right): of {count} rows chance alone moves it.
         """
         x, y = data.splits["valid"]
         mean, std = map(torch.as_tensor, model.predict(x, return_std=True))
@@ -556,7 +556,8 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
         shares = (away[:, None] <= reach).double().mean(0)
         inside = float((away <= stats.norm.ppf(0.975)).double().mean())
         made = intervals(mean, 1.959964 * std, y, torch.tensor(LEVELS), shares)
-        return made, {"inside": 100 * inside}
+        off = 100 * float((shares - torch.tensor(LEVELS)).abs().max())
+        return made, {"inside": 100 * inside, "off": off, "count": len(y)}
 
     def predict(
         self,
