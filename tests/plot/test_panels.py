@@ -129,3 +129,15 @@ def test_many_marks_are_named_above_the_axes_and_those_without_letters_nowhere()
     assert not collisions(panels(Panel({"a": (x, y)}, "x", "y", "the title", marks=marks)))
     (axes,) = drawn(panels(Panel({"a": (x, y)}, "x", "y", marks={" ": 1.5}))).axes
     assert (names(axes), len(axes.texts)) == (["a"], 0)
+
+
+def test_a_curve_that_follows_its_prediction_does_not_hide_it():
+    both = Panel({"a": curve(5)}, "x", "y", guides={"a": curve(5), "theory": curve(5)})
+    (axes,) = panels(both).axes
+    line, own, theory, _ = axes.lines
+    assert min(own.get_zorder(), theory.get_zorder()) > line.get_zorder()
+    assert own.get_path_effects()  # of one colour with its curve: a white edge shows it
+    (axes,) = panels(replace(both, scatter=True)).axes
+    points, own, _, _ = axes.lines
+    assert own.get_zorder() < points.get_zorder()
+    assert not own.get_path_effects()
