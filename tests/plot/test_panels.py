@@ -127,6 +127,10 @@ def test_many_marks_are_named_above_the_axes_and_those_without_letters_nowhere()
     assert all(text.xy[1] > 1 for text in axes.texts)
     marks = {f"layer {n}": 1 + n / 10 for n in range(9)}  # one of them in the middle
     assert not collisions(panels(Panel({"a": (x, y)}, "x", "y", "the title", marks=marks)))
+    plain = Panel({"a": (x, y)}, "x", "y", "the title")
+    blank = replace(plain, marks={" " * n: 1 + n / 10 for n in range(1, 9)})
+    tops = {drawn(panels(one)).axes[0].get_position().y1 for one in (plain, blank)}
+    assert len(tops) == 1  # no room above is left for them
     (axes,) = drawn(panels(Panel({"a": (x, y)}, "x", "y", marks={" ": 1.5}))).axes
     assert (names(axes), len(axes.texts)) == (["a"], 0)
 

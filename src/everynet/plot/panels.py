@@ -171,7 +171,7 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         axes.locator_params(axis="x", nbins=5 if width > 3 else 4)
     axes.set_xlabel(wrapped(panel.xlabel, width - 0.5))
     axes.set_ylabel(wrapped(panel.ylabel, 0.8 * height - 0.45))
-    above = max(map(len, panel.marks), default=0) if len(panel.marks) > NAMED else 0
+    above = max(len(name.strip()) for name in panel.marks) if len(panel.marks) > NAMED else 0
     axes.set_title(wrapped(panel.title, width - 0.45), color=INK, pad=6 + 4.2 * above)
     log_ticks(axes)
     if panel.heights is None:
