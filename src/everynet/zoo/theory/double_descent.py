@@ -410,9 +410,8 @@ class DoubleDescentNetwork(Experiment):
     def picture_widths(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Squared error (left) and accuracy (right) by width, given in parameters.
 
-        {share:.0%} of the training labels are wrong. Means and ranges of {repeats} networks: the
-        test error between the ends is largest at {peak_at:.2g}, where {peak:.0%} of the answers are
-        right; of the widest networks {widest:.0%} are.
+        {share:.0%} of the training labels are wrong; means of {repeats} networks. The test error
+        peaks at {peak_at:.2g}, with {peak:.0%} of answers right; the widest have {widest:.0%}.
         """
         found = self.ends(table)
         size, where = found["parameters"][0], "parameters / (samples x classes)"
