@@ -257,8 +257,12 @@ def test_draw_draws_the_same_again(call, made):
     before = {path: path.read_bytes() for path in (folder / "pictures").iterdir()}
     for path in before:
         path.unlink()
+    page, (card, *_) = folder / "card.md", before
+    whole = page.read_text()
+    page.write_text(whole.replace(f"({card.parent.name}/", "(elsewhere/").replace("*The ", "*An "))
     code, out, _ = call("draw", str(folder), "--file", str(MINE))
     assert code == 0
+    assert page.read_text() == whole, "the card shows what was drawn, with its captions"
     assert {*map(Path, out.split())} == set(before)
     assert {path: path.read_bytes() for path in before} == before
 

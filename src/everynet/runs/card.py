@@ -20,6 +20,8 @@ from everynet.system.wording import shown, written
 
 CURVE = "learning-curve"
 """The picture that stands first."""
+USE = "## How to use it"
+"""What follows the pictures."""
 
 
 def command(recipe: Recipe, file: str) -> str:
@@ -98,6 +100,21 @@ def uses(recipe: Recipe, folder: str, file: str) -> list[str]:
     return [shlex.join(["everynet", verb, folder, *given[verb], *own]) for verb in verbs]
 
 
+def pictures(captions: Mapping[str, str]) -> list[str]:
+    """The lines that show pictures, each with its caption."""
+    lines = []
+    for name, caption in sorted(captions.items(), key=lambda one: one[0] != CURVE):
+        lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
+    return lines
+
+
+def with_pictures(text: str, captions: Mapping[str, str]) -> str:
+    """A card with these pictures in place of its own; one without any place for them as it is."""
+    head, use, rest = text.partition(f"\n\n{USE}\n")
+    head = head.partition("\n\n![")[0]
+    return "\n".join([head, *pictures(captions)]) + use + rest if use else text
+
+
 def card(
     recipe: Recipe,
     *,
@@ -131,9 +148,8 @@ def card(
         lines += [part for line in baselines.headline() for part in (f"**{cell(line)}.**", "")]
     lines += [doc, ""]
     lines += [describe_result(recipe, metrics, reached, seconds)]
-    for name, caption in sorted((captions or {}).items(), key=lambda one: one[0] != CURVE):
-        lines += ["", f"![{caption}](pictures/{name}.png)", "", f"*{caption}*"]
-    lines += ["", "## How to use it", "", "```", *uses(recipe, folder, file), "```"]
+    lines += pictures(captions or {})
+    lines += ["", USE, "", "```", *uses(recipe, folder, file), "```"]
     of = "" if recipe.kind == "experiment" else " on the test split"
     lines += ["", f"## Metrics{of}", "", "| metric | value | what it is |", "|---|---|---|"]
     lines += [

@@ -30,6 +30,7 @@ from everynet.recipes.stored import describe_recipe
 from everynet.recipes.sweep import Sweep, sweep_of
 from everynet.recipes.training import Training
 from everynet.runs import checkpoint
+from everynet.runs.card import with_pictures
 from everynet.runs.epochs import turn_into_steps, with_settings
 from everynet.runs.folder import (
     as_json,
@@ -247,7 +248,11 @@ def draw(
             job.check_sources()
         model = job.load_to_draw()
         with explaining_misfit(recipe, folder):
-            return job.draw(model)
+            paths = job.draw(model)
+    if files.exists(page := folder / "card.md"):
+        text = with_pictures(files.read(page).decode(errors="replace"), job.captions)
+        files.write(page, text.encode())
+    return paths
 
 
 def with_moved_data(recipe: Recipe, folder: str | Path, data: str) -> Recipe:
