@@ -111,7 +111,8 @@ def test_every_page_is_in_the_contents_once(pages):
         for block in re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", text):
             names = [line for line in block.splitlines() if line and not line.startswith(":")]
             entries += [resolved(f"{Path(page).parent.as_posix()}/{name}.md") for name in names]
-    inside = {page for page in pages if page.startswith("docs/")} - {"docs/index.md"}
+    inside = {page for page in pages if page.startswith("docs/")}
+    inside -= {"docs/index.md", "docs/gallery.md"}  # of the latter the site has one of its own
     assert sorted(entries) == sorted(inside)
 
 
