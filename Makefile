@@ -63,6 +63,7 @@ docs: environment
 # they are; then those that the code of today would draw otherwise.
 gallery: environment
 	@$(BIN)/python docs/make_gallery.py --draw $(RUNS)
+	@$(BIN)/python docs/make_results.py
 
 clean:
 	rm -rf .venv .bench .oldest docs/_build

@@ -105,7 +105,9 @@ def recipes(group: Sequence[Entry], measured: Mapping[str, Any]) -> Iterator[str
     for entry in group[1:]:
         yield f"\n`{entry.name}`: {prose(entry.idea)}"
     notes = [(entry.name, measured.get(entry.name, {}).get("note")) for entry in group]
-    yield from (f"\nMeasured with `{name}`: {prose(note)}." for name, note in notes if note)
+    yield from (
+        f"\nMeasured with `{name}`: {prose(note.rstrip('.'))}." for name, note in notes if note
+    )
 
 
 def settings_of(group: Sequence[Entry]) -> Iterator[str]:
