@@ -19,7 +19,7 @@ html_theme = "alabaster"
 html_theme_options = {
     "description": "Every network of the deep-learning curriculum",
     "show_powered_by": False,
-    "page_width": "1100px",
+    "page_width": "1240px",
 }
 html_static_path = ["static"]
 html_css_files = ["site.css"]
