@@ -20,6 +20,7 @@ html_theme_options = {
     "description": "Every network of the deep-learning curriculum",
     "show_powered_by": False,
     "page_width": "1240px",
+    "body_max_width": "auto",
 }
 html_static_path = ["static"]
 html_css_files = ["site.css"]

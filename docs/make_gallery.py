@@ -350,6 +350,9 @@ def main(words: Sequence[str]) -> None:
         print(*stale(json.loads((folder / "record.json").read_text()), listed), sep="\n")
         return
     runs = [Path(word) for word in words if word != "--draw"]
+    for run in runs:
+        if not run.is_dir():
+            sys.exit(f"RUNS ({run}) must be folders that hold runs, such as runs; it is not there")
     known = update(runs, DOCS, again="--draw" in words)
     text = page(known, listed)
     (DOCS / "gallery.md").write_text(text)

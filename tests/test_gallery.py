@@ -260,6 +260,11 @@ def test_the_newest_run_with_unchanged_settings_is_shown(maker, tmp_path):
     assert maker.newest([tmp_path]) == {"mlp": tmp_path / "b"}
 
 
+def test_a_folder_that_is_not_there_is_refused(maker):
+    with pytest.raises(SystemExit, match=r"RUNS \(no-such\) must be folders that hold runs"):
+        maker.main(["--draw", "no-such"])
+
+
 FILES = {
     "everynet.zoo.x.net": """
 from everynet.zoo.x.pictures.gates import gate_map
