@@ -280,7 +280,7 @@ class Base:
 class Gates(Base):
     def picture_gates(self, model: Net, data):
         \"""The gates.\"""
-        return gate_map(model.gates(self.shown()), heatmap)  # drawn
+        return gate_map(model.gates(self.shown(load())), heatmap)  # drawn
     def picture_other(self): return load()
     picture_alias = picture_none = None
 class Child(Gates):
