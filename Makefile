@@ -13,7 +13,7 @@ BENCHMARKS := $(filter-out benchmarks/side_by_side.py,$(wildcard benchmarks/*.py
 
 unexport PYTHONPATH PYTHONHOME
 
-.PHONY: run test check test-all test-oldest bench docs clean environment needs-data
+.PHONY: run test check test-all test-oldest bench docs gallery clean environment needs-data
 
 run: environment
 	@$(BIN)/everynet run lenet
@@ -58,6 +58,12 @@ docs: environment
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check \
 	  -c constraints.txt -e '.[docs]'
 	@$(BIN)/sphinx-build -W -q docs docs/_build
+
+# Pictures and films of the newest runs below RUNS="FOLDER ...", drawn anew where code is newer than
+# they are; then those that the code of today would draw otherwise.
+gallery: environment
+	@$(BIN)/python docs/make_gallery.py --draw $(RUNS)
+	@$(BIN)/python docs/make_results.py
 
 clean:
 	rm -rf .venv .bench .oldest docs/_build

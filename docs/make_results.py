@@ -9,6 +9,7 @@ not there.
 from __future__ import annotations
 
 import ast
+import json
 import re
 import tomllib
 from itertools import groupby
@@ -25,6 +26,13 @@ FEW = (
     *("lstm-ptb-medium", "gpt-shakespeare", "word2vec-text8", "vae-mnist"),
 )
 """The recipes that README shows, each beside what was published."""
+FACES = {
+    **{"classic": "mixture-film", "feedforward": "backprop-perceptron", "language": "word2vec-map"},
+    **{"generative": "gan-ring-noise", "memory": "hopfield-recall", "recurrent": "min-gru-gates"},
+    **{"optimisation": "gradient-descent-paths", "population": "lorenz-butterfly"},
+    **{"vision": "unet-membrane-membranes"},
+}
+"""The picture that README shows of a family, where it is not the first of the gallery."""
 HEAD = """\
 # Results
 
@@ -107,14 +115,19 @@ def readme() -> str:
 
 def families(listed: list[Entry]) -> list[str]:
     """A table of the families of the zoo: networks are files, and each has one recipe or more."""
-    lines = ["| family | networks | recipes | what is in it |", "|---|---|---|---|"]
+    lines = ["| | family | networks | recipes | what is in it |", "|---|---|---|---|---|"]
+    known = json.loads((DOCS / "gallery" / "record.json").read_text(encoding="utf-8"))
     for family, group in groupby(listed, key=lambda entry: entry.family):
         recipes = list(group)
         about = (PACKAGE / "zoo" / family / "__init__.py").read_text(encoding="utf-8")
         sentence = " ".join((ast.get_docstring(ast.parse(about)) or "").split())
         files = {entry.file for entry in recipes}
         link = f"[{family}](src/everynet/zoo/{family})"
-        lines.append(f"| {link} | {len(files)} | {len(recipes)} | {sentence} |")
+        names = [e.name for e in recipes if e.name in known]
+        there = [f"{name}-{picture}" for name in names for picture in known[name]["pictures"]]
+        face = FACES[family] if FACES.get(family) in there else (there or [""])[0]
+        image = f'<img src="docs/gallery/{face}.webp" width="150" alt="">' if face else ""
+        lines.append(f"| {image} | {link} | {len(files)} | {len(recipes)} | {sentence} |")
     return lines
 
 

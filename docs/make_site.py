@@ -1,7 +1,9 @@
 """Write docs/site/: a page a network, the families, and the documents beside docs, for Sphinx.
 
-    networks/NAME.md   idea and equations as the file has them, recipes, settings, pictures, source
+    networks/NAME.md   idea and equations as the file has them, recipes, pictures, settings, source
     networks.md        every network by family
+    gallery.md         a thumbnail of each network that has a picture, which leads to its page
+    thumbnails/        those, made of docs/gallery
     ARCHITECTURE.md .. the documents of the repository's top folder
 
 `make docs` calls this before Sphinx; nothing of it is committed, so nothing of it is ever stale.
@@ -17,10 +19,12 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import make_gallery
 import make_results
+from PIL import Image
 
 from everynet.recipes.catalog import PACKAGE, Entry, entries, find
 from everynet.recipes.settings import setting_docs, settings
@@ -30,6 +34,7 @@ DOCS = Path(__file__).resolve().parent
 SITE = DOCS / "site"
 TOP = ("ARCHITECTURE", "CONTRIBUTING", "CHANGELOG")
 """Documents of the repository that the site shows as well."""
+THUMBNAIL = (400, 300)  # pixels, at most
 SPECIAL = re.compile(r"([\\*_<>\[\]|$#~])")
 IDENTIFIERS = {
     r"\bdoi:(10\.\S+[^\s.,;)])": "https://doi.org/{}",
@@ -66,7 +71,7 @@ def idea(docstring: str) -> Iterator[str]:
     """A docstring in Markdown: what is indented, equations above all, stands as it is."""
     for indented, lines in groupby(_blocks(docstring), key=lambda block: block.startswith("    ")):
         if indented:
-            yield "```text\n" + "\n\n".join(lines) + "\n```"
+            yield "```text\n" + dedent("\n\n".join(lines)) + "\n```"
         else:
             yield from (prose(line) for line in lines)
 
@@ -85,18 +90,24 @@ def cells(*given: str) -> str:
 
 def recipes(group: Sequence[Entry], measured: Mapping[str, Any]) -> Iterator[str]:
     """The table of the recipes of a file: goal, what was reached, what others published."""
-    yield "## Recipes\n"
-    yield "| `everynet run` | goal on the test split | reached | where | published |"
-    yield "|---|---|---|---|---|"
+    rows = [("`everynet run`", "goal on the test split", "reached", "where", "published")]
     for entry in group:
         about = measured.get(entry.name, {})
         seeds = make_results.reached(about) if about else "not measured yet"
         where, published = about.get("where", ""), about.get("published", "")
-        yield cells(f"`{entry.name}`", entry.goal, seeds, where, published)
+        rows.append((f"`{entry.name}`", entry.goal, seeds, where, published))
+    filled = [column for column in zip(*rows, strict=True) if any(column[1:])]
+    head, *others = zip(*filled, strict=True)
+    yield "## Recipes\n"
+    yield cells(*head)
+    yield "|---" * len(head) + "|"
+    yield from (cells(*row) for row in others)
     for entry in group[1:]:
-        yield f"\n`{entry.name}`: {prose(entry.summary)}"
+        yield f"\n`{entry.name}`: {prose(entry.idea)}"
     notes = [(entry.name, measured.get(entry.name, {}).get("note")) for entry in group]
-    yield from (f"\nMeasured with `{name}`: {prose(note)}." for name, note in notes if note)
+    yield from (
+        f"\nMeasured with `{name}`: {prose(note.rstrip('.'))}." for name, note in notes if note
+    )
 
 
 def settings_of(group: Sequence[Entry]) -> Iterator[str]:
@@ -114,15 +125,43 @@ def settings_of(group: Sequence[Entry]) -> Iterator[str]:
 
 
 def pictures(group: Sequence[Entry], known: Mapping[str, Any]) -> Iterator[str]:
-    """The pictures of the gallery, each with its caption."""
+    """The pictures of the gallery, each with its caption; a film has its last frame for paper."""
     shown = list(make_gallery.shown(group, known))
     if shown:
         yield "\n## Pictures"
-        yield from (
-            line.replace("](gallery/", "](../../gallery/")
-            for line in shown
-            if not line.startswith(("<details>", "</details>"))
-        )
+    for line in shown:
+        image = re.fullmatch(rf"!\[(.*)\]\((gallery/.*-{make_gallery.FILM})\.webp\)", line)
+        for form, role in {"webp": "film", "png": "still"}.items() if image else ():
+            yield f"```{{image}} ../../{image[2]}.{form}\n:class: {role}\n:alt: {image[1]}\n```"
+        if not image and not line.startswith(("<details>", "</details>")):
+            yield line.replace("](gallery/", "](../../gallery/")
+
+
+def thumbnails(known: Mapping[str, Any]) -> dict[str, Path]:
+    """The picture that stands for each network, by the name of its page; of a film its last."""
+    found = {}
+    for group in groups():
+        for name, recipe in [*make_gallery.chosen(group, known).items()][:1]:
+            form = "png" if name == make_gallery.FILM else "webp"
+            found[page_name(group[0])] = DOCS / "gallery" / f"{recipe}-{name}.{form}"
+    return found
+
+
+def gallery(known: Mapping[str, Any]) -> str:
+    """A thumbnail of each network that has a picture, by the families of the curriculum."""
+    there = thumbnails(known)
+    lines = ["# Gallery", "", "How each network looks inside; a picture leads to the page of its"]
+    lines += ["network, which has the others, their captions and its films."]
+    for family, files in make_gallery.chapters(entries()[0]).items():
+        shown = {page_name(g[0]): make_gallery.title(g[0]) for g in files}
+        tiles = [
+            f"- [![](thumbnails/{name}.webp) {title}](networks/{name}.md)"
+            for name, title in shown.items()
+            if name in there
+        ]
+        if tiles:
+            lines += ["", f"## {family}", "", "```{container} thumbnails", *tiles, "```"]
+    return "\n".join(lines) + "\n"
 
 
 def rows(group: Sequence[Entry]) -> str:
@@ -146,8 +185,8 @@ def network(
     lines = [f"# {make_gallery.title(group[0])}", ""]
     lines.append("\n\n".join(idea(docstring)))
     lines += ["", f"Curriculum: {rows(group)}.", "", *recipes(group, measured)]
-    lines += settings_of(group) if whole else ()
     lines += pictures(group, known)
+    lines += settings_of(group) if whole else ()
     source = f"../../../src/everynet/{group[0].file}"
     lines += ["", "## The file", "", f"`src/everynet/{group[0].file}`", ""]
     lines += [f"```{{literalinclude}} {source}", ":language: python", "```"]
@@ -182,13 +221,14 @@ def pages(*, whole: bool) -> dict[str, str]:
     known = json.loads((DOCS / "gallery" / "record.json").read_text(encoding="utf-8"))
     listed = groups()
     made = {f"{name}.md": document(name) for name in TOP}
-    made["networks.md"] = overview(listed)
+    made |= {"networks.md": overview(listed), "gallery.md": gallery(known)}
     for group in listed:
         made[f"networks/{page_name(group[0])}.md"] = network(group, measured, known, whole=whole)
     return made
 
 
 SOURCE = re.compile(r"\]\((?:\.\./)+src/everynet/(zoo/[^)#]+\.py)\)")
+GALLERY = re.compile(r"\]\((?:\.\./)*(?:docs/)?gallery\.md(?:#[^)]*)?\)")
 DOCUMENT = re.compile(rf"\]\((?:\.\./)+({'|'.join(TOP)})\.md(#[^)]*)?\)")
 
 
@@ -201,7 +241,7 @@ def relink(text: str, page: str) -> str:
         name = known.get(found[1])
         return f"]({up}site/networks/{name}.md)" if name else found[0]
 
-    text = SOURCE.sub(to_page, text)
+    text = GALLERY.sub(f"]({up}site/gallery.md)", SOURCE.sub(to_page, text))
     return DOCUMENT.sub(lambda found: f"]({up}site/{found[1]}.md{found[2] or ''})", text)
 
 
@@ -211,6 +251,13 @@ def main() -> None:
     for path, text in pages(whole=True).items():
         (SITE / path).parent.mkdir(parents=True, exist_ok=True)
         (SITE / path).write_text(text, encoding="utf-8")
+    known = json.loads((DOCS / "gallery" / "record.json").read_text(encoding="utf-8"))
+    (SITE / "thumbnails").mkdir()
+    for name, path in thumbnails(known).items():
+        with Image.open(path) as picture:
+            small = picture.convert("RGB")
+        small.thumbnail(THUMBNAIL, Image.Resampling.LANCZOS)
+        small.save(SITE / "thumbnails" / f"{name}.webp", quality=80, method=4)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The documents: no link is dead, what is generated is fresh and whole, no page asks the web."""
 
 import importlib.util
+import json
 import re
 import subprocess
 import sys
@@ -38,6 +39,12 @@ def pages(maker):
     return found | {f"docs/site/{path}": text for path, text in made.items()}
 
 
+@pytest.fixture(scope="module")
+def known():
+    """What the gallery knows."""
+    return json.loads((DOCS / "gallery" / "record.json").read_text("utf-8"))
+
+
 def outside_code(text):
     """A page without its code, where brackets are no links."""
     return re.sub(r"`[^`\n]*`", "code", re.sub(r"(?ms)^(```+).*?^\1", "", text))
@@ -55,6 +62,8 @@ def dead(pages, page, target, anchors):
     place = resolved(f"{Path(page).parent.as_posix()}/{path}") if path else page
     if place in pages and part and part not in anchors(pages[place]):
         return f"{page}: no heading #{part} in {place}"
+    if re.fullmatch(r"docs/site/thumbnails/[\w-]+\.webp", place):
+        return None  # made by `make docs`; a test of its own holds that each is
     there = place in pages or (ROOT / place).exists()
     return None if there else f"{page}: {target} is not there"
 
@@ -111,7 +120,8 @@ def test_every_page_is_in_the_contents_once(pages):
         for block in re.findall(r"(?ms)^```\{toctree\}\n(.*?)^```", text):
             names = [line for line in block.splitlines() if line and not line.startswith(":")]
             entries += [resolved(f"{Path(page).parent.as_posix()}/{name}.md") for name in names]
-    inside = {page for page in pages if page.startswith("docs/")} - {"docs/index.md"}
+    inside = {page for page in pages if page.startswith("docs/")}
+    inside -= {"docs/index.md", "docs/gallery.md"}  # of the latter the site has one of its own
     assert sorted(entries) == sorted(inside)
 
 
@@ -125,6 +135,44 @@ def test_no_page_loads_anything_from_another_host(pages):
         text = path.read_text("utf-8")
         assert "//" not in text, path
         assert not re.search(r"suppress_warnings|mathjax|dollarmath|intersphinx", text), path
+
+
+def test_the_gallery_of_the_site_leads_from_thumbnails_to_the_pages(maker, pages, known):
+    text = pages["docs/site/gallery.md"]
+    tiles = re.findall(
+        r"(?m)^- \[!\[\]\(thumbnails/(.*)\.webp\) (.+)\]\(networks/(.*)\.md\)$", text
+    )
+    assert [name for name, _, _ in tiles] == [page for _, _, page in tiles]
+    there = maker.thumbnails(known)
+    assert sorted(there) == sorted(name for name, _, _ in tiles)
+    assert all(path.is_file() for path in there.values())
+    drawn = {maker.page_name(g[0]) for g in maker.groups() if any(
+        known.get(entry.name, {}).get("pictures") for entry in g)}  # fmt: skip
+    assert set(there) == drawn
+    assert there["mlp"].name == "mlp-spirals-film.png", "of a film its last frame"
+
+
+def test_a_film_plays_on_a_page_and_its_last_frame_is_there_for_paper(maker):
+    group = next(group for group in maker.groups() if group[0].name == "mixture")
+    about = {"caption": "See.", "digest": "a"}
+    known = {"mixture": {"metrics": {}, "where": "", "pictures": {"film": about, "em": about}}}
+    lines = [*maker.pictures(group, known)]
+    assert lines.count("*See.*") == 2
+    film = "```{image} ../../gallery/mixture-film.webp\n:class: film\n:alt: See.\n```"
+    assert film in lines
+    assert film.replace("webp", "png").replace("class: film", "class: still") in lines
+    assert "![See.](../../gallery/mixture-em.webp)" in lines
+
+
+def test_every_picture_of_the_gallery_is_named_somewhere_and_small(known):
+    files = {path.name for path in (DOCS / "gallery").iterdir()} - {"record.json"}
+    names = {f"{name}-{picture}" for name in known for picture in known[name]["pictures"]}
+    films = {f"{name}.png" for name in names if name.endswith("-film")}
+    assert files == {f"{name}.webp" for name in names} | films
+    sizes = [(DOCS / "gallery" / name).stat().st_size for name in files]
+    assert sum(sizes) <= 25_000_000
+    assert max(sizes) <= 300_000
+    assert sum(sizes) / len(sizes) <= 60_000
 
 
 def test_a_network_s_page_has_its_equations_as_the_file_has_them(maker):
@@ -174,6 +222,12 @@ def test_links_to_files_of_the_zoo_lead_to_their_pages(maker):
     assert maker.relink(deep, "site/networks/mlp") == (
         "[a](../../site/networks/lenet.md) [b](../../site/CONTRIBUTING.md#style)"
     )
+    for page, link in {
+        "index": "gallery.md",
+        "site/ARCHITECTURE": "../../docs/gallery.md#a",
+    }.items():
+        up = "../" * page.count("/")
+        assert maker.relink(f"[a]({link})", page) == f"[a]({up}site/gallery.md)"
     other = "[a](../src/everynet/zoo/optimisation/update_rules.py) [b](../tests/test_docs.py)"
     assert maker.relink(other, "curriculum") == other
 

@@ -29,6 +29,14 @@ def test_readme_is_fresh_and_has_eight_results(maker):
     assert len(maker.FEW) == 8
 
 
+def test_the_table_of_families_shows_pictures_of_the_gallery(maker):
+    lines = maker.families(entries()[0])[2:]
+    shown = dict(re.findall(r'src="docs/gallery/(.*?)\.webp".*?\[(\w+)\]', line)[0][::-1]
+                 for line in lines if "<img" in line)  # fmt: skip
+    assert maker.FACES.items() <= shown.items()
+    assert all((ROOT / "docs" / "gallery" / f"{name}.webp").is_file() for name in shown.values())
+
+
 def says_its_seeds(measured):
     """A value for each seed; one alone where no seed changes it, or `where` says one seed."""
     values, seeds = measured.get("values", []), measured.get("seeds", [0, 1, 2])

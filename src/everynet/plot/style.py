@@ -12,7 +12,6 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import matplotlib
@@ -25,7 +24,6 @@ from matplotlib.mathtext import MathTextParser
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 from numpy.typing import NDArray
-from PIL import Image
 from torch import Tensor
 
 LoggedRows: TypeAlias = Sequence[Mapping[str, Any]]
@@ -214,11 +212,6 @@ def render(figure: Figure, form: str) -> bytes:
     content = io.BytesIO()
     figure.savefig(content, format=form, dpi=DPI, metadata=FORMS[form])
     return content.getvalue()
-
-
-def save_with_palette(image: Image.Image, path: Path) -> None:
-    """Write an image as a PNG of at most 256 colours, which is a third of the size or less."""
-    image.convert("P", palette=Image.Palette.ADAPTIVE, colors=256).save(path, optimize=True)
 
 
 def _is_formula(text: str) -> bool:
