@@ -33,7 +33,7 @@ FEW = 20_000
 """Rows that hashlib is fast enough for."""
 _SOME = 2**18  # rows that are looked at together, to take little memory
 P = TypeVar("P")
-Keys: TypeAlias = "Sequence[str] | Shaped[np.ndarray, ' rows']"
+Keys: TypeAlias = "Sequence[str] | range | Shaped[np.ndarray, ' rows']"
 Rows: TypeAlias = "dict[str, Int64[Tensor, ' part']]"
 
 
@@ -45,13 +45,13 @@ def place(key: str, purpose: str) -> float:
 
 def places(keys: Keys, purpose: str) -> Float64[Tensor, " rows"]:
     """The place of each key; rows by their numbers are as well given as an array."""
-    if isinstance(keys, np.ndarray) and len(keys) > FEW:
+    if isinstance(keys, np.ndarray | range) and len(keys) > FEW:
         from everynet.kernels.row_hash import hash_rows  # noqa: PLC0415 -- numba, for many rows
 
         found = np.empty(len(keys))
         for start in range(0, len(keys), _SOME):
             some = slice(start, start + _SOME)
-            found[some] = hash_rows(f"everynet {purpose} ", keys[some]) / 2**56
+            found[some] = hash_rows(f"everynet {purpose} ", np.asarray(keys[some])) / 2**56
         return torch.from_numpy(found)
     return torch.tensor([place(str(key), purpose) for key in keys], dtype=torch.float64)
 
@@ -104,7 +104,7 @@ def stratified(
 
     `numbers` are those of the rows, where some of a table are left out.
     """
-    found = places(np.arange(len(y)) if numbers is None else numbers, purpose)
+    found = places(range(len(y)) if numbers is None else numbers, purpose)
     marked = torch.zeros(len(y), dtype=torch.bool)
     for value in torch.cat([some.unique() for some in y.split(_SOME)]).unique():
         member = y == value

@@ -407,11 +407,16 @@ def _divide(
     answers: Answers, own: OwnSplit | None
 ) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " part"]]]:
     """For each row of the table the place of its part in PARTS, or LEFT_OUT; and their answers."""
-    which = _own_parts(own, answers) if own else _parts(answers)
-    found = np.full(len(answers.rows), LEFT_OUT, np.uint8)
-    for number, name in enumerate(PARTS):
-        found[which[name].numpy()] = number
-    del which
+    found = np.zeros(len(answers.rows), np.uint8)
+    if answers.classes and not own:
+        test = stratified(answers.y, TEST, "test", answers.rows)
+        found[test.numpy()] = PARTS.index("test")
+        found[~test.numpy()] = stratified(answers.y[~test], VALID, "valid").numpy()
+    else:
+        which = _own_parts(own, answers) if own else rows_by_hash(answers.rows)
+        for number, name in enumerate(PARTS):
+            found[which[name].numpy()] = number
+        del which  # of a large table they take much memory
     y = {name: answers.y[torch.from_numpy(found == n)] for n, name in enumerate(PARTS)}
     if len(found) == answers.table:
         return found, y
@@ -428,16 +433,6 @@ def _own_parts(own: OwnSplit, answers: Answers) -> dict[str, Tensor]:
     groups = [own.groups[row] for row in answers.rows.tolist()] if own.groups else ()
     there = replace(own, rows={**own.rows, **rows}, groups=groups)
     return there.complete(answers.y if answers.classes else None)
-
-
-def _parts(answers: Answers) -> dict[str, Tensor]:
-    """The places of each part among the rows that have a target."""
-    if not answers.classes:
-        return rows_by_hash(answers.rows)
-    test = stratified(answers.y, TEST, "test", answers.rows)
-    rest = (~test).nonzero()[:, 0]
-    valid = stratified(answers.y[rest], VALID, "valid")
-    return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
 
 
 def _digest(file: Source, target: str, task: str, drop: Sequence[str]) -> str:
