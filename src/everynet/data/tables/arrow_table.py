@@ -182,7 +182,8 @@ class ArrowFile:
             place = f"{shown(self.path)}: column {shown(name)}"
             batches = _stored(self.path, [name], _ROWS) if self.batch is None else [self.batch]
             pieces = (batch.column(name) for batch in batches)
-            return typed(pieces, self.types.field(name).type, self.rows, place)
+            whole = _whole(pieces, self.rows)
+            return typed(whole, self.types.field(name).type, self.rows, place)
 
     def pieces(self, names: Collection[str], rows: int) -> Iterator[tuple[slice, ArrowFile]]:
         """These columns, at most so many rows at a time."""
@@ -260,6 +261,18 @@ def _stored(path: Path, names: Collection[str], rows: int) -> Iterator[pa.Record
                 some = batch.select([*names])
                 yield from (some.slice(start, rows) for start in range(0, len(some), rows))
     pa.default_memory_pool().release_unused()
+
+
+def _whole(pieces: Iterable[pa.Array], rows: int) -> Iterator[pa.Array]:
+    """The pieces of a column, which must have as many rows as its file says."""
+    at = 0
+    for piece in pieces:
+        at += len(piece)
+        if at > rows:
+            break
+        yield piece
+    if at != rows:
+        raise pa.ArrowInvalid("a column has more or fewer rows than the file says")
 
 
 def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) -> Cells:

@@ -44,7 +44,7 @@ LARGE = 2**24
 """Numbers of a table that is held in float32, standardised: of float64 it would take 128 MB."""
 Moments: TypeAlias = tuple[list[float], list[float]]
 """The mean and the deviation of each column."""
-_Places: TypeAlias = tuple[str, Int64[np.ndarray, " some"], slice]
+_Places: TypeAlias = tuple[str, Int64[np.ndarray, " _"], slice]
 """A part, some rows of it among those of a table, and where they stand in it."""
 
 _HOUR = 3600.0  # s
@@ -73,7 +73,8 @@ def learn(
     learned = Learned()
     for treatment, column in zip(treatments, values, strict=True):
         given = column.numbers
-        known = _learn(treatment, column.names, given[train])
+        empty = treatment["form"] == "empty"
+        known = None if empty else _learn(treatment, column.names, given[train])
         if known is not None:
             learned.kept.append(treatment | known)
             learned.values.append(column)
@@ -87,8 +88,6 @@ def _learn(
     treatment: Treatment, names: Sequence[str], seen: Shaped[np.ndarray, " train"]
 ) -> Treatment | None:
     """What the training rows tell of a column; None where that is nothing."""
-    if treatment["form"] == "empty":
-        return None
     if treatment["form"] == "text":
         from everynet.data.tables.sentences import Bags  # noqa: PLC0415 -- pyarrow
 
@@ -162,17 +161,17 @@ def apply_to_parts(
     filled, stored = _Filled(part, ends[-1]), [n for n, v in enumerate(values) if v.stored]
     if filled.large:
         give_back_holes()  # what reading has left free between the columns
-    for n in stored:
-        for at, made in enumerate(_made(treatments[n], values[n]) if filled.large else (), ends[n]):
-            filled.measure(at, made)
-    for n in range(len(values)):
-        column, values[n] = values[n], Values()
-        for at, made in enumerate(() if column.stored else _made(treatments[n], column), ends[n]):
-            filled.measure(at, made)
-            begun = [0] * len(PARTS)
-            for some in _some(len(made)):
-                filled.put(at, made[some], filled.places(some, begun))
-        del column  # before the next one is applied
+        for n, (treatment, column) in enumerate(zip(treatments, values, strict=True)):
+            for at, made in enumerate(_made(treatment, column), ends[n]):
+                filled.measure(at, made)
+                del made
+            del column  # before the next one is read
+    for n, treatment in enumerate(treatments):
+        column, values[n], begun = values[n], Values(), [0] * len(PARTS)
+        for some, piece in () if column.stored else _cut(treatment, column):
+            places = filled.places(some, begun)
+            for at, made in enumerate(_made(treatment, piece), ends[n]):
+                filled.put(at, made, places)
     chosen, begun = [treatments[n] for n in stored], [0] * len(PARTS)
     at_once = min(_STRETCH, _NUMBERS // max(1, len(chosen)))
     for some, piece in file.pieces([t["name"] for t in chosen], at_once) if chosen else ():
@@ -180,6 +179,8 @@ def apply_to_parts(
         for n, column in zip(stored, gather(piece, chosen), strict=True):
             for at, made in enumerate(_made(treatments[n], column), ends[n]):
                 filled.put(at, made, places)
+    if filled.large:
+        give_back_holes()
     means, deviations = filled.moments.tolist()
     return filled.x, (means, deviations) if filled.large else None
 
@@ -202,7 +203,7 @@ class _Filled:
             self.moments[:, at] = _moments(made, np.flatnonzero(self.part == 0))
 
     def places(self, some: slice, begun: list[int]) -> list[_Places]:
-        """For each part which of some rows it has and where they go, behind those that have begun."""
+        """For each part which of some rows it has and where they go: behind so many others."""
         found = []
         for number, name in enumerate(PARTS):
             rows = np.flatnonzero(self.part[some] == number)
@@ -210,14 +211,20 @@ class _Filled:
             found.append((name, rows, slice(start, begun[number])))
         return found
 
-    def put(
-        self, at: int, made: Shaped[np.ndarray, " some"], places: Sequence[_Places]
-    ) -> None:
+    def put(self, at: int, made: Shaped[np.ndarray, " some"], places: Sequence[_Places]) -> None:
         """Fill in some rows of a column."""
         mean, deviation = self.moments[:, at]
         for name, rows, where in places:
             cells = made[rows]
             self.x[name][where, at] = (cells - mean) / deviation if self.large else cells
+
+
+def _cut(treatment: Treatment, column: Values) -> Iterator[tuple[slice, Values]]:
+    """The rows of a column some at a time, but for sentences, whose words are counted once."""
+    given = column.numbers
+    whole = [slice(0, len(given))]
+    for some in whole if treatment["form"] == "text" else _some(len(given)):
+        yield some, Values(given[some], column.names)
 
 
 def _some(rows: int) -> Iterator[slice]:

@@ -158,8 +158,9 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
         about = [f"{shown(name, 60)}: left out by drop=" for name in drop]
         about += [f"{shown(name, 60)}: makes the parts" for name in others]
         about.append(f"{shown(target, 60)}: the target, {_described(answers)}")
+    file.forget()
     part, y = _divide(answers, own)
-    answers = replace(answers, y=torch.zeros(0), rows=np.zeros(0))  # the parts have copies
+    answers = replace(answers, y=y["train"][:0], rows=answers.rows[:0].copy())  # the parts have it
     learned = forms.learn(found, values, part == 0)
     if not learned.kept:
         what = "whose values differ" if density else "that tells something of its target"
@@ -171,7 +172,6 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
             "as classes; task=regression learns the number"
         )
     values.clear()  # those that are used are let go of one by one, as they are applied
-    file.forget()
     x, moments = forms.apply_to_parts(file, learned.kept, learned.values, part)
     marks = [f"missing={mark}" for mark in missing]
     return Samples(
@@ -345,7 +345,9 @@ def _answers(file: Source, found: Treatment, values: Values, task: str) -> Answe
 
 def _no_answers(rows: int) -> Answers:
     """Of a table none of whose columns is to be learned."""
-    return Answers(torch.zeros(rows, dtype=torch.float64), (), _numbers_of(np.ones(rows, bool)), rows)
+    return Answers(
+        torch.zeros(rows, dtype=torch.float64), (), _numbers_of(np.ones(rows, bool)), rows
+    )
 
 
 def _numbers_of(marked: Bool[np.ndarray, " rows"]) -> Int[np.ndarray, " marked"]:
@@ -405,7 +407,7 @@ def _whole(classes: Sequence[str]) -> bool:
 
 def _divide(
     answers: Answers, own: OwnSplit | None
-) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " part"]]]:
+) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " _"]]]:
     """For each row of the table the place of its part in PARTS, or LEFT_OUT; and their answers."""
     found = np.zeros(len(answers.rows), np.uint8)
     if answers.classes and not own:
