@@ -163,8 +163,9 @@ class Data:
         rows = min(rows, known)
         batches: Iterator[Batch]
         if isinstance(sampler, Rows | Clips | Buckets):
-            order = torch.randperm(known, generator=numbers)[:rows].split(self.eval_batch_size)
-            batches = (sampler.at(tensors, some) for some in order)
+            kind = torch.int32 if known < 2**31 else torch.int64  # the same order, in less memory
+            order = torch.randperm(known, generator=numbers, dtype=kind)[:rows].long()
+            batches = (sampler.at(tensors, some) for some in order.split(self.eval_batch_size))
         else:
             first = int(torch.randint(known - rows + 1, (), generator=numbers))
             stretch = tuple(tensor[first : first + rows + 1] for tensor in tensors)

@@ -141,12 +141,12 @@ def _equal_rows(samples: Samples) -> list[tuple[str, str]]:
     twin, found = order[first], order[again]
     part, part_of_twin = (np.searchsorted(ends, rows, "right") for rows in (found, twin))
     several = part != part_of_twin
+    of_table = [samples.rows[part] for part in PARTS] if samples.rows and several.any() else []
 
     def name(place: int) -> str:
         number = int(np.searchsorted(ends, place, "right"))
         row = place - (int(ends[number - 1]) if number else 0)
-        rows = samples.rows.get(PARTS[number])
-        return f"row {row if rows is None else int(rows[row])} of {PARTS[number]}"
+        return f"row {int(of_table[number][row]) if of_table else row} of {PARTS[number]}"
 
     pairs = sorted(zip(found[several].tolist(), twin[several].tolist(), strict=True))
     return [(name(first), name(second)) for second, first in pairs]

@@ -8,18 +8,20 @@ scikit-learn and in tables with classes, the rows of each class with the lowest 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int64, Shaped
+from jaxtyping import Bool, Float64, Int64, Shaped, UInt8
 from torch import Tensor
 
 from everynet.system.errors import UserError
 
 PARTS = ("train", "valid", "test")
+LEFT_OUT = len(PARTS)
+"""In the place of that of a part, of a row that is in none."""
 TEST, VALID = 0.2, 0.1
 """The share of all samples for the test, and of the rest for validation."""
 GENERATED = "synthetic: each part was generated from a fixed seed of its own"
@@ -29,8 +31,9 @@ GIVEN = "train, valid and test are as they were given"
 _SHARES = {"test": "a fifth is test", "valid": "a tenth of the rest is valid"}
 FEW = 20_000
 """Rows that hashlib is fast enough for."""
+_SOME = 2**18  # rows that are looked at together, to take little memory
 P = TypeVar("P")
-Keys: TypeAlias = "Sequence[str] | Shaped[np.ndarray, ' rows']"
+Keys: TypeAlias = "Sequence[str] | range | Shaped[np.ndarray, ' rows']"
 Rows: TypeAlias = "dict[str, Int64[Tensor, ' part']]"
 
 
@@ -42,10 +45,14 @@ def place(key: str, purpose: str) -> float:
 
 def places(keys: Keys, purpose: str) -> Float64[Tensor, " rows"]:
     """The place of each key; rows by their numbers are as well given as an array."""
-    if isinstance(keys, np.ndarray) and len(keys) > FEW:
+    if isinstance(keys, np.ndarray | range) and len(keys) > FEW:
         from everynet.kernels.row_hash import hash_rows  # noqa: PLC0415 -- numba, for many rows
 
-        return torch.from_numpy(hash_rows(f"everynet {purpose} ", keys) / 2**56)
+        found = np.empty(len(keys))
+        for start in range(0, len(keys), _SOME):
+            some = slice(start, start + _SOME)
+            found[some] = hash_rows(f"everynet {purpose} ", np.asarray(keys[some])) / 2**56
+        return torch.from_numpy(found)
     return torch.tensor([place(str(key), purpose) for key in keys], dtype=torch.float64)
 
 
@@ -97,15 +104,33 @@ def stratified(
 
     `numbers` are those of the rows, where some of a table are left out.
     """
-    found = places(np.arange(len(y)) if numbers is None else numbers, purpose)
+    found = places(range(len(y)) if numbers is None else numbers, purpose)
     marked = torch.zeros(len(y), dtype=torch.bool)
-    for value in y.unique():
-        members = (y == value).nonzero()[:, 0]
-        lowest = found[members].topk(round(share * len(members)), largest=False, sorted=False)
-        marked[members[lowest.indices]] = True
+    for value in torch.cat([some.unique() for some in y.split(_SOME)]).unique():
+        member = y == value
+        own = found[member].numpy()
+        if lowest := round(share * len(own)):
+            own.partition(lowest - 1)  # in place, because they may be many
+            marked |= member & (found <= own[lowest - 1])
     if len(y) > 1 and not marked.any():
         marked[found.argmin()] = True
     return marked
+
+
+class RowsByPart(Mapping[str, Tensor]):
+    """The rows of each part, by the place in PARTS that each row of a table has: a byte a row."""
+
+    def __init__(self, part: UInt8[np.ndarray, " rows"]) -> None:
+        self.part = part
+
+    def __getitem__(self, name: str) -> Int64[Tensor, " part"]:
+        return torch.from_numpy(np.flatnonzero(self.part == PARTS.index(name)))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(PARTS)
+
+    def __len__(self) -> int:
+        return len(PARTS)
 
 
 def taken_from_train(missing: Iterable[str]) -> str:

@@ -23,10 +23,9 @@ def auc(scores: Float[Tensor, " rows"], positive: Bool[Tensor, " rows"]) -> floa
     of, other = int(positive.sum()), int((~positive).sum())
     if not of or not other:
         raise ValueError(f"positive ({of} of {of + other}) must hold both kinds to compare them")
-    _, place, count = torch.unique(scores, return_inverse=True, return_counts=True)
-    ranks = count.cumsum(0).double() - (count.double() - 1) / 2
-    total: float = ranks[place][positive].sum().item()
-    return (total - of * (of + 1) / 2) / (of * other)
+    own, others = (scores[kind].double().sort()[0] for kind in (positive, ~positive))
+    below = (torch.searchsorted(others, own, right=right).sum() for right in (False, True))
+    return sum(int(count) for count in below) / 2 / (of * other)
 
 
 def placements(
@@ -76,6 +75,8 @@ def _by_score(
     """The different scores downwards; how many positive rows and how many rows have as much."""
     if not positive.any():
         raise ValueError(f"positive (0 of {len(positive)}) must hold a row that is to be found")
-    values, place, said = torch.unique(scores.double(), return_inverse=True, return_counts=True)
-    found = torch.zeros_like(values).index_add_(0, place, positive.double())
-    return values.flip(0), found.flip(0).cumsum(0), said.double().flip(0).cumsum(0)
+    own = scores[positive].double().sort()[0]
+    values, count = scores.double().sort()[0].unique_consecutive(return_counts=True)
+    values = values.flip(0)
+    found = len(own) - torch.searchsorted(own, values)
+    return values, found.double(), count.flip(0).cumsum(0).double()

@@ -165,7 +165,7 @@ def measure(
                     continue
                 one_each = value if value.dim() or not batch else value.expand(len(batch[0]))
                 values.setdefault(name, []).append(one_each.reshape(-1))
-    return {name: torch.cat(parts) for name, parts in values.items()}
+    return {name: torch.cat(values.pop(name)) for name in [*values]}  # one by one: they are many
 
 
 def add_final(

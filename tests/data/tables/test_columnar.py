@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,7 @@ import torch
 
 from everynet.data import check, kinds, load
 from everynet.data.split import PARTS
-from everynet.data.tables import columns
+from everynet.data.tables import arrow_table, columns
 from everynet.data.tables.csv_table import read
 from everynet.system.errors import UserError
 
@@ -149,6 +150,35 @@ def test_a_large_table_is_held_in_float32_and_standardised(path, monkeypatch):
             large.splits[part][0].double(), plain.splits[part][0], rtol=1e-6, atol=1e-6
         )
         assert torch.equal(large.splits[part][1], plain.splits[part][1])
+
+
+def test_stretches_of_rows_change_no_bit(path, monkeypatch):
+    for large in (columns.LARGE, 10):
+        monkeypatch.setattr(columns, "LARGE", large)
+        whole = read(path, "label")
+        with monkeypatch.context() as patch:
+            patch.setattr(columns, "_STRETCH", 7)
+            patch.setattr(arrow_table, "_ROWS", 11)
+            some = read(path, "label")
+        assert (some.moments, some.columns, some.described) == (
+            whole.moments,
+            whole.columns,
+            whole.described,
+        )
+        for part in PARTS:
+            assert torch.equal(some.rows[part], whole.rows[part])
+            for mine, its in zip(some.parts[part], whole.parts[part], strict=True):
+                assert torch.equal(mine, its)
+
+
+def test_a_column_must_have_the_rows_that_its_file_says(tmp_path):
+    path = write(tmp_path / "a.parquet", pa.table({"a": np.arange(9.0), "y": ["x", "z", "x"] * 3}))
+    file = arrow_table.open_columnar(path)
+    for rows in (8, 10):
+        with pytest.raises(
+            UserError, match=r"a.parquet is damaged or no parquet file: a column has"
+        ):
+            replace(file, rows=rows).cells(["a"])
 
 
 NOTHING_BUT_TABLES = """

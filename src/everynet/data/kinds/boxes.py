@@ -22,7 +22,6 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float
-from matplotlib.colors import to_rgb
 from torch import Tensor
 
 from everynet.data.dataset import Batch, Spec
@@ -38,7 +37,6 @@ from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Pair, Samples, class_numbers, unknown_class
 from everynet.data.split import PARTS
-from everynet.plot.style import colour
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -133,6 +131,10 @@ class Boxes(ImageKind[Samples]):
 
     def overlay(self, answer: Mapping[str, Any], spec: Spec, origin: Origin) -> Tensor | None:
         """The image with the outline of the box, in the colour of its class."""
+        from matplotlib.colors import to_rgb  # noqa: PLC0415 -- 30 MB, to draw with
+
+        from everynet.plot.style import colour  # noqa: PLC0415 -- matplotlib
+
         image = read_colours(origin)
         if image is None or "box" not in answer:
             return None

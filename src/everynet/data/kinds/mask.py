@@ -19,7 +19,6 @@ from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Bool, Int, Shaped, UInt8
-from matplotlib.colors import to_rgb
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -41,7 +40,6 @@ from everynet.data.paths import read_bytes
 from everynet.data.report import Report
 from everynet.data.samples import Pair, Samples
 from everynet.data.split import PARTS
-from everynet.plot.style import CYCLE
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
 
@@ -262,6 +260,10 @@ def _names(path: Path, levels: Sequence[int]) -> tuple[str, ...]:
 
 def _palette(classes: int) -> list[int]:
     """The colours of classes; each round through the cycle is darker than the one before."""
+    from matplotlib.colors import to_rgb  # noqa: PLC0415 -- 30 MB, to draw with
+
+    from everynet.plot.style import CYCLE  # noqa: PLC0415 -- matplotlib
+
     shades = [
         [
             round(255 * part * 0.8 ** (number // len(CYCLE)))

@@ -30,8 +30,6 @@ from everynet.data.samples import Samples, describe, describe_like, renumber
 from everynet.data.tables import arrays, csv_table, frames
 from everynet.data.tables.cells import Faults
 from everynet.data.tables.own_split import SplitBy
-from everynet.plot import scatter
-from everynet.plot.style import png
 from everynet.system import files
 from everynet.system.errors import UserError
 from everynet.system.wording import shown
@@ -171,6 +169,9 @@ class Table(Kind[Samples]):
         files.write(path.with_suffix(".csv"), text.getvalue().encode())
         if made.shape[1] != 2:
             return [path.with_suffix(".csv")]
+        from everynet.plot import scatter  # noqa: PLC0415 -- matplotlib, to draw with
+        from everynet.plot.style import png  # noqa: PLC0415
+
         figure = scatter(made, labels=spec["features"], title=f"{len(made):,} samples")
         files.write(path.with_suffix(".png"), png(figure))
         return [path.with_suffix(".csv"), path.with_suffix(".png")]

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ from everynet.system.wording import shown
 
 _BLOCKS = (2**20, 2**26 + 2**16)
 """Bytes that are read at once, and for a row that is longer: four bytes a character at most."""
+_ROWS, _BUFFER = 2**18, 2**16
+"""Rows of a column that are read at once, and bytes of each column of a parquet file."""
 _LONG = 131_072  # bytes of a cell, which the csv module refuses if they are as many characters
 _NULLS = [word for mark in MISSING for word in {mark, mark.upper(), mark.capitalize(), "NaN"}]
 
@@ -56,7 +58,7 @@ def read_text(file: CsvFile | ArrowFile, name: str) -> list[str]:
     """The cells of one column as they are written."""
     if isinstance(file, ArrowFile):
         with _reading(file.path):
-            pieces = _columns(file.path, name)
+            pieces = (batch.column(0) for batch in _stored(file.path, [name], _ROWS))
             return ["" if c is None else str(c) for piece in pieces for c in piece.to_pylist()]
     batches = _batches(file, [name], [], _BLOCKS[0])
     return [cell for batch in batches for cell in batch[0].to_pylist()]
@@ -153,6 +155,8 @@ class ArrowFile:
     rows: int
     types: Any = field(repr=False)  # a schema of Arrow
     stored: bool = True
+    batch: Any = field(default=None, repr=False)
+    """These rows of some columns, where they are read already."""
 
     def __str__(self) -> str:
         return f"{self.path.suffix.lower()[1:]} with types"
@@ -176,7 +180,18 @@ class ArrowFile:
     def _column(self, name: str) -> Cells:
         with _reading(self.path):
             place = f"{shown(self.path)}: column {shown(name)}"
-            return typed(_columns(self.path, name), self.types.field(name).type, self.rows, place)
+            batches = _stored(self.path, [name], _ROWS) if self.batch is None else [self.batch]
+            pieces = (batch.column(name) for batch in batches)
+            whole = _whole(pieces, self.rows)
+            return typed(whole, self.types.field(name).type, self.rows, place)
+
+    def pieces(self, names: Collection[str], rows: int) -> Iterator[tuple[slice, ArrowFile]]:
+        """These columns, at most so many rows at a time."""
+        at = 0
+        with _reading(self.path):
+            for batch in _stored(self.path, names, rows):
+                yield slice(at, at + len(batch)), replace(self, rows=len(batch), batch=batch)
+                at += len(batch)
 
 
 def open_columnar(path: Path) -> ArrowFile:
@@ -233,19 +248,31 @@ def _feather_batches(reader: Any) -> Iterator[pa.RecordBatch]:  # noqa: ANN401 -
         yield from reader
 
 
-def _columns(path: Path, name: str) -> Iterator[pa.Array]:
-    """One column, piece by piece."""
+def _stored(path: Path, names: Collection[str], rows: int) -> Iterator[pa.RecordBatch]:
+    """Some columns, at most so many rows at a time."""
     if path.suffix.lower() == ".parquet":
         import pyarrow.parquet as pq  # noqa: PLC0415 -- of this format alone
 
-        with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(2**18, columns=[name]):
-                yield batch.column(0)
+        with pq.ParquetFile(path, buffer_size=_BUFFER, pre_buffer=False) as file:
+            yield from file.iter_batches(rows, columns=[*names])
     else:
         with _feather(path) as reader:
-            at = reader.schema.names.index(name)
             for batch in _feather_batches(reader):
-                yield batch.column(at)
+                some = batch.select([*names])
+                yield from (some.slice(start, rows) for start in range(0, len(some), rows))
+    pa.default_memory_pool().release_unused()
+
+
+def _whole(pieces: Iterable[pa.Array], rows: int) -> Iterator[pa.Array]:
+    """The pieces of a column, which must have as many rows as its file says."""
+    at = 0
+    for piece in pieces:
+        at += len(piece)
+        if at > rows:
+            break
+        yield piece
+    if at != rows:
+        raise pa.ArrowInvalid("a column has more or fewer rows than the file says")
 
 
 def typed(pieces: Iterable[pa.Array], of: pa.DataType, rows: int, place: str) -> Cells:

@@ -13,7 +13,7 @@ category  any other words; and a column whose type says so, whatever it holds
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -88,6 +88,10 @@ class Source(Protocol):
         """These columns; those of `words` are not made into numbers where they hold text."""
         ...
 
+    def pieces(self, names: Collection[str], rows: int) -> Iterator[tuple[slice, Source]]:
+        """These columns of a table that is stored, at most so many rows at a time."""
+        ...
+
     def places(self, rows: Sequence[int]) -> Sequence[str]:
         """How a person finds these rows: `line 7`, `row 5`."""
         ...
@@ -112,6 +116,11 @@ class Values:
         load: Callable[[], Values] | None = None,
     ) -> None:
         self._numbers, self._load, self.names = numbers, load, names
+
+    @property
+    def stored(self) -> bool:
+        """Whether they are read whenever they are asked for."""
+        return self._load is not None
 
     @property
     def numbers(self) -> Shaped[np.ndarray, " rows"]:

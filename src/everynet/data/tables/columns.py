@@ -15,12 +15,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
 from typing import Any, TypeAlias
 
 import numpy as np
-from jaxtyping import Float64, Int32, Int64, Real, Shaped
+from jaxtyping import Bool, Float64, Int32, Int64, Real, Shaped, UInt8
 
+from everynet.data.split import PARTS
+from everynet.data.tables.cells import Source
 from everynet.data.tables.cells import Treatment as Treatment  # noqa: PLC0414 -- used beside these
 from everynet.data.tables.cells import Values as Values  # noqa: PLC0414
 from everynet.data.tables.cells import gather as gather  # noqa: PLC0414
@@ -32,7 +35,8 @@ MOST_VALUES = 50
 """The commonest values of a category that are told apart."""
 RARE = 3
 """A value in fewer training rows than this is one of the others."""
-_AT_ONCE = 2**18  # rows that are treated together
+_AT_ONCE = 2**18  # rows of a column that are treated together
+_STRETCH, _NUMBERS = 2**16, 2**24  # rows of all columns, and numbers in them at most
 _FEW = 3
 """So many values of a category are named where it is described."""
 OTHER, UNSAID = "other", "missing"
@@ -40,34 +44,54 @@ LARGE = 2**24
 """Numbers of a table that is held in float32, standardised: of float64 it would take 128 MB."""
 Moments: TypeAlias = tuple[list[float], list[float]]
 """The mean and the deviation of each column."""
+_Places: TypeAlias = tuple[str, Int64[np.ndarray, " _"], slice]
+"""A part, some rows of it among those of a table, and where they stand in it."""
 
 _HOUR = 3600.0  # s
 
 # ------------------------------------------------------------------------- learned and applied
 
 
+@dataclass(frozen=True)
+class Learned:
+    """What the training rows tell of the columns of a table."""
+
+    kept: list[Treatment] = field(default_factory=list)
+    """Those that tell something, with what was learned of them."""
+    values: list[Values] = field(default_factory=list)
+    """The values of these."""
+    remarks: list[str] = field(default_factory=list)
+    """What a person should know of columns that can hardly help."""
+    described: list[str] = field(default_factory=list)
+    """A line for each column: its name, its form, what it holds, and what becomes of it."""
+
+
 def learn(
-    treatments: Sequence[Treatment], values: Sequence[Values], train: Shaped[np.ndarray, " train"]
-) -> list[Treatment]:
-    """The treatments with what the training rows tell; columns that tell nothing are left out."""
-    made = []
+    treatments: Sequence[Treatment], values: Sequence[Values], train: Bool[np.ndarray, " rows"]
+) -> Learned:
+    """What the rows marked in `train` tell; each column is read once."""
+    learned = Learned()
     for treatment, column in zip(treatments, values, strict=True):
-        known = _learn(treatment, column, train) if treatment["form"] != "empty" else None
+        given = column.numbers
+        empty = treatment["form"] == "empty"
+        known = None if empty else _learn(treatment, column.names, given[train])
         if known is not None:
-            made.append(treatment | known)
-    return made
+            learned.kept.append(treatment | known)
+            learned.values.append(column)
+        learned.remarks.extend(_remarks(treatment, given, column.names, used=known is not None))
+        learned.described.append(_describe(treatment, given, column.names, known))
+        del given  # before the next ones are read
+    return learned
 
 
 def _learn(
-    treatment: Treatment, column: Values, train: Shaped[np.ndarray, " train"]
+    treatment: Treatment, names: Sequence[str], seen: Shaped[np.ndarray, " train"]
 ) -> Treatment | None:
     """What the training rows tell of a column; None where that is nothing."""
-    seen = column.numbers[train]
     if treatment["form"] == "text":
         from everynet.data.tables.sentences import Bags  # noqa: PLC0415 -- pyarrow
 
-        bags = Bags(column.names)
-        return {"idf": bags.rarity(seen).tolist(), "missing": bool((seen < 0).any())}
+        return {"idf": Bags(names).rarity(seen).tolist(), "missing": bool((seen < 0).any())}
     if treatment["form"] != "category":
         there = seen[~np.isnan(seen)]
         if not len(there):
@@ -77,9 +101,9 @@ def _learn(
             middle = np.partition(there, len(there) // 2)[len(there) // 2]
             return {"median": float(middle), "flag": len(there) < len(seen), "time": clock}
         return {"median": float(np.median(there)), "flag": len(there) < len(seen)}
-    counts = np.bincount(seen[seen >= 0], minlength=len(column.names))
+    counts = np.bincount(seen[seen >= 0], minlength=len(names))
     common = [int(n) for n in np.argsort(-counts, kind="stable")[:MOST_VALUES]]
-    kept = sorted(column.names[n] for n in common if counts[n] >= RARE)
+    kept = sorted(names[n] for n in common if counts[n] >= RARE)
     others = int(counts.sum()) - int(sum(counts[n] for n in common if counts[n] >= RARE))
     if not kept:
         return None
@@ -121,40 +145,86 @@ def apply(
 
 
 def apply_to_parts(
+    file: Source,
     treatments: Sequence[Treatment],
     values: list[Values],
-    rows: Mapping[str, Int64[np.ndarray, " part"]],
+    part: UInt8[np.ndarray, " rows"],
 ) -> tuple[dict[str, Real[np.ndarray, "part features"]], Moments | None]:
-    """What a network is given of the rows of each part.
+    """What a network is given of the rows of each part; `part` is the place in PARTS of each row's.
 
     A large table is standardised at once and held in float32, with its means and deviations beside.
-    The values are taken out of their list, so that their memory is free when they were applied.
+    Columns that are held are taken out of their list, so that their memory is free when they were
+    applied. Those that are stored are read once more, all together and some rows at a time: the
+    first column that is filled in touches the memory of all, and needed its own beside that.
     """
-    width = sum(1 for treatment in treatments for _ in _features(treatment))
-    large = width * sum(map(len, rows.values())) > LARGE
-    if large:
+    ends = [0, *accumulate(sum(1 for _ in _features(treatment)) for treatment in treatments)]
+    filled, stored = _Filled(part, ends[-1]), [n for n, v in enumerate(values) if v.stored]
+    if filled.large:
         give_back_holes()  # what reading has left free between the columns
-    parts = {
-        part: np.empty((len(chosen), width), np.float32 if large else np.float64)
-        for part, chosen in rows.items()
-    }
-    moments = np.zeros((2, width))
-    at = 0
-    values.reverse()
-    for treatment in treatments:
-        column = values.pop()
-        for made in _made(treatment, column):
-            if large:
-                moments[:, at] = _moments(made, rows["train"])
-            for part, chosen in rows.items():
-                for some in _some(len(chosen)):
-                    cells = made[chosen[some]]
-                    parts[part][some, at] = (
-                        (cells - moments[0, at]) / moments[1, at] if large else cells
-                    )
-            at += 1
-        del made, column  # before the next ones are read
-    return parts, (moments[0].tolist(), moments[1].tolist()) if large else None
+        for n, (treatment, column) in enumerate(zip(treatments, values, strict=True)):
+            for at, made in enumerate(_made(treatment, column), ends[n]):
+                filled.measure(at, made)
+                del made
+            del column  # before the next one is read
+    for n, treatment in enumerate(treatments):
+        column, values[n], begun = values[n], Values(), [0] * len(PARTS)
+        for some, piece in () if column.stored else _cut(treatment, column):
+            places = filled.places(some, begun)
+            for at, made in enumerate(_made(treatment, piece), ends[n]):
+                filled.put(at, made, places)
+    chosen, begun = [treatments[n] for n in stored], [0] * len(PARTS)
+    at_once = min(_STRETCH, _NUMBERS // max(1, len(chosen)))
+    for some, piece in file.pieces([t["name"] for t in chosen], at_once) if chosen else ():
+        places = filled.places(some, begun)
+        for n, column in zip(stored, gather(piece, chosen), strict=True):
+            for at, made in enumerate(_made(treatments[n], column), ends[n]):
+                filled.put(at, made, places)
+    if filled.large:
+        give_back_holes()
+    means, deviations = filled.moments.tolist()
+    return filled.x, (means, deviations) if filled.large else None
+
+
+class _Filled:
+    """The features of each part, which are filled in some rows of a column at a time."""
+
+    def __init__(self, part: UInt8[np.ndarray, " rows"], width: int) -> None:
+        sizes = np.bincount(part, minlength=len(PARTS))[: len(PARTS)].tolist()
+        self.part, self.large = part, width * sum(sizes) > LARGE
+        kind = np.float32 if self.large else np.float64
+        self.x = {
+            name: np.empty((size, width), kind) for name, size in zip(PARTS, sizes, strict=True)
+        }
+        self.moments = np.zeros((2, width))
+
+    def measure(self, at: int, made: Shaped[np.ndarray, " rows"]) -> None:
+        """Learn the moments of a column of a large table."""
+        if self.large:
+            self.moments[:, at] = _moments(made, np.flatnonzero(self.part == 0))
+
+    def places(self, some: slice, begun: list[int]) -> list[_Places]:
+        """For each part which of some rows it has and where they go: behind so many others."""
+        found = []
+        for number, name in enumerate(PARTS):
+            rows = np.flatnonzero(self.part[some] == number)
+            start, begun[number] = begun[number], begun[number] + len(rows)
+            found.append((name, rows, slice(start, begun[number])))
+        return found
+
+    def put(self, at: int, made: Shaped[np.ndarray, " some"], places: Sequence[_Places]) -> None:
+        """Fill in some rows of a column."""
+        mean, deviation = self.moments[:, at]
+        for name, rows, where in places:
+            cells = made[rows]
+            self.x[name][where, at] = (cells - mean) / deviation if self.large else cells
+
+
+def _cut(treatment: Treatment, column: Values) -> Iterator[tuple[slice, Values]]:
+    """The rows of a column some at a time, but for sentences, whose words are counted once."""
+    given = column.numbers
+    whole = [slice(0, len(given))]
+    for some in whole if treatment["form"] == "text" else _some(len(given)):
+        yield some, Values(given[some], column.names)
 
 
 def _some(rows: int) -> Iterator[slice]:
@@ -176,6 +246,7 @@ def _moments(
 
 
 def _made(treatment: Treatment, column: Values) -> Iterator[Shaped[np.ndarray, " rows"]]:
+    """The columns that a network is given of one."""
     given = column.numbers
     if treatment["form"] == "category":
         place = {value: number for number, value in enumerate(treatment["values"])}
@@ -220,56 +291,55 @@ def plain(names: Sequence[str]) -> list[Treatment]:
     ]
 
 
-def remarks(
-    treatments: Sequence[Treatment],
-    kept: Sequence[Treatment],
-    values: Sequence[Values],
-) -> list[str]:
-    """What a person should know of columns that can hardly help."""
-    used = {treatment["name"] for treatment in kept}
-    said = []
-    for treatment, column in zip(treatments, values, strict=True):
-        name, form, rows = shown(treatment["name"]), treatment["form"], len(column.numbers)
-        if form == "empty":
-            said.append(f"column {name} is empty and is left out")
-        elif treatment["name"] not in used:
-            known = f"no value of its {len(column.names):,} is in {RARE} training rows"
-            said.append(f"column {name} is left out: {known}")
-        elif form == "text":
-            said.append(
-                f"column {name} is of sentences, which are learned as counts of their words; "
-                f"drop={name} leaves it out"
-            )
-        elif rows and _is_same(column.numbers):
-            said.append(f"column {name} is the same in every row and tells nothing")
-        elif form == "number" and _is_numbered(column.numbers):
-            said.append(
-                f"column {name} is another whole number in every row, as a number of the row is; "
-                f"drop={name} leaves it out"
-            )
-        if "sign" in treatment:
-            said.append(f"column {name} is of numbers with {treatment['sign']}, which is left away")
-    return said
-
-
-def describe(
-    treatments: Sequence[Treatment], kept: Sequence[Treatment], values: Sequence[Values]
-) -> list[str]:
-    """A line for each column: its name, its form, what it holds, and what becomes of it."""
-    learned = {treatment["name"]: treatment for treatment in kept}
-    lines = []
-    for treatment, column in zip(treatments, values, strict=True):
-        given, form = column.numbers, treatment["form"]
-        coded = form in ("category", "text")
-        share = np.count_nonzero(given < 0 if coded else np.isnan(given)) / max(1, len(given))
-        holds = _commonest(given, column.names) if coded else _range(given, form)
-        sign = f" with {treatment['sign']}" if "sign" in treatment else ""
-        made = learned.get(treatment["name"])
-        lines.append(
-            f"{shown(treatment['name'], 60)}: {form}{sign}, {holds}{_per_cent(share)} missing; "
-            + (_becomes(made) if made else "left out, because it tells nothing")
+def _remarks(
+    treatment: Treatment,
+    given: Shaped[np.ndarray, " rows"],
+    names: Sequence[str],
+    *,
+    used: bool,
+) -> Iterator[str]:
+    """What a person should know of a column that can hardly help."""
+    name, form = shown(treatment["name"]), treatment["form"]
+    if form == "empty":
+        yield f"column {name} is empty and is left out"
+    elif not used:
+        known = f"no value of its {len(names):,} is in {RARE} training rows"
+        yield f"column {name} is left out: {known}"
+    elif form == "text":
+        yield (
+            f"column {name} is of sentences, which are learned as counts of their words; "
+            f"drop={name} leaves it out"
         )
-    return lines
+    elif len(given) and _is_same(given):
+        yield f"column {name} is the same in every row and tells nothing"
+    elif form == "number" and _is_numbered(given):
+        yield (
+            f"column {name} is another whole number in every row, as a number of the row is; "
+            f"drop={name} leaves it out"
+        )
+    if "sign" in treatment:
+        yield f"column {name} is of numbers with {treatment['sign']}, which is left away"
+
+
+def _describe(
+    treatment: Treatment,
+    given: Shaped[np.ndarray, " rows"],
+    names: Sequence[str],
+    known: Treatment | None,
+) -> str:
+    """A line for a column: its name, its form, what it holds, and what becomes of it."""
+    form = treatment["form"]
+    coded = form in ("category", "text")
+    share = np.count_nonzero(given < 0 if coded else np.isnan(given)) / max(1, len(given))
+    holds = _commonest(given, names) if coded else _range(given, form)
+    sign = f" with {treatment['sign']}" if "sign" in treatment else ""
+    becomes = "left out, because it tells nothing"
+    if known is not None:
+        becomes = _becomes(treatment | known)
+    return (
+        f"{shown(treatment['name'], 60)}: {form}{sign}, {holds}{_per_cent(share)} missing; "
+        + becomes
+    )
 
 
 def _per_cent(share: float) -> str:

@@ -82,6 +82,10 @@ class CsvFile:
             known.update(read_csv(self, new, words))
         return {name: known[name] for name in names}
 
+    def pieces(self, names: Collection[str], rows: int) -> Iterator[tuple[slice, CsvFile]]:
+        """Nothing: what was read is held as long as it is needed."""
+        yield from ()
+
     def forget(self) -> None:
         """Let go of the columns that were read."""
         self._known.clear()

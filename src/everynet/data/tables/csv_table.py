@@ -17,16 +17,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int64, Shaped
+from jaxtyping import Bool, Float64, Int, Shaped, UInt8
 from torch import Tensor
 
 from everynet.data.dataset import Spec
 from everynet.data.samples import Samples
 from everynet.data.split import (
     ALL_OF_IT,
+    LEFT_OUT,
+    PARTS,
     TEST,
     VALID,
     OwnSplit,
+    RowsByPart,
     all_parts,
     rows_by_hash,
     stratified,
@@ -49,11 +52,10 @@ TASKS = ("classification", "regression")
 DENSITY = "density"
 """The task of recipes that learn how rows are distributed; a person never sets it."""
 _ID = re.compile(r"(^|[^A-Za-z])(?i:id)$|[a-z]I[Dd]$")
-_SPLITS = {
-    "classification": "of each class, by hash of the row number, a fifth is test and a tenth of "
-    "the rest is valid",
-    "regression": "by hash of the row number, a fifth is test and a tenth of the rest is valid",
-}
+_SPLITS = (
+    "by hash of the row number, a fifth is test and a tenth of the rest is valid",
+    "of each class, by hash of the row number, a fifth is test and a tenth of the rest is valid",
+)
 
 
 def open_table(path: Path) -> CsvFile | ArrowFile:
@@ -82,9 +84,10 @@ def read(
     file = open_table(path)
     if like:
         return _read_like(like, file, target)
-    if task == DENSITY:
-        return _read_rows(file, drop, missing)
-    return make_samples(file, target, task, drop, missing, by)
+    rows_alone = task == DENSITY
+    return make_samples(
+        file, "" if rows_alone else target, task, drop, missing, None if rows_alone else by
+    )
 
 
 def choose_parts(  # noqa: PLR0917 -- the options of a table
@@ -127,51 +130,65 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
     by: SplitBy | None = None,
     made: OwnSplit | None = None,
 ) -> Samples:
-    """The samples of a table that was opened; `made` are the parts that the caller made, if any."""
-    names, own = choose_parts(file, target, drop, missing, by, made)
+    """The samples of a table that was opened; `made` are the parts that the caller made, if any.
+
+    With the task density, and without a target, rows alone are described.
+    """
+    density, given = task == DENSITY and not target, task
+    names, own = [name for name in file.header if name not in set(drop)], made
+    if not density:
+        names, own = choose_parts(file, target, drop, missing, by, made)
     found = forms.survey(file, names, missing)
     values = forms.gather(file, found)
-    path, parts_by = file.path, [name for name in file.header if name not in {*names, *drop}]
-    if task and task not in TASKS:
+    if task not in ("", *TASKS) and not density:
         raise UserError(f"task ({shown(task)}) must be empty, {' or '.join(TASKS)}")
-    if not len(values[-1].numbers):
-        raise UserError(f"{shown(path)} must have rows below its header")
-    answers = _answers(file, found.pop(), values.pop(), task)
-    if not answers.classes and bool((answers.y == answers.y[0]).all()):
-        raise UserError(
-            f"{shown(path)}: column {shown(target)} is {answers.y[0].item():g} in every row, so "
-            "that nothing can be learned of it; name another target"
-        )
-    guessed = not task
-    task = "classification" if answers.classes else "regression"
-    which = _own_parts(own, answers) if own else _parts(answers, task)
-    kept, used = _learn(found, values, answers.rows[which["train"]])
-    if not kept:
-        raise UserError(f"{shown(path)} must have a column that tells something of its target")
-    remarks = [*forms.remarks(found, kept, values), *answers.remarks]
-    described = forms.describe(found, kept, values)
-    described += [f"{shown(name, 60)}: left out by drop=" for name in drop]
-    described += [f"{shown(name, 60)}: makes the parts" for name in parts_by]
-    described.append(f"{shown(target, 60)}: the target, {_described(answers)}")
-    values.clear()  # those that are used are let go of one by one, as they are applied
+    if not values or not len(values[-1].numbers):
+        raise UserError(f"{shown(file.path)} must have rows below its header")
+    if density:
+        answers, about = _no_answers(len(values[-1].numbers)), []
+    else:
+        answers = _answers(file, found.pop(), values.pop(), task)
+        if not answers.classes and bool((answers.y == answers.y[0]).all()):
+            raise UserError(
+                f"{shown(file.path)}: column {shown(target)} is {answers.y[0].item():g} in every "
+                "row, so that nothing can be learned of it; name another target"
+            )
+        task = "classification" if answers.classes else "regression"
+        others = [name for name in file.header if name not in {*names, *drop}]
+        about = [f"{shown(name, 60)}: left out by drop=" for name in drop]
+        about += [f"{shown(name, 60)}: makes the parts" for name in others]
+        about.append(f"{shown(target, 60)}: the target, {_described(answers)}")
     file.forget()
-    if guessed and _whole(answers.classes):
+    part, y = _divide(answers, own)
+    answers = replace(answers, y=y["train"][:0], rows=answers.rows[:0].copy())  # the parts have it
+    learned = forms.learn(found, values, part == 0)
+    if not learned.kept:
+        what = "whose values differ" if density else "that tells something of its target"
+        raise UserError(f"{shown(file.path)} must have a column {what}")
+    remarks = [*learned.remarks, *answers.remarks]
+    if not given and _whole(answers.classes):
         remarks.append(
             f"target {shown(target)} is of {len(answers.classes)} whole numbers, which are learned "
             "as classes; task=regression learns the number"
         )
-    return _samples(
-        file,
-        found,
-        kept,
-        used,
-        answers,
-        which,
+    values.clear()  # those that are used are let go of one by one, as they are applied
+    x, moments = forms.apply_to_parts(file, learned.kept, learned.values, part)
+    marks = [f"missing={mark}" for mark in missing]
+    return Samples(
+        name=shown(file.path),
+        parts={name: (torch.from_numpy(x[name]), y[name]) for name in PARTS},
+        digest=_digest(file, target, task, [*drop, *marks, *([str(by)] if by else [])]),
+        split=own.sentence if own else _SPLITS[bool(answers.classes)],
+        classes=answers.classes,
+        features=tuple(forms.features(learned.kept)),
         task=task,
-        split=own.sentence if own else _SPLITS[task],
-        digest=_digest(file, target, task, [*drop, *_marked(missing), *([str(by)] if by else [])]),
-        remarks=remarks,
-        described=described,
+        rows=RowsByPart(part),
+        columns=tuple(learned.kept),
+        moments=moments,
+        facts={"written": str(file), "columns": forms.count_forms(found)},
+        remarks=tuple(remarks),
+        described=(*learned.described, *about),
+        advice="add rows, or learn a number with task=regression",
     )
 
 
@@ -179,81 +196,6 @@ def _described(answers: Answers) -> str:
     if answers.classes:
         return f"one of {len(answers.classes):,} classes"
     return f"a number, {answers.y.min().item():.6g} to {answers.y.max().item():.6g}"
-
-
-def _learn(
-    found: Sequence[Treatment], values: Sequence[Values], train: Tensor
-) -> tuple[list[Treatment], list[Values]]:
-    """The columns that tell something, with what was learned of them, and their values."""
-    kept = forms.learn(found, values, train.numpy())
-    names = {treatment["name"] for treatment in kept}
-    return kept, [v for t, v in zip(found, values, strict=True) if t["name"] in names]
-
-
-def _samples(  # noqa: PLR0917 -- all that is known of a table
-    file: Source,
-    found: Sequence[Treatment],
-    kept: list[Treatment],
-    values: list[Values],
-    answers: Answers,
-    which: dict[str, Tensor],
-    *,
-    task: str,
-    split: str,
-    digest: str,
-    remarks: Sequence[str],
-    described: Sequence[str],
-) -> Samples:
-    """The features and answers of each part of a table."""
-    whole = len(answers.rows) == int(answers.rows[-1]) + 1  # else some rows have no target
-    rows = which if whole else {part: answers.rows[chosen] for part, chosen in which.items()}
-    x, moments = forms.apply_to_parts(kept, values, {p: r.numpy() for p, r in rows.items()})
-    return Samples(
-        name=shown(file.path),
-        parts={
-            part: (torch.from_numpy(x[part]), answers.y[chosen]) for part, chosen in which.items()
-        },
-        digest=digest,
-        split=split,
-        classes=answers.classes,
-        features=tuple(forms.features(kept)),
-        task=task,
-        rows=rows,
-        columns=tuple(kept),
-        moments=moments,
-        facts={"written": str(file), "columns": forms.count_forms(found)},
-        remarks=tuple(remarks),
-        described=tuple(described),
-        advice="add rows, or learn a number with task=regression",
-    )
-
-
-def _read_rows(file: Source, drop: Sequence[str], missing: Sequence[str]) -> Samples:
-    """The rows of a table none of whose columns is to be learned."""
-    names = [name for name in file.header if name not in set(drop)]
-    found = forms.survey(file, names, missing)
-    values = forms.gather(file, found)
-    if not values or not len(values[0].numbers):
-        raise UserError(f"{shown(file.path)} must have rows below its header")
-    rows = torch.arange(len(values[0].numbers))
-    answers = Answers(torch.zeros(len(rows), dtype=torch.float64), (), rows)
-    which = _parts(answers, "regression")
-    kept, used = _learn(found, values, which["train"])
-    if not kept:
-        raise UserError(f"{shown(file.path)} must have a column whose values differ")
-    return _samples(
-        file,
-        found,
-        kept,
-        used,
-        answers,
-        which,
-        task=DENSITY,
-        split=_SPLITS["regression"],
-        digest=_digest(file, "", DENSITY, [*drop, *_marked(missing)]),
-        remarks=forms.remarks(found, kept, values),
-        described=forms.describe(found, kept, values),
-    )
 
 
 def features_like(
@@ -360,8 +302,10 @@ class Answers:
 
     y: Shaped[Tensor, " there"]
     classes: tuple[str, ...]
-    rows: Int64[Tensor, " there"]
+    rows: Int[np.ndarray, " there"]
     """The rows of the table that have a target."""
+    table: int
+    """How many rows the table has."""
     remarks: tuple[str, ...] = ()
 
 
@@ -375,12 +319,12 @@ def _answers(file: Source, found: Treatment, values: Values, task: str) -> Answe
         raise UserError(
             f"{place} is empty in every row, and it is to be learned; name another target"
         )
-    rows, remarks = np.flatnonzero(~missing), []
-    if len(rows) < len(given):
+    (table,), rows, remarks = given.shape, _numbers_of(~missing), []
+    if len(rows) < table:
         (first,) = file.places([int(missing.argmax())])
-        count = len(given) - len(rows)
+        count = table - len(rows)
         remarks.append(
-            f"{count:,} {'row' if count == 1 else 'rows'} of {len(given):,} without a target "
+            f"{count:,} {'row' if count == 1 else 'rows'} of {table:,} without a target "
             f"{'is' if count == 1 else 'are'} left out, the first {first}"
         )
         given = given[rows]
@@ -396,7 +340,20 @@ def _answers(file: Source, found: Treatment, values: Values, task: str) -> Answe
         y, classes = _ranked(order)[given], tuple(shown(values.names[code]) for code in order)
     else:
         y, classes = _numbers(file, found, place, given, task)
-    return Answers(y, classes, torch.from_numpy(rows), tuple(remarks))
+    return Answers(y, classes, rows, table, tuple(remarks))
+
+
+def _no_answers(rows: int) -> Answers:
+    """Of a table none of whose columns is to be learned."""
+    return Answers(
+        torch.zeros(rows, dtype=torch.float64), (), _numbers_of(np.ones(rows, bool)), rows
+    )
+
+
+def _numbers_of(marked: Bool[np.ndarray, " rows"]) -> Int[np.ndarray, " marked"]:
+    """The numbers of these rows, in 32 bits if they fit."""
+    numbers = np.flatnonzero(marked)
+    return numbers.astype(np.int32) if len(marked) < 2**31 else numbers
 
 
 def _numbers(
@@ -448,30 +405,36 @@ def _whole(classes: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------- the parts
 
 
+def _divide(
+    answers: Answers, own: OwnSplit | None
+) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " _"]]]:
+    """For each row of the table the place of its part in PARTS, or LEFT_OUT; and their answers."""
+    found = np.zeros(len(answers.rows), np.uint8)
+    if answers.classes and not own:
+        test = stratified(answers.y, TEST, "test", answers.rows)
+        found[test.numpy()] = PARTS.index("test")
+        found[~test.numpy()] = stratified(answers.y[~test], VALID, "valid").numpy()
+    else:
+        which = _own_parts(own, answers) if own else rows_by_hash(answers.rows)
+        for number, name in enumerate(PARTS):
+            found[which[name].numpy()] = number
+        del which  # of a large table they take much memory
+    y = {name: answers.y[torch.from_numpy(found == n)] for n, name in enumerate(PARTS)}
+    if len(found) == answers.table:
+        return found, y
+    part = np.full(answers.table, LEFT_OUT, np.uint8)
+    part[answers.rows] = found
+    return part, y
+
+
 def _own_parts(own: OwnSplit, answers: Answers) -> dict[str, Tensor]:
     """The places among the rows with a target of each part that the user made, or that is taken."""
-    count = 1 + max(int(rows.max()) for rows in (answers.rows, *own.rows.values()) if len(rows))
-    place = torch.full((count,), -1)
-    place[answers.rows] = torch.arange(len(answers.rows))
+    place = torch.full((answers.table,), -1)
+    place[torch.from_numpy(answers.rows)] = torch.arange(len(answers.rows))
     rows = {part: found[found >= 0] for part, its in own.rows.items() if len(found := place[its])}
     groups = [own.groups[row] for row in answers.rows.tolist()] if own.groups else ()
     there = replace(own, rows={**own.rows, **rows}, groups=groups)
     return there.complete(answers.y if answers.classes else None)
-
-
-def _parts(answers: Answers, task: str) -> dict[str, Tensor]:
-    """The places of each part among the rows that have a target."""
-    numbers, y = answers.rows.numpy(), answers.y
-    if task == "regression":
-        return rows_by_hash(numbers)
-    test = stratified(y, TEST, "test", numbers)
-    rest = (~test).nonzero()[:, 0]
-    valid = stratified(y[rest], VALID, "valid")
-    return {"train": rest[~valid], "valid": rest[valid], "test": test.nonzero()[:, 0]}
-
-
-def _marked(missing: Sequence[str]) -> list[str]:
-    return [f"missing={mark}" for mark in missing]
 
 
 def _digest(file: Source, target: str, task: str, drop: Sequence[str]) -> str:

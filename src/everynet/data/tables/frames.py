@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +48,7 @@ class Held:
     """What an error message calls it."""
     table: Columns
     digest: str = ""
-    stored: bool = False
+    stored: bool = True
 
     def __str__(self) -> str:
         return "in memory"
@@ -62,6 +61,13 @@ class Held:
         """These columns, each by its type; those of objects as words."""
         place = dict(zip(self.table.names, self.table.cells, strict=True))
         return {n: _cells(place[n], n in self.table.categories) for n in names}
+
+    def pieces(self, names: Collection[str], rows: int) -> Iterator[tuple[slice, Held]]:
+        """The table, at most so many rows at a time."""
+        for start in range(0, len(self.table), rows):
+            some = slice(start, start + rows)
+            cells = tuple(column[some] for column in self.table.cells)
+            yield some, replace(self, table=replace(self.table, cells=cells))
 
     def forget(self) -> None:
         """Nothing is held beside the table itself."""
@@ -84,8 +90,12 @@ def _cells(column: Array, category: bool) -> Cells:
         numbers = np.where(np.isnat(column), math.nan, column.astype(np.int64).astype(np.float64))
         return Cells(numbers, form="date", spelled=lambda: _cells(column.astype(object), False))
     whole = column.dtype.kind in "biu"
-    spelled = partial(_cells, np.array(_spelled(column), object), False)
-    return Cells(column.astype(np.float64), form="number", whole=whole, spelled=spelled)
+    return Cells(
+        column.astype(np.float64),
+        form="number",
+        whole=whole,
+        spelled=lambda: _cells(np.array(_spelled(column), object), False),
+    )
 
 
 def _spelled(column: Array) -> list[str]:
