@@ -1,4 +1,4 @@
-"""What recipes share that learn a column of a table, or two classes by their probability."""
+"""What recipes share that read a table, learn a column of it, or two classes by a probability."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from everynet.system.errors import UserError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tabular(Recipe):
-    """A recipe that learns a column of a table from the others."""
+class Columns(Recipe):
+    """A recipe that reads a table: which columns it has, and which rows are for what."""
 
     target: str = ""
-    """The column of a table that is to be learned."""
+    """The column of a table that is to be learned; one that is not learned from where none is."""
     drop: tuple[str, ...] = later(())
     """Columns of a table that are left out."""
     missing: tuple[str, ...] = later(())
@@ -27,14 +27,20 @@ class Tabular(Recipe):
     """A date: rows of a table before it are train and valid, later ones test; see time."""
     time: str = later("")
     """The column that until is compared with; empty: the one column of dates."""
-    baselines: bool = later(True, learns=False)
-    """Of a table: simple models of scikit-learn beside it, which change nothing that it learns."""
 
     @property
     def columns(self) -> dict[str, Any]:
         """What `load` is told of the columns of a table."""
         names = ("target", "drop", "missing", "split", "group", "until", "time")
         return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tabular(Columns):
+    """A recipe that learns a column of a table from the others."""
+
+    baselines: bool = later(True, learns=False)
+    """Of a table: simple models of scikit-learn beside it, which change nothing that it learns."""
 
     def tiny(self) -> Self:
         return replace(super().tiny(), baselines=False)

@@ -235,6 +235,7 @@ def test_arrays_in_files_and_images_have_no_such_columns(tmp_path):
     [
         *(("bayesian-regression", "x"), ("least-squares", "x"), ("logistic", "y")),
         *(("perceptron", "y"), ("softmax-regression", "y"), ("svm", "y")),
+        *(("factor-analysis", ""), ("ica", "y"), ("mixture", ""), ("pca", "y")),
     ],
 )
 def test_every_recipe_of_tables_reads_such_columns(tmp_path, name, target):

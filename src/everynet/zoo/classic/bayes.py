@@ -336,7 +336,7 @@ class Coin(Fitting[BetaBernoulli]):
 
     def dataset(self) -> Data:
         if self.data:
-            return as_flips(load_rows(self.data, "", varying=False))
+            return as_flips(load_rows(self.data, varying=False))
         draw = seeded(self.seed, 1)
         splits = {
             part: ((torch.rand(count, 1, generator=draw) < self.bias).double(), torch.zeros(count))

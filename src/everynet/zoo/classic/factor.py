@@ -39,6 +39,7 @@ from everynet.nn.estimator import Array, Caller, Learned, check_learned, inputs,
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Columns
 from everynet.system.errors import UserError
 from everynet.zoo.classic.pictures.factors import loadings
 from everynet.zoo.classic.rows import covariance, load_rows, require_components, require_varying
@@ -213,7 +214,7 @@ class FactorAnalysis(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
 
 @dataclass(frozen=True, kw_only=True)
-class CommonFactors(Fitting[FactorAnalysis]):
+class CommonFactors(Columns, Fitting[FactorAnalysis]):
     """Explain how the columns of a table vary together by a few factors."""
 
     takes: ClassVar[tuple[str, ...]] = ("table",)
@@ -229,8 +230,6 @@ class CommonFactors(Fitting[FactorAnalysis]):
 
     data: str = "wine"
     """A known table or a csv file."""
-    target: str = ""
-    """A column of the csv file that is left out, such as a class."""
     components: int = 3
     """Factors."""
 
@@ -239,7 +238,7 @@ class CommonFactors(Fitting[FactorAnalysis]):
         self.at_least(1, "components")
 
     def dataset(self) -> Data:
-        return load_rows(self.data, self.target)
+        return load_rows(self.data, self.columns)
 
     def model(self, data: Data) -> FactorAnalysis:
         return FactorAnalysis(self.components)

@@ -42,6 +42,7 @@ from everynet.data.dataset import Batch, Data, History, Spec
 from everynet.nn.estimator import Array, Caller, Learned, check_learned, inputs, unsupervised
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Columns
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator as seeded
 from everynet.zoo.classic.pictures.factors import signals
@@ -193,7 +194,7 @@ PERIODS = (83.0, 57.0, 131.0)  # time steps of the sine, the square and the sawt
 
 
 @dataclass(frozen=True, kw_only=True)
-class Unmixing(Fitting[FastICA]):
+class Unmixing(Columns, Fitting[FastICA]):
     """Separate signals that were recorded mixed."""
 
     takes: ClassVar[tuple[str, ...]] = ("table",)
@@ -208,8 +209,6 @@ class Unmixing(Fitting[FastICA]):
 
     data: str = ""
     """A known table, or a csv file whose columns were recorded; empty is three mixed signals."""
-    target: str = ""
-    """A column of the csv file that is left out, such as a class."""
     components: int = 3
     """Sources."""
     length: int = 4000
@@ -227,7 +226,7 @@ class Unmixing(Fitting[FastICA]):
 
     def dataset(self) -> Data:
         if self.data:
-            return load_rows(self.data, self.target)
+            return load_rows(self.data, self.columns)
         draw = seeded(self.seed, 1)
         s = three_signals(self.length, self.noise, draw)
         a = mixing_matrix(3, draw)

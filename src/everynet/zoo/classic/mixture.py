@@ -42,6 +42,7 @@ from everynet.nn.estimator import Array, Caller, Learned, check_learned, inputs,
 from everynet.plot.film import Film
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Columns
 from everynet.system.errors import UserError
 from everynet.system.seeds import mix
 from everynet.zoo.classic.pictures.density import ellipse_frames, steps_of_em
@@ -349,7 +350,7 @@ RATE = 4.0  # frames of a film a second
 
 
 @dataclass(frozen=True, kw_only=True)
-class Clusters(Fitting[GaussianMixture]):
+class Clusters(Columns, Fitting[GaussianMixture]):
     """Describe the rows of a table by a few Gaussians, without a look at their classes."""
 
     takes: ClassVar[tuple[str, ...]] = ("table",)
@@ -364,8 +365,6 @@ class Clusters(Fitting[GaussianMixture]):
 
     data: str = "iris"
     """A known table or a csv file."""
-    target: str = ""
-    """A column of the csv file that is left out, such as a class to compare components with."""
     components: int = 3
     """Gaussians."""
     starts: int = 10
@@ -379,7 +378,7 @@ class Clusters(Fitting[GaussianMixture]):
         self.at_least(0, "reg_covar")
 
     def dataset(self) -> Data:
-        return load_rows(self.data, self.target)
+        return load_rows(self.data, self.columns)
 
     def model(self, data: Data) -> GaussianMixture:
         return self._mixture(self.components, self.starts)

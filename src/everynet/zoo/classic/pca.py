@@ -49,6 +49,7 @@ from everynet.plot.images import filters, image_grid
 from everynet.plot.matrix import heatmap
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Fitting
+from everynet.recipes.tabular import Columns
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
 from everynet.zoo.classic.pictures.components import code_plane
@@ -324,7 +325,7 @@ def mean_log_likelihood(
 
 
 @dataclass(frozen=True, kw_only=True)
-class LinearCodes(Fitting[ProbabilisticPCA]):
+class LinearCodes(Columns, Fitting[ProbabilisticPCA]):
     """Describe samples by few numbers, from which they are reconstructed, and draw new ones."""
 
     meanings: ClassVar[Mapping[str, str]] = {
@@ -336,8 +337,6 @@ class LinearCodes(Fitting[ProbabilisticPCA]):
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder of images for each class."""
-    target: str = ""
-    """The column of a csv file that is no feature; it colours pictures and is not learned."""
     components: int = 16
     """How many numbers the code has."""
     solver: str = "auto"
@@ -349,7 +348,7 @@ class LinearCodes(Fitting[ProbabilisticPCA]):
         self.one_of("solver", SOLVERS)
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         return replace(data, spec={**data.spec, "task": "density"})  # targets are not learned
 
     def model(self, data: Data) -> ProbabilisticPCA:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -17,14 +19,16 @@ from everynet.data.tables.csv_table import DENSITY
 from everynet.system.errors import UserError
 
 
-def load_rows(data: str, target: str, *, varying: bool = True) -> Data:
+def load_rows(
+    data: str, columns: Mapping[str, Any] = MappingProxyType({}), *, varying: bool = True
+) -> Data:
     """A known table or the user's own; a column that is named the target is not learned from.
 
     Unless it says otherwise no column may be the same in every row.
     """
     written = is_own(data) and data.lower().endswith(TEXT)
-    task = DENSITY if written and not target else ""
-    found = load(data, kind="table", batch_size=1, target=target, task=task)
+    task = DENSITY if written and not columns.get("target") else ""
+    found = load(data, kind="table", batch_size=1, task=task, **columns)
     if varying:
         require_varying(found.whole[0], found.spec["features"])
     return replace(found, spec={**found.spec, "task": DENSITY})
