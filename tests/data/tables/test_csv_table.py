@@ -378,7 +378,7 @@ def test_the_task_of_whole_numbers_can_be_said(tmp_path):
         ([f"w{i}" for i in range(60)], {}, "60 different words in 60 rows, too many to be classes"),
         ("xy", {"drop": ("b",)}, "has no column b"),
         ("xy", {"drop": ("n",)}, r"drop \(n\) must not name the target"),
-        ("xy", {"drop": ("a",)}, "must have columns besides its target n"),
+        ("xy", {"drop": ("a",)}, "must have a column besides its target n"),
         (["", "?"], {}, "column n is empty in every row, and it is to be learned; name another"),
     ],
 )

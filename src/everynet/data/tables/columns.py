@@ -174,9 +174,9 @@ def apply_to_parts(
                 filled.put(at, made, places)
     chosen, begun = [treatments[n] for n in stored], [0] * len(PARTS)
     at_once = min(_STRETCH, _NUMBERS // max(1, len(chosen)))
-    for some, piece in file.pieces([t["name"] for t in chosen], at_once) if chosen else ():
+    for some, stretch in file.pieces([t["name"] for t in chosen], at_once) if chosen else ():
         places = filled.places(some, begun)
-        for n, column in zip(stored, gather(piece, chosen), strict=True):
+        for n, column in zip(stored, gather(stretch, chosen), strict=True):
             for at, made in enumerate(_made(treatments[n], column), ends[n]):
                 filled.put(at, made, places)
     if filled.large:

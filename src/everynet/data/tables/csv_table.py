@@ -84,15 +84,12 @@ def read(
     file = open_table(path)
     if like:
         return _read_like(like, file, target)
-    rows_alone = task == DENSITY
-    return make_samples(
-        file, "" if rows_alone else target, task, drop, missing, None if rows_alone else by
-    )
+    return make_samples(file, "" if task == DENSITY else target, task, drop, missing, by)
 
 
 def choose_parts(  # noqa: PLR0917 -- the options of a table
     file: Source,
-    target: str,
+    target: str | None,
     drop: Sequence[str],
     missing: Sequence[str],
     by: SplitBy | None,
@@ -108,17 +105,18 @@ def choose_parts(  # noqa: PLR0917 -- the options of a table
         (values,) = forms.gather(file, [form])
         return form, values
 
-    own, name = own_split(file, look, by, target, made)
+    own, name = own_split(file, look, by, target or "", made)
     return choose_columns(file, target, [*drop, name]), own
 
 
-def choose_columns(file: Source, target: str, drop: Sequence[str]) -> list[str]:
-    """The names of the columns that are learned from, and last that of the target."""
+def choose_columns(file: Source, target: str | None, drop: Sequence[str]) -> list[str]:
+    """The names of the columns that are learned from, and last that of the target if any."""
     check_names(file, target, drop)
     names = [name for name in file.header if name != target and name not in set(drop)]
     if not names:
-        raise UserError(f"{shown(file.path)} must have columns besides its target {shown(target)}")
-    return [*names, target]
+        besides = "that is left" if target is None else f"besides its target {shown(target)}"
+        raise UserError(f"{shown(file.path)} must have a column {besides}")
+    return [*names, *([] if target is None else [target])]
 
 
 def make_samples(  # noqa: PLR0917 -- the options of a table
@@ -135,9 +133,7 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
     With the task density, and without a target, rows alone are described.
     """
     density, given = task == DENSITY and not target, task
-    names, own = [name for name in file.header if name not in set(drop)], made
-    if not density:
-        names, own = choose_parts(file, target, drop, missing, by, made)
+    names, own = choose_parts(file, None if density else target, drop, missing, by, made)
     found = forms.survey(file, names, missing)
     values = forms.gather(file, found)
     if task not in ("", *TASKS) and not density:
@@ -277,14 +273,14 @@ def make_samples_like(
     )
 
 
-def check_names(file: Source, target: str, drop: Sequence[str]) -> None:
-    """Refuse a target, or a column to drop, that the table has not."""
-    if not target:
+def check_names(file: Source, target: str | None, drop: Sequence[str]) -> None:
+    """Refuse a target, if one is learned, or a column to drop, that the table has not."""
+    if target == "":
         raise UserError(
             f"target must name the column of {shown(file.path)} that is to be learned, one of "
             + shown(", ".join(file.header))
         )
-    for name in (target, *drop):
+    for name in drop if target is None else (target, *drop):
         if name not in file.header:
             raise UserError(
                 f"{shown(file.path)} has no column {shown(name)}" + nearest(name, file.header)
