@@ -176,7 +176,7 @@ def test_a_column_must_have_the_rows_that_its_file_says(tmp_path):
     file = arrow_table.open_columnar(path)
     for rows in (8, 10):
         with pytest.raises(
-            UserError, match=r"a.parquet is damaged or no parquet file: a column has"
+            UserError, match=r"a.parquet is damaged .*: a column has"
         ):
             replace(file, rows=rows).cells(["a"])
 
