@@ -103,7 +103,8 @@ OURS = ("torch", "numba", "pyarrow.csv", "everynet.data.kinds.table", "everynet.
 
 def measure(name: str, path: str) -> None:
     """One measurement, in this process: what it took beside its imports."""
-    for module in (name,) if name in ("polars", "pandas") else OURS:
+    own = {"polars": ("polars",), "pandas": ("pandas",), "check": OURS[:-1]}
+    for module in own.get(name, OURS):
         importlib.import_module(module)
     imports, before = time.process_time(), peak_memory()
     WORK[name](path)

@@ -175,9 +175,7 @@ def test_a_column_must_have_the_rows_that_its_file_says(tmp_path):
     path = write(tmp_path / "a.parquet", pa.table({"a": np.arange(9.0), "y": ["x", "z", "x"] * 3}))
     file = arrow_table.open_columnar(path)
     for rows in (8, 10):
-        with pytest.raises(
-            UserError, match=r"a.parquet is damaged or no parquet file: a column has"
-        ):
+        with pytest.raises(UserError, match=r"a.parquet is damaged .*: a column has"):
             replace(file, rows=rows).cells(["a"])
 
 
