@@ -22,14 +22,14 @@ LEAST_SHOWN = 0.02  # of attention: what is less has no line
 def attention_frames(
     attention: Float[Tensor, "written read"], written: Sequence[str], read: Sequence[str]
 ) -> Iterator[Figure]:
-    """A frame before the first token and one for each: lines to the tokens that it looks at.
+    """A frame for each token that is written: lines to the tokens that it looks at.
 
     A line is as wide as its attention, and so dark is the ground of a token; what earlier tokens
     looked at stays grey.
     """
     written, read = ([name_token(token) for token in side] for side in (written, read))
     below, above = _place(written), _place(read)
-    for now in range(-1, len(written)):
+    for now in range(len(written)) or (-1,):
         made = Figure(figsize=(WIDTH, 1.9))
         axes = made.add_axes((0, 0, 1, 1))
         for row, line in enumerate(attention[: now + 1].tolist()):
@@ -49,7 +49,7 @@ def attention_frames(
             most = int(attention[now].argmax())
             said = f"writes “{written[now]}” and looks most at “{read[most]}”: {looked[most]:.0%}"
         else:
-            said = "has read the sentence and not yet written"
+            said = "writes nothing"
         axes.text(LETTERS / 2, -0.48, said, ha="center", va="center", color=INK)
         axes.set(xlim=(0, LETTERS), ylim=(-0.7, 1.3))
         bare(axes)
