@@ -323,10 +323,10 @@ def two_units(result: Mapping[str, Tensor]) -> Edges:
 def walk(edges: Edges) -> Iterator[tuple[Shown, str]]:
     """Both passes operation by operation: what is known after each, and what it computed."""
     leaves = {a for some in edges.values() for a, _ in some if a.creator is None}
-    values, found = [*leaves], dict[Var, float]()
-    yield Shown(edges, {}, values=values), "forwards, from the numbers that are given"
+    values, found = leaves, dict[Var, float]()
+    yield Shown(edges, {}, values=leaves), "forwards, from the numbers that are given"
     for y in edges:
-        values.append(y)
+        values = {*values, y}
         name, given = Shown(edges, {}).lines(y)[0], [number(float(a)) for a, _ in edges[y]]
         term = f" {name} ".join(given) if len(given) > 1 else f"{name} of {given[0]}"
         yield Shown(edges, {}, values=values, now=y), f"forwards: {term} = {number(float(y))}"

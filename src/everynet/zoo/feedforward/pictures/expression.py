@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -26,7 +26,7 @@ class Shown:
     derivatives: Mapping[Var, float]
     title: str = ""
     back: bool = True
-    values: Collection[Var] | None = None
+    values: Set[Var] | None = None
     """The nodes whose values are printed, and the slopes into them; None: all."""
     now: Var | None = None
     """An operation that is marked, with the edges into it."""

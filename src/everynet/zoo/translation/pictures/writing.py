@@ -61,8 +61,8 @@ def _place(tokens: Sequence[str]) -> list[float]:
     sizes = [len(token) + GAP for token in tokens]
     if sum(sizes) > LETTERS:
         raise UserError(
-            f"text ({' '.join(tokens)[:40]}...) must fit on a line of {LETTERS} letters, because a "
-            "film shows all its tokens beside each other; give a shorter one"
+            f"text, or its translation ({' '.join(tokens)[:40]}...), must fit on a line of "
+            f"{LETTERS} letters, because a film shows all tokens side by side; give a shorter one"
         )
     spread = min(MOST_SPREAD, LETTERS / max(1.0, sum(sizes)))
     start = (LETTERS - spread * sum(sizes)) / 2
