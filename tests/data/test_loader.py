@@ -25,6 +25,7 @@ from torch.utils.data import (
 import everynet
 from everynet.data import loader as reading
 from everynet.data import loading
+from everynet.data.draws import Share
 from everynet.data.in_memory import given, holding
 from everynet.data.kinds import image_kind
 from everynet.data.loader import ONCE, Stream, read_dataset, read_loader
@@ -318,6 +319,12 @@ def parts(make=image, workers=0, **options):
         "valid": Subset(data, range(40, 50)),
         "test": Subset(data, range(50, 60)),
     }
+
+
+def test_several_processes_cannot_share_the_batches_of_a_loader():
+    line = r"^data \(a DataLoader\) must be its dataset, because each of several processes"
+    with pytest.raises(UserError, match=line):
+        loaded(parts(), "image").train(0, Share(1, 2))
 
 
 @pytest.mark.parametrize("large", [False, True])

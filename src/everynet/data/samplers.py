@@ -482,6 +482,11 @@ class Loaded(Rows):
     def batch(
         self, split: Batch, batch_size: int, seed: int, step: int, share: Share = WHOLE
     ) -> Batch:
+        if share != WHOLE:
+            raise UserError(
+                "data (a DataLoader) must be its dataset, because each of several processes takes "
+                "a part of every batch; give loader.dataset"
+            )
         if not self._live:
             self._live.append(self.source())
         its = zip(next(self._live[0]), split, strict=True)

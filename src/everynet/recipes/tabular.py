@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 from everynet.recipes.recipe import Recipe, later
 from everynet.system.errors import UserError
@@ -13,8 +13,28 @@ from everynet.system.errors import UserError
 class Tabular(Recipe):
     """A recipe that learns a column of a table from the others."""
 
+    target: str = ""
+    """The column of a table that is to be learned."""
+    drop: tuple[str, ...] = later(())
+    """Columns of a table that are left out."""
+    missing: tuple[str, ...] = later(())
+    """What stands for no value in a table, beside empty cells, NA, n/a, NaN, null, none and ?."""
+    split: str = later("")
+    """A column of a table that says train, valid or test; empty: a hash does."""
+    group: str = later("")
+    """A column of a table whose values each lie in one part, such as patients."""
+    until: str = later("")
+    """A date: rows of a table before it are train and valid, later ones test; see time."""
+    time: str = later("")
+    """The column that until is compared with; empty: the one column of dates."""
     baselines: bool = later(True, learns=False)
     """Of a table: simple models of scikit-learn beside it, which change nothing that it learns."""
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What `load` is told of the columns of a table."""
+        names = ("target", "drop", "missing", "split", "group", "until", "time")
+        return {name: getattr(self, name) for name in names}
 
     def tiny(self) -> Self:
         return replace(super().tiny(), baselines=False)

@@ -230,6 +230,22 @@ def test_arrays_in_files_and_images_have_no_such_columns(tmp_path):
 # ---------------------------------------------------------------------------------------- runs
 
 
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        *(("bayesian-regression", "x"), ("least-squares", "x"), ("logistic", "y")),
+        *(("perceptron", "y"), ("softmax-regression", "y"), ("svm", "y")),
+    ],
+)
+def test_every_recipe_of_tables_reads_such_columns(tmp_path, name, target):
+    path = written(tmp_path, table())
+    options = {"target": target, "split": "fold", "drop": ("site", "patient"), "missing": ("-",)}
+    options |= {"positive": "1"} if name == "perceptron" else {}
+    data = everynet.recipe(name, data=str(path), **options).dataset()
+    assert [data.rows(part) for part in ("train", "valid", "test")] == [100, 50, 50]
+    assert not {"site", "patient", "fold"} & {*data.spec["features"]}
+
+
 def test_the_digest_tells_of_it_and_a_report_shows_it(tmp_path):
     path = written(tmp_path, table())
     ways = [{}, {"split": "fold"}, {"group": "patient"}, {"group": "site"}]

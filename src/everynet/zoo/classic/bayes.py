@@ -467,8 +467,6 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""
-    target: str = ""
-    """The column of the csv file that is to be predicted."""
     alpha: float = 0.0
     """Precision of the prior; 0 is what the evidence chooses."""
     beta: float = 0.0
@@ -479,7 +477,7 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
         self.at_least(0, "alpha", "beta")
 
     def dataset(self) -> Data:
-        data = load(self.data, kind="table", batch_size=1, target=self.target)
+        data = load(self.data, kind="table", batch_size=1, **self.columns)
         if data.spec["task"] != "regression":
             raise UserError(
                 f"data ({self.data}) must have a number as its target, because a line is fitted; "

@@ -108,11 +108,9 @@ class Regression(Tabular, Fitting[LeastSquares]):
 
     data: str = "diabetes"
     """A known set or a csv file whose target is a number."""
-    target: str = ""
-    """The column of the csv file that is to be predicted."""
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         if data.spec["task"] != "regression":
             raise UserError(
                 f"data ({self.data}) must have a number as its target, because least squares "

@@ -268,8 +268,6 @@ class TwoClasses(Probabilistic, Fitting[LogisticRegression]):
 
     data: str = "breast-cancer"
     """A known set or a csv file whose target has two classes."""
-    target: str = ""
-    """The column of the csv file that is to be predicted."""
     l2: float = 1.0
     """Penalty on the squared weights, 1/C of scikit-learn; 0 is none."""
     solver: str = "newton"
@@ -281,7 +279,7 @@ class TwoClasses(Probabilistic, Fitting[LogisticRegression]):
         self.one_of("solver", SOLVERS)
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         if len(data.spec["classes"]) != 2:
             raise UserError(
                 f"data ({self.data}) must have two classes, because log-odds compare two; for "

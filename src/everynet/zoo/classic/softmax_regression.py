@@ -196,8 +196,6 @@ class ManyClasses(Probabilistic, Fitting[SoftmaxRegression]):
 
     data: str = "digits"
     """A known set, a csv file or a folder with one subfolder per class."""
-    target: str = ""
-    """The column of a csv file that is to be predicted."""
     l2: float = 1.0
     """Penalty on the squared weights, 1/C of scikit-learn; 0 is none."""
     tol: float = 1e-7
@@ -209,7 +207,7 @@ class ManyClasses(Probabilistic, Fitting[SoftmaxRegression]):
         self.require(0 < self.tol < 1, "tol", "between 0 and 1")
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must have classes, because softmax gives each a probability; "

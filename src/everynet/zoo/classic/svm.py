@@ -468,8 +468,6 @@ class KernelClassifier(Tabular, Fitting[SVC]):
 
     data: str = "breast-cancer"
     """A known set, a csv file or a folder with one subfolder per class."""
-    target: str = ""
-    """The column of a csv file that is to be predicted."""
     kernel: str = "rbf"
     """linear, poly or rbf."""
     C: float = 1.0
@@ -494,7 +492,7 @@ class KernelClassifier(Tabular, Fitting[SVC]):
         self.require(self.class_weight in ("", "balanced"), "class_weight", "empty or balanced")
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         if data.spec["task"] != "classification":
             raise UserError(
                 f"data ({self.data}) must have classes, because a margin lies between two; for "

@@ -506,8 +506,9 @@ RECIPES = {
         goal="recall_1 >= 0.9", covers=("R36",),
     ),
     "dual-encoder-ubuntu": BatchReplies(
-        data="ubuntu-irc", tokens="words", vocabulary=30000, turns=6, words=120, embedding=256,
-        hidden_size=256, dropout=0.3, steps=4000, batch_size=256, lr=1e-3, warmup=200,
-        schedule="cosine", clip=1.0, eval_every=400, goal="recall_1 >= 0.38", covers=("R36",),
+        data="ubuntu-irc", tokens="bpe", vocabulary=8000, turns=6, words=160, reply_words=60,
+        embedding=256, hidden_size=256, dropout=0.5, steps=4000, batch_size=256, lr=1e-3,
+        warmup=200, schedule="cosine", clip=1.0, eval_every=400, goal="recall_1 >= 0.38",
+        covers=("R36",),
     ),
 }  # fmt: skip

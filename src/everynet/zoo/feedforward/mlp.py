@@ -142,22 +142,8 @@ class Supervised(Probabilistic, Training[MLP]):
 
     data: str = "digits"
     """A known set, a folder with one subfolder for each class, a csv, parquet, npy or npz file."""
-    target: str = ""
-    """The column of a table that is to be learned."""
     task: str = ""
     """classification or regression, of a table; empty: few whole numbers are classes."""
-    drop: tuple[str, ...] = ()
-    """Columns of a table that are left out."""
-    missing: tuple[str, ...] = later(())
-    """What stands for no value in a table, beside empty cells, NA, n/a, NaN, null, none and ?."""
-    split: str = later("")
-    """A column of a table that says train, valid or test; empty: a hash does."""
-    group: str = later("")
-    """A column of a table whose values each lie in one part, such as patients."""
-    until: str = later("")
-    """A date: rows of a table before it are train and valid, later ones test; see time."""
-    time: str = later("")
-    """The column that until is compared with; empty: the one column of dates."""
     holdout: bool = True
     """Keep a tenth of training to choose weights; false trains on all but a published test."""
     size: int = 0
@@ -199,9 +185,8 @@ class Supervised(Probabilistic, Training[MLP]):
     def dataset(self) -> Data:
         data = load(
             self.data, kind=("table", "image"), batch_size=self.batch_size, seed=self.seed,
-            holdout=self.holdout, target=self.target, task=self.task, drop=self.drop,
-            missing=self.missing, split=self.split, group=self.group, until=self.until,
-            time=self.time, size=self.size, strict=self.strict,
+            holdout=self.holdout, task=self.task, size=self.size, strict=self.strict,
+            **self.columns,
         )  # fmt: skip
         spec = data.spec
         if self.sizes and self.sizes[0] != math.prod(spec["shape"]):

@@ -180,8 +180,6 @@ class OneFromTheRest(Tabular, Fitting[Perceptron]):
 
     data: str = "iris"
     """A known set or a csv file whose target is a class."""
-    target: str = ""
-    """The column of the csv file that holds the class."""
     positive: str = "setosa"
     """The class that is separated from the rest."""
     max_passes: int = 1000
@@ -190,7 +188,7 @@ class OneFromTheRest(Tabular, Fitting[Perceptron]):
     """Step eta of the rule; it scales the weights and changes no answer."""
 
     def dataset(self) -> Data:
-        data = load(self.data, kind=("table", "image"), batch_size=1, target=self.target)
+        data = load(self.data, kind=("table", "image"), batch_size=1, **self.columns)
         classes = data.spec["labels" if "labels" in data.spec else "classes"]  # of `evaluate`
         if data.spec["task"] != "classification":
             raise UserError(
