@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -120,7 +121,9 @@ def _draw(
         place_of = {a: i for i, a in enumerate(into)}
         drop = (place_of[argument] - (len(into) - 1) / 2) * 1.4 * LINE  # the highest on top
         start, end = x0 + _width(whole, argument) / 2, x1 - _width(whole, y) / 2
-        marked = {"color": mark, "lw": 2.0} if y is shown.now else {"color": INK, "lw": 0.8}
+        marked: dict[str, Any] = {"color": INK, "lw": 0.8}
+        if y is shown.now:
+            marked = {"color": mark, "lw": 2.0}
         points = [(start, y0), *between, (end, y1 - drop)]
         for (xa, ya), (xb, yb) in pairwise(points[:-1]):
             axes.plot([xa, xb], [ya, yb], zorder=1, **marked)
