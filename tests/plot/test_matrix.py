@@ -32,6 +32,7 @@ def test_counts_and_rates_of_a_confusion_matrix(tmp_path):
 def test_a_class_without_samples_and_a_perfect_score():
     drawn = confusion_matrix(torch.tensor([[4, 0], [0, 0]]))
     assert texts(drawn) == {(0, 0): "4\n100%"}
+    assert [axes.get_ylabel() for axes in drawn.axes] == ["true class", "right"]
     drawn.canvas.draw()
 
 
@@ -52,3 +53,13 @@ def test_white_is_zero_in_a_signed_heatmap(tmp_path):
     plain = heatmap(values.abs(), xlabel="", ylabel="").axes[0].images[0]
     assert plain.get_clim() == (0, 3)
     assert plain.get_cmap().name != image.get_cmap().name
+
+
+def test_rows_and_columns_of_a_heatmap_are_named():
+    drawn = heatmap(
+        torch.rand(2, 3), xlabel="", ylabel="", down=["a", "b"], across=["x", "y", "zz"]
+    )
+    axes = drawn.axes[0]
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["x", "y", "zz"]
+    assert axes.get_yticks().tolist() == [0, 1]

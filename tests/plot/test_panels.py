@@ -6,6 +6,7 @@ import torch
 
 from everynet.plot.panels import MARKED, Panel, panels
 from everynet.plot.style import INK, WIDTH, colour
+from tests.plot.legible import collisions
 
 
 def drawn(figure):
@@ -124,5 +125,23 @@ def test_many_marks_are_named_above_the_axes_and_those_without_letters_nowhere()
     (axes,) = drawn(panels(many)).axes
     assert [text.get_text() for text in axes.texts] == list("01234")
     assert all(text.xy[1] > 1 for text in axes.texts)
+    marks = {f"layer {n}": 1 + n / 10 for n in range(9)}  # one of them in the middle
+    assert not collisions(panels(Panel({"a": (x, y)}, "x", "y", "the title", marks=marks)))
+    plain = Panel({"a": (x, y)}, "x", "y", "the title")
+    blank = replace(plain, marks={" " * n: 1 + n / 10 for n in range(1, 9)})
+    tops = {drawn(panels(one)).axes[0].get_position().y1 for one in (plain, blank)}
+    assert len(tops) == 1  # no room above is left for them
     (axes,) = drawn(panels(Panel({"a": (x, y)}, "x", "y", marks={" ": 1.5}))).axes
     assert (names(axes), len(axes.texts)) == (["a"], 0)
+
+
+def test_a_curve_that_follows_its_prediction_does_not_hide_it():
+    both = Panel({"a": curve(5)}, "x", "y", guides={"a": curve(5), "theory": curve(5)})
+    (axes,) = panels(both).axes
+    line, own, theory, _ = axes.lines
+    assert min(own.get_zorder(), theory.get_zorder()) > line.get_zorder()
+    assert own.get_path_effects()  # of one colour with its curve: a white edge shows it
+    (axes,) = panels(replace(both, scatter=True)).axes
+    points, own, _, _ = axes.lines
+    assert own.get_zorder() < points.get_zorder()
+    assert not own.get_path_effects()

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 
-from everynet.plot.style import SIGNED
+from everynet.plot.style import SIGNED, colour
 from everynet.zoo.recurrent.pictures.feelings import MOST, along, coloured
 from everynet.zoo.recurrent.pictures.grams import (
     LETTERS,
@@ -70,6 +71,8 @@ def test_weights_of_words(tmp_path):
     assert len(made.axes) == 4
     assert [bar.get_width() for bar in made.axes[0].patches] == [2.0, 1.0]
     assert ticks(made.axes[0].yaxis) == ["x", "y"]
+    inks = [to_hex(axes.patches[0].get_facecolor()) for axes in made.axes]
+    assert inks == [colour(n) for n in range(4)]  # of the classes, not of the sign
     drawn_without_warning(made, tmp_path)
 
 

@@ -39,7 +39,12 @@ def test_gaps_have_their_line_above_and_shares_beside():
 def test_an_odd_number_of_lines_leaves_no_empty_axes(count):
     values = torch.tensor([0.5, -0.25])
     lines = [(["good", "day"], values + n, f"line {n}") for n in range(count)]
+    inks = [one.patches[0].get_facecolor() for one in word_values(lines, "", changed=False).axes]
+    assert len(set(inks)) == 1  # of one kind
     axes = word_values(lines, "nats").axes
+    assert [one.patches[0].get_facecolor() == inks[0] for one in axes] == [True, False, True][
+        :count
+    ]
     assert [one.get_title(loc="left") for one in axes] == [name for *_, name in lines]
     for n, one in enumerate(axes):
         assert [bar.get_height() for bar in one.patches] == (values + n).tolist()

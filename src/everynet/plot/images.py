@@ -244,7 +244,9 @@ def _captioned(
     tile = min(1.15 if lines else 0.8, most)
     down = max(1, math.ceil(height * (lines * LINE + 0.06) / tile))
     tall = tile * (height + down) / height
-    made = figure(columns * tile * (width + right) / width + 0.1, rows * tall + 0.4)
+    made = figure(
+        columns * tile * (width + right) / width + 0.1, rows * tall + (0.4 if title else 0.15)
+    )
     letters = int(tile * (width + right) / width * 72 / (0.52 * LEAST))
     axes = made.axes[0]
     pixels = _drawable(mosaic(images, columns, gap=(down, right)))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int, Real
 from matplotlib.axes import Axes
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from torch import Tensor
@@ -26,8 +27,13 @@ def heatmap(
     title: str = "",
     unit: str = "",
     signed: bool | None = None,
+    down: Sequence[str] = (),
+    across: Sequence[str] = (),
 ) -> Figure:
-    """The values by colour; `signed` puts zero at white, and is true where any value is below 0."""
+    """The values by colour; `signed` puts zero at white, and is true where any value is below 0.
+
+    Rows are named `down` and columns `across`, and numbered where there are no names.
+    """
     values = values.detach().double().cpu()
     if signed is None:
         signed = bool((values < 0).any())
@@ -41,8 +47,11 @@ def heatmap(
         interpolation="nearest",
     )  # fmt: skip
     axes.set(xlabel=xlabel, ylabel=ylabel, title=title)
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True))
+    for axis, names in ((axes.xaxis, across), (axes.yaxis, down)):
+        if names:
+            _name_ticks(axes, axis, names)
+        else:
+            axis.set_major_locator(MaxNLocator(8, integer=True))
     drawn.colorbar(image, label=unit, shrink=0.9)
     return drawn
 
@@ -71,10 +80,15 @@ def confusion_matrix(
     ):
         cells = np.ma.masked_array(array(shares), (~where | (counts == 0)).numpy())
         image = axes.imshow(cells, cmap=cmap, vmin=0, vmax=most)
+        if cells.count() == 0:
+            continue  # nothing is wrong, and no colour needs a scale
         bar = drawn.colorbar(image, label=label, shrink=0.8, format=PercentFormatter(1), pad=0.02)
         bar.ax.tick_params(labelsize="small")
     axes.set(xlabel="predicted class", ylabel="true class")
-    _name_ticks(axes, [str(name) for name in classes] or [str(i) for i in range(len(counts))])
+    for axis in (axes.xaxis, axes.yaxis):
+        _name_ticks(axes, axis, classes or [str(i) for i in range(len(counts))])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
     if len(counts) <= _WRITTEN:
         _write_cells(axes, counts, shares, worst)
     hits, samples = int(counts.trace()), int(counts.sum())
@@ -85,18 +99,14 @@ def confusion_matrix(
     return drawn
 
 
-def _name_ticks(axes: Axes, names: Sequence[str]) -> None:
-    """Name the classes on both axes; long names across are turned, every k-th where crowded."""
+def _name_ticks(axes: Axes, axis: Axis, names: Sequence[str]) -> None:
+    """Name each row or column; long names across are turned, every k-th stands where crowded."""
     ticks = list(range(0, len(names), -(-len(names) // _READABLE)))
-    labels = [names[tick] for tick in ticks]
-    axes.set_xticks(ticks, labels)
-    axes.set_yticks(ticks, labels)
-    if max(map(len, labels), default=0) > 3:
-        for label in axes.get_xticklabels():
+    axis.set_ticks(ticks, [str(names[tick]) for tick in ticks])
+    axis.set_tick_params(length=0)
+    if axis is axes.xaxis and max(len(str(names[tick])) for tick in ticks) > 3:
+        for label in axis.get_ticklabels():
             label.set(rotation=40, ha="right", rotation_mode="anchor")
-    axes.tick_params(length=0)
-    for spine in axes.spines.values():
-        spine.set_visible(False)
 
 
 def _write_cells(

@@ -10,6 +10,7 @@ from typing import Literal
 from jaxtyping import Float, Real
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patheffects import withStroke
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 from numpy import linspace
@@ -160,14 +161,7 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
             array(x), array(y), kind, ms=size, mec=edge, color=colour(number), lw=1.6, label=name,
             zorder=2.5 - 0.01 * number,
         )  # fmt: skip
-    names, dashes = list(panel.curves), cycle(("--", "-.", ":"))
-    for name, (x, y) in panel.guides.items():
-        own = name in panel.curves
-        ink = colour(names.index(name)) if own else INK
-        label, dash = (None, "--") if own else (name, next(dashes))
-        axes.plot(array(x), array(y), dash, color=ink, linewidth=1.1, label=label)
-    if panel.dashes and panel.guides.keys() & panel.curves.keys():
-        axes.plot([], [], "--", color=INK, linewidth=1.1, label=panel.dashes)
+    _guide(axes, panel)
     _mark(axes, panel, width)
     if panel.ylim:
         axes.set_ylim(*panel.ylim)
@@ -177,10 +171,26 @@ def _draw(axes: Axes, panel: Panel, width: float, height: float) -> None:
         axes.locator_params(axis="x", nbins=5 if width > 3 else 4)
     axes.set_xlabel(wrapped(panel.xlabel, width - 0.5))
     axes.set_ylabel(wrapped(panel.ylabel, 0.8 * height - 0.45))
-    axes.set_title(wrapped(panel.title, width - 0.45), color=INK)
+    above = max(len(name.strip()) for name in panel.marks) if len(panel.marks) > NAMED else 0
+    axes.set_title(wrapped(panel.title, width - 0.45), color=INK, pad=6 + 4.2 * above)
     log_ticks(axes)
     if panel.heights is None:
         grid(axes)
+
+
+def _guide(axes: Axes, panel: Panel) -> None:
+    """The predictions, above the curves where these could hide them."""
+    names, dashes = list(panel.curves), cycle(("--", "-.", ":"))
+    for name, (x, y) in panel.guides.items():
+        own = name in panel.curves
+        ink = colour(names.index(name)) if own else INK
+        label, dash = (None, "--") if own else (name, next(dashes))
+        (drawn,) = axes.plot(array(x), array(y), dash, color=ink, linewidth=1.1, label=label)
+        if not (own and panel.scatter):  # a curve on its law would hide it
+            halo = [withStroke(linewidth=2.6, foreground="white")] if own else None
+            drawn.set(zorder=2.6, path_effects=halo)
+    if panel.dashes and panel.guides.keys() & panel.curves.keys():
+        axes.plot([], [], "--", color=INK, linewidth=1.1, label=panel.dashes)
 
 
 def _mark(axes: Axes, panel: Panel, width: float) -> None:

@@ -77,9 +77,12 @@ def gap_candidates(
 
 
 def word_values(
-    lines: Sequence[tuple[Sequence[str], Float[Tensor, " _"], str]], unit: str
+    lines: Sequence[tuple[Sequence[str], Float[Tensor, " _"], str]],
+    unit: str,
+    *,
+    changed: bool = True,
 ) -> Figure:
-    """A value for each word, two lines beside each other: as it was, and changed."""
+    """A value for each word, two lines beside each other; the right is `changed`: orange."""
     rows = -(-len(lines) // 2)
     drawn = Figure(figsize=(WIDTH, 1.75 * rows), layout="constrained")
     all_axes = drawn.subplots(rows, 2, sharey=True, squeeze=False).flatten()
@@ -89,7 +92,7 @@ def word_values(
         zip(all_axes[: len(lines)], lines, strict=True)
     ):
         dress(axes)
-        axes.bar(range(len(words)), array(values), color=CYCLE[number % 2], width=0.75)
+        axes.bar(range(len(words)), array(values), color=CYCLE[changed and number % 2], width=0.75)
         axes.set_xticks(range(len(words)), [_spaced(word) for word in words], rotation=40,
                         ha="right", rotation_mode="anchor", parse_math=False)  # fmt: skip
         axes.tick_params(labelsize=SMALL)

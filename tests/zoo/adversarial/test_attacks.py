@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 
 import everynet
 from everynet import runs
+from everynet.plot.style import OURS
 from everynet.recipes.catalog import find
 from everynet.recipes.settings import override
 from everynet.runs.job import Job
@@ -373,6 +374,9 @@ def test_deepfool_of_a_run_needs_less_than_a_step(of):
     )
     far = result["deepfool_sizes"] > 1.0
     assert [*recipe.draw(result)] == ["sizes", "examples", "accuracy"]
+    lines = recipe.picture_accuracy(result)[0].axes[0].lines
+    first = next(line for line in lines if line.get_color() == OURS)
+    assert first.get_label() == "DeepFool"  # the subject is blue
     assert float((far & result["right"]).double().mean()) == pytest.approx(
         float(result["deepfool_accuracy"][result["epsilons"] == 1.0])
     )

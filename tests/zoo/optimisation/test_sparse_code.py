@@ -20,6 +20,7 @@ from everynet.zoo.optimisation.sparse_code import (
     code_penalty,
     divergence,
     error,
+    half_of,
     near_zero,
     rate_penalty,
 )
@@ -35,6 +36,13 @@ def by_hand():
     model.encoder.weight.data, model.encoder.bias.data = torch.eye(2).double(), f64(0, -1)
     model.decoder.weight.data, model.decoder.bias.data = f64([3, 0], [4, 7]), f64(0.5, 0)
     return model
+
+
+def test_how_many_units_hold_half_of_the_activity():
+    code = torch.tensor([[0.0, 4.0, 0.0, 0.0], [1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    assert half_of(code[:1]) == 1  # one holds all
+    assert half_of(code[1:2]) == 2
+    assert half_of(code) == (1 + 2 + 4) / 3  # of nothing, half takes all
 
 
 # --------------------------------------------------------------------------------------- equations

@@ -182,11 +182,12 @@ def test_pictures_of_a_text_with_a_not_show_it_without_too():
     recipe, data = find("sentiment").tiny(), phrases()
     model = recipe.model(data).eval()
     with torch.no_grad():
-        drawn = recipe.picture_along(model, data, [])
+        drawn, said = recipe.picture_along(model, data, [])
     first, second = ([t.get_text() for t in axes.get_xticklabels()] for axes in drawn.axes)
     assert "not" in first
     assert second == [word for word in first if word != "not"]
-    values = drawn.axes[0].lines[1].get_ydata()
+    values, without = (axes.lines[1].get_ydata() for axes in drawn.axes)
+    assert said["ends"] == f"{values[-1]:.1%} with it and {without[-1]:.1%} without"
     tokens = Tokens.of(data.spec)
     text = torch.tensor(tokens.encode(" ".join(first)))
     with torch.no_grad():

@@ -475,7 +475,7 @@ def test_the_frames_of_a_film_are_the_states_that_were_played():
 def test_values_that_look_alike_are_filmed_less_their_mean():
     game, states = CartPole(), torch.zeros(3, 1, 5)
     for shift, label, heights in ((100.0, "value less mean", [0.5, -0.5]), (1.0, "value", [2, 1])):
-        q = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]]]) + shift
+        q = torch.tensor([[[1.0, 0.0]], [[7.0, 8.0]]]) + shift
         played = Episodes(states, q, torch.tensor([2.0]), torch.tensor([2]))
         first, *_ = draw_games(game, played)
         assert first.axes[1].get_title() == label

@@ -63,7 +63,7 @@ class Mine(Experiment):
         return {"best": min(errors), "gain": errors[0] / errors[-1]}
 
     def picture_errors(self, table: Table) -> Figure:
-        """The last error of each network over its hidden units. It falls as there are more."""
+        """The last error of each network, on a logarithmic scale, over its hidden units."""
         # A picture is a method `picture_NAME`, and its docstring is the caption (optional).
         figure = Figure(figsize=(6.5, 3), layout="constrained")
         axes = figure.add_subplot()

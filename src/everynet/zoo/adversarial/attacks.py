@@ -659,8 +659,7 @@ class Attacks(Simulation):
         """
         curves = {
             NAMES[way]: (result["epsilons"], result[f"{way}_accuracy"])
-            for way in NAMES  # in one order, which gives each its colour
-            if way in self.ways
+            for way in dict.fromkeys((self.ways[-1], "step", *reversed(self.ways)))  # ours first
         }
         figure = panels(
             Panel(

@@ -398,9 +398,11 @@ class Coin(Fitting[BetaBernoulli]):
         else:
             counts = sorted({min(n, len(x)) for n in (0, 1, 3, 10, len(x))})
             curves = {f"{n} flips": (at, self._density(at, x[:n, 0])) for n in counts}
-        known = {"bias": self.bias} if not self.data else {}
+        top = torch.stack([density.max() for _, density in curves.values()]).max().reshape(1)
+        line = torch.full((2,), self.bias), torch.cat([torch.zeros(1), top])
+        known = {"true bias": line} if not self.data else {}
         low, high = (float(end[0]) for end in model.interval())
-        made = panels(Panel(curves, "bias: probability of a head", "density", marks=known))
+        made = panels(Panel(curves, "bias: probability of a head", "density", guides=known))
         return made, {"low": low, "high": high}
 
     def _density(self, at: Tensor, flips: Float[Tensor, " flips"]) -> Tensor:
@@ -518,8 +520,8 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
     ) -> tuple[Figure, dict[str, object]]:
         """Lines drawn from the posterior after more and more rows, with {column} alone.
 
-        The shaded band holds a new target with 95 % probability. Lines agree as rows come, and
-        most of the band that is left is noise.
+        The shaded band holds a new target with 95 % probability. With all rows {share:.0f} per cent
+        of its variance are noise, the rest is doubt about the line.
         """
         x, y = (part.double() for part in data.whole)
         column = int(torch.as_tensor(model.coef_).abs().argmax())
@@ -533,15 +535,17 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
             drawn = b + at.double() @ w.T
             steps.append((x[:n, 0], y[:n], drawn, some.interval(at.double())))
         name = data.spec["features"][column]
-        return lines(at[:, 0], steps, f"{name}, standardised"), {"column": name}
+        spread = torch.as_tensor(some.predict(at.double(), return_std=True)[1])
+        share = 100 / (some.beta_ * float(spread.square().mean()))
+        return lines(at[:, 0], steps, f"{name}, standardised"), {"column": name, "share": share}
 
     def picture_intervals(
         self, model: BayesianRegression, data: Data, history: History
     ) -> tuple[Figure, dict[str, float]]:
         """Validation targets (points) and their intervals, in the order of the prediction (left).
 
-        {inside:.0f} per cent are inside, red ones are not. The share inside is near the level of
-        the interval, whatever that is (right).
+        {inside:.0f} per cent are inside, red ones are not. The share inside is at most {off:.0f}
+        points from the level of the interval (right): of {count} rows chance alone moves it.
         """
         x, y = data.splits["valid"]
         mean, std = map(torch.as_tensor, model.predict(x, return_std=True))
@@ -550,7 +554,8 @@ class RegressionWithIntervals(Tabular, Fitting[BayesianRegression]):
         shares = (away[:, None] <= reach).double().mean(0)
         inside = float((away <= stats.norm.ppf(0.975)).double().mean())
         made = intervals(mean, 1.959964 * std, y, torch.tensor(LEVELS), shares)
-        return made, {"inside": 100 * inside}
+        off = 100 * float((shares - torch.tensor(LEVELS)).abs().max())
+        return made, {"inside": 100 * inside, "off": off, "count": len(y)}
 
     def predict(
         self,

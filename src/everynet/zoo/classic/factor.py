@@ -315,7 +315,11 @@ class CommonFactors(Fitting[FactorAnalysis]):
         left = residual_correlation(model, s)
         scale = s.diagonal().sqrt()
         plain = (s / scale[:, None] / scale).fill_diagonal_(0)
-        made = heatmap(left, xlabel="column", ylabel="column", unit="correlation", signed=True)
+        names = data.spec["features"]
+        made = heatmap(
+            left, xlabel="column", ylabel="column", unit="correlation", signed=True,
+            down=names, across=names,
+        )  # fmt: skip
         return made, {"worst": float(left.abs().max()), "before": float(plain.abs().max())}
 
     def predict(

@@ -155,7 +155,7 @@ class Regression(Tabular, Fitting[LeastSquares]):
     def picture_coefficients(self, model: LeastSquares, data: Data, history: History) -> Figure:
         """How far the prediction moves when a feature grows by one standard deviation.
 
-        The largest weight is on top; red ones move it upwards and blue ones downwards.
+        The largest weight is on top; orange ones move it upwards and blue ones downwards.
         """
         names = data.spec["features"]
         if self.data == "diabetes":

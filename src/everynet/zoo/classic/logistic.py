@@ -333,7 +333,7 @@ class TwoClasses(Probabilistic, Fitting[LogisticRegression]):
     ) -> Figure:
         """The weight of each feature, the largest on top.
 
-        Red bars to the right speak for the second class, blue bars to the left for the first.
+        Orange bars to the right speak for the second class, blue bars to the left for the first.
         """
         first, second = data.spec["classes"]
         arrows = f"{first}  \N{LEFTWARDS ARROW}  weight  \N{RIGHTWARDS ARROW}  {second}"

@@ -430,7 +430,8 @@ class Clusters(Fitting[GaussianMixture]):
     ) -> tuple[Figure, dict[str, Any]] | None:
         """Log-likelihood by the number of components (left), and BIC of the training rows (right).
 
-        Training rows are fitted the better the more there are; BIC is least at {best}.
+        Validation rows are fitted best by {unseen}; BIC, which charges for parameters, is least
+        at {best}.
         """
         x, valid, rows = data.whole[0], data.splits["valid"][0], []
         for k in range(1, MOST + 1):
@@ -449,7 +450,7 @@ class Clusters(Fitting[GaussianMixture]):
             Panel({"training": (counts, found[:, 2])}, "components", "BIC of a row (nats)",
                   marks={"least": float(best)}),
         )  # fmt: skip
-        return made, {"best": best}
+        return made, {"best": best, "unseen": int(found[:, 1].argmax()) + 1}
 
     def _plane(self, model: GaussianMixture) -> tuple[int, int]:
         """The two columns, or the one twice, in which the means of components differ most."""

@@ -449,7 +449,11 @@ class LinearCodes(Fitting[ProbabilisticPCA]):
         v = torch.as_tensor(model.components_)[:24]
         if data.spec["kind"] != "table":
             return filters(v.view(-1, *data.spec["shape"])[:, :1], title="components")
-        return heatmap(v.T, xlabel="component", ylabel="feature", signed=True)
+        names, k = data.spec["features"], [str(n + 1) for n in range(len(v))]
+        return heatmap(
+            v.T, xlabel="component", ylabel="feature", unit="weight", signed=True,
+            down=names, across=k,
+        )  # fmt: skip
 
     def picture_codes(
         self, model: ProbabilisticPCA, data: Data, history: History

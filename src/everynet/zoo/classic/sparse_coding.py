@@ -315,7 +315,7 @@ class PhotoCode(Fitting[SparseCoding]):
         }
 
     def picture_atoms(self, model: SparseCoding, data: Data, history: History) -> Figure:
-        """The atoms, those that most training patches use first: edges of every direction."""
+        """The atoms, those that most training patches use first: red is lighter, blue darker."""
         x = cut_patches(data.whole[0].double(), self.patch)[0][:2000]
         used = (torch.as_tensor(model.transform(x)) != 0).double().mean(0)
         atoms = torch.as_tensor(model.components_)[used.argsort(descending=True)]

@@ -390,7 +390,9 @@ class ReplyRetrieval(Training[DualEncoder]):
             lines.append(
                 (words, drops.double().cpu(), name if len(name) < 52 else f"{name[:49]}...")
             )
-        return word_values(lines, "fall of the margin (logits)") if len(lines) > 1 else None
+        if len(lines) < 2:
+            return None
+        return word_values(lines, "fall of the margin (logits)", changed=False)
 
     def picture_plane(self, model: DualEncoder, data: Data, history: History) -> Figure:
         """Replies on a plane for one context: across by their logit, up as they differ otherwise.

@@ -204,28 +204,31 @@ class LearnedAgainstRandom(Experiment):
         ]
         return plot.panels(*curves), {"lead": self.metrics(table)["least_lead"]}
 
-    def picture_learned_features(self, table: Table) -> Figure:
+    def picture_learned_features(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Weights into hidden units after training, red above 0 and blue below.
 
-        For images, neighbouring pixels have come to work together as strokes and edges.
+        Where neighbouring inputs work together, as in strokes of an image, their weights correlate:
+        here by {near:.2f}.
         """
         return self._features(table, "learned", -1)
 
-    def picture_random_features(self, table: Table) -> Figure:
+    def picture_random_features(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Weights into hidden units as they were initialised, red above 0 and blue below.
 
-        They are noise, in which no stroke of an image can be seen.
+        They are noise: the weights of neighbouring inputs correlate by {near:.2f}.
         """
         return self._features(table, "random", 0)
 
-    def _features(self, table: Table, kind: str, look: int) -> Figure:
+    def _features(self, table: Table, kind: str, look: int) -> tuple[Figure, dict[str, float]]:
         """The weights of the middle width at one evaluation, each unit's of length 1."""
         middle = table.cells[f"width-{self.widths[(len(self.widths) - 1) // 2]}"]
         weights = middle.measured["weights"][look]
         rows = normalize(weights.flatten(1)).reshape(weights.shape)
+        pairs = torch.stack([rows[..., :-1].flatten(), rows[..., 1:].flatten()])
+        near = {"near": float(torch.corrcoef(pairs)[0, 1])}
         if rows.dim() == 4:
-            return plot.filters(rows, title=f"{kind} features, each of length 1")
-        return plot.heatmap(rows, xlabel="input", ylabel=f"{kind} feature", unit="weight")
+            return plot.filters(rows, title=f"{kind} features, each of length 1"), near
+        return plot.heatmap(rows, xlabel="input", ylabel=f"{kind} feature", unit="weight"), near
 
     def tiny(self) -> Self:
         small = replace(super().tiny(), steps=min(self.steps, 6), data="digits")

@@ -448,7 +448,7 @@ class ImageDiffusion(Training[Diffusion, EMA[Diffusion]]):
     def picture_samples(self, model: Diffusion, data: Data, history: History) -> Figure:
         """Images that were drawn from noise, of all classes in turn where there are classes.
 
-        They look like the data and are not among them: see the nearest training images.
+        How near they are to training images is drawn beside these.
         """
         made = self.draw_some(model, data.spec, 64, 6)
         return plot.image_grid((made + 1) / 2, columns=16, title="drawn from noise")

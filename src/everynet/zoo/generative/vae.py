@@ -393,10 +393,13 @@ class BinaryVAE(BinaryImages[VAE]):
         x, _ = data.some("valid", torch.arange(12))
         return image_rows({"image": x.cpu(), "from its code": model(x).cpu()})
 
-    def picture_interpolation(self, model: VAE, data: Data, history: History) -> Figure:
+    def picture_interpolation(
+        self, model: VAE, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
         """Images along straight lines from the code of one validation image to that of another.
 
-        Between two digits stand images that are neither a mix of pixels nor noise.
+        Half way {between:.0%} of the pixels are grey, from 1/4 to 3/4; mixing the ends pixel by
+        pixel would make {mixed:.0%} so.
         """
         x, y = data.some("valid", torch.arange(min(200, data.rows("valid"))))
         ends = _pairs_of_classes(y.cpu(), 5)
@@ -406,7 +409,12 @@ class BinaryVAE(BinaryImages[VAE]):
             share = torch.linspace(0, 1, 12).to(a)[:, None]
             names = (data.spec["classes"][int(y[row])] for row in (first, last))
             lines[" to ".join(names)] = model.decoder(torch.lerp(a, b, share)).cpu()
-        return image_rows(lines)
+        rows = torch.stack([*lines.values()])
+        halves = {"between": rows[:, 5:7], "mixed": (rows[:, :1] + rows[:, -1:]) / 2}
+        grey = {
+            name: float(((x - 0.5).abs() <= 0.25).double().mean()) for name, x in halves.items()
+        }
+        return image_rows(lines), grey
 
     def picture_plane(
         self, model: VAE, data: Data, history: History

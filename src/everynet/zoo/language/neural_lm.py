@@ -265,10 +265,10 @@ class FixedContextNextWord(Training[NeuralLM]):
         length = torch.from_numpy(ngrams.score_words(valid)[1])
         outputs = [self.metrics(model, batch)["cross_entropy"] for batch in data.valid]
         nats = {
-            "Kneser-Ney, n = 3": -fit_trigrams(train, words).logprob(valid),
             "the network": torch.cat(outputs).cpu(),
+            "Kneser-Ney, n = 3": -fit_trigrams(train, words).logprob(valid),
         }
-        trigrams, network = (
+        network, trigrams = (
             values[length == length.min()].double().mean().exp().item() for values in nats.values()
         )
         drawn = perplexity_by_seen_length(nats, length)

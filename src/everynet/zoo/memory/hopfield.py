@@ -414,7 +414,7 @@ class StoredDigits(StoredImages[Hopfield]):
         top = counts.argsort(descending=True, stable=True)[:SHOWN]
         named = self.name_states(torch.as_tensor(model.overlaps(found[top])))
         captions = [f"{word}\n{counts[i] / 10:.1f} %" for word, i in zip(named, top, strict=True)]
-        title = f"{len(found)} states, the most frequent"
+        title = f"the {len(top)} most frequent of {len(found)} states"
         images = self.image(found[top], data.spec)
         return image_grid(images, captions=captions, columns=6, title=title)
 

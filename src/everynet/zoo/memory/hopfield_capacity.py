@@ -149,11 +149,11 @@ class Capacity(Simulation):
         )  # fmt: skip
         return panels(panel), {"theory": float(at.max())}
 
-    def picture_recall(self, result: Mapping[str, Tensor]) -> Figure:
+    def picture_recall(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
         """Bits that are right after recall, and where noise comes to rest, in the largest network.
 
-        Recall from flipped bits breaks down with the memory; the more is stored, the more noise
-        ends in spurious states.
+        With the most patterns {cued:.0%} of the bits are right after recall from flipped ones,
+        {few:.0%} with the fewest; of noise {spurious:.0%} and {rare:.0%} end in spurious states.
         """
         loads = torch.tensor(self.loads, dtype=torch.float64)
         stable, _, cued, stored, negated = result["measured"][-1].mean(1).T
@@ -165,14 +165,17 @@ class Capacity(Simulation):
             "negated": (loads, negated),
             "spurious": (loads, 1 - stored - negated),
         }
-        law = {"in one update": (loads, stable_share(loads))}
-        return panels(
+        law = {"one update, in theory": (loads, stable_share(loads))}
+        lost = ends["spurious"][1]
+        values = {"cued": cued[-1], "few": cued[0], "spurious": lost[-1], "rare": lost[0]}
+        drawn = panels(
             Panel(
                 bits, across, "share of bits that are right", guides=law, marks=capacity,
-                dashes="in theory", legend="lower left",
+                legend="lower left",
             ),
             Panel(ends, across, "share of starts from noise", marks=capacity),
         )  # fmt: skip
+        return drawn, {name: float(value) for name, value in values.items()}
 
 
 def _between(x: Float[Tensor, " points"], y: Float[Tensor, " points"], at: float) -> float:

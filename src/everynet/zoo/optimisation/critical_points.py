@@ -229,15 +229,17 @@ class CriticalPoints(Simulation):
         """The function that is drawn."""
         return Waves(result["wave"], result["amplitude"], result["phase"])
 
-    def picture_landscape(self, result: Mapping[str, Tensor]) -> Figure:
+    def picture_landscape(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
         """A random function with its critical points, their heights, and one step downhill.
 
-        In the middle minima lie low, saddles between and maxima high; right, the parabola (dashed)
-        fits f only near the start of the step.
+        The median height is {minimum:.2g} of minima, {saddle:.2g} of saddles, {maximum:.2g} of
+        maxima. Right, the parabola (dashed) has the slope and curvature of f at the start.
         """
         f = self.first(result)
         drawn = (self.map(f, result), self.by_height(result), self.step_down(f, result))
-        return panels(*drawn, height=3.0)
+        heights, kinds = result["heights"], result["all_kinds"]
+        middle = {name: float(heights[kinds == kind].median()) for kind, name in enumerate(KINDS)}
+        return panels(*drawn, height=3.0), middle
 
     def picture_curvature_signs(
         self, result: Mapping[str, Tensor]

@@ -203,15 +203,17 @@ class LayerNormExperiment(Simulation):
     def picture_convergence(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
         """Training loss by step (left) and accuracy against the learning rate (right).
 
-        At the largest rate the accuracy is {none:.0%} without a norm (blue), {layer:.0%} with layer
-        norm (orange) and {batch:.0%} with batch norm (green).
+        At the largest rate the accuracy is {layer:.0%} with layer norm (blue), {batch:.0%} with
+        batch norm (orange) and {none:.0%} without a norm (green).
         """
         steps = torch.arange(1.0, self.steps + 1)
         rates = torch.tensor(self.rates, dtype=torch.float64)
         losses, right = result["losses"].median(dim=0).values[:, -1], result["accuracy"]
-        by_norm = dict(zip(NORMS, right.unbind(1), strict=True))
+        order = [1, 2, 0]  # so that each norm has the colour that it has in the other picture
+        names = [[*NORMS][n] for n in order]
+        by_norm = dict(zip(names, right[:, order].unbind(1), strict=True))
         loss = Panel(
-            {name: (steps, row) for name, row in zip(NORMS, losses, strict=True)},
+            {name: (steps, row) for name, row in zip(names, losses[order], strict=True)},
             xlabel="step",
             ylabel=f"cross-entropy, median of {self.nets} networks",
             title=f"{self.depth} hidden layers, rate {self.rates[-1]:g}",
@@ -227,7 +229,7 @@ class LayerNormExperiment(Simulation):
             legend="lower left",
         )
         ends = [float(values[:, -1].mean()) for values in by_norm.values()]
-        return panels(loss, accuracy), dict(zip(("none", "layer", "batch"), ends, strict=True))
+        return panels(loss, accuracy), dict(zip(("layer", "batch", "none"), ends, strict=True))
 
     def picture_company(self, result: Mapping[str, Tensor]) -> Figure:
         """One logit of the same digit in different batches.

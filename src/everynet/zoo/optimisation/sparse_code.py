@@ -296,17 +296,17 @@ class SparseCode(Simulation):
         ends = active.mean(0)[[0, -1]].tolist()
         return panels(sparsity, error, kinds), dict(zip(("first", "last"), ends, strict=True))
 
-    def picture_codes_sparse(self, result: Mapping[str, Tensor]) -> Figure:
+    def picture_codes_sparse(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
         """The code of some validation images (rows) under the strongest penalty.
 
-        A unit that is active is bright: the images share few of them.
+        On average {half:.1f} of {units} units hold half of the activity of a row.
         """
         return self._codes(result["sparse_code"], self._strongest())
 
-    def picture_codes_dense(self, result: Mapping[str, Tensor]) -> Figure:
+    def picture_codes_dense(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
         """The code of the same validation images without a penalty.
 
-        More of each row is bright than under the strongest penalty.
+        On average {half:.1f} of {units} units hold half of the activity of a row.
         """
         return self._codes(result["dense_code"], "without penalty")
 
@@ -322,12 +322,23 @@ class SparseCode(Simulation):
     def _strongest(self) -> str:
         return rf"with $\alpha = {self.alphas[-1]:g}$"
 
-    def _codes(self, code: Float[Tensor, "images hidden"], name: str) -> Figure:
-        title = f"codes {name}"
-        return heatmap(code, xlabel="unit", ylabel="validation image", title=title, unit="activity")
+    def _codes(
+        self, code: Float[Tensor, "images hidden"], name: str
+    ) -> tuple[Figure, dict[str, float]]:
+        drawn = heatmap(
+            code, xlabel="unit", ylabel="validation image", title=f"codes {name}", unit="activity"
+        )
+        return drawn, {"half": half_of(code), "units": code.shape[1]}
 
     def tiny(self) -> Self:
         return replace(super().tiny(), rows=64)
+
+
+def half_of(code: Float[Tensor, "images hidden"]) -> float:
+    """How many units hold half of the activity of an image, on average."""
+    order = code.double().sort(1, descending=True).values
+    held = order.cumsum(1) / order.sum(1, keepdim=True).clamp(min=1e-30)
+    return float(((held < 0.5).sum(1) + 1).clamp(max=code.shape[1]).double().mean())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -318,8 +318,8 @@ class WeightDecay(Simulation):
         """
         decays = torch.tensor(self.decays)
         train, others = result["train_loss"], result["valid_loss"]
-        values = {"validation": others, "training": train, "gap": others - train}
-        right = {"validation": result["valid_accuracy"], "training": result["train_accuracy"]}
+        values = {"training": train, "validation": others, "gap": others - train}
+        right = {"training": result["train_accuracy"], "validation": result["valid_accuracy"]}
         where = f"decay of the weights, on {self.rows:,} images of {self.data}"
         drawn = (
             Panel(

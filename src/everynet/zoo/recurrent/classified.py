@@ -153,10 +153,12 @@ class TextClassification(Training[M]):
                 )
         return answers
 
-    def picture_along(self, model: M, data: Data, history: History) -> Figure:
+    def picture_along(
+        self, model: M, data: Data, history: History
+    ) -> tuple[Figure, dict[str, str]]:
         """The probability of the last class after each word of a sentence with a negation.
 
-        Below the same sentence without it, where it has one: the curves part at the negation.
+        Below the same sentence without it, where it has one. In the end it is {ends}.
         """
         tokens, (texts, _) = Tokens.of(data.spec), _unpadded(data)
         negations = {tokens.index[word] for word in NEGATIONS if word in tokens.index}
@@ -174,7 +176,9 @@ class TextClassification(Training[M]):
             parts = [text[: t + 1] for t in range(len(text))]
             p = log_probabilities(model, parts)[:, -1].exp().cpu()
             curves.append(([tokens.vocabulary[token] for token in text.tolist()], p))
-        return along(curves, ylabel=f"probability of “{data.spec['classes'][-1]}”")
+        ends = [f"{p[-1]:.1%}" for _, p in curves]
+        drawn = along(curves, ylabel=f"probability of “{data.spec['classes'][-1]}”")
+        return drawn, {"ends": " with it and ".join(ends) + " without" * (len(ends) - 1)}
 
     def picture_words(self, model: M, data: Data, history: History) -> Figure:
         """Unseen sentences with each word coloured by its effect on the last class.

@@ -176,15 +176,15 @@ class TimeConstants(Training[LeakyUnits]):
         followed = model(noisy.expand(-1, len(true))[None].to(ones).contiguous())[0][0].cpu()
         return panels(
             Panel(
-                {"input": (times, torch.ones_like(times))}
-                | {name: (times, one) for name, one in zip(names, risen.T, strict=True)},
+                {name: (times, one) for name, one in zip(names, risen.T, strict=True)}
+                | {"input": (times, torch.ones_like(times))},  # last: units keep their colours
                 "time steps since the rise", r"response $\mu_t$",
                 guides={name: (times, one) for name, one in zip(names, exact.T, strict=True)},
                 levels={"1 - 1/e": 1 - 1 / torch.e}, scatter=True, log="x", legend="lower right",
             ),
             Panel(
-                {"input": (t, noisy[:, 0])}
-                | {name: (t, one) for name, one in zip(names, followed.T, strict=True)},
+                {name: (t, one) for name, one in zip(names, followed.T, strict=True)}
+                | {"input": (t, noisy[:, 0])},
                 "time step", "signal", legend="none",
             ),
             width=3.25, height=3.4,

@@ -406,8 +406,8 @@ class PlayCartPole(PlayByState):
     ) -> tuple[Figure, dict[str, float]]:
         """The value of the best action (left) and that action (right), the cart at rest.
 
-        The line is a greedy game of {moves:.0f} steps; the push is to the side to which the pole
-        falls.
+        The line is a greedy game of {moves:.0f} steps. Where the pole leans to one side and falls
+        to it, {after:.0%} of the states push to that side.
         """
         played = play_greedily(
             self.game, lambda state: self.values(model, state), data.splits["valid"][0][:1]
@@ -420,7 +420,9 @@ class PlayCartPole(PlayByState):
         rest[:, 2:4] = grid
         q = self.values(model, rest).view(len(w), len(theta), -1)
         drawn = value_map(q, axes, path, actions=self.game.actions)
-        return drawn, {"moves": float(played.lengths[0])}
+        falls = torch.where(grid[:, 0] * grid[:, 1] > 0, grid[:, 0].sign(), 0)
+        after = (q.flatten(0, 1).argmax(1) == (falls > 0).long())[falls != 0].double().mean()
+        return drawn, {"moves": float(played.lengths[0]), "after": float(after)}
 
     def picture_episode(
         self, model: StateQNetwork, data: Data, history: History
@@ -493,7 +495,8 @@ class PlayMountainCar(PlayByState):
     ) -> tuple[Figure, dict[str, float]]:
         """The value of the best action (left) and that action (right) in every state.
 
-        The line is a greedy game of {moves:.0f} steps from the bottom: the car swings ever higher.
+        The line is a greedy game of {moves:.0f} steps from the bottom, in which the car turns back
+        {turns:.0f} times.
         """
         played = play_greedily(
             self.game, lambda state: self.values(model, state), data.splits["valid"][0][:1]
@@ -504,7 +507,8 @@ class PlayMountainCar(PlayByState):
         grid = torch.cartesian_prod(v, x).flip(1)  # rows of velocities
         q = self.values(model, torch.cat([grid, torch.zeros_like(grid[:, :1])], 1))
         drawn = value_map(q.view(len(v), len(x), -1), axes, path, actions=self.game.actions)
-        return drawn, {"moves": float(played.lengths[0])}
+        turns = (path[1:, 1] * path[:-1, 1] < 0).sum()
+        return drawn, {"moves": float(played.lengths[0]), "turns": float(turns)}
 
     def picture_episode(
         self, model: StateQNetwork, data: Data, history: History

@@ -230,7 +230,7 @@ class ChangeOfVariables(Simulation):
         return p @ weights * edges.diff() / 60
 
     def picture_stretched(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, float]]:
-        """Samples of e^y counted (points), their density, and what is left without the factor.
+        """Samples of e^y counted (blue), their density (dashed), and that without the factor.
 
         Where e^y pulls numbers apart the density must fall. Without the factor the area below is
         {naive:.3f} in the place of 1.
@@ -240,10 +240,10 @@ class ChangeOfVariables(Simulation):
         made = panels(
             Panel(
                 {
-                    "p(g(x)) |dg/dx|": (x[:, 0], density(torch.log, x)),
-                    "p(g(x)), without the factor": (x[:, 0], without_factor(torch.log, x)),
                     "counted": (middle[1::3], (share / edges.diff())[1::3]),
+                    "p(g(x)), without the factor": (x[:, 0], without_factor(torch.log, x)),
                 },
+                guides={"p(g(x)) |dg/dx|": (x[:, 0], density(torch.log, x))},
                 xlabel="$x = e^y$",
                 ylabel="density",
                 title="y is normal",

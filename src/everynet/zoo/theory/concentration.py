@@ -262,9 +262,10 @@ class Concentration(Simulation):
         The bound needs no more than that a ball changes the number by at most one.
         """
         t = self.cell_deviations()
-        curves = {"measured": _positive(t, result["cells"]), "McDiarmid": (t, self.cell_bound())}
+        curves = {"measured": _positive(t, result["cells"])}
         panel = self._panel(curves, "deviation t (cells)", "cells that are hit")
-        return panels(panel), {"balls": self.balls, "cells": self.cells}
+        drawn = panels(replace(panel, guides={"McDiarmid": (t, self.cell_bound())}))
+        return drawn, {"balls": self.balls, "cells": self.cells}
 
     def picture_sample_size(self, result: Mapping[str, Tensor]) -> tuple[Figure, dict[str, object]]:
         """Flips after which a mean is within eps with probability 1 - delta, by three bounds.

@@ -410,8 +410,8 @@ class DoubleDescentNetwork(Experiment):
     def picture_widths(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Squared error (left) and accuracy (right) by width, given in parameters.
 
-        {share:.0%} of the training labels are wrong. Means and ranges of {repeats} networks: the
-        test error is largest at {peak_at:.2g}, and the widest, which fit every label, are best.
+        {share:.0%} of the training labels are wrong; means of {repeats} networks. The test error
+        peaks at {peak_at:.2g}, with {peak:.0%} of answers right; the widest have {widest:.0%}.
         """
         found = self.ends(table)
         size, where = found["parameters"][0], "parameters / (samples x classes)"
@@ -431,13 +431,14 @@ class DoubleDescentNetwork(Experiment):
         )  # fmt: skip
         metrics = self.metrics(table)
         values = {"share": self.noise, "repeats": self.repeats, "peak_at": metrics["peak_at"]}
-        return panels(error, right), values
+        ends = {"peak": metrics["peak_accuracy"], "widest": metrics["widest_accuracy"]}
+        return panels(error, right), values | ends
 
-    def picture_steps(self, table: Table) -> Figure:
+    def picture_steps(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Validation error by step of a narrow, a middle and the widest network.
 
-        Where parameters just suffice, fitting the last wrong labels costs the most; stopped early
-        that network does almost as well as the widest.
+        That of the middle one is {least:.2g} at its least and {end:.2g} in the end, that of the
+        widest ends at {widest:.2g}.
         """
         shown = [self.widths[0], self.widths[len(self.widths) // 2], self.widths[-1]]
         panel = Panel(
@@ -448,7 +449,9 @@ class DoubleDescentNetwork(Experiment):
             },
             xlabel="step", ylabel="squared error, validation", log="y",
         )  # fmt: skip
-        return panels(panel)
+        middle, widest = [errors for _, errors in panel.curves.values()][1:]
+        values = {"least": middle.min(), "end": middle[-1], "widest": widest[-1]}
+        return panels(panel), {name: float(value) for name, value in values.items()}
 
     def tiny(self) -> Self:
         return replace(super().tiny(), rows=20, widths=(2, 4, 8))

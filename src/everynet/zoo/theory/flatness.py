@@ -281,8 +281,7 @@ class Flatness(Experiment):
     def picture_along(self, table: Table) -> Figure:
         """Training loss along the top eigenvector from where training ended, and by epoch.
 
-        Dashes are the parabola of slope and curvature: close by, the ends of small batches are
-        flat. Right, the curvature on the way: it rises at first and falls with the loss.
+        Dashes are the parabola of slope and curvature there. Right, the curvature on the way.
         """
         cells = {size: table.cells[f"epochs-{size}-0"] for size in self.batch_sizes}
         curves, guides, epochs = {}, {}, {}
@@ -305,8 +304,8 @@ class Flatness(Experiment):
     def picture_contested(self, table: Table) -> tuple[Figure, dict[str, float]]:
         """Test loss of every network against its top eigenvalue.
 
-        At equal updates all end alike. Rescaled by {scale:g} each computes the same function and is
-        {ratio:.2g} times as sharp (a median), so that flatness alone says nothing of predictions.
+        Rescaled by {scale:g} each computes the same function and is {ratio:.2g} times as sharp (a
+        median), so that flatness alone says nothing of predictions.
         """
         top, test, twin = (self.ends(table, name) for name in ("top", "test", "rescaled"))
         curves = {words: (top[way].flatten(), test[way].flatten()) for way, words in WAYS.items()}

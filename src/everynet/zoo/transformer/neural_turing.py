@@ -432,7 +432,7 @@ class TuringCopy(BitCopy):
     def picture_memory(self, model: Either, data: Data, history: History) -> Figure:
         """The memory along an unseen sequence, with its bits and the weights of both heads above.
 
-        What is written at one row is read from there when its answer is due.
+        Where both heads go over the same rows, the network reads what it has written there.
         """
         x, y, at, memory = self.trace_one(model)
         reading, writing = self.shown_heads(at.weights)

@@ -308,7 +308,8 @@ class ViTImages(ImageClassification[ViT]):
         above = [(names[y[row]], image) for row, image, _ in pairs]
         below = [(f"{names[predicted[row]]} {sure[row]:.0%}", lit) for row, _, lit in pairs]
         values = {"wrong": float(len(wrong)), "shown": float(len(rows))}
-        return picture_table([("image", above), ("attention", below)]), values
+        missed = (predicted != y)[rows].tolist()
+        return picture_table([("image", above), ("attention", below)], wrong=missed), values
 
     def picture_positions(
         self, model: ViT, data: Data, history: History

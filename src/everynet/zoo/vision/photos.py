@@ -366,7 +366,8 @@ class Photos(ImageClassification[PhotoNet]):
         ordered = maps.flatten(1).sort(1, descending=True).values.cumsum(1)
         half = (ordered < ordered[:, -1:] / 2).double().mean()
         values = {"area": half.item(), "wrong": float(len(wrong)), "shown": float(len(rows))}
-        return picture_table([("image", above), ("evidence", below)]), values
+        missed = (predicted != y)[rows].tolist()
+        return picture_table([("image", above), ("evidence", below)], wrong=missed), values
 
     def picture_augmentation(
         self, model: PhotoNet, data: Data, history: History

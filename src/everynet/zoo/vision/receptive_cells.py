@@ -39,7 +39,7 @@ from everynet.plot import Panel, panels
 from everynet.recipes.recipe import Simulation
 from everynet.training.loop import evaluate, trained
 from everynet.zoo.vision.cnn import CNNPhotographs
-from everynet.zoo.vision.pictures.features import cell_fields, named_bars
+from everynet.zoo.vision.pictures.features import cell_fields, named_points
 
 Plane = Float64[Tensor, "size size"]
 BINS = 9
@@ -308,7 +308,7 @@ class ReceptiveCells(Simulation):
         names = ("SVM on pixels", "SVM on HOG", "CNN")
         accuracy = zip(names, (100 * result["told"]).tolist(), strict=True)
         title = f"{self.data}: features made by hand and learned"
-        return named_bars(dict(accuracy), xlabel="test accuracy (%)", title=title)
+        return named_points(dict(accuracy), xlabel="test accuracy (%)", title=title)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), side=17, row=3, tried=12)

@@ -176,16 +176,19 @@ class Tomography(Training[FBPConvNet]):
         true, given, corrected = ((y.cpu().double() * std + mean).mean(1) for y in images)
         return true, given, corrected
 
-    def picture_reconstructions(self, model: FBPConvNet, data: Data, history: History) -> Figure:
+    def picture_reconstructions(
+        self, model: FBPConvNet, data: Data, history: History
+    ) -> tuple[Figure, dict[str, float]]:
         """Phantoms, their scans, and what back-projection and the network make of these.
 
-        The network takes away grain and streaks; what is left of the error lies on edges.
+        The network brings their PSNR from {before:.1f} to {after:.1f} dB on average.
         """
         true, given, corrected = (y[:3] for y in self._validation(model, data))
         peak = data.spec["target_high"] - data.spec["target_low"]
         before, after = (psnr(v[:, None], true[:, None], peak) for v in (given, corrected))
         scans = radon.project(true)
-        return reconstructions(true, scans, given, corrected, before=before, after=after)
+        means = {"before": float(before.mean()), "after": float(after.mean())}
+        return reconstructions(true, scans, given, corrected, before=before, after=after), means
 
     def picture_angles(
         self, model: FBPConvNet, data: Data, history: History

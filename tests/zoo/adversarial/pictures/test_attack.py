@@ -3,13 +3,14 @@ import io
 import numpy as np
 import torch
 
+from everynet.plot.style import OURS, WRONG
 from everynet.zoo.adversarial.pictures.attack import attacked
 
 
 def test_a_column_for_each_image_with_what_was_said():
     images = torch.rand(2, 1, 4, 5)
     changed = images + torch.tensor([0.1, -0.2])[:, None, None, None]
-    figure = attacked(images, changed, before=["7  99%", "1  80%"], after=["2  60%", "4  70%"],
+    figure = attacked(images, changed, before=["7  99%", "1  80%"], after=["2  60%", "1  70%"],
                       title="two")  # fmt: skip
     figure.savefig(io.BytesIO(), format="png")
     pictures = figure.axes[:6]
@@ -19,8 +20,10 @@ def test_a_column_for_each_image_with_what_was_said():
         "",
         "",
         "2  60%",
-        "4  70%",
+        "1  70%",
     ]
+    titles = [axes.title.get_color() for axes in pictures]
+    assert titles[:2] + titles[4:] == [OURS, OURS, WRONG, OURS]  # the second keeps its class
     for column, change in enumerate((0.1, -0.2)):
         shown = pictures[2 + column].images[0]
         assert torch.allclose(torch.tensor(shown.get_array()), torch.tensor(change).double())

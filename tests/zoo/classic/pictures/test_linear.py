@@ -3,7 +3,9 @@ import io
 import numpy as np
 import pytest
 import torch
+from matplotlib.colors import to_hex
 
+from everynet.plot.style import colour
 from everynet.zoo.classic.pictures.linear import (
     class_images,
     class_table,
@@ -47,6 +49,8 @@ def test_coefficients_stand_by_size_with_their_names():
     axes = drawn(coefficients(numbers(0.1, -3, 2), ["a", "b", "c"])).axes[0]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["b", "c", "a"]
     assert [bar.get_width() for bar in axes.patches] == pytest.approx([-3, 2, 0.1])
+    inks = [to_hex(bar.get_facecolor()) for bar in axes.patches]
+    assert inks == [colour(0), colour(1), colour(1)]  # of the class that each speaks for
     low, high = axes.get_ylim()
     assert low > high  # the largest on top
     many = drawn(coefficients(torch.arange(50.0))).axes[0]

@@ -1,6 +1,7 @@
 import io
 
 import torch
+from matplotlib.patches import Circle
 
 from everynet.plot.style import MAGNITUDE, SIGNED
 from everynet.zoo.recurrent.pictures.gated_cell import gru_cell, lstm_cell
@@ -45,3 +46,12 @@ def test_cells_say_how_many_numbers_they_hold():
     for figure in (lstm, gru):
         assert "batch \N{MULTIPLICATION SIGN} 3" in words(figure)
         assert "batch \N{MULTIPLICATION SIGN} 5" in words(figure)
+
+
+def test_a_dot_stands_where_a_line_branches_and_none_where_lines_cross():
+    for cell, expected in (
+        (gru_cell, {(4.2, 4.3), (5.6, 3.5), (3.2, 4.3), (4.2, 0.9), (4.9, 0.3), (9.8, 4.3)}),
+        (lstm_cell, {(3.9, 0.9), (5.1, 0.9), (6.3, 0.9), (8.7, 4.3), (9.6, 0.9)}),
+    ):
+        patches = cell(3, 5).axes[0].patches
+        assert {p.center for p in patches if isinstance(p, Circle) and p.radius < 0.1} == expected

@@ -8,7 +8,7 @@ from matplotlib.patches import Rectangle
 
 from everynet.plot.style import colour
 from everynet.zoo.vision.pictures.equivariance import turned_maps
-from everynet.zoo.vision.pictures.features import cell_fields, driving_images, named_bars
+from everynet.zoo.vision.pictures.features import cell_fields, driving_images, named_points
 from everynet.zoo.vision.pictures.localisation import predicted_boxes
 
 
@@ -39,9 +39,10 @@ def test_what_was_made_stands_above_what_was_found():
     assert np.allclose(figure.axes[3].images[0].get_array(), patches[1, 0, 0].double())
 
 
-def test_fields_are_scaled_to_their_largest_weight_and_bars_bear_their_values():
+def test_fields_are_scaled_to_their_largest_weight_and_points_bear_their_values():
     figure = cell_fields({"a": torch.tensor([[0.0, -4.0], [2.0, 1.0]])})
     assert np.allclose(figure.axes[0].images[0].get_array(), [[0, -1], [0.5, 0.25]])
-    bars = named_bars({"x": 90.0, "y": 95.5}, xlabel="accuracy (%)").axes[0]
-    assert [bar.get_width() for bar in bars.patches] == pytest.approx([90.0, 95.5])
-    assert {text.get_text().strip() for text in bars.texts} == {"x", "y", "90.0", "95.5"}
+    points = named_points({"x": 90.0, "y": 95.5}, xlabel="accuracy (%)").axes[0]
+    assert not points.patches  # a bar would begin at the edge of the axes and not at 0
+    assert [line.get_xdata()[0] for line in points.lines] == pytest.approx([90.0, 95.5])
+    assert {text.get_text().strip() for text in points.texts} == {"x", "y", "90.0", "95.5"}

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from everynet.plot.style import png
+from everynet.plot.style import WRONG, png
 from everynet.zoo.vision.pictures.neural_style import gram_matrices, picture_table
 
 
@@ -21,6 +21,8 @@ def test_rows_of_pictures_bear_their_names_and_their_pixels():
     torch.testing.assert_close(shown, images[1].permute(1, 2, 0).double())
     assert axes[4].images[0].get_array().max() == 1, "lighter than white is white"
     assert not axes[5].images
+    inks = [one.title.get_color() for one in picture_table(rows, wrong=[False, True]).axes]
+    assert [place for place, ink in enumerate(inks) if ink == WRONG] == [4]
     assert made.get_size_inches()[0] == pytest.approx(6.5)
 
 

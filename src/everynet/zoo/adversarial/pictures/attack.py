@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from everynet.plot.panels import Panel, panels
-from everynet.plot.style import CYCLE, INK, SIGNED, bare, figure, symmetric
+from everynet.plot.style import INK, OURS, SIGNED, WRONG, bare, figure, symmetric
 
 ROWS = ("image", "change", "attacked")
 
@@ -25,8 +25,9 @@ def attacked(
 ) -> Figure:
     """A column for each image: itself, the change (red lighter, blue darker), and the sum.
 
-    Pixels are from 0 to 1; what a network said of each stands above it. The change of several
-    channels is shown as its mean.
+    Pixels are from 0 to 1; what a network said of each stands above it, red where the attack made
+    it another class; a probability follows behind two spaces. The change of several channels is
+    shown as its mean.
     """
     images, changed = images.detach().cpu().double(), changed.detach().cpu().double()
     change = (changed - images).mean(1)
@@ -44,7 +45,8 @@ def attacked(
         pixels = pixels if len(pixels) in (1, 3) else pixels.mean(0, keepdim=True)
         axes.imshow(torch.movedim(pixels, 0, -1).numpy(), cmap="gray", vmin=0, vmax=1)
         said = (before, after)[row // 2][column]
-        axes.set_title(said, color=CYCLE[row // 2], fontsize="small")
+        same = said.partition("  ")[0] == before[column].partition("  ")[0]
+        axes.set_title(said, color=OURS if same else WRONG, fontsize="small")
     bar = made.colorbar(shown, ax=made.axes[len(images) : 2 * len(images)], aspect=10, pad=0.02)
     bar.set_label("change of a pixel", fontsize="small")
     bar.ax.tick_params(labelsize="small")

@@ -64,7 +64,7 @@ def decided(
         )  # fmt: skip
     _name(grid, titles, "mel band", "mel band")
     bar = figure.colorbar(image, ax=grid[1], aspect=12, pad=0.01)
-    bar.set_label("d (its mean is the logit)", fontsize=SMALL)
+    bar.set_label("d (its mean\nis the logit)", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL - 1)
     return figure
 

@@ -78,7 +78,7 @@ def coefficients(
     values = array(weights[order])
     made = figure(5.8, 0.9 + 0.19 * len(order))
     axes = made.axes[0]
-    shades = [SIGNED(0.85 if value > 0 else 0.15) for value in values]
+    shades = [colour(int(value > 0)) for value in values]  # of the class that it speaks for
     axes.barh(range(len(order)), values, color=shades, height=0.7)
     axes.axvline(0, color=INK, linewidth=1)
     axes.set_yticks(range(len(order)), called, fontsize="small")

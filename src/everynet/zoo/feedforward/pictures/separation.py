@@ -10,7 +10,17 @@ from jaxtyping import Float, Int
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, FAINT, INK, array, figure, grid, log_ticks
+from everynet.plot.style import (
+    CYCLE,
+    FAINT,
+    INK,
+    OURS,
+    TRUTH,
+    array,
+    figure,
+    grid,
+    log_ticks,
+)
 from everynet.plot.surface import scatter
 
 
@@ -67,11 +77,11 @@ def mistake_bound(norms: Float[Tensor, " mistakes"], radius: float, margin: floa
     k = np.geomspace(0.8, 1.5 * most, 800)
     least, greatest = margin * k, radius * np.sqrt(k)
     axes.fill_between(k, least, greatest, where=k <= most, color=FAINT, alpha=0.35, linewidth=0)
-    axes.plot(k, greatest, color=CYCLE[1], label=r"at most $\sqrt{k}\,R$")
-    axes.plot(k, least, color=CYCLE[0], label=r"at least $k\,\gamma$")
+    axes.plot(k, greatest, "--", color=TRUTH, label=r"at most $\sqrt{k}\,R$")
+    axes.plot(k, least, "-.", color=TRUTH, label=r"at least $k\,\gamma$")
     made = np.arange(1, len(norms) + 1)
     label = f"measured: {len(norms)} mistakes"
-    axes.plot(made, array(norms), "o-", color=INK, ms=4, linewidth=1.2, label=label)
+    axes.plot(made, array(norms), "o-", color=OURS, ms=4, linewidth=1.2, label=label)
     axes.axvline(most, color=INK, linewidth=0.9, linestyle=":")
     axes.annotate(
         rf"$(R/\gamma)^2$ = {most:.1f}",

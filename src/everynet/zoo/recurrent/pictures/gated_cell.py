@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import dist
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -160,6 +161,8 @@ def _drawn(cell: _Cell, input_size: int, hidden_size: int, memory: str, blocks: 
         _arrow(axes, way, LINE, 2.2)
     for way in cell.ways:
         _arrow(axes, way, INK, 0.9)
+    for x, y in _branches(cell):
+        axes.add_patch(Circle((x, y), 0.08, facecolor=INK, lw=0, zorder=3))
     for box in cell.boxes:
         x, y = box.at
         axes.add_patch(Rectangle((x - 0.5, y - 0.35), 1, 0.7, facecolor=box.ink, zorder=3))
@@ -190,6 +193,13 @@ def _drawn(cell: _Cell, input_size: int, hidden_size: int, memory: str, blocks: 
         ha="center", va="bottom", fontsize=SMALL,
     )  # fmt: skip
     return made
+
+
+def _branches(cell: _Cell) -> list[Place]:
+    """Where a way begins on another one; lines that cross without a dot do not meet."""
+    sources = [box.at for box in cell.boxes] + [at for at, _ in cell.joints]
+    starts = {way[0] for way in cell.ways if way[0][1] > 0}
+    return [at for at in starts if all(dist(at, source) > 0.5 for source in sources)]
 
 
 def _arrow(axes: Axes, corners: Sequence[Place], ink: str, width: float) -> None:

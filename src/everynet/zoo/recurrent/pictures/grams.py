@@ -11,7 +11,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import FAINT, INK, MAGNITUDE, SIGNED, array, dress, grid
+from everynet.plot.style import FAINT, INK, MAGNITUDE, array, colour, dress, grid
 from everynet.plot.text import drawable
 
 WIDTH = 6.5  # inches
@@ -56,16 +56,15 @@ def best_grams(rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]) -> Figur
 def weighed_words(
     sides: Sequence[tuple[str, Sequence[str], Float[Tensor, " _"]]], *, xlabel: str
 ) -> Figure:
-    """For each class the words that weigh most for it against the rest, as bars by name."""
+    """For each class, in its colour, the words that weigh most for it against the rest."""
     most = max(len(words) for _, words, _ in sides)
     columns = min(len(sides), 3)
     lines = -(-len(sides) // columns)
     drawn = Figure(figsize=(WIDTH, lines * (0.7 + 0.17 * most)), layout="constrained")
     given = drawn.subplots(lines, columns, squeeze=False).flatten()
-    for axes, (name, words, weights) in zip(given, sides, strict=False):
+    for number, (axes, (name, words, weights)) in enumerate(zip(given, sides, strict=False)):
         dress(axes)
-        values = array(weights)
-        axes.barh(range(len(words)), values, color=SIGNED(0.85), height=0.7)
+        axes.barh(range(len(words)), array(weights), color=colour(number), height=0.7)
         axes.set_yticks(
             range(len(words)), [phrase(word) for word in words], fontsize=SMALL, parse_math=False
         )
@@ -100,9 +99,7 @@ def words_by_count(
         if any(abs(place[0] - x) < 0.5 and abs(place[1] - y) < 0.04 for x, y in taken):
             continue  # its name would lie on another one
         taken.append(place)
-        axes.scatter(
-            across[number], up[number], s=9, color=SIGNED(0.85 if up[number] > 0 else 0.15)
-        )
+        axes.scatter(across[number], up[number], s=9, color=colour(int(up[number] > 0)))
         axes.annotate(
             phrase(word), (across[number], up[number]), xytext=(3, 1), fontsize=SMALL,
             textcoords="offset points", parse_math=False, color=INK,

@@ -1,8 +1,8 @@
-"""Masks as grids, and the codes of positions with their inner products."""
+"""Masks as grids, codes of positions with their inner products, and what heads rest on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from jaxtyping import Bool, Float
@@ -25,6 +25,17 @@ def draw_masks(masks: Mapping[str, Bool[Tensor, "queries keys"]]) -> Figure:
         axes.invert_yaxis()
     made.axes[0].set_ylabel("query")
     return made
+
+
+def rests_on(
+    layers: Sequence[Float[Tensor, "heads queries keys"]], places: Bool[Tensor, "queries keys"]
+) -> float:
+    """The share of its attention that a query has for these places, in the head with the most.
+
+    It is a mean over the queries that have such a place.
+    """
+    some = places.any(1)
+    return max(float((head * places).sum(1)[some].mean()) for heads in layers for head in heads)
 
 
 def draw_positions(codes: Float[Tensor, "positions hidden"]) -> Figure:

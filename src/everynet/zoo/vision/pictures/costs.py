@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from torch import Tensor, stack
 
-from everynet.plot.style import FAINT, INK, array, colour, figure
+from everynet.plot.style import BASELINE, CYCLE, FAINT, INK, OURS, array, figure
 
 LINE = 0.2  # inches that a layer takes
 
@@ -22,7 +22,8 @@ def layer_costs(
 ) -> Figure:
     """Bars for each layer, the first layer on top; one pair of axes for each kind of cost.
 
-    The kinds of one cost are drawn over each other, the last in front: give the largest first.
+    The kinds of one cost are drawn over each other, the last in front: give the largest, which is
+    the baseline, first.
     Beside its name in the legend stands the sum over all layers.
     """
     made = figure(6.5, LINE * len(layers) + 1.5, 1, len(costs))
@@ -30,8 +31,9 @@ def layer_costs(
     for number, (axes, (cost, kinds)) in enumerate(zip(made.axes, costs.items(), strict=True)):
         for index, (kind, values) in enumerate(kinds.items()):
             total = EngFormatter(places=1)(float(values.double().sum()))
+            inks = (BASELINE, OURS) if _nested(kinds) else CYCLE
             thick = 0.8 - 0.3 * (index > 0 and _nested(kinds))
-            axes.barh(places, array(values), thick, color=colour(index), label=f"{kind}: {total}")
+            axes.barh(places, array(values), thick, color=inks[index], label=f"{kind}: {total}")
         axes.invert_yaxis()
         axes.set_yticks(places, layers if number == 0 else [""] * len(layers), fontsize=7)
         axes.tick_params(axis="y", length=0)

@@ -34,18 +34,21 @@ def cell_fields(fields: Mapping[str, Float[Tensor, "_ _"]], *, columns: int = 3)
     return made
 
 
-def named_bars(values: Mapping[str, float], *, xlabel: str, title: str = "") -> Figure:
-    """A bar for each name, from the top down, with its value; the axis begins below the least."""
+def named_points(values: Mapping[str, float], *, xlabel: str, title: str = "") -> Figure:
+    """A point for each name, from the top down, with its value.
+
+    The axis begins below the least, where a bar would make small differences look large.
+    """
     made = figure(6.5, 0.42 * len(values) + 0.9)
     axes = made.axes[0]
     low = min(values.values())
     for place, (name, value) in enumerate(values.items()):
-        axes.barh(place, value, color=colour(place), height=0.6)
-        axes.text(value, place, f" {value:.1f}", va="center", fontsize=SMALL, color=INK)
+        axes.plot(value, place, "o", ms=8, color=colour(place))
+        axes.text(value, place, f"   {value:.1f}", va="center", fontsize=SMALL, color=INK)
         axes.text(-0.01, place, name, va="center", ha="right", fontsize=SMALL, color=INK,
                   transform=axes.get_yaxis_transform())  # fmt: skip
     axes.set_yticks([])
-    axes.invert_yaxis()
+    axes.set_ylim(len(values) - 0.5, -0.5)
     axes.set_xlim(max(0.0, low - 0.3 * (100 - low) - 5), max(101.0, 1.02 * max(values.values())))
     axes.set_xlabel(xlabel, fontsize=SMALL + 1)
     axes.set_title(title, color=INK, fontsize="medium")

@@ -8,7 +8,7 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import INK, MAGNITUDE, array, bare, escape_dollars, figure
+from everynet.plot.style import INK, MAGNITUDE, WRONG, array, bare, escape_dollars, figure
 
 WIDTH = 6.5  # inches of a whole picture
 LINE, GAP = 0.24, 0.06  # inches that a line of text takes, and the space between rows
@@ -18,9 +18,15 @@ Image = Float[Tensor, "channels height width"]
 
 
 def picture_table(
-    rows: Sequence[tuple[str, Sequence[tuple[str, Image]]]], *, title: str = ""
+    rows: Sequence[tuple[str, Sequence[tuple[str, Image]]]],
+    *,
+    title: str = "",
+    wrong: Sequence[bool] = (),
 ) -> Figure:
-    """Rows of pictures from 0 to 1: a name at the left of each row, and one above each picture."""
+    """Rows of pictures from 0 to 1: a name at the left of each row, and one above each picture.
+
+    In the last row those that are `wrong` have a red name.
+    """
     across = max(len(row) for _, row in rows)
     _, height, width = rows[0][1][0][1].shape
     named, titled = any(name for name, _ in rows), [any(t for t, _ in row) for _, row in rows]
@@ -37,7 +43,8 @@ def picture_table(
             name_above, image = row[place]
             pixels = array(image.clamp(0, 1).permute(1, 2, 0))
             axes.imshow(pixels[..., 0] if len(image) == 1 else pixels, cmap="gray", vmin=0, vmax=1)
-            axes.set_title(escape_dollars(name_above), fontsize=8, color=INK)
+            ink = WRONG if row is rows[-1][1] and any(wrong[place : place + 1]) else INK
+            axes.set_title(escape_dollars(name_above), fontsize=8, color=ink)
             if place == 0:
                 axes.set_ylabel(escape_dollars(name), fontsize=8, color=INK)
     if title:
