@@ -112,5 +112,5 @@ def test_a_network_that_makes_nothing(refused, made):
 
 def test_show_names_the_settings(call):
     _, out, _ = call("show", "gan-ring")
-    assert "settings of everynet sample RUN\n  n  500" in out
+    assert "settings of everynet sample RUN\n  n     500\n  film  false" in out
     assert "generator.0" in out

@@ -46,6 +46,24 @@ def test_equal_frames_are_one_that_lasts_as_long():
     assert times == [100, 300, 100]
 
 
+def test_the_last_frame_stays_as_long_as_is_said():
+    found, times = replayed(Film(numbered(3), 10, hold=4).webp())
+    assert np.array_equal(found, numbered(3))
+    assert times == [100, 100, 500]
+
+
+def test_a_frame_may_be_drawn_on_the_figure_of_the_one_before():
+    made = figure(0.5, 0.5)
+
+    def drawn():
+        for number in range(2):
+            made.axes[0].set_facecolor(f"C{number}")
+            yield made
+
+    first, last = Film(drawn(), 1).frames
+    assert (first != last).any()
+
+
 def test_grey_frames_and_figures_become_colour():
     grey = np.arange(48, dtype=np.uint8).reshape(6, 8)
     assert np.array_equal(Film([grey], 1).frames, grey[None, ..., None].repeat(3, 3))

@@ -31,12 +31,14 @@ class Film:
 
     A frame is a figure, or an array of uint8: height x width in grey, or height x width x 3. They
     are taken one after the other, in the style of all pictures: where a generator draws figures,
-    none is kept.
+    none is kept, and it may draw on one and the same. The last stays for `hold` frames more.
     """
 
     frames: UInt8[np.ndarray, "frames height width 3"]
 
-    def __init__(self, frames: Iterable[Figure | np.ndarray], rate: float) -> None:
+    def __init__(
+        self, frames: Iterable[Figure | np.ndarray], rate: float, *, hold: int = 0
+    ) -> None:
         if not 0 < rate <= MOST_RATE:
             raise UserError(
                 f"rate ({rate}) must be above 0 and at most {MOST_RATE} frames a second, because "
@@ -49,6 +51,9 @@ class Film:
                 _check_size(found)
         if not found:
             raise UserError("frames (0) must be one or more, because a film shows something")
+        for _ in range(hold):
+            found.append(found[-1])
+            _check_size(found)
         self.frames, self.rate = np.stack(found), rate
 
     def webp(self) -> bytes:
@@ -62,7 +67,7 @@ class Film:
         content = io.BytesIO()
         first.save(
             content, "webp", save_all=True, append_images=others, duration=times, loop=0,
-            lossless=True,
+            lossless=True, method=4, minimize_size=True,
         )  # fmt: skip
         return content.getvalue()
 

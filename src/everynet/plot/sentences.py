@@ -77,7 +77,7 @@ def attention_maps(
         image = axes.imshow(
             array(weights), cmap=MAGNITUDE, vmin=0, vmax=1, aspect="auto", interpolation="nearest"
         )
-        reading, read = ([_name_token(token) for token in side] for side in both)
+        reading, read = ([name_token(token) for token in side] for side in both)
         left, bottom = number % columns == 0, number + columns >= len(maps)
         axes.set_title(title, color=INK, fontsize="medium")
         axes.set_xticks(range(len(read)), read if bottom or not same else [""] * len(read))
@@ -106,7 +106,7 @@ def head_maps(
     return attention_maps(maps, columns=min(most, len(layers[0])))
 
 
-def _name_token(token: str) -> str:
+def name_token(token: str) -> str:
     """A token as a label: bytes that are no character as a mark, and no mathematics."""
     text = token.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return text.strip().replace("$", r"\$") or "\u2423"

@@ -103,6 +103,27 @@ def trained(recipe: Training[M, X], data: Data) -> M:
     return recipe.deployed(state).eval()
 
 
+def relearned(recipe: Training[M, X], data: Data, count: int) -> Iterator[tuple[int, M]]:
+    """The network before the first update and on its way, as a film of `count` frames shows it.
+
+    It learns anew what it learned in a run, on one thread; the steps are at about equal distances
+    of their root, because most happens early. The network is one and the same, and goes on.
+    """
+    shown = {round(recipe.steps * (k / (count - 1)) ** 2) for k in range(1, count)}
+    data = data.to(torch.device("cpu"), torch.float32)
+    with torch.enable_grad():
+        state = begin(recipe, data)
+    with evaluating(state.model):
+        yield 0, state.model
+    records = train(recipe, state, data)
+    while state.step < recipe.steps:
+        with torch.enable_grad():
+            next(records)
+        if state.step in shown:
+            with evaluating(state.model):
+                yield state.step, state.model
+
+
 @contextmanager
 def evaluating(model: object) -> Iterator[None]:
     """Put a network in eval mode without gradients, and back as it was."""

@@ -27,8 +27,15 @@ from everynet.zoo.feedforward.backprop import (
     slopes,
     third_derivatives,
     truncation,
+    two_units,
+    walk,
 )
-from everynet.zoo.feedforward.pictures.expression import Shown, expression_graphs, number
+from everynet.zoo.feedforward.pictures.expression import (
+    Shown,
+    expression_graphs,
+    number,
+    walk_frames,
+)
 from tests.zoo.theory.simulated import simulate_metrics
 
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -273,3 +280,31 @@ def test_a_graph_of_one_operation_is_drawn():
 def test_settings_are_refused_by_name(fields, message):
     with pytest.raises(UserError, match=message):
         Backpropagation(**fields)
+
+
+def test_the_walk_of_the_film_computes_values_and_then_gradients():
+    leaves = named(VALUES)
+    edges = slopes(perceptron_error(leaves, Var(0.7, name="x"), Var(1.0, name="t")))
+    steps = [shown for shown, _ in walk(edges)]
+    assert len(steps) == 2 * len(edges) + 2
+    operations = [*edges]
+    for count, shown in enumerate(steps[1 : len(edges) + 1], 1):
+        assert shown.derivatives == {}
+        assert [y for y in operations if shown.has(y)] == operations[:count]
+    gradient, _ = reverse_mode(edges)
+    assert steps[-1].derivatives == gradient
+    assert set(steps[len(edges) + 1].derivatives) == {operations[-1]}
+
+
+def test_the_film_ends_with_every_value_and_gradient():
+    result = {"input": doubles([0.7, 1.0]), "parameters": doubles(VALUES)}
+    edges = two_units(result)
+    whole, steps = Shown(edges, reverse_mode(edges)[0]), [*walk(edges)]
+    first, last = walk_frames(whole, [steps[0], steps[-1]])
+    said = [[text.get_text() for text in drawn.axes[0].texts] for drawn in (first, last)]
+    for node, value in whole.derivatives.items():
+        assert f"← {number(value)}" in said[1]
+        assert number(float(node)) in said[1]
+    assert not [text for text in said[0] if "←" in text]
+    shrunk = min(1.0, WIDTH / last.get_size_inches()[0])
+    assert all(shrunk * text.get_fontsize() >= LEAST for text in last.axes[0].texts)

@@ -22,6 +22,7 @@ from everynet.zoo.generative import diffusion as diffusion_file
 from everynet.zoo.generative.diffusion import (
     DDIM,
     DDPM,
+    HOLD,
     RECIPES,
     SCHEDULES,
     Diffusion,
@@ -452,7 +453,7 @@ def test_points_and_films_are_sampled():
         assert not torch.equal(*made.values())
         film = recipe.sample(model, data.spec, generator(1), n=7, steps=2, film=True)
     assert isinstance(film, Film)
-    assert len(film.frames) == 3
+    assert len(film.frames) == 3 + HOLD
 
 
 # ---------------------------------------------------------------------------------------- errors

@@ -17,10 +17,11 @@ from everynet.runs.job import Job
 from everynet.system.errors import UserError
 from everynet.system.seeds import seed
 from everynet.training.device import choose
-from everynet.training.loop import UPDATE, begin, evaluate, train
+from everynet.training.loop import UPDATE, begin, evaluate, train, trained
 from everynet.training.processes import World
 from everynet.zoo.generative.gan import (
     GAN,
+    HOLD,
     RECIPES,
     GaussianRing,
     best_discriminator,
@@ -28,7 +29,9 @@ from everynet.zoo.generative.gan import (
     generator_loss,
     gradient_penalty,
 )
+from everynet.zoo.generative.pictures.generation import game_frames
 from everynet.zoo.generative.ring import mixture_density, mode_centres, sample_ring
+from tests.plot.legible import faults
 from tests.runs.test_resume import contents, stopped_after
 from tests.training.torchrun import torchrun
 
@@ -350,3 +353,35 @@ def test_bad_settings(fields, message):
 def test_goal(seed, tmp_path):
     result = runs.run(replace(RECIPES["gan-ring"], seed=seed), tmp_path, device="cpu")
     assert result.reached, result.metrics
+
+
+# ------------------------------------------------------------------------------------------ film
+
+
+def test_the_film_learns_anew_what_was_learned_and_ends_with_what_was_kept():
+    data, z = SMALL.dataset(), torch.randn(50, SMALL.latent_size)
+    model, kept = trained(SMALL, data), begin(replace(SMALL, seed=5), data).model
+    with torch.no_grad():
+        names, points, answers = zip(*SMALL._learn_again(kept, z), strict=True)
+        assert names[0] == "step 0"
+        assert names[-2:] == ("step 8", "as kept")
+        assert not torch.equal(points[0], points[1])
+        assert torch.equal(points[-2], model.generator(z))
+        assert torch.equal(points[-1], kept.generator(z))
+        last = [*game_frames([(names[-1], points[-1], answers[-1])], span=3.0, truth=SMALL.rings())]
+        left, right, _ = last[0].axes
+        assert torch.equal(torch.tensor(left.collections[0].get_offsets()).float(), points[-1])
+        assert right.images[0].get_array().max() == pytest.approx(answers[-1].max().item())
+        assert len(left.patches) == 8
+        assert not faults(last[0])
+
+
+def test_a_film_of_the_game_moves(monkeypatch):
+    monkeypatch.setattr("everynet.zoo.generative.gan.FRAMES", 2)
+    model = begin(SMALL, SMALL.dataset()).model
+    with torch.no_grad():
+        film = SMALL.sample(model, {}, torch.Generator(), n=20, film=True)
+    assert len(film.frames) == 3 + HOLD
+    assert (film.frames[0] != film.frames[1]).any()
+    with pytest.raises(UserError, match=r"n \(1001\) must be between 1 and 1,000: so many points"):
+        SMALL.sample(model, {}, torch.Generator(), n=1001, film=True)

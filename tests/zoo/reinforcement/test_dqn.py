@@ -35,7 +35,7 @@ from everynet.zoo.reinforcement.dqn import (
     td_loss,
 )
 from everynet.zoo.reinforcement.environments import CartPole, Catch
-from everynet.zoo.reinforcement.episodes import draw_games, play_greedily
+from everynet.zoo.reinforcement.episodes import Episodes, draw_games, play_greedily
 from tests.runs.test_resume import stopped_after
 
 SMALL = replace(
@@ -470,6 +470,16 @@ def test_the_frames_of_a_film_are_the_states_that_were_played():
                 if not end:
                     state, _, end = by_hand(recipe.game, state, q.index(max(q)))
             assert end
+
+
+def test_values_that_look_alike_are_filmed_less_their_mean():
+    game, states = CartPole(), torch.zeros(3, 1, 5)
+    for shift, label, heights in ((100.0, "value less mean", [0.5, -0.5]), (1.0, "value", [2, 1])):
+        q = torch.tensor([[[1.0, 0.0]], [[7.0, 8.0]]]) + shift
+        played = Episodes(states, q, torch.tensor([2.0]), torch.tensor([2]))
+        first, *_ = draw_games(game, played)
+        assert first.axes[1].get_title() == label
+        assert [bar.get_height() for bar in first.axes[1].patches] == heights
 
 
 def test_a_film_of_episodes_from_random_starts(monkeypatch):

@@ -7,9 +7,11 @@ import torch
 from everynet.runs.verbs import run
 from everynet.system.errors import UserError
 from everynet.zoo.spiking.action_potential import (
+    HOLD,
     RECIPES,
     STRONGEST,
     ActionPotential,
+    equally_far,
     firing_rates,
     inwards,
     onset,
@@ -17,6 +19,8 @@ from everynet.zoo.spiking.action_potential import (
     pulses,
 )
 from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley
+from everynet.zoo.spiking.pictures.neuron import CHANNEL, spike_frames
+from tests.plot.legible import faults
 from tests.zoo.spiking.axon import paper, values
 
 MODEL = HodgkinHuxley()
@@ -190,3 +194,49 @@ def test_gates_are_drawn_where_they_settle_and_how_long_that_takes():
         assert line.get_ydata()[there] == pytest.approx(float(share), abs=0.02)
     taken = [float(line.get_ydata().max()) for line in slow.lines[:3]]
     assert taken == pytest.approx([0.5, 8.6, 5.8], abs=0.1)  # ms, of m, h and n
+
+
+def test_the_film_of_a_spike_ends_at_the_last_voltage_and_shows_the_currents():
+    once = torch.zeros(1, dtype=torch.float64)
+    single = RECIPES["hodgkin-huxley"].pulsed(once, once, 0.01)
+    result = {"single": single.traces[:, :, 0], "single_grid": single.grid}
+    given = {}
+
+    def keep(*times, **more):
+        for drawn in spike_frames(*times, **more):
+            given["last"] = drawn
+            yield drawn
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("everynet.zoo.spiking.action_potential.spike_frames", keep)
+        film = RECIPES["hodgkin-huxley"].sample(result, {}, torch.Generator(), frames=2)
+    assert len(film.frames) == 2 + HOLD
+    assert (film.frames[0] != film.frames[1]).any()
+    drawn = given["last"]
+    assert not faults(drawn)
+    volts, _, currents, membrane = drawn.axes
+    assert volts.lines[-1].get_ydata()[0] == result["single"][0, -1]
+    flows = MODEL.currents(result["single"])
+    ends = [line.get_ydata()[0] for line in currents.lines if line.get_marker() == "o"]
+    assert ends == flows[:, -1].tolist()
+    said = [text.get_text() for text in membrane.texts]
+    assert f"inside, V = {result['single'][0, -1]:.0f} mV".replace("-", "\N{MINUS SIGN}") in said
+    leak = MODEL.conductances(result["single"])[2, -1]
+    assert f"leak\n{leak:.1f} mS/cm²" in said
+    walls = [line.get_xdata()[0] for line in membrane.lines[:2]]  # of sodium's channel
+    g = MODEL.conductances(result["single"])
+    assert walls[1] - walls[0] == pytest.approx(CHANNEL * float(g[0, -1] / g.max()))
+
+
+def test_frames_stand_where_the_trace_is_steep():
+    v = torch.cat([torch.zeros(50), torch.arange(0.0, 50.0), torch.full((100,), 50.0)]).double()
+    assert equally_far(v, 2) == [0, 199]
+    shown = equally_far(v, 41)
+    assert shown[0] == 0
+    assert shown[-1] == 199
+    assert 24 <= sum(50 <= at <= 100 for at in shown) <= 27, "a half for V, a quarter of the other"
+
+
+def test_a_film_of_a_spike_has_some_frames():
+    with pytest.raises(UserError, match=r"frames \(1\) must be from 2 to 120"):
+        RECIPES["hodgkin-huxley"].sample({}, {}, torch.Generator(), frames=1)

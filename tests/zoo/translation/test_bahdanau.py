@@ -1,10 +1,21 @@
 """Attention in translation: every equation by loops, padding, alignments, decoding."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from everynet.plot.style import OURS
 from everynet.system.errors import UserError
-from everynet.zoo.translation.bahdanau import Bahdanau, FixedContext, TiedBahdanau
+from everynet.zoo.translation.bahdanau import (
+    HOLD,
+    RECIPES,
+    Bahdanau,
+    FixedContext,
+    TiedBahdanau,
+)
+from everynet.zoo.translation.pictures.writing import attention_frames
+from tests.plot.legible import faults
 
 PAD, START, END = 0, 2, 3
 
@@ -157,3 +168,49 @@ def test_a_fixed_context_is_the_last_states_of_both_directions_padded_or_not():
         torch.testing.assert_close(found[row], alone)
     with pytest.raises(UserError, match=r"alignment and draw must be false, because FixedContext"):
         net.align(x, lengths, before)
+
+
+# ------------------------------------------------------------------------------------------ film
+
+
+def looks(drawn):
+    """The tokens of the source that a frame shows, and how dark their ground is."""
+    above = [text for text in drawn.axes[0].texts if text.get_position()[1] == 1.0]
+    return [text.get_text() for text in above], [
+        text.get_bbox_patch().get_alpha() for text in above
+    ]
+
+
+def test_a_film_writes_token_by_token_and_ends_with_the_last_row_of_the_attention():
+    net, x, lengths = make(), torch.tensor([[4, 9, 5, 7]]), torch.tensor([4])
+    outputs, _ = net.write(x, lengths, 6)
+    alpha = net.align(x, lengths, net.shift(outputs))[0]
+    written = [f"w{token}" for token in outputs[0].tolist()]
+    frames = [*attention_frames(alpha, written, ["we", "saw", "the", "sea"])]
+    assert len(frames) == len(written) >= 2
+    for now, drawn in enumerate(frames):
+        read, dark = looks(drawn)
+        assert read == ["we", "saw", "the", "sea"]
+        assert dark == pytest.approx(alpha[now].tolist())
+        below = [text.get_text() for text in drawn.axes[0].texts if text.get_position()[1] == 0]
+        assert below == written[: now + 1]
+        lines = [line.get_linewidth() for line in drawn.axes[0].lines if line.get_color() == OURS]
+        assert lines == pytest.approx([5 * share for share in alpha[now].tolist()])
+    assert not faults(drawn)
+
+
+def test_a_sentence_of_ones_own_is_filmed():
+    recipe = replace(RECIPES["bahdanau"].tiny(), hidden_size=4, embedding=4)
+    data = recipe.dataset()
+    model = recipe.model(data).eval().requires_grad_(False)
+    model.output.bias[END] = -9.0  # it goes on
+    film = recipe.sample(model, data.spec, torch.Generator(), text="ab")
+    assert len(film.frames) == 14 + HOLD
+    assert (film.frames[0] != film.frames[1]).any()
+    with pytest.raises(UserError, match=r"must fit on a line of 92 letters, because a film shows"):
+        recipe.sample(model, data.spec, torch.Generator(), text="ab" * 25)
+    assert RECIPES["seq2seq-multi30k"].writes == ""
+
+
+def test_a_network_that_writes_nothing_has_one_frame():
+    assert len([*attention_frames(torch.zeros(0, 2), [], ["a", "b"])]) == 1

@@ -11,7 +11,9 @@ from scipy import signal
 
 from everynet.system.errors import UserError
 from everynet.zoo.vision.convolution import (
+    HOLD,
     RECIPES,
+    RELIEF,
     ConvolutionSums,
     add_distributions,
     bell,
@@ -19,9 +21,12 @@ from everynet.zoo.vision.convolution import (
     convolve2d,
     correlate2d,
     farthest,
+    few_pixels,
     subtract_distributions,
 )
 from everynet.zoo.vision.photo import photograph
+from everynet.zoo.vision.pictures.convolution import window_frames
+from tests.plot.legible import faults
 
 RECIPE = RECIPES["convolution"]
 SIDES = st.integers(1, 7)
@@ -173,3 +178,43 @@ def test_what_does_not_fit_is_refused():
         convolve(random(4), random(2), "wide")
     with pytest.raises(UserError, match=r"spreads \(\(0.5, 2.0\)\) must be from 1 to 100"):
         ConvolutionSums(spreads=(0.5, 2.0))
+
+
+# ------------------------------------------------------------------------------------------ film
+
+
+def test_the_film_slides_to_the_true_output_and_shows_the_products():
+    image = torch.randint(0, 10, (5, 4), generator=torch.Generator().manual_seed(0)).double()
+    kernel = torch.tensor(RELIEF, dtype=torch.float64)
+    result = convolve2d(image, kernel, "valid")
+    seen = 0
+    for number, drawn in enumerate(window_frames(image, kernel, result)):
+        row, column = divmod(number, 2)
+        shown, products, output = drawn.axes
+        assert shown.patches[-1].get_xy() == (column - 0.5, row - 0.5)
+        window = image[row : row + 3, column : column + 3]
+        expected = window * kernel.flip(0, 1)
+        np.testing.assert_array_equal(products.images[0].get_array(), expected)
+        total = f"{float(expected.sum()):g}".replace("-", "\N{MINUS SIGN}")
+        assert products.texts[-1].get_text() == f"sum = {total}"
+        assert output.texts[-1].get_text() == total
+        assert np.isfinite(output.images[0].get_array().filled(np.nan)).sum() == number + 1
+        seen += 1
+    assert seen == 6
+    expected = signal.convolve2d(image, kernel, "valid")
+    np.testing.assert_allclose(output.images[0].get_array(), expected)
+    assert not faults(drawn)
+
+
+def test_a_film_of_a_photo_in_few_pixels_holds_its_end():
+    film = RECIPE.sample({}, {}, torch.Generator(), side=4)
+    assert len(film.frames) == 4 + HOLD
+    assert all((a != b).any() for a, b in zip(film.frames[:3], film.frames[1:4], strict=True))
+    with pytest.raises(UserError, match=r"side \(3\) must be from 4 to 16 pixels"):
+        RECIPE.sample({}, {}, torch.Generator(), side=3)
+
+
+def test_few_pixels_are_means_of_the_square_in_the_middle():
+    image = torch.zeros(4, 8).double()
+    image[:, 2:6] = torch.tensor([[1.0, 1, 0, 0], [1, 1, 0, 0], [0, 1, 1, 1], [0, 1, 1, 1]])
+    assert few_pixels(image, 2).tolist() == [[9, 0], [4, 9]]

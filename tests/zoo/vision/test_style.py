@@ -25,6 +25,8 @@ from everynet.training.device import choose
 from everynet.training.loop import begin, evaluate, train, with_threads
 from everynet.zoo.vision.patches import blocks
 from everynet.zoo.vision.style import (
+    HOLD,
+    SIDE,
     PictureLosses,
     StyleTransfer,
     choose_layers,
@@ -377,3 +379,22 @@ def test_pictures_show_what_they_say():
         assert figure.get_size_inches()[0] == pytest.approx(6.5)
         figure.set_dpi(30)
         assert len(png(figure)) > 1000
+
+
+def test_the_film_goes_from_the_content_to_the_picture_that_was_kept(monkeypatch):
+    monkeypatch.setattr("everynet.zoo.vision.style.FILMED", 2)
+    recipe = tiny(steps=1)
+    data = recipe.dataset()
+    kept = begin(recipe, data).model
+    kept.pixels.data.uniform_(generator=torch.Generator().manual_seed(0))
+    film = recipe.sample(kept, data.spec, torch.Generator(), film=True)
+    assert len(film.frames) == 3 + HOLD
+    content = data.splits["pictures"][0]
+    first, second, last = (torch.tensor(f).permute(2, 0, 1)[None] / 255 for f in film.frames[:3])
+    times = first.shape[2] // content.shape[2]
+    close = 0.5 / 255 + 1e-6
+    assert (first - second).abs().max() > 0
+    assert (last[..., ::times, ::times] - kept().detach()).abs().max() <= close
+    noise = (first[..., ::times, ::times] - content).abs().max()
+    assert noise <= recipe.noise + close
+    assert times == SIDE // recipe.size

@@ -346,7 +346,7 @@ class GaussianMixture(DensityMixin, BaseEstimator):
 # -------- the network ends here; training and pictures follow --------
 
 MOST = 6  # components that the picture of their number tries
-RATE = 4.0  # frames of a film a second
+RATE, HOLD = 4.0, 6  # frames of a film in a second, frames of its end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -489,7 +489,8 @@ class Clusters(Columns, Fitting[GaussianMixture]):
             return x
         again = self._mixture(model.n_components).fit(x)
         plane = self._plane(model)
-        return Film(ellipse_frames(x, self._path(again, x), plane, spec["features"]), RATE)
+        frames = ellipse_frames(x, self._path(again, x), plane, spec["features"])
+        return Film(frames, RATE, hold=HOLD)
 
 
 RECIPES = {

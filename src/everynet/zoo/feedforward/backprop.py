@@ -28,7 +28,7 @@ doi:10.1137/1.9780898717761, chapter 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeAlias
 
@@ -42,9 +42,16 @@ from everynet import autodiff as ad
 from everynet.autodiff.arraylike import Value
 from everynet.autodiff.graph import Var
 from everynet.autodiff.steps import Story
+from everynet.data.dataset import Spec
+from everynet.plot.film import Film
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Simulation
-from everynet.zoo.feedforward.pictures.expression import Shown, expression_graphs
+from everynet.zoo.feedforward.pictures.expression import (
+    Shown,
+    expression_graphs,
+    number,
+    walk_frames,
+)
 
 EPS = float(np.finfo(np.float64).eps)
 Edges: TypeAlias = dict[Var, list[tuple[Var, float]]]
@@ -148,6 +155,7 @@ def best_step(rho: float, third: float) -> float:
 # -------- the network ends here; training and pictures follow --------
 
 FAR = 30.0  # so many times above or below h* one of the two errors is alone
+RATE, HOLD = 1.0, 4  # frames of a film in a second, frames of its end
 RANGE = (1e-12, 0.05)  # steps between which the slopes are fitted: (6) and (7) hold there
 
 
@@ -155,6 +163,7 @@ RANGE = (1e-12, 0.05)  # steps between which the slopes are fitted: (6) and (7) 
 class Backpropagation(Simulation):
     """Find the gradient of a small perceptron in four ways, and count what each costs."""
 
+    writes: ClassVar[str] = "film"
     meanings: ClassVar[Mapping[str, str]] = {
         "torch_difference": "largest difference of the engine's gradient from torch.autograd's",
         "forward_difference": "of forward mode's from the engine's",
@@ -235,9 +244,9 @@ class Backpropagation(Simulation):
         Orange is the gradient of the error: at each node the sum, over the edges that leave it, of
         the gradient at their end times their slope. At x two paths meet: {sum}.
         """
-        x, t = (Var(v, name=n) for v, n in zip(result["input"].tolist(), "xt", strict=True))
-        edges = slopes(perceptron_error(named(result["parameters"][:6].tolist()), x, t))
+        edges = two_units(result)
         gradient, _ = reverse_mode(edges)
+        x = next(node for node in gradient if node.name == "x")
         parts = [gradient[y] * s for y, some in edges.items() for a, s in some if a is x]
         total = f"{parts[0]:.2f} + {parts[1]:.2f} = {gradient[x]:.2f}".replace("+ -", "- ")
         return expression_graphs(Shown(edges, gradient)), {"sum": total}
@@ -295,8 +304,43 @@ class Backpropagation(Simulation):
         )
         return panels(close, cost)
 
+    def sample(self, result: Mapping[str, Tensor], spec: Spec, generator: torch.Generator) -> Film:
+        """A perceptron of two hidden units: values come forwards, then the gradient comes back."""
+        edges = two_units(result)
+        whole = Shown(edges, reverse_mode(edges)[0])
+        return Film(walk_frames(whole, walk(edges)), RATE, hold=HOLD)
+
     def tiny(self) -> Self:
         return replace(self, units=self.units[:2], hidden=2)
+
+
+def two_units(result: Mapping[str, Tensor]) -> Edges:
+    """The graph of a perceptron of two hidden units, from the first numbers of a result."""
+    x, t = (Var(v, name=n) for v, n in zip(result["input"].tolist(), "xt", strict=True))
+    return slopes(perceptron_error(named(result["parameters"][:6].tolist()), x, t))
+
+
+def walk(edges: Edges) -> Iterator[tuple[Shown, str]]:
+    """Both passes operation by operation: what is known after each, and what it computed."""
+    leaves = {a for some in edges.values() for a, _ in some if a.creator is None}
+    values, found = leaves, dict[Var, float]()
+    yield Shown(edges, {}, values=leaves), "forwards, from the numbers that are given"
+    for y in edges:
+        values = {*values, y}
+        name, given = Shown(edges, {}).lines(y)[0], [number(float(a)) for a, _ in edges[y]]
+        term = f" {name} ".join(given) if len(given) > 1 else f"{name} of {given[0]}"
+        yield Shown(edges, {}, values=values, now=y), f"forwards: {term} = {number(float(y))}"
+    found[y] = 1.0
+    yield Shown(edges, dict(found)), "back, from the gradient of E by itself, which is 1"
+    for y in reversed(edges):
+        words = []
+        for argument, slope in edges[y]:
+            product = f"{number(found[y])} · {number(slope)}"
+            if argument in found:
+                product = f"{number(found[argument])} + {product}"
+            found[argument] = found.get(argument, 0.0) + found[y] * slope
+            words.append(f"{product} = {number(found[argument])}")
+        yield Shown(edges, dict(found), now=y), "back: " + ",  ".join(words)
 
 
 def count_operations(units: int, drawn: Sequence[float], x: float, t: float) -> list[int]:

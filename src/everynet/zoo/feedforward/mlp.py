@@ -49,7 +49,7 @@ from everynet.recipes.tabular import Probabilistic
 from everynet.recipes.training import Training
 from everynet.system.errors import UserError
 from everynet.system.wording import unknown
-from everynet.training.loop import begin, train
+from everynet.training.loop import relearned
 from everynet.zoo.classic.pictures.linear import fitted
 from everynet.zoo.feedforward.pictures.hidden import hidden_space
 
@@ -374,20 +374,14 @@ class PlaneClassification(Supervised):
                 f"shape ({spec['shape']}) must be [2] with classes, because the film shows a "
                 "plane; train mlp-spirals on a table of two columns"
             )
-        return plot.Film(self._learn_again(model, frames), RATE)
+        return plot.Film(self._learn_again(model, frames), RATE, hold=HOLD - 1)
 
     def _learn_again(self, model: MLP, frames: int) -> Iterator[Figure]:
-        """A frame at about equal distances of sqrt(step), then the network as it was kept."""
+        """The regions while a network learns, then those of the network as it was kept."""
         data = self.dataset().to(torch.device("cpu"), torch.float32)
-        with torch.enable_grad():
-            state = begin(self, data)
-            shown = {round(self.steps * (k / (frames - 1)) ** 2) for k in range(1, frames)}
-            yield self._regions(state.model, data, "step 0")
-            for record in train(self, state, data):
-                if record.step in shown:
-                    yield self._regions(state.model, data, f"step {record.step:,}")
-        for _ in range(HOLD):
-            yield self._regions(model.cpu(), data, "the network as it was kept")
+        for step, learner in relearned(self, data, frames):
+            yield self._regions(learner, data, f"step {step:,}")
+        yield self._regions(model.cpu(), data, "the network as it was kept")
 
     @torch.no_grad()
     def _regions(self, model: MLP, data: Data, when: str) -> Figure:
@@ -396,6 +390,7 @@ class PlaneClassification(Supervised):
         drawn = plot.decision_regions(predict_class(model(places)), x, t, **look)
         right = (predict_class(z) == t).float().mean()
         drawn.axes[0].set_title(f"{when}: {right:.0%} right")
+        drawn.axes[0].locator_params(nbins=5)
         drawn.set_size_inches(3.1, 3.1)  # two side by side on a page
         return drawn
 

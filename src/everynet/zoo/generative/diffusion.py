@@ -457,8 +457,8 @@ class ExactNoise(nn.Module):
 
 MOST = 1_000_000
 """Points that are generated at once."""
-RATE = 12
-"""Frames of a film in a second."""
+RATE, HOLD = 12, 10
+"""Frames of a film in a second, frames of its end."""
 SAMPLERS: Mapping[str, Callable[[float], Sampler]] = {
     "ddim": DDIM,
     "ddpm": DDPM,
@@ -590,7 +590,8 @@ class RingDiffusion(RingPoints[Diffusion, EMA[Diffusion]]):
                 model, model.schedule, x, steps, sampler, generator=generator
             )
         ]
-        return plot.Film(ring_frames(states, span=2 * self.radius), RATE)
+        frames = ring_frames(states, span=2 * self.radius, truth=self.rings())
+        return plot.Film(frames, RATE, hold=HOLD)
 
     # --------------------------------------------------------------------------------- pictures
 

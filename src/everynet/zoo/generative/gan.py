@@ -23,6 +23,7 @@ Networks", arXiv:1611.02163, for a generator that leaves out part of the data.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, TypeVar
@@ -39,7 +40,12 @@ from everynet.data.dataset import Batch, Data, History, Spec, Terms
 from everynet.recipes.state import State
 from everynet.recipes.training import make_optimizer
 from everynet.system.errors import UserError
-from everynet.zoo.generative.pictures.generation import noise_to_points, samples_on_surfaces
+from everynet.training.loop import relearned
+from everynet.zoo.generative.pictures.generation import (
+    game_frames,
+    noise_to_points,
+    samples_on_surfaces,
+)
 from everynet.zoo.generative.ring import MODES, RingPoints, mixture_density, mode_centres
 
 P = TypeVar("P", bound="GAN")
@@ -125,6 +131,9 @@ def play(
 
 MOST = 1_000_000
 """Points that are generated at once."""
+FILMED = 1000
+"""Points of a film, at most."""
+FRAMES, RATE, HOLD = 24, 5.0, 8  # of a film: while learning, in a second, of its end
 
 
 def player_optimizers(
@@ -266,14 +275,34 @@ class GaussianRing(RingPoints[GAN]):
         )
 
     def sample(
-        self, model: GAN, spec: Spec, generator: torch.Generator, *, n: int = 500
-    ) -> Float[Tensor, "n 2"]:
-        """Points generated from noise."""
-        if not 1 <= n <= MOST:
-            raise UserError(f"n ({n}) must be between 1 and {MOST:,}: so many points are made")
-        weight = next(model.parameters())
-        z = torch.randn(n, self.latent_size, generator=generator).to(weight)
+        self,
+        model: GAN,
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        n: int = 500,
+        film: bool = False,
+    ) -> Float[Tensor, "n 2"] | plot.Film:
+        """Points generated from noise; `film` shows them, and D, while the players learn anew."""
+        most = FILMED if film else MOST
+        if not 1 <= n <= most:
+            raise UserError(f"n ({n}) must be between 1 and {most:,}: so many points are made")
+        z = torch.randn(n, self.latent_size, generator=generator)
+        if film:
+            states = self._learn_again(model.cpu().float(), z)
+            frames = game_frames(states, span=1.5 * self.radius, truth=self.rings())
+            return plot.Film(frames, RATE, hold=HOLD)
+        z = z.to(next(model.parameters()))
         return torch.cat([model.generator(some) for some in z.split(10_000)])
+
+    def _learn_again(
+        self, kept: GAN, z: Float[Tensor, "n latent"]
+    ) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The points from one noise and D on a square while both learn, then of those kept."""
+        places = plot.square(120, -1.5 * self.radius, 1.5 * self.radius).float()
+        for step, model in relearned(self, self.dataset(), FRAMES):
+            yield f"step {step:,}", model.generator(z), model.score(places).sigmoid()
+        yield "as kept", kept.generator(z), kept.score(places).sigmoid()
 
 
 RECIPES = {

@@ -97,6 +97,10 @@ class RingPoints(Training[M, X]):
             digest.update(points.numpy().tobytes())
         return Data(held, spec, self.batch_size, self.seed, digest.hexdigest(), Made(make=make))
 
+    def rings(self) -> tuple[Float[Tensor, "modes 2"], float]:
+        """The means, and three standard deviations: where generated points count as near."""
+        return mode_centres(self.radius), 3 * self.std
+
     def summarise(self, outputs: Mapping[str, Tensor]) -> dict[str, float]:
         real, fake = (outputs[name].double().cpu().view(-1, 2) for name in ("real", "fake"))
         return {

@@ -186,6 +186,7 @@ class TuringTest(Simulation):
             network = trained(ring, data)
             with evaluating(network):
                 made = ring.sample(network, data.spec, generator, n=len(real))
+            assert isinstance(made, Tensor)  # no film
             return real, made, uniform(real, generator)
         check_samples(self.of)
         source, spec = self.of.recipe, self.of.spec

@@ -23,7 +23,7 @@ from everynet.system.seeds import mix
 from everynet.zoo.memory.pictures.recall import recall_frames
 
 CUES = 6  # in a picture of recall
-RATE = 8.0  # frames of a film a second
+RATE, HOLD = 8.0, 8  # frames of a film in a second, frames of its end
 
 
 @runtime_checkable
@@ -162,7 +162,8 @@ class StoredImages(Fitting[S], Generic[S]):
         if not film:
             return self.image(model.recall(x), spec)
         path = self.film_path(model, x)
-        return Film(recall_frames(path.reshape(*path.shape[:2], *spec["shape"][1:])), RATE)
+        frames = recall_frames(path.reshape(*path.shape[:2], *spec["shape"][1:]))
+        return Film(frames, RATE, hold=HOLD)
 
     def cues(self, data: Data) -> Float[Tensor, "cues neurons"]:
         """Corrupted images of the validation split, of several patterns."""

@@ -373,7 +373,7 @@ class OptimiserRace(Experiment):
         paths = dict(zip(NAMES.values(), ways, strict=True))
         last = ways.shape[1] - 1
         steps = sorted({round(last * (k / (frames - 1)) ** 2) for k in range(frames)})
-        return Film(race_frames(COURSES[course], paths, [*steps, *[last] * HOLD]), RATE)
+        return Film(race_frames(COURSES[course], paths, steps), RATE, hold=HOLD)
 
     def tiny(self) -> Self:
         return replace(super().tiny(), rates=(0.01,), steps=20, updates=10)

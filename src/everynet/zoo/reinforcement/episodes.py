@@ -26,8 +26,9 @@ EPISODES: Mapping[str, str] = {
 """What the metrics of `summarise_episodes` mean."""
 MOST_EPISODES = 100_000
 MOST_FILMED = 60
-MOST_FRAMES = 600
+MOST_FRAMES = 300
 """Frames of a film of games: each takes a twentieth of a second to draw."""
+ALIKE = 5.0  # times as large as their differences: such values are shown less their mean
 
 
 class Episodes(NamedTuple):
@@ -111,7 +112,10 @@ def film(
 
 def draw_games(environment: Environment, played: Episodes, every: int = 1) -> Iterator[Figure]:
     """Every so many states of one game after the other, and the last of each."""
-    limits = value_limits(played.q)
+    q, label = played.q, "value"
+    if float(q.abs().min()) > ALIKE * float((q.amax(-1) - q.amin(-1)).max()):
+        q, label = q - q.mean(-1, keepdim=True), "value less mean"  # else all bars look alike
+    limits = value_limits(q)
     for game, length in enumerate(played.lengths.tolist()):
         for step in [*range(0, length, every), length]:
             last = step == length
@@ -119,7 +123,8 @@ def draw_games(environment: Environment, played: Episodes, every: int = 1) -> It
             yield film_frame(
                 environment,
                 played.states[step, game],
-                None if last else played.q[step, game],
+                None if last else q[step, game],
                 title=f"game {game + 1}\n" + (end if last else f"step {step}"),
                 limits=limits,
+                label=label,
             )

@@ -40,14 +40,19 @@ from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
 
+from everynet.data.dataset import Spec
+from everynet.plot.film import Film
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Simulation
+from everynet.system.errors import UserError
 from everynet.zoo.spiking.hodgkin_huxley import HodgkinHuxley, Recording, whole_steps
-from everynet.zoo.spiking.pictures.neuron import action_potential, phase_plane
+from everynet.zoo.spiking.pictures.neuron import action_potential, phase_plane, spike_frames
 from everynet.zoo.spiking.solvers import METHODS
 
 AXON = HodgkinHuxley()
 GATES = ("m, lets sodium in", "h, blocks it if closed", "n, lets potassium out")
+MOST_FRAMES, RATE, HOLD = 120, 10.0, 10  # of a film: frames, frames a second, frames of its end
+PULSE = (0.001, 0.002)  # s: from when to when the pulse of a single spike is given
 STRONGEST = 60.0  # uA/cm2 for 1 ms: a stronger pulse could lift V above 0 by itself
 
 
@@ -127,6 +132,7 @@ def inwards(
 class ActionPotential(Simulation):
     """One action potential, the train that a constant current makes, and their laws."""
 
+    writes: ClassVar[str] = "film"
     meanings: ClassVar[Mapping[str, str]] = {
         "rest": "potential at rest, in mV",
         "peak": "highest potential of a spike, in mV",
@@ -214,10 +220,11 @@ class ActionPotential(Simulation):
         self, gaps: Float[Tensor, " neurons"], second: Float[Tensor, " neurons"], until: float
     ) -> Recording:
         """Neurons with a pulse of 20 uA/cm2 and 1 ms after 1 ms, and a second `gaps` (s) later."""
+        first, width = PULSE[0], PULSE[1] - PULSE[0]
         until = round(until / self.dt) * self.dt
-        onsets = torch.stack([torch.full_like(gaps, 0.001), 0.001 + gaps])
+        onsets = torch.stack([torch.full_like(gaps, first), first + gaps])
         amplitudes = torch.stack([torch.full_like(gaps, 20.0), second])
-        given = pulses(until, self.dt, onsets, amplitudes, 0.001)
+        given = pulses(until, self.dt, onsets, amplitudes, width)
         return AXON.simulate(given, until, self.dt, method=self.method, record=(0,))
 
     def refractoriness(self) -> tuple[Float[Tensor, " gaps"], Float[Tensor, " gaps"]]:
@@ -355,8 +362,42 @@ class ActionPotential(Simulation):
         )
         return figure, {"onset": begins}
 
+    def sample(
+        self,
+        result: Mapping[str, Tensor],
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        frames: int = 72,
+    ) -> Film:
+        """Voltage, gates and currents of one spike, and the channels of the membrane as they open.
+
+        Frames stand at equal distances along the trace: most of them where it is steep.
+        """
+        if not 2 <= frames <= MOST_FRAMES:
+            raise UserError(f"frames ({frames}) must be from 2 to {MOST_FRAMES}")
+        single, names = result["single"], ("Na", "K", "leak")
+        drawn = spike_frames(
+            result["single_grid"],
+            single[0],
+            gates=dict(zip("mhn", single[1:], strict=True)),
+            currents=dict(zip(names, AXON.currents(single), strict=True)),
+            conductances=dict(zip(names, AXON.conductances(single), strict=True)),
+            pulse=PULSE,
+            shown=equally_far(single[0], frames),
+        )
+        return Film(drawn, RATE, hold=HOLD)
+
     def tiny(self) -> Self:
         return replace(self, duration=0.04, points=7, patience=0.1, halvings=1)
+
+
+def equally_far(v: Float[Tensor, " samples"], count: int) -> list[int]:
+    """So many samples of a trace with its ends, as far apart in time and voltage together."""
+    steps = v.diff().abs()
+    far = (steps / steps.sum() + 1 / len(steps)).cumsum(0) / 2
+    within = torch.linspace(0, 1, count, dtype=v.dtype)[1:-1]
+    return [0, *(torch.searchsorted(far, within) + 1).tolist(), len(v) - 1]
 
 
 RECIPES = {

@@ -38,15 +38,23 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from everynet.data.dataset import Data, History
+from everynet.data.dataset import Data, History, Spec
+from everynet.data.kinds import named
+from everynet.data.texts.tokens import Tokens
 from everynet.nn.attention import AdditiveScore, attend, padding_mask
 from everynet.nn.recurrent import last_states, reverse_sequences
-from everynet.plot import Panel, panels
+from everynet.plot import Film, Panel, panels
 from everynet.recipes.experiment import Experiment, Table
 from everynet.recipes.state import State
 from everynet.recipes.training import Training
 from everynet.training.loop import evaluating
-from everynet.zoo.translation.translation import Translation, Translator, draw_alignments
+from everynet.zoo.translation.pictures.writing import attention_frames
+from everynet.zoo.translation.translation import (
+    Translation,
+    Translator,
+    draw_alignments,
+    typical,
+)
 
 Reading: TypeAlias = tuple[Tensor, ...]
 """Of the decoder: s, the states h of the encoder, their products U_a h and the mask of words."""
@@ -233,10 +241,14 @@ class FixedContext(TiedBahdanau):
 
 # -------- the network ends here; training and pictures follow --------
 
+RATE, HOLD = 1.5, 3  # frames of a film in a second, frames of its end
+
 
 @dataclass(frozen=True, kw_only=True)
 class BahdanauTranslation(Translation[Bahdanau]):
     """Translate a sentence with attention to its words."""
+
+    writes: ClassVar[str] = "film"
 
     embedding: int = 32
     """Size of the embedding of a token, and half of the readout."""
@@ -262,6 +274,23 @@ class BahdanauTranslation(Translation[Bahdanau]):
         Nobody taught which words belong together: a bright cell is a pair that the network found.
         """
         return draw_alignments(model, data)
+
+    def sample(
+        self, model: Bahdanau, spec: Spec, generator: torch.Generator, *, text: str = ""
+    ) -> Film:
+        """A sentence (empty: of validation) as it is translated, and where the network looks."""
+        place = next(model.parameters()).device
+        if text:
+            x = named("pairs").convert([text], spec)[0][None]
+        else:
+            x, _ = typical(self.dataset(), 0.5)
+        x, lengths = x.to(place), torch.tensor([x.shape[1]], device=place)
+        outputs, _ = model.write(x, lengths, 2 * x.shape[1] + 10)
+        attention = model.align(x, lengths, model.shift(outputs))[0].double().cpu()
+        source, target = Tokens.of(spec), Tokens.of(spec, "target_tokens")
+        written = [target.vocabulary[token] for token in outputs[0].tolist()]
+        read = [source.vocabulary[token] for token in x[0].tolist()]
+        return Film(attention_frames(attention, written, read), RATE, hold=HOLD)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -289,7 +318,10 @@ class FixedTranslation(TiedTranslation):
 
     network: ClassVar[type[TiedBahdanau]] = FixedContext
 
+    writes: ClassVar[str] = ""
+
     picture_alignment = None  # type: ignore[assignment]  # there is none
+    sample = Training.sample  # type: ignore[assignment]  # nothing is looked at
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,11 +28,15 @@ import torch
 from jaxtyping import Float
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn.functional import adaptive_avg_pool2d
 
+from everynet.data.dataset import Spec
+from everynet.plot.film import Film
 from everynet.plot.panels import Panel, panels
 from everynet.recipes.recipe import Simulation
+from everynet.system.errors import UserError
 from everynet.zoo.vision.photo import photograph
-from everynet.zoo.vision.pictures.convolution import kernel_flips, sliding_kernel
+from everynet.zoo.vision.pictures.convolution import kernel_flips, sliding_kernel, window_frames
 
 
 def convolve(
@@ -123,6 +127,9 @@ LETTER = (
 )
 RELIEF = ((-2.0, -1.0, 0.0), (-1.0, 0.0, 1.0), (0.0, 1.0, 2.0))  # light from one corner
 CROP = (120, 200)  # pixels of the photo that are shown, down and across
+LEVELS = 9  # of grey above black in a film, whose numbers are then short
+SIDES = (4, 16)  # pixels of an image that is filmed, at least and at most
+RATE, HOLD = 6.0, 12  # frames of a film in a second, frames of its end
 
 
 def tensor(*values: object) -> Tensor:
@@ -142,10 +149,19 @@ def farthest(ours: Float[Tensor, "*shape"], theirs: Float[Tensor, "*shape"]) -> 
     return float((ours - theirs).abs().max())
 
 
+def few_pixels(image: Float[Tensor, "height width"], side: int) -> Float[Tensor, "side side"]:
+    """The square in the middle of an image in so few pixels, as whole numbers of grey."""
+    cut = min(image.shape)
+    top, left = ((n - cut) // 2 for n in image.shape)
+    square = image[top : top + cut, left : left + cut]
+    return (LEVELS * adaptive_avg_pool2d(square[None], side)[0]).round()
+
+
 @dataclass(frozen=True, kw_only=True)
 class ConvolutionSums(Simulation):
     """Hold the sums beside each other and beside what dice and Gaussians must give."""
 
+    writes: ClassVar[str] = "film"
     meanings: ClassVar[Mapping[str, str]] = {
         "flip_error": "largest difference of a convolution from correlation with the turned kernel",
         "commute_error": "largest change of a convolution where image and kernel are exchanged",
@@ -265,6 +281,22 @@ class ConvolutionSums(Simulation):
             ylim=(0, 1.9 * float(result["bells"].max())), legend="upper right",
         )  # fmt: skip
         return panels(dice, balls, width=3.25, height=3.3)
+
+    def sample(
+        self,
+        found: Mapping[str, Tensor],
+        spec: Spec,
+        generator: torch.Generator,
+        *,
+        photo: str = "flower",
+        side: int = 10,
+    ) -> Film:
+        """A kernel on its way over a photo of `side` x `side` pixels: products, and their sum."""
+        if not SIDES[0] <= side <= SIDES[1]:
+            raise UserError(f"side ({side}) must be from {SIDES[0]} to {SIDES[1]} pixels")
+        image, kernel = few_pixels(photograph(photo, least=side), side), tensor(*RELIEF)
+        result = convolve2d(image, kernel, "valid")
+        return Film(window_frames(image, kernel, result), RATE, hold=HOLD)
 
 
 RECIPES = {

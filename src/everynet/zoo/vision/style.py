@@ -25,15 +25,16 @@ same for every network.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.optim import LBFGS, Optimizer
@@ -50,7 +51,7 @@ from everynet.recipes.trained import Trained
 from everynet.recipes.training import OPTIMIZERS, Training, minimised
 from everynet.system.errors import UserError
 from everynet.system.seeds import generator
-from everynet.training.loop import trained
+from everynet.training.loop import relearned, trained
 from everynet.zoo.vision import photo_pair as pair
 from everynet.zoo.vision.patches import Patches, blocks
 from everynet.zoo.vision.pictures.neural_style import gram_matrices, picture_table
@@ -59,6 +60,8 @@ DEEPEST = 5  # style layers at most
 HISTORY = 20  # steps that L-BFGS remembers
 FRAMES = (0, 1, 2, 4, 8)  # updates after which the picture is kept to be shown
 FAINT = 0.02  # from the darkest to the lightest noise, where 1 is from black to white
+FILMED, RATE_FILM, HOLD = 14, 4.0, 8  # of a film: frames, frames a second, frames of its end
+SIDE = 288  # pixels of its longer side, about
 RATE = 0.02  # with which L-BFGS takes full steps
 
 Maps = Float[Tensor, "maps pixels"]
@@ -424,16 +427,34 @@ class StyleTransfer(Training[Picture]):
             height=2.8,
         )
 
-    def sample(self, model: Picture, spec: Spec, generator: torch.Generator) -> Image:
-        """The learned picture."""
+    def sample(
+        self, model: Picture, spec: Spec, generator: torch.Generator, *, film: bool = False
+    ) -> Image | plot.Film:
+        """The learned picture; `film` shows how it comes, from the content in noise."""
+        if film:
+            return plot.Film(self._learn_again(model), RATE_FILM, hold=HOLD)
         pixels: Tensor = model().detach()
         return pixels
+
+    def _learn_again(self, kept: Picture) -> Iterator[np.ndarray]:
+        """The picture after each of some updates, large enough to be seen, then as it was kept."""
+        times = max(1, SIDE // self.size)
+        for _, picture in relearned(self, self.dataset(), FILMED):
+            yield film_frame(picture(), times)
+        yield film_frame(kept(), times)
 
     def tiny(self) -> Self:
         return replace(
             super().tiny(), content=Path(), style=Path(), size=pair.LEAST + 16, features="own",
             of=Trained(), training=2, iterations=1,
         )  # fmt: skip
+
+
+def film_frame(image: Image, times: int) -> UInt8[np.ndarray, "down across ..."]:
+    """A picture as a frame of a film, each pixel `times` x `times` large."""
+    pixels = (255 * image[0].detach().cpu().float()).round().to(torch.uint8)
+    large = pixels.repeat_interleave(times, 1).repeat_interleave(times, 2)
+    return large[0].numpy() if len(large) == 1 else large.permute(1, 2, 0).numpy()
 
 
 def _losses(model: Picture) -> PictureLosses:

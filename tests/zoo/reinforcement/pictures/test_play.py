@@ -59,6 +59,7 @@ def test_nothing_but_the_bars_moves_from_frame_to_frame_and_all_can_be_read():
     assert places[0] == places[1] == places[2]
     assert len({(axes.get_xlim(), axes.get_ylim()) for _, axes in (d.axes for d in frames)}) == 1
     assert [len(drawn.axes[1].patches) for drawn in frames] == [3, 3, 0]
+    assert [len(drawn.axes[1].texts) for drawn in frames] == [0, 0, 1], "the end is said"
 
 
 def test_all_values_and_zero_have_room():

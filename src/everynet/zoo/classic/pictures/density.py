@@ -17,8 +17,7 @@ from everynet.plot.style import INK, array, colour, figure
 
 MOST = 2000  # rows that are drawn
 PANELS = 6  # of the steps of EM
-FRAMES = 40  # of a film, and for so many more the last one stays
-HOLD = 4
+FRAMES = 40  # of a film
 
 
 @runtime_checkable
@@ -60,10 +59,11 @@ def ellipse_frames(
 ) -> Iterator[Figure]:
     """The frames of a film of EM."""
     some = torch.linspace(0, len(steps) - 1, min(len(steps), FRAMES)).round().long().tolist()
-    for step in some + [len(steps) - 1] * HOLD:
-        made = figure(2.1, 2.2)
+    for step in some:
+        made = figure(3.1, 3.1)
         _draw(made.axes[0], x, steps[step], plane)
-        made.axes[0].set_title(f"iteration {step}", color=INK)
+        made.axes[0].set_title(f"iteration {step}" if step else "start: k-means", color=INK)
+        made.axes[0].locator_params(nbins=5)
         _label(made, plane, names)
         yield made
 

@@ -10,14 +10,17 @@ import torch
 from jaxtyping import Float, UInt8
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 from torch import Tensor
 
 from everynet.plot.images import mosaic
-from everynet.plot.style import CONTRAST, FAINT, INK, OURS, WIDTH, array, figure
+from everynet.plot.style import CONTRAST, FAINT, INK, OURS, TRUTH, WIDTH, array, figure
 
 Points = Float[Tensor, "rows 2"]
 Field = tuple[int, Points, Points]
 """A step t, and the arrows of the network and of the exact answer."""
+Rings = tuple[Float[Tensor, "means 2"], float]
+"""The means of round Gaussians, and the radius of a circle around each."""
 LEAST_SIDE = 32
 """Pixels of a side of an image in a film, at least."""
 
@@ -85,16 +88,27 @@ def noise_fields(
     return made
 
 
-def ring_frames(states: Iterable[tuple[int, Points]], *, span: float) -> Iterator[Figure]:
-    """A frame for each state of a cloud of points."""
+def ring_frames(
+    states: Iterable[tuple[int, Points]], *, span: float, truth: Rings
+) -> Iterator[Figure]:
+    """A frame for each state of a cloud of points, beside circles around the data."""
     for t, points in states:
-        made = figure(3.2, 3.3)
+        made = figure(3.1, 3.2)
         axes = made.axes[0]
+        draw_rings(axes, truth)
         x, y = array(points).T
         axes.scatter(x, y, s=3, color=OURS, linewidths=0)
         _plane(axes, span)
-        axes.set_title(f"t = {t}", fontsize="medium", color=INK)
+        axes.set(xlabel="x", ylabel="y")
+        axes.set_title(f"steps of noise left: {t}", color=INK)
         yield made
+
+
+def draw_rings(axes: Axes, truth: Rings) -> None:
+    """Circles of one radius around the means of Gaussians, dashed as all that is true."""
+    centres, radius = truth
+    for centre in array(centres):
+        axes.add_patch(Circle(tuple(centre), radius, fill=False, ec=TRUTH, ls="--", lw=0.8))
 
 
 def image_frames(

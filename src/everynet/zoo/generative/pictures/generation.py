@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -11,7 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from everynet.plot.style import CYCLE, INK, MAGNITUDE, array, colour, figure
+from everynet.plot.style import CYCLE, INK, MAGNITUDE, OURS, array, colour, figure
+from everynet.zoo.generative.pictures.denoising import Rings, draw_rings
 
 
 def samples_on_surfaces(
@@ -33,15 +34,7 @@ def samples_on_surfaces(
     first.set_title("points", fontsize="medium")
     first.legend(loc="center", fontsize="small", frameon=False, markerscale=3, handletextpad=0.1)
     for axes, (name, values) in zip(others, surfaces.items(), strict=True):
-        points = math.isqrt(len(values))
-        side, z = np.linspace(-span, span, points), array(values).reshape(points, points)
-        image = axes.imshow(
-            z, cmap=MAGNITUDE, vmin=0, vmax=1, extent=(-span, span, -span, span), origin="lower"
-        )
-        if np.nanmin(z) < 0.5 < np.nanmax(z):
-            axes.contour(
-                side, side, np.ma.masked_invalid(z), levels=[0.5], colors="white", linewidths=1.1
-            )
+        _surface(axes, values, span)
         _dots(axes, fake, CYCLE[1], 1.5)
         axes.set_title(name, fontsize="medium")
         axes.set_yticklabels([])
@@ -50,9 +43,34 @@ def samples_on_surfaces(
         axes.set_xlabel("x")
     first.set_ylabel("y")
     if others:
-        bar = drawn.colorbar(image, ax=others, shrink=0.78, pad=0.02, ticks=[0, 0.5, 1])
+        bar = drawn.colorbar(
+            others[-1].images[0], ax=others, shrink=0.78, pad=0.02, ticks=[0, 0.5, 1]
+        )
         bar.set_label("taken for real with this probability\n(white line: 1/2)", fontsize="small")
     return drawn
+
+
+def game_frames(
+    states: Iterable[tuple[str, Float[Tensor, "rows 2"], Float[Tensor, " points_squared"]]],
+    *,
+    span: float,
+    truth: Rings,
+) -> Iterator[Figure]:
+    """A frame for each state of a game, by its name: generated points, and D on a `square`."""
+    for name, fake, answer in states:
+        made = figure(5.4, 2.6, 1, 2)  # small, as is the film
+        left, right = made.axes
+        draw_rings(left, truth)
+        _dots(left, fake, OURS, 3)
+        left.set_title(f"{name}: generated points", color=INK)
+        _surface(right, answer, span, shades=20)
+        right.set_title("taken for real by D", color=INK)
+        bar = made.colorbar(right.images[0], ax=right, shrink=0.85, pad=0.02, ticks=[0, 0.5, 1])
+        bar.set_label("D(x), white line at 1/2", fontsize="small")
+        for axes in (left, right):
+            _plane(axes, span)
+            axes.set(xlabel="x", ylabel="y")
+        yield made
 
 
 def noise_to_points(
@@ -81,6 +99,22 @@ def noise_to_points(
     after.set_title("G(z), and where circles of z go", fontsize="medium")
     before.legend(fontsize="small", loc="upper right", framealpha=0.9)
     return drawn
+
+
+def _surface(
+    axes: Axes, values: Float[Tensor, " points_squared"], span: float, shades: int = 256
+) -> None:
+    """A probability at each point of a `square`, with a line at 1/2; in a film by few shades."""
+    points = math.isqrt(len(values))
+    side, z = np.linspace(-span, span, points), array(values).reshape(points, points)
+    axes.imshow(
+        z, cmap=MAGNITUDE.resampled(shades), vmin=0, vmax=1, origin="lower",
+        interpolation="nearest", extent=(-span, span, -span, span),
+    )  # fmt: skip
+    if np.nanmin(z) < 0.5 < np.nanmax(z):
+        axes.contour(
+            side, side, np.ma.masked_invalid(z), levels=[0.5], colors="white", linewidths=1.1
+        )
 
 
 def _dots(

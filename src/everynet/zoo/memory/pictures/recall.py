@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import nan
 
 import numpy as np
 import torch
 from jaxtyping import Float, UInt8
 from matplotlib.figure import Figure
 from torch import Tensor
+from torch.nn.functional import pad
 
 from everynet.plot.images import mosaic
 from everynet.plot.panels import Panel, panels
 
 POINTS = 81  # of a landscape, across and up
 SIDE = 480  # pixels of the longer side of a film, about
-HOLD = 6  # frames for which the last state stays
 
 
 def energy_landscape(
@@ -60,7 +61,7 @@ def recall_frames(
     columns = int(np.ceil(np.sqrt(path.shape[1])))
     times = max(1, SIDE // (columns * (path.shape[3] + 1)))
     moves = (path != path[-1]).flatten(1).any(1)
-    for states in [*path[moves], *[path[-1]] * HOLD]:
-        tiles = mosaic(states[:, None].clamp(-1, 1), columns)[..., 0]
+    for states in [*path[moves], path[-1]]:
+        tiles = pad(mosaic(states[:, None].clamp(-1, 1), columns)[..., 0], (0, 1, 0, 1), value=nan)
         grey = (tiles * 127.5 + 127.5).nan_to_num(90).round().to(torch.uint8).numpy()
         yield grey.repeat(times, 0).repeat(times, 1)

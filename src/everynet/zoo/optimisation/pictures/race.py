@@ -68,6 +68,7 @@ def race_frames(course: Course, paths: Paths, steps: Sequence[int]) -> Iterator[
         for number, path in enumerate(paths.values()):
             axes.plot(*array(path[step]), "o", color=colour(number), mec="white", ms=7, zorder=6)
         axes.set_title(f"{course.title}: step {step:,}", color=INK)
+        axes.set(xlabel=r"$\theta_1$", ylabel=r"$\theta_2$")
         made.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
         yield made
 

@@ -25,6 +25,7 @@ from everynet.plot.style import (
     array,
     bare,
     colour,
+    dress,
     figure,
     symmetric,
 )
@@ -116,17 +117,22 @@ def film_frame(
     *,
     title: str,
     limits: tuple[float, float],
+    label: str = "value",
 ) -> Figure:
     """One state of a game, and beside it the values of the actions while there is one to take."""
     arrows = environment.arrows
-    drawn = figure(1.58 if isinstance(environment, Catch) else 2.6, 1.8, 1, 2)
-    left, right = drawn.axes
+    small = isinstance(environment, Catch)
+    drawn = figure(1.58 if small else 4.2, 1.8)
+    drawn.clear()
+    left, right = map(dress, drawn.subplots(1, 2, width_ratios=[1 if small else 1.9, 1]))
     draw_state(left, environment, state)
     left.set_title(title, fontsize="small")
-    if q is not None:
+    if q is None:  # the axes stay: nothing moves from frame to frame
+        right.text(0.5, 0.5, "the end", transform=right.transAxes, ha="center", fontsize="small")
+    else:
         _draw_values(right, q)
-    right.set(xlim=(-0.6, len(arrows) - 0.4), ylim=limits)  # nothing moves from frame to frame
-    right.set_title("value", fontsize="small")
+    right.set(xlim=(-0.6, len(arrows) - 0.4), ylim=limits)
+    right.set_title(label, fontsize="small")
     right.set_xticks(range(len(arrows)), arrows)
     right.yaxis.set_major_locator(MaxNLocator(4))
     return drawn
@@ -153,7 +159,7 @@ def draw_state(axes: Axes, environment: Environment, state: Num[Tensor, " size"]
         case GridWorld():
             draw_cells(axes, environment)
             row, column = divmod(int(state[0]), len(environment.rows[0]))
-            axes.plot(column, row, "o", color=OURS, ms=7, mec="white")
+            axes.plot(column, row, "o", mfc="none", mec=OURS, ms=11, mew=2.2)  # letters are seen
     bare(axes)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 
 import torch
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from everynet.plot.style import (
+    CONTRAST,
     FAINT,
     INK,
     MAGNITUDE,
@@ -135,6 +137,77 @@ def frame(axes: Axes, shape: Sequence[int]) -> None:
     axes.add_patch(
         Rectangle((-0.5, -0.5), width, height, fill=False, edgecolor=FAINT, lw=0.8, clip_on=False)
     )
+
+
+def window_frames(
+    image: Float[Tensor, "height width"],
+    kernel: Float[Tensor, "rows columns"],
+    result: Float[Tensor, "down across"],
+) -> Iterator[Figure]:
+    """A frame for each pixel of a result: the window of the image, the products, the sum.
+
+    The result is that of `convolve2d` where the kernel, which is turned, fits into the image.
+    """
+    (rows, columns), (down, across) = kernel.shape, result.shape
+    turned, so_far = kernel.flip(0, 1), torch.full_like(result, torch.nan)
+    low, high = symmetric(result)
+    most = float(image.max() * kernel.abs().max())
+    made = Figure(figsize=(WIDTH, 2.75))
+    places = ((0.01, 0.33), (0.375, 0.25), (0.66, 0.33))
+    first, middle, last = (dress(made.add_axes((x, 0.06, w, 0.8))) for x, w in places)
+    for row, column in product(range(down), range(across)):
+        so_far[row, column] = result[row, column]
+        window = image[row : row + rows, column : column + columns]
+        for axes in (first, middle, last):
+            axes.clear()
+        first.imshow(array(image), cmap="gray", interpolation="nearest")
+        _mark(first, row, column, (rows, columns))
+        _show_products(middle, window, turned, most)
+        total = _signed(result[row, column])
+        middle.text((columns - 1) / 2, rows - 0.2, f"sum = {total}", ha="center", color=INK)
+        last.imshow(array(so_far), cmap=SIGNED, vmin=low, vmax=high, interpolation="nearest")
+        frame(last, result.shape)
+        for i, j in product(range(down), range(across)):
+            if (i, j) <= (row, column):
+                ink = "white" if abs(result[i, j]) > 0.6 * high else INK
+                text = _signed(result[i, j])
+                last.text(j, i, text, ha="center", va="center", fontsize=TINY, color=ink)
+        _mark(last, row, column, (1, 1))
+        titles = (
+            f"image, pixels 0 to {_signed(image.max())}",
+            "pixel · turned kernel",
+            "convolution",
+        )
+        for axes, title in zip((first, middle, last), titles, strict=True):
+            bare(axes)
+            axes.set_title(title, fontsize="medium", color=INK)
+        yield made
+
+
+def _mark(axes: Axes, row: int, column: int, shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    axes.add_patch(
+        Rectangle(
+            (column - 0.5, row - 0.5), columns, rows, fill=False, edgecolor=CONTRAST, linewidth=2.5,
+            clip_on=False,
+        )
+    )  # fmt: skip
+
+
+def _show_products(axes: Axes, window: Tensor, weights: Tensor, most: float) -> None:
+    """The pixels of a window, the weights over them, and the products by colour."""
+    products = window * weights
+    axes.imshow(array(products), cmap=SIGNED, vmin=-most, vmax=most)
+    for i, j in product(*map(range, window.shape)):
+        text = f"{_signed(window[i, j])} · {_signed(weights[i, j])}\n{_signed(products[i, j])}"
+        ink = "white" if abs(products[i, j]) > 0.6 * most else INK
+        axes.text(j, i, text, ha="center", va="center", fontsize=SMALL, color=ink)
+    frame(axes, window.shape)
+    axes.set_ylim(len(window) + 0.1, -0.5)  # room for the sum
+
+
+def _signed(value: Tensor) -> str:
+    return f"{float(value):g}".replace("-", "\N{MINUS SIGN}")
 
 
 # --------------------------------------------------------------------------------- layer, matrix

@@ -1,0 +1,1 @@
+"""Pictures that networks of this family alone draw."""
