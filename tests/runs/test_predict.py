@@ -152,7 +152,7 @@ def test_mistakes(made):
     ):
         mlp.predict((PIXELS, LABELS))
     gan = everynet.trained(made["gan-ring"])
-    with pytest.raises(UserError, match=r"sample has no setting m; did you mean n"):
+    with pytest.raises(UserError, match=r"sample has no setting m; did you mean film or n"):
         gan.sample(m=3)
     with pytest.raises(UserError, match=r"n \(3.5\) must be a whole number"):
         gan.sample(n=3.5)

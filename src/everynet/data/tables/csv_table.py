@@ -10,14 +10,14 @@ density no column is to be learned: rows alone are described, and split as with 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float64, Int, Shaped, UInt8
+from jaxtyping import Bool, Float64, Int, Real, Shaped, UInt8
 from torch import Tensor
 
 from everynet.data.dataset import Spec
@@ -155,7 +155,7 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
         about += [f"{shown(name, 60)}: makes the parts" for name in others]
         about.append(f"{shown(target, 60)}: the target, {_described(answers)}")
     file.forget()
-    part, y = _divide(answers, own)
+    part, y, shared = _divide(answers, own)
     answers = replace(answers, y=y["train"][:0], rows=answers.rows[:0].copy())  # the parts have it
     learned = forms.learn(found, values, part == 0)
     if not learned.kept:
@@ -169,6 +169,7 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
         )
     values.clear()  # those that are used are let go of one by one, as they are applied
     x, moments = forms.apply_to_parts(file, learned.kept, learned.values, part)
+    x |= {name: _gather_rows(x, part, rows) for name, rows in shared.items()}
     marks = [f"missing={mark}" for mark in missing]
     return Samples(
         name=shown(file.path),
@@ -178,7 +179,7 @@ def make_samples(  # noqa: PLR0917 -- the options of a table
         classes=answers.classes,
         features=tuple(forms.features(learned.kept)),
         task=task,
-        rows=RowsByPart(part),
+        rows={**RowsByPart(part), **shared} if shared else RowsByPart(part),
         columns=tuple(learned.kept),
         moments=moments,
         facts={"written": str(file), "columns": forms.count_forms(found)},
@@ -403,24 +404,44 @@ def _whole(classes: Sequence[str]) -> bool:
 
 def _divide(
     answers: Answers, own: OwnSplit | None
-) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " _"]]]:
-    """For each row of the table the place of its part in PARTS, or LEFT_OUT; and their answers."""
-    found = np.zeros(len(answers.rows), np.uint8)
+) -> tuple[UInt8[np.ndarray, " rows"], dict[str, Shaped[Tensor, " _"]], dict[str, Tensor]]:
+    """For each row of the table the place of its part in PARTS, or LEFT_OUT; and their answers.
+
+    Last, the rows of those parts of the user's that share rows with one that stands before them.
+    """
+    found, shared = np.zeros(len(answers.rows), np.uint8), dict[str, Tensor]()
     if answers.classes and not own:
         test = stratified(answers.y, TEST, "test", answers.rows)
         found[test.numpy()] = PARTS.index("test")
         found[~test.numpy()] = stratified(answers.y[~test], VALID, "valid").numpy()
     else:
         which = _own_parts(own, answers) if own else rows_by_hash(answers.rows)
-        for number, name in enumerate(PARTS):
+        for number, name in reversed([*enumerate(PARTS)]):
             found[which[name].numpy()] = number
+        counts = np.bincount(found, minlength=len(PARTS)).tolist() if own else ()
+        shared = {n: which[n] for n, c in zip(PARTS, counts, strict=False) if c < len(which[n])}
         del which  # of a large table they take much memory
     y = {name: answers.y[torch.from_numpy(found == n)] for n, name in enumerate(PARTS)}
+    y |= {name: answers.y[rows] for name, rows in shared.items()}
     if len(found) == answers.table:
-        return found, y
+        return found, y, shared
     part = np.full(answers.table, LEFT_OUT, np.uint8)
     part[answers.rows] = found
-    return part, y
+    return part, y, {name: torch.from_numpy(answers.rows)[rows] for name, rows in shared.items()}
+
+
+def _gather_rows(
+    x: Mapping[str, Real[np.ndarray, "_ features"]], part: UInt8[np.ndarray, " rows"], rows: Tensor
+) -> Real[np.ndarray, "some features"]:
+    """What is known of these rows of a table, whichever part each of them is in."""
+    chosen, places = rows.numpy(), np.zeros(len(part), np.int64)
+    for number in range(len(PARTS)):
+        places[part == number] = np.arange((part == number).sum())
+    found = np.empty((len(chosen), x["train"].shape[1]), x["train"].dtype)
+    for number, name in enumerate(PARTS):
+        its = part[chosen] == number
+        found[its] = x[name][places[chosen[its]]]
+    return found
 
 
 def _own_parts(own: OwnSplit, answers: Answers) -> dict[str, Tensor]:

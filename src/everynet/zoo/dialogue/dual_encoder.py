@@ -337,7 +337,7 @@ class ReplyRetrieval(Training[DualEncoder]):
         return "\n".join(f"{a} -> {b['output']}" for a, b in zip(said, found, strict=True))
 
     def tiny(self) -> Self:
-        return replace(super().tiny(), data="shop-talk:200", warmup=0)
+        return replace(super().tiny(), data="shop-talk:200", tokens="words", warmup=0)
 
     # ------------------------------------------------------------------------------ pictures
 

@@ -28,7 +28,7 @@ def draw_masks(masks: Mapping[str, Bool[Tensor, "queries keys"]]) -> Figure:
 
 
 def rests_on(
-    layers: Sequence[Float[Tensor, "heads queries keys"]], places: Bool[Tensor, "queries keys"]
+    layers: Sequence[Float[Tensor, "_ queries keys"]], places: Bool[Tensor, "queries keys"]
 ) -> float:
     """The share of its attention that a query has for these places, in the head with the most.
 
