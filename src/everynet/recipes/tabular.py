@@ -30,7 +30,7 @@ class Columns(Recipe):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """What `load` is told of the columns of a table."""
+        """The settings of the columns of a table, as `load` takes them."""
         names = ("target", "drop", "missing", "split", "group", "until", "time")
         return {name: getattr(self, name) for name in names}
 
